@@ -1,0 +1,41 @@
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test quick check format bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(BIN)/.installed ## Create the virtual environment and install everything
+
+$(BIN)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+serve: setup ## Run the server on 127.0.0.1:4000 with its data in ./data
+	@exec $(BIN)/headrace serve
+
+test: setup ## Run every test
+	$(BIN)/python -m pytest
+
+quick: setup ## Run the tests that need no server process
+	$(BIN)/python -m pytest -m 'not system'
+
+check: setup ## Lint, types and import contracts
+	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## Format the code and apply safe fixes
+	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests
+
+bench: setup ## Measure against Redis Streams in one run (installs nothing; see docs/PERFORMANCE.md)
+	$(BIN)/headrace bench
+
+clean: ## Remove the virtual environment and caches (never ./data)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

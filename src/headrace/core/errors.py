@@ -1,0 +1,50 @@
+"""The one way to say no: a refusal with a code, which each surface maps to its own status and body."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+
+class Code(Enum):
+    """Every reason the product refuses something. Each surface must map all of them."""
+
+    INVALID = "invalid"
+    BATCH_TOO_LARGE = "batch_too_large"
+    RECORD_TOO_LARGE = "record_too_large"
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    LOG_NOT_FOUND = "log_not_found"
+    NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    NOT_ACCEPTABLE = "not_acceptable"
+    LOG_INCOMPATIBLE = "log_incompatible"
+    LOG_NOT_EMPTY = "log_not_empty"
+    BODY_TOO_LARGE = "body_too_large"
+    MEDIA_TYPE = "media_type"
+    LOG_FULL = "log_full"
+    THROTTLED = "throttled"
+    INTERNAL = "internal"
+    NOT_READY = "not_ready"
+    SHUTTING_DOWN = "shutting_down"
+    READ_ONLY = "read_only"
+
+
+class Refused(Exception):
+    """The engine said no and nothing changed."""
+
+    def __init__(self, code: Code, message: str, **detail: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.detail = detail
+
+
+class Corrupt(Exception):
+    """Bytes are not what they were: says which file, where, and what is wrong with it."""
+
+    def __init__(self, where: str, offset: int, problem: str) -> None:
+        super().__init__(f"{where}, byte {offset}: {problem}")
+        self.where = where
+        self.offset = offset
+        self.problem = problem
