@@ -1,0 +1,276 @@
+"""Environment and command line to frozen settings, once; the only reader of `os.environ`."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headrace.web.credentials import Keyring
+
+_UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+_SIZE = re.compile(r"([0-9]{1,19}) ?(|KiB|MiB|GiB)", re.IGNORECASE)
+_WHOLE = re.compile(r"[0-9]{1,19}")
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
+_ORIGIN = re.compile(r"https?://[^\s/?#@,]+", re.IGNORECASE)
+_ON = ("1", "true", "yes", "on")
+_OFF = ("0", "false", "no", "off")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+class ConfigError(Exception):
+    """Settings nobody should start with; holds every problem, one line each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that can be configured; each field is its variable without the prefix."""
+
+    host: str
+    port: int
+    port_file: Path | None = None
+    data_dir: Path
+
+    api_keys: Keyring = Keyring()
+    allow_insecure_no_auth: bool
+    probe_auth: bool
+    cors_origins: tuple[str, ...] = ()
+
+    max_batch_records: int
+    max_record_bytes: int
+    max_body_bytes: int
+    max_meta_bytes: int
+    max_tag_bytes: int
+    max_node_bytes: int
+    max_limit: int
+    max_claim: int
+    max_watch_topics: int
+
+    max_topics: int
+    max_routers: int
+    max_watch_sessions: int
+    max_sse_connections: int
+    max_sse_connections_per_key: int
+    max_inflight_per_key: int
+    max_total_bytes: int
+    session_ttl_ms: int
+
+    seal_bytes: int
+    tail_bytes: int
+    block_cache_bytes: int
+    disk_sync_ms: int
+    log_level: str
+
+
+# --- parsers: text to value, or a ValueError that says what is accepted ---
+
+
+def whole(minimum: int, maximum: int = (1 << 63) - 1) -> Callable[[str], int]:
+    """Make a parser for whole numbers between two bounds, both included."""
+
+    def parse_whole(text: str) -> int:
+        number = int(text) if _WHOLE.fullmatch(text) else -1
+        if not minimum <= number <= maximum:
+            raise ValueError(f"a whole number from {minimum} to {maximum}")
+        return number
+
+    return parse_whole
+
+
+def size(minimum: int) -> Callable[[str], int]:
+    """Make a parser for byte sizes of at least the minimum."""
+
+    def parse_size(text: str) -> int:
+        match = _SIZE.fullmatch(text)
+        bytes_ = int(match[1]) * _UNITS[match[2].lower()] if match else -1
+        if not minimum <= bytes_ < 1 << 63:
+            raise ValueError(f"bytes, at least {minimum}, as 65536, 64KiB, 64MiB or 1GiB")
+        return bytes_
+
+    return parse_size
+
+
+def parse_switch(text: str) -> bool:
+    """Read 1 or 0, true or false, yes or no, on or off."""
+    if text.lower() not in _ON + _OFF:
+        raise ValueError("1 or 0, true or false, yes or no, on or off")
+    return text.lower() in _ON
+
+
+def parse_host(text: str) -> str:
+    """Read an IP address or a host name."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        if not _HOST_NAME.fullmatch(text):
+            raise ValueError("an IP address or a host name, without port or brackets") from None
+    return text
+
+
+def parse_path(text: str) -> Path:
+    """Read a path, absolute or seen from the working directory."""
+    if not text or "\0" in text:
+        raise ValueError("a path")
+    return Path(text)
+
+
+def parse_origins(text: str) -> tuple[str, ...]:
+    """Read a comma-separated list of origins, or `*` for every origin."""
+    origins = tuple(origin.lower() for origin in map(str.strip, text.split(",")) if origin)
+    if origins != ("*",) and not all(map(_ORIGIN.fullmatch, origins)):
+        raise ValueError("origins as https://app.example.com, joined by commas, or * alone")
+    return origins
+
+
+def parse_level(text: str) -> str:
+    """Read the name of a log level."""
+    if text.lower() not in LOG_LEVELS:
+        raise ValueError("one of " + ", ".join(LOG_LEVELS))
+    return text.lower()
+
+
+# --- the table ---
+
+
+class Variable(NamedTuple):
+    """One row: a default is written as a user would write it; `None` leaves the field's own."""
+
+    name: str
+    parse: Callable[[str], Any]
+    default: str | None
+    help: str
+    secret: bool = False
+
+    @property
+    def field(self) -> str:
+        """The field of `Settings` that this variable fills."""
+        return self.name.partition("_")[2].lower()
+
+    def problem(self, text: str, accepted: Exception) -> str:
+        """Say what is wrong with a value, without the value where it is a secret."""
+        if self.secret:
+            return f"{self.name}: {accepted}"
+        return f"{self.name}={text!r} is not accepted: expected {accepted}"
+
+
+VARIABLES = (
+    Variable("TOPICS_HOST", parse_host, "127.0.0.1", "address to listen on"),
+    Variable("TOPICS_PORT", whole(0, 65535), "4000", "port to listen on; 0 picks a free one"),
+    Variable("TOPICS_PORT_FILE", parse_path, None, "file to write the bound port to"),
+    Variable("TOPICS_DATA_DIR", parse_path, "./data", "directory that holds all data"),
+    Variable(
+        "TOPICS_API_KEYS",
+        Keyring.parse,
+        None,
+        "bearer keys as secret[:scopes[:prefixes]], joined by commas; unset: no keys",
+        secret=True,
+    ),
+    Variable(
+        "TOPICS_ALLOW_INSECURE_NO_AUTH",
+        parse_switch,
+        "0",
+        "1 allows a public address without keys",
+    ),
+    Variable("TOPICS_PROBE_AUTH", parse_switch, "0", "1 asks for a key on health and ready too"),
+    Variable("TOPICS_CORS_ORIGINS", parse_origins, None, "origins that browsers may call from"),
+    # What one request may carry.
+    Variable("TOPICS_MAX_BATCH_RECORDS", whole(1), "10000", "most records in one write"),
+    Variable(
+        "TOPICS_MAX_RECORD_BYTES", size(1), "1MiB", "largest data and meta of a record together"
+    ),
+    Variable("TOPICS_MAX_BODY_BYTES", size(1), "64MiB", "largest request body, also once unzipped"),
+    Variable("TOPICS_MAX_META_BYTES", size(1), "16KiB", "largest meta of a record"),
+    Variable("TOPICS_MAX_TAG_BYTES", size(1), "256", "largest tag"),
+    Variable("TOPICS_MAX_NODE_BYTES", size(1), "128", "largest node id"),
+    Variable("TOPICS_MAX_LIMIT", whole(1), "1000", "most records in one read"),
+    Variable("TOPICS_MAX_CLAIM", whole(1), "1000", "most jobs in one claim, ack, nack or extend"),
+    Variable("TOPICS_MAX_WATCH_TOPICS", whole(1), "256", "most topics in one watch"),
+    # What the instance, or one key, may hold.
+    Variable("TOPICS_MAX_TOPICS", whole(0), "100000", "most topics; 0: unlimited"),
+    Variable("TOPICS_MAX_ROUTERS", whole(0), "10000", "most routers; 0: unlimited"),
+    Variable("TOPICS_MAX_WATCH_SESSIONS", whole(0), "10000", "most watch sessions; 0: unlimited"),
+    Variable("TOPICS_MAX_SSE_CONNECTIONS", whole(0), "10000", "most open streams; 0: unlimited"),
+    Variable(
+        "TOPICS_MAX_SSE_CONNECTIONS_PER_KEY",
+        whole(0),
+        "1000",
+        "most open streams of one key; 0: unlimited",
+    ),
+    Variable(
+        "TOPICS_MAX_INFLIGHT_PER_KEY",
+        whole(0),
+        "1000",
+        "most requests of one key at a time; 0: unlimited",
+    ),
+    Variable("TOPICS_MAX_TOTAL_BYTES", size(0), "0", "most live record bytes in all; 0: unlimited"),
+    Variable("TOPICS_SESSION_TTL_MS", whole(1), "300000", "how long an unused watch session lives"),
+    # How the engine uses the machine.
+    Variable("HEADRACE_SEAL_BYTES", size(1), "64MiB", "journal bytes sealed into one segment"),
+    Variable("HEADRACE_TAIL_BYTES", size(0), "256MiB", "memory for records kept hot"),
+    Variable("HEADRACE_BLOCK_CACHE_BYTES", size(0), "64MiB", "memory for blocks read from disk"),
+    Variable(
+        "HEADRACE_DISK_SYNC_MS",
+        whole(1, 3_600_000),
+        "1000",
+        "longest time until bytes of class disk are synced",
+    ),
+    Variable("HEADRACE_LOG_LEVEL", parse_level, "info", "one of " + ", ".join(LOG_LEVELS)),
+)
+
+
+def load(
+    environ: Mapping[str, str] | None = None, overrides: Mapping[str, str] | None = None
+) -> Settings:
+    """Read every variable, overrides first; raise `ConfigError` with all problems at once."""
+    overrides = overrides or {}
+    given = {**(os.environ if environ is None else environ), **overrides}
+    known = {variable.name for variable in VARIABLES}
+    problems = [f"{name} is not a setting" for name in overrides if name not in known]
+    values: dict[str, Any] = {}
+    for variable in VARIABLES:
+        text = given.get(variable.name, variable.default)
+        if text is None:
+            continue
+        try:
+            values[variable.field] = variable.parse(text)
+        except ValueError as accepted:
+            problems.append(variable.problem(text, accepted))
+    if "TOPICS_API_KEYS" not in given and _is_open_door(values):
+        problems.append(
+            f"TOPICS_HOST={values['host']!r} can be reached from outside, and TOPICS_API_KEYS is "
+            "not set: set keys, listen on 127.0.0.1, or set TOPICS_ALLOW_INSECURE_NO_AUTH=1"
+        )
+    if problems:
+        raise ConfigError(problems)
+    return Settings(**values)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address; a name other than localhost never counts."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def describe() -> str:
+    """List every variable with its help and default, for `--help` and the documentation."""
+    width = max(len(variable.name) for variable in VARIABLES)
+    return "\n".join(
+        f"  {variable.name:<{width}}  {variable.help}"
+        + (f" (default {variable.default})" if variable.default is not None else "")
+        for variable in VARIABLES
+    )
+
+
+def _is_open_door(values: Mapping[str, Any]) -> bool:
+    host = values.get("host", "localhost")
+    return not is_loopback(host) and not values.get("allow_insecure_no_auth", False)

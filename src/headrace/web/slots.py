@@ -1,0 +1,96 @@
+"""Concurrency caps: a slot is held for a request or a stream and freed however that ends."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import NamedTuple
+
+from headrace.core.errors import Code, Refused
+from headrace.web.credentials import LOCAL, Principal
+
+
+class Cap(NamedTuple):
+    """A named bound; a max of 0 means unlimited."""
+
+    limit: str
+    max: int
+
+    def refuse_at(self, held: int) -> None:
+        """Refuse one more when so many are held already."""
+        if self.max and held >= self.max:
+            raise Refused(
+                Code.THROTTLED,
+                f"{self.limit} is reached: {self.max} at a time",
+                limit=self.limit,
+                max=self.max,
+            )
+
+
+UNCAPPED = Cap("", 0)
+
+
+class Slots:
+    """Counts what is held in all and by each key. Belongs to one event loop; not for threads."""
+
+    __slots__ = ("_by_key", "_held", "_per_key", "_total")
+
+    def __init__(self, *, total: Cap = UNCAPPED, per_key: Cap = UNCAPPED) -> None:
+        self._total = total
+        self._per_key = per_key
+        self._held = 0
+        self._by_key: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """How many slots are held now."""
+        return self._held
+
+    def take(self, principal: Principal) -> Slot:
+        """Take a slot, or refuse; it is freed by `with`, by `free()` or by dropping it."""
+        key = principal.id
+        self._total.refuse_at(self._held)
+        mine = self._by_key.get(key, 0)
+        # Without keys there is nobody to tell apart, so only the total counts.
+        if principal is not LOCAL:
+            self._per_key.refuse_at(mine)
+        self._held += 1
+        self._by_key[key] = mine + 1
+        return Slot(self, key)
+
+    def _give_back(self, key: str) -> None:
+        self._held -= 1
+        left = self._by_key[key] - 1
+        if left:
+            self._by_key[key] = left
+        else:
+            del self._by_key[key]
+
+
+class Slot:
+    """One held slot."""
+
+    __slots__ = ("_key", "_slots")
+
+    def __init__(self, slots: Slots, key: str) -> None:
+        self._slots: Slots | None = slots
+        self._key = key
+
+    def free(self) -> None:
+        """Give the slot back; doing so again changes nothing."""
+        slots, self._slots = self._slots, None
+        if slots is not None:
+            slots._give_back(self._key)
+
+    def __enter__(self) -> Slot:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.free()
+
+    # A stream whose generator never started runs no `finally`; dropping the slot must do.
+    def __del__(self) -> None:
+        self.free()
