@@ -63,7 +63,7 @@ class _Single:
 
     def plain(self) -> Number | None:
         """The one value."""
-        return _finite(self.value)
+        return _json_number(self.value)
 
 
 class Counter(_Single):
@@ -105,7 +105,7 @@ class Family:
 
     def plain(self) -> dict[str, Number | None]:
         """From the label's value to the number."""
-        return {which: _finite(value) for which, value in self.values.items()}
+        return {which: _json_number(value) for which, value in self.values.items()}
 
 
 class Histogram:
@@ -197,9 +197,11 @@ _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 _LABEL_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
-def _finite(value: Number) -> Number | None:
-    # JSON has no word for these, and a parser that meets one rejects the whole document.
-    return value if math.isfinite(value) else None
+def _json_number(value: Number) -> Number | None:
+    # JSON has no word for the infinite, and a parser that meets one rejects the whole document.
+    if not math.isfinite(value):
+        return None
+    return int(value) if isinstance(value, bool) else value
 
 
 # --- log lines ---

@@ -79,7 +79,7 @@ def test_labels_and_help_are_escaped() -> None:
 @pytest.mark.parametrize(
     ("value", "text", "plain"),
     [
-        (True, "1", True),
+        (True, "1", 1),
         (0.5, "0.5", 0.5),
         (2**60, str(2**60), 2**60),
         (math.inf, "+Inf", None),

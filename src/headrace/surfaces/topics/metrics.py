@@ -1,0 +1,177 @@
+"""The metrics of the topics surface: its names for what the engine knows about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Protocol
+
+from headrace.observe import Counter, Family, Gauge, Histogram, Number, Sample
+from headrace.web.credentials import Principal
+
+TOPIC_SERIES_MAX = 1000
+"""Topics with series of their own in one scrape; more would make scrapes slow for everyone."""
+
+
+class JournalVitals(Protocol):
+    """What the journal counts about its own work."""
+
+    @property
+    def frames(self) -> int: ...
+    @property
+    def batches(self) -> int: ...
+    @property
+    def fsyncs(self) -> int: ...
+    @property
+    def bytes_written(self) -> int: ...
+    @property
+    def rotations(self) -> int: ...
+    @property
+    def queue_depth(self) -> int: ...
+    @property
+    def queue_depth_peak(self) -> int: ...
+    @property
+    def submit_full(self) -> int: ...
+    @property
+    def read_only(self) -> bool: ...
+    @property
+    def fsync_latency_us(self) -> Histogram: ...
+
+
+class TopicVitals(Protocol):
+    """One topic at this moment; the queue fields are `None` for a plain log."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def head_seq(self) -> int: ...
+    @property
+    def earliest_seq(self) -> int: ...
+    @property
+    def records_live(self) -> int: ...
+    @property
+    def bytes_live(self) -> int: ...
+    @property
+    def queue_ready(self) -> int | None: ...
+    @property
+    def queue_in_flight(self) -> int | None: ...
+
+
+class Vitals(Protocol):
+    """What the metrics need to know about the running process."""
+
+    @property
+    def topics_by_class(self) -> Mapping[str, int]: ...
+    @property
+    def routers(self) -> int: ...
+    @property
+    def records_live(self) -> int: ...
+    @property
+    def bytes_live(self) -> int: ...
+    @property
+    def queue_topics(self) -> int: ...
+    @property
+    def queue_leases_in_flight(self) -> int: ...
+    @property
+    def sse_connections(self) -> int: ...
+    @property
+    def watch_sessions(self) -> int: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def recovery_progress(self) -> float: ...
+    @property
+    def uptime_ms(self) -> int: ...
+    @property
+    def loop_stall_max_ms(self) -> float: ...
+    @property
+    def journal(self) -> JournalVitals: ...
+
+    def topics(self, wanted: Callable[[str], bool]) -> Iterator[TopicVitals]:
+        """The topics whose names are wanted, read one by one as they are asked for."""
+        ...
+
+
+def read_samples(vitals: Vitals, principal: Principal) -> list[Sample]:
+    """Read every metric; topics are named only to whoever may see them."""
+    return [
+        *_process_samples(vitals),
+        *_topic_samples(vitals.topics(principal.may_see)),
+        *_journal_samples(vitals.journal),
+    ]
+
+
+def _process_samples(vitals: Vitals) -> list[Sample]:
+    by_class = vitals.topics_by_class
+    return [
+        Gauge("topics_topics", "Topics.", sum(by_class.values())),
+        Family("topics_topics_by_class", "Topics by durability class.", "class", by_class),
+        Gauge("topics_routers", "Routers.", vitals.routers),
+        Gauge("topics_records_live", "Live records in all topics.", vitals.records_live),
+        Gauge("topics_bytes_live", "Live record bytes in all topics.", vitals.bytes_live),
+        Gauge("topics_queue_topics", "Topics of type queue.", vitals.queue_topics),
+        Gauge(
+            "topics_queue_leases_in_flight",
+            "Leases held by workers.",
+            vitals.queue_leases_in_flight,
+        ),
+        Gauge("topics_sse_connections", "Open streams.", vitals.sse_connections),
+        Gauge("topics_watch_sessions", "Watch sessions.", vitals.watch_sessions),
+        Gauge("topics_ready", "1 once recovery is done.", vitals.ready),
+        Gauge("topics_recovery_progress", "Recovery from 0 to 1.", vitals.recovery_progress),
+        Gauge("topics_uptime_ms", "Milliseconds since the start.", vitals.uptime_ms),
+        Gauge(
+            "headrace_loop_stall_max_ms",
+            "Longest time the event loop was kept from its work.",
+            vitals.loop_stall_max_ms,
+        ),
+    ]
+
+
+def _topic_samples(topics: Iterable[TopicVitals]) -> list[Sample]:
+    # One more than is shown, to know whether some are left out.
+    rows = list(islice(topics, TOPIC_SERIES_MAX + 1))
+    shown = rows[:TOPIC_SERIES_MAX]
+
+    def family(name: str, help: str, read: Callable[[TopicVitals], int | None]) -> Family:
+        values: dict[str, Number] = {}
+        for row in shown:
+            value = read(row)
+            if value is not None:
+                values[row.name] = value
+        return Family(f"topics_topic_{name}", help, "topic", values)
+
+    return [
+        family("head_seq", "Highest assigned seq.", lambda row: row.head_seq),
+        family("earliest_seq", "Seq of the first live record.", lambda row: row.earliest_seq),
+        family("records_live", "Live records.", lambda row: row.records_live),
+        family("bytes_live", "Live record bytes.", lambda row: row.bytes_live),
+        family("queue_ready", "Jobs that can be claimed.", lambda row: row.queue_ready),
+        family("queue_in_flight", "Jobs under a lease.", lambda row: row.queue_in_flight),
+        Gauge(
+            "topics_topic_metrics_truncated",
+            f"1 if only the first {TOPIC_SERIES_MAX} topics are listed.",
+            len(rows) > len(shown),
+        ),
+    ]
+
+
+def _journal_samples(journal: JournalVitals) -> list[Sample]:
+    return [
+        Counter("topics_wal_frames_total", "Frames written.", journal.frames),
+        Counter("topics_wal_batches_total", "Group commits.", journal.batches),
+        Counter("topics_wal_fsyncs_total", "Syncs to disk.", journal.fsyncs),
+        Counter("topics_wal_bytes_written_total", "Bytes written.", journal.bytes_written),
+        Counter("topics_wal_rotations_total", "Journal files begun.", journal.rotations),
+        Gauge("topics_wal_queue_depth", "Frames waiting to be written.", journal.queue_depth),
+        Gauge("topics_wal_queue_depth_peak", "Most that ever waited.", journal.queue_depth_peak),
+        Counter(
+            "topics_wal_submit_full_total",
+            "Writes refused because too much was waiting.",
+            journal.submit_full,
+        ),
+        Gauge("topics_wal_read_only", "1 after a failed sync.", journal.read_only),
+        journal.fsync_latency_us.named(
+            "topics_wal_fsync_latency_us", "Microseconds that one sync took."
+        ),
+    ]
