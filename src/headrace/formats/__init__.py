@@ -1,0 +1,1 @@
+"""What the bytes mean: frames, entries, snapshots, segments, manifests, file names. No I/O."""

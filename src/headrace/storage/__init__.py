@@ -1,0 +1,1 @@
+"""Moving bytes: disk, journal, snapshots, segments, objects, manifests, recovery."""

@@ -1,0 +1,35 @@
+"""Deleting by seq and by tag: which live records go, decided once and written down as seqs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.core import ranges
+from headrace.core.entry import Delete
+from headrace.core.log import Log
+from headrace.core.ranges import EMPTY, Ranges
+
+
+def live_below(log: Log, before: int, visible: int) -> Ranges:
+    """The live seqs below `before` that readers can see."""
+    found: Ranges = EMPTY
+    for low, high in ranges.outside(log.gone, log.floor, min(before - 1, visible)):
+        found = ranges.add(found, low, high)
+    return found
+
+
+def delete_ranges(log: Log, found: Ranges, size_bytes: int) -> Delete | None:
+    """Delete these live seqs, which hold `size_bytes`."""
+    return Delete(log.id, list(found), ranges.count(found), size_bytes) if found else None
+
+
+def delete_seqs(log: Log, sizes: Iterable[tuple[int, int]], before: int) -> Delete | None:
+    """Delete those of the given ascending (seq, bytes) that are live and below `before`."""
+    found: Ranges = EMPTY
+    size_bytes = 0
+    gone, floor = log.gone, log.floor
+    for seq, size in sizes:
+        if floor <= seq < before and not ranges.contains(gone, seq):
+            found = ranges.add(found, seq, seq)
+            size_bytes += size
+    return delete_ranges(log, found, size_bytes)

@@ -1,0 +1,53 @@
+"""Every bound that is not a setting has its name here."""
+
+from __future__ import annotations
+
+SEQ_MAX = 2**63 - 1
+"""The largest seq, count or millisecond value accepted; what a Parquet INT64 holds."""
+
+NAME_LENGTH_MAX = 255
+IDEMPOTENCY_KEY_LENGTH_MAX = 256
+META_KEYS_MAX = 64
+NESTING_MAX = 128
+
+RECORD_OVERHEAD_BYTES = 16
+"""What a record counts for in `bytes` beside its data and meta."""
+
+READ_RECORDS_DEFAULT = 256
+READ_BYTES_DEFAULT = 1 << 20
+READ_BYTES_MAX = 8 << 20
+READ_SCANNED_MAX = 100_000
+"""Records one read may examine; a filter that drops everything still answers in bounded time."""
+WAIT_MS_MAX = 30_000
+
+LIST_PAGE_DEFAULT = 100
+LIST_PAGE_MAX = 1000
+CURSOR_LENGTH_MAX = 4096
+
+PRIORITY_MAX = 1000
+PRIORITY_AUTO_TOP = 500
+PRIORITY_HALF_LIFE_MS = 30_000
+PRIORITY_FORGET_MS = 300_000
+
+LEASE_MS_MIN = 100
+LEASE_MS_MAX = 86_400_000
+CLAIM_JITTER_MS_MAX = 5_000
+
+RESERVE_SEQS_MIN = 1024
+RESERVE_SEQS_MAX = 1 << 20
+"""Seqs promised durably ahead of use, so that an acknowledged seq is never given out again."""
+
+FRAME_BYTES_MAX = 256 << 20
+"""A frame length above this is damage, not data."""
+JOURNAL_PENDING_BYTES_MAX = 128 << 20
+"""Bytes waiting for the journal writer before new writes are turned away."""
+
+ROW_GROUP_ROWS = 16_384
+ROW_GROUP_BYTES = 4 << 20
+COMPANION_ROWS = 8_192
+SEGMENT_BATCH_BYTES_MAX = 1 << 30
+
+SLICE_MS = 2.0
+"""Upkeep on the event loop yields after this long."""
+DRAIN_S = 10.0
+METRIC_SERIES_MAX = 1000

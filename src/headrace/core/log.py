@@ -1,0 +1,256 @@
+"""One log: its seqs, floors, gaps and retained records. Decisions return entries; `apply` alone changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from headrace.core import producer, ranges, retention
+from headrace.core.config import Discard, LogConfig
+from headrace.core.entry import (
+    Append,
+    Configure,
+    Delete,
+    Entry,
+    Lose,
+    Reserve,
+    Trim,
+)
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import RESERVE_SEQS_MAX, RESERVE_SEQS_MIN
+from headrace.core.producer import Keys
+from headrace.core.ranges import EMPTY, Ranges
+from headrace.core.record import Block, Drafts, block
+from headrace.core.retention import Ledger
+
+
+class Log(msgspec.Struct, gc=False, array_like=True):
+    """State of one log. Not tracked by the garbage collector: a hundred thousand of them cost it nothing."""
+
+    id: int
+    """Unique for ever; also the epoch of this instance of the name."""
+    name: str
+    owner: str
+    config: LogConfig
+    head: int = 0
+    """Highest seq given out. Readers see less while commits are under way."""
+    last_ts_ms: int = 0
+    reserved: int = 0
+    """Highest seq that may have been acknowledged without being synced."""
+    floor_cap: int = 1
+    floor_ttl: int = 1
+    floor_lost: int = 1
+    """First seq not lost to capacity, to age, to a restart."""
+    count: int = 0
+    size_bytes: int = 0
+    deleted: Ranges = EMPTY
+    """Seqs at or above the floor that users deleted."""
+    gaps: Ranges = EMPTY
+    """Seqs above the floor that a restart took."""
+    volatile: Ranges = EMPTY
+    """Seqs whose payload only lives in memory (class ephemeral)."""
+    keys: Keys | None = None
+    ledger: Ledger | None = None
+    """Kept exactly when the config trims."""
+    extents: Sequence[tuple[int, int, int]] = ()
+    """(segment, first, last): where sealed records lie, ascending. Told by the manifest, not by entries."""
+
+    @property
+    def floor(self) -> int:
+        """The evict floor: everything below was lost involuntarily or is older than such a loss."""
+        return max(self.floor_cap, self.floor_ttl, self.floor_lost)
+
+    @property
+    def gone(self) -> Ranges:
+        """Seqs at or above the floor that hold no live record."""
+        if not self.gaps:
+            return self.deleted
+        return ranges.union(list(self.deleted), self.gaps)
+
+    @property
+    def earliest(self) -> int:
+        """Seq of the first live record, or head + 1."""
+        seq = self.floor
+        while True:
+            behind = max(ranges.end_of(self.deleted, seq), ranges.end_of(self.gaps, seq)) + 1
+            if behind == seq:
+                return min(seq, self.head + 1)
+            seq = behind
+
+    @property
+    def sealed_last(self) -> int:
+        return self.extents[-1][2] if self.extents else 0
+
+
+def append(log: Log, drafts: Drafts, key: str | None, now_ms: int) -> Append:
+    """Give the drafts their seqs. A full log that rejects refuses; one that discards says what goes."""
+    _check_room(log, drafts.count, drafts.size_bytes)
+    new = block(drafts, log.head + 1, max(now_ms, log.last_ts_ms))
+    return Append(log.id, new, key, overflow(log, new))
+
+
+def _check_room(log: Log, records: int, size_bytes: int) -> None:
+    config = log.config
+    if config.discard is not Discard.REJECT:
+        return
+    for cap, held, added, unit in (
+        (config.cap_records, log.count, records, "records"),
+        (config.cap_bytes, log.size_bytes, size_bytes, "bytes"),
+    ):
+        if cap and held + added > cap:
+            raise Refused(
+                Code.LOG_FULL,
+                f'"{log.name}" is full: {held} of {cap} {unit} used, {added} more do not fit',
+                topic=log.name,
+                permanent=added > cap,
+            )
+
+
+def overflow(log: Log, new: Block | None = None) -> Trim | None:
+    """What must go so that the log, with the new block, stays under its caps: oldest first."""
+    config = log.config
+    if log.ledger is None or not (config.cap_records or config.cap_bytes):
+        return None
+    records, size_bytes = (new.count, new.size_bytes) if new else (0, 0)
+    excess = log.count + records - config.cap_records if config.cap_records else 0
+    excess_bytes = log.size_bytes + size_bytes - config.cap_bytes if config.cap_bytes else 0
+    if excess <= 0 and excess_bytes <= 0:
+        return None
+    floor, count, shed = retention.overflow(log.ledger, log.gone, excess, excess_bytes)
+    if new and (count < excess or shed < excess_bytes):
+        # The new block alone is over the caps: its own oldest records go at once.
+        own = retention.build(iter((new,)))
+        floor, own_count, own_shed = retention.overflow(
+            own, EMPTY, excess - count, excess_bytes - shed
+        )
+        count, shed = count + own_count, shed + own_shed
+    return Trim(log.id, floor, 0, count, shed)
+
+
+def expire(log: Log, now_ms: int) -> Trim | None:
+    """What is too old now."""
+    if not log.config.ttl_ms or log.ledger is None:
+        return None
+    floor, count, shed = retention.expired(log.ledger, log.gone, log.config.ttl_ms, now_ms)
+    return Trim(log.id, 0, floor, count, shed) if floor else None
+
+
+def reserve(log: Log, last: int) -> Reserve | None:
+    """Promise seqs ahead of use when `last` comes near the end of what was promised."""
+    block_size = max(RESERVE_SEQS_MIN, min(RESERVE_SEQS_MAX, last))
+    if log.config.synced or last + block_size // 2 <= log.reserved:
+        return None
+    return Reserve(log.id, last + block_size)
+
+
+def lost_by_restart(log: Log, *, clean: bool, same_boot: bool) -> tuple[Ranges, int]:
+    """(seqs, head): what did not survive, and the highest seq that may have been acknowledged.
+
+    Payloads of class ephemeral never survive. After an unclean stop, seqs promised ahead may have been given out:
+    by ephemeral appends, which are not journaled; or by others, when the system itself went down and took with it
+    what it had accepted but not yet synced.
+    """
+    head = log.head
+    if not clean and not (same_boot and log.config.journaled) and not log.config.synced:
+        head = max(head, log.reserved)
+    lost = ranges.union(EMPTY, log.volatile)
+    if head > log.head:
+        lost = ranges.add(lost, log.head + 1, head)
+    return lost, head
+
+
+def add_extent(log: Log, segment: int, first: int, last: int) -> None:
+    """The manifest says: these records lie in this segment. Saying it twice changes nothing."""
+    known = log.extents[-1][0] if log.extents else 0
+    if segment > known and last >= log.floor:
+        log.extents = [*log.extents, (segment, first, last)]
+
+
+def prune_extents(log: Log) -> None:
+    """Forget extents in which nothing is live any more."""
+    if log.extents:
+        gone, floor = log.gone, log.floor
+        log.extents = [
+            extent
+            for extent in log.extents
+            if next(ranges.outside(gone, max(floor, extent[1]), extent[2]), None)
+        ]
+
+
+def apply(log: Log, entry: Entry) -> None:
+    """Make the entry true. The only place where a log changes."""
+    match entry:
+        case Append():
+            _apply_append(log, entry)
+        case Trim():
+            _apply_trim(log, entry)
+        case Delete():
+            log.deleted = ranges.union(log.deleted, entry.ranges)
+            log.count -= entry.count
+            log.size_bytes -= entry.size_bytes
+        case Reserve():
+            log.reserved = max(log.reserved, entry.upto)
+        case Configure():
+            _pass_over(log, entry.head)
+            log.config = entry.config
+            if not entry.config.trims:
+                log.ledger = None
+        case Lose():
+            _apply_lose(log, entry)
+        case _:
+            raise AssertionError(f"not an entry of one log: {entry}")
+
+
+def _apply_append(log: Log, entry: Append) -> None:
+    new = entry.block
+    _pass_over(log, new.first - 1)
+    log.head = new.last
+    log.last_ts_ms = new.ts_ms
+    log.count += new.count
+    log.size_bytes += new.size_bytes
+    if not log.config.journaled:
+        log.volatile = ranges.add(log.volatile, new.first, new.last)
+    if log.ledger is not None:
+        log.ledger.add(new)
+    if entry.trim is not None:
+        _apply_trim(log, entry.trim)
+    if entry.key is not None:
+        window_ms = log.config.idempotency_window_ms
+        log.keys = producer.remember(log.keys, entry.key, new.first, new.last, new.ts_ms, window_ms)
+
+
+def _pass_over(log: Log, head: int) -> None:
+    """Only in replay: seqs up to `head` were given to records that were never journaled."""
+    if head > log.head:
+        log.gaps = ranges.add(log.gaps, log.head + 1, head)
+        log.head = head
+
+
+def _apply_trim(log: Log, entry: Trim) -> None:
+    log.floor_cap = max(log.floor_cap, entry.floor_cap)
+    log.floor_ttl = max(log.floor_ttl, entry.floor_ttl)
+    log.count -= entry.count
+    log.size_bytes -= entry.size_bytes
+    _forget_below_floor(log)
+
+
+def _apply_lose(log: Log, entry: Lose) -> None:
+    log.head = max(log.head, entry.head)
+    log.count -= entry.count
+    log.size_bytes -= entry.size_bytes
+    log.gaps = ranges.union(log.gaps, entry.ranges)
+    log.volatile = EMPTY
+    if ranges.contains(log.gaps, log.floor):
+        # Nothing live lies before the gap: it is a floor, not a hole.
+        log.floor_lost = ranges.end_of(log.gaps, log.floor) + 1
+    _forget_below_floor(log)
+
+
+def _forget_below_floor(log: Log) -> None:
+    floor = log.floor
+    log.deleted = ranges.drop_below(log.deleted, floor)
+    log.gaps = ranges.drop_below(log.gaps, floor)
+    log.volatile = ranges.drop_below(log.volatile, floor)
+    if log.ledger is not None:
+        log.ledger.drop_below(floor)

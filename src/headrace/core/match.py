@@ -1,0 +1,40 @@
+"""Tag predicates: exact, or a literal prefix followed by one star."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.core.errors import Code, Refused
+
+
+class TagEq(msgspec.Struct, frozen=True):
+    tag: str
+
+    def matches(self, tag: str | None) -> bool:
+        return tag == self.tag
+
+
+class TagPrefix(msgspec.Struct, frozen=True):
+    prefix: str
+
+    def matches(self, tag: str | None) -> bool:
+        return tag is not None and tag.startswith(self.prefix)
+
+
+TagMatch = TagEq | TagPrefix
+
+
+def parse_match(value: object) -> TagMatch:
+    """`"X"`, `["tag","Eq","X"]` or `["tag","Glob","X*"]`."""
+    match value:
+        case str():
+            return TagEq(value)
+        case ["tag", "Eq", str() as tag]:
+            return TagEq(tag)
+        case ["tag", "Glob", str() as glob] if glob.endswith("*") and "*" not in glob[:-1]:
+            return TagPrefix(glob[:-1])
+        case ["tag", "Glob", str()]:
+            raise Refused(Code.INVALID, "a Glob is a literal prefix followed by a single *")
+        case ["tag", str() as op, _] if op not in ("Eq", "Glob"):
+            raise Refused(Code.INVALID, f"match knows Eq and Glob, not {op[:50]!r}")
+    raise Refused(Code.INVALID, 'match is a tag, ["tag","Eq","X"] or ["tag","Glob","X*"]')

@@ -1,0 +1,204 @@
+"""What one read may return: where it starts, where it must stop, and which loss it reports first."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from headrace.core import ranges
+from headrace.core.log import Log
+from headrace.core.record import Block
+
+
+class Loss(Enum):
+    """Why records are missing."""
+
+    CAP = "cap"
+    TTL = "ttl"
+    MIXED = "mixed"
+    RECREATED = "recreated"
+    RESTART = "restart"
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """What retention, a crash or a new instance of the log took: [first, last], inclusive."""
+
+    first: int
+    last: int
+    reason: Loss
+
+
+class Slice(msgspec.Struct, frozen=True, gc=False):
+    """Records of one block, by index."""
+
+    block: Block
+    picks: range | list[int]
+
+
+class Page(msgspec.Struct, gc=False):
+    """Result of one read."""
+
+    slices: list[Slice]
+    next: int
+    head: int
+    earliest: int
+    gap: Gap | None
+    scanned: int
+
+    @property
+    def caught_up(self) -> bool:
+        return self.next == self.head
+
+    @property
+    def count(self) -> int:
+        return sum(len(piece.picks) for piece in self.slices)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Look at [start, last]; `gap` was passed on the way to `start`."""
+
+    start: int
+    last: int
+    gap: Gap | None
+
+
+def plan(log: Log, visible: int, after: int, epoch: int | None) -> Plan:
+    """Where a read after `after` begins, and how far it may go before it meets the next gap."""
+    if after > visible or (epoch is not None and epoch != log.id):
+        gap: Gap | None = Gap(1, visible, Loss.RECREATED)
+        start = log.earliest
+    elif after + 1 < log.floor:
+        start = log.earliest
+        gap = Gap(after + 1, start - 1, _reason(log, after + 1))
+    else:
+        gap, start = _skip(log, after + 1)
+    last = visible
+    if behind := next(ranges.overlap(log.gaps, start, visible), None):
+        last = behind[0] - 1
+    return Plan(start, last, gap)
+
+
+def _skip(log: Log, seq: int) -> tuple[Gap | None, int]:
+    """Past deleted seqs in silence, past the first lost range with a word about it."""
+    gap = None
+    while True:
+        if (end := ranges.end_of(log.deleted, seq)) >= seq:
+            seq = end + 1
+        elif gap is None and (end := ranges.end_of(log.gaps, seq)) >= seq:
+            gap = Gap(seq, end, Loss.RESTART)
+            seq = end + 1
+        else:
+            return gap, seq
+
+
+def _reason(log: Log, first: int) -> Loss:
+    by_cap, by_ttl = log.floor_cap > first, log.floor_ttl > first
+    if by_cap and by_ttl:
+        return Loss.MIXED
+    if by_cap:
+        return Loss.CAP
+    return Loss.TTL if by_ttl else Loss.RESTART
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """How much one read may return and examine."""
+
+    records: int
+    size_bytes: int
+    scanned: int
+
+
+class Gathering:
+    """Takes blocks in ascending order and keeps what one page may hold.
+
+    Skipped records move the cursor; a record that does not fit the byte budget stops it. At least one
+    record is always kept, so that a reader makes progress.
+    """
+
+    def __init__(self, log: Log, plan: Plan, budget: Budget, exclude: frozenset[str]) -> None:
+        self._log = log
+        self._plan = plan
+        self._budget = budget
+        self._exclude = exclude if log.config.dedupe_node else frozenset[str]()
+        self._records = 0
+        self._bytes = 0
+        self.slices: list[Slice] = []
+        self.scanned = 0
+        self.next = plan.start - 1
+        self.full = False
+
+    def take(self, block: Block) -> bool:
+        """Look at a block; False when the page is full or the plan's end is reached."""
+        start, stop = block.index(self.next + 1), block.stop_index(self._plan.last)
+        if start < stop:
+            clean = not ranges.touches(
+                self._log.deleted, block.seq_at(start), block.seq_at(stop - 1)
+            )
+            filtered = bool(self._exclude) and block.nodes is not None
+            if clean and not filtered:
+                self._take_all(block, start, stop)
+            else:
+                self._take_each(block, start, stop)
+        if not self.full and block.last >= self.next:
+            self.next = min(block.last, self._plan.last)
+        return not self.full and self.next < self._plan.last
+
+    def _take_all(self, block: Block, start: int, stop: int) -> None:
+        wanted = min(stop, start + self._budget.records - self._records)
+        size = block.measure(start, wanted)
+        room = self._budget.size_bytes - self._bytes
+        if size > room:
+            wanted = self._fit(block, start, wanted, room)
+            size = block.measure(start, wanted)
+        if wanted > start:
+            self.slices.append(Slice(block, range(start, wanted)))
+            self._records += wanted - start
+            self._bytes += size
+            self.scanned += wanted - start
+            self.next = block.seq_at(wanted - 1)
+        self.full = wanted < stop or self._records >= self._budget.records or self._spent()
+
+    def _fit(self, block: Block, start: int, stop: int, room: int) -> int:
+        sizes = block.sizes()
+        for index in range(start, stop):
+            room -= sizes[index]
+            if room < 0 and not (self._records == 0 and index == start):
+                return index
+        return stop
+
+    def _take_each(self, block: Block, start: int, stop: int) -> None:
+        picks: list[int] = []
+        sizes = block.sizes()
+        deleted, nodes = self._log.deleted, block.nodes
+        for index in range(start, stop):
+            seq = block.seq_at(index)
+            skip = ranges.contains(deleted, seq) or (
+                nodes is not None and nodes[index] in self._exclude
+            )
+            if not skip:
+                fits = self._bytes + sizes[index] <= self._budget.size_bytes
+                if self._records and not fits:
+                    self.full = True
+                    break
+                picks.append(index)
+                self._records += 1
+                self._bytes += sizes[index]
+            self.next = seq
+            self.scanned += 1
+            if self._records >= self._budget.records or self._spent():
+                self.full = True
+                break
+        if picks:
+            self.slices.append(Slice(block, picks))
+
+    def _spent(self) -> bool:
+        return self.scanned >= self._budget.scanned
+
+    def page(self, visible: int) -> Page:
+        """The page as gathered; when nothing more can follow, the cursor rests at the plan's end."""
+        if not self.full:
+            self.next = max(self.next, self._plan.last)
+        return Page(
+            self.slices, self.next, visible, self._log.earliest, self._plan.gap, self.scanned
+        )

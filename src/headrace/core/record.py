@@ -1,0 +1,173 @@
+"""Records in columns. A block is what one append brought, or a run of rows read back from a segment.
+
+Work is done for each block, not each record: the payloads are one byte string, cut by `ends`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from headrace.core import ranges
+from headrace.core.limits import RECORD_OVERHEAD_BYTES
+from headrace.core.ranges import Ranges
+
+Texts = list[str | None]
+Blobs = list[bytes | None]
+
+
+class Drafts(msgspec.Struct, gc=False):
+    """Records before they have a seq."""
+
+    data: bytes
+    ends: bytes
+    """Cumulative end of each payload in `data`, as native u32."""
+    metas: Blobs | None = None
+    tags: Texts | None = None
+    nodes: Texts | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.ends) // 4
+
+    @property
+    def size_bytes(self) -> int:
+        size = len(self.data) + RECORD_OVERHEAD_BYTES * self.count
+        if self.metas is not None:
+            size += sum(len(meta) for meta in self.metas if meta)
+        return size
+
+
+def draft(
+    datas: Sequence[bytes],
+    metas: Blobs | None = None,
+    tags: Texts | None = None,
+    nodes: Texts | None = None,
+) -> Drafts:
+    """Drafts from one payload each (anything with a buffer and a length will do)."""
+    ends = array("I")
+    end = 0
+    for data in datas:
+        end += len(data)
+        ends.append(end)
+    return Drafts(b"".join(datas), ends.tobytes(), metas, tags, nodes)
+
+
+class Block(msgspec.Struct, gc=False, array_like=True):
+    """Consecutive records of one log, ascending by seq."""
+
+    first: int
+    last: int
+    ts_ms: int
+    data: bytes | memoryview
+    ends: bytes | memoryview
+    metas: Blobs | None = None
+    tags: Texts | None = None
+    nodes: Texts | None = None
+    base: int = 0
+    """Where the first payload starts in `data`; ends count from the start of `data`."""
+    seqs: memoryview | None = None
+    """The seq of each record when they have holes between them (rows of a segment)."""
+    stamps: memoryview | None = None
+    """The commit time of each record when they differ (rows of a segment)."""
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first + 1 if self.seqs is None else len(self.seqs)
+
+    def index(self, seq: int) -> int:
+        """Index of the first record with a seq at or above `seq`."""
+        if self.seqs is None:
+            return min(max(0, seq - self.first), self.count)
+        return bisect_left(self.seqs, seq)
+
+    def stop_index(self, seq: int) -> int:
+        """Index behind the last record with a seq at or below `seq`."""
+        if self.seqs is None:
+            return min(max(0, seq - self.first + 1), self.count)
+        return bisect_right(self.seqs, seq)
+
+    def seq_at(self, index: int) -> int:
+        return self.first + index if self.seqs is None else self.seqs[index]
+
+    def ts_at(self, index: int) -> int:
+        return self.ts_ms if self.stamps is None else self.stamps[index]
+
+    def cuts(self) -> Sequence[int]:
+        """The cumulative ends as integers."""
+        return memoryview(self.ends).cast("B").cast("I")
+
+    def data_at(self, index: int) -> bytes:
+        cuts = self.cuts()
+        start = cuts[index - 1] if index else self.base
+        return bytes(self.data[start : cuts[index]])
+
+    def sizes(self) -> list[int]:
+        """The counted size of each record."""
+        cuts = self.cuts()
+        starts = [self.base, *cuts[:-1]]
+        sizes = [
+            end - start + RECORD_OVERHEAD_BYTES for start, end in zip(starts, cuts, strict=True)
+        ]
+        if self.metas is not None:
+            sizes = [size + len(meta or b"") for size, meta in zip(sizes, self.metas, strict=True)]
+        return sizes
+
+    def measure(self, start: int, stop: int) -> int:
+        """The counted size of the records with these indices."""
+        if start >= stop:
+            return 0
+        cuts = self.cuts()
+        size = cuts[stop - 1] - (cuts[start - 1] if start else self.base)
+        if self.metas is not None:
+            size += sum(len(meta) for meta in self.metas[start:stop] if meta)
+        return size + RECORD_OVERHEAD_BYTES * (stop - start)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.measure(0, self.count)
+
+
+def block(drafts: Drafts, first: int, ts_ms: int) -> Block:
+    """The drafts with their seqs and their commit time."""
+    return Block(
+        first,
+        first + drafts.count - 1,
+        ts_ms,
+        drafts.data,
+        drafts.ends,
+        drafts.metas,
+        drafts.tags,
+        drafts.nodes,
+    )
+
+
+def cut(whole: Block, start: int, stop: int) -> Block:
+    """The records with these indices, as a block that shares the payload bytes."""
+    if start == 0 and stop == whole.count:
+        return whole
+    cuts = whole.cuts()
+    return Block(
+        whole.seq_at(start),
+        whole.seq_at(stop - 1),
+        whole.ts_at(start),
+        whole.data,
+        memoryview(whole.ends).cast("B")[start * 4 : stop * 4],
+        whole.metas[start:stop] if whole.metas else None,
+        whole.tags[start:stop] if whole.tags else None,
+        whole.nodes[start:stop] if whole.nodes else None,
+        cuts[start - 1] if start else whole.base,
+        whole.seqs[start:stop] if whole.seqs is not None else None,
+        whole.stamps[start:stop] if whole.stamps is not None else None,
+    )
+
+
+def live_parts(whole: Block, gone: Ranges, floor: int) -> Iterator[Block]:
+    """What is left of a block without the seqs in `gone` and those below `floor`."""
+    for first, last in ranges.outside(gone, max(whole.first, floor), whole.last):
+        start, stop = whole.index(first), whole.stop_index(last)
+        if start < stop:
+            yield cut(whole, start, stop)

@@ -1,0 +1,127 @@
+"""A frame is an entry on disk: header, then the entry's bytes.
+
+    length u32 · checksum u64 · synced u64 · kind u8 · log u64 · body
+
+`length` counts the body. The checksum (XXH3-64) covers everything behind it and is seeded with the frame's
+position in the journal, so that a stale or moved frame never passes for a valid one. `synced` is the position
+the writer knew to be on stable storage when it made the frame: damage below a `synced` that a later frame
+carries is damage; a bad frame that no later frame vouches for is a torn tail.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from headrace.core.entry import (
+    Append,
+    Configure,
+    Create,
+    Delete,
+    Drop,
+    Entry,
+    Lose,
+    Reserve,
+    Start,
+    Stop,
+    Trim,
+)
+from headrace.core.errors import Corrupt
+from headrace.core.limits import FRAME_BYTES_MAX
+
+_PREFIX = struct.Struct("<IQ")
+_REST = struct.Struct("<QBQ")
+HEADER_BYTES = _PREFIX.size + _REST.size
+
+_KINDS: dict[int, type[Entry]] = {
+    1: Create,
+    2: Configure,
+    3: Drop,
+    4: Append,
+    5: Delete,
+    6: Trim,
+    7: Reserve,
+    8: Lose,
+    9: Start,
+    10: Stop,
+}
+_KIND_OF = {kind: number for number, kind in _KINDS.items()}
+APPEND = _KIND_OF[Append]
+
+_encode = msgspec.msgpack.Encoder().encode
+_DECODERS = {number: msgspec.msgpack.Decoder(kind) for number, kind in _KINDS.items()}
+
+
+class Frame(msgspec.Struct, gc=False):
+    """One frame as found in a journal; the body is decoded only when asked for."""
+
+    position: int
+    size: int
+    synced: int
+    kind: int
+    log: int
+    body: memoryview
+
+    @property
+    def entry(self) -> Entry:
+        try:
+            return _DECODERS[self.kind].decode(self.body)
+        except (KeyError, msgspec.MsgspecError) as error:
+            raise Corrupt("journal", self.position, f"not an entry: {error}") from None
+
+
+def encode_frame(entry: Entry, position: int, synced: int) -> bytes:
+    """The bytes of the frame at this position."""
+    body = _encode(entry)
+    rest = _REST.pack(synced, _KIND_OF[type(entry)], entry.log)
+    checked = b"".join((rest, body))
+    return b"".join((_PREFIX.pack(len(body), xxh3_64_intdigest(checked, position)), checked))
+
+
+def decode_frame(buffer: memoryview, offset: int, position: int) -> Frame | None:
+    """The valid frame at this offset, or None when there is none."""
+    body_at = offset + HEADER_BYTES
+    if body_at > len(buffer):
+        return None
+    length, checksum = _PREFIX.unpack_from(buffer, offset)
+    stop = body_at + length
+    if length > FRAME_BYTES_MAX or stop > len(buffer):
+        return None
+    if xxh3_64_intdigest(buffer[offset + _PREFIX.size : stop], position) != checksum:
+        return None
+    synced, kind, log = _REST.unpack_from(buffer, offset + _PREFIX.size)
+    return Frame(position, stop - offset, synced, kind, log, buffer[body_at:stop])
+
+
+def read_frames(buffer: memoryview, start: int, where: str, *, final: bool) -> Iterator[Frame]:
+    """The frames of a journal file that starts at position `start`.
+
+    In the final file a torn tail ends the log; damage that a later frame vouches was synced is reported.
+    Any other file was synced before the next one began, so a bad frame in it is damage.
+    """
+    offset = 0
+    while offset < len(buffer):
+        frame = decode_frame(buffer, offset, start + offset)
+        if frame is None:
+            if not final:
+                raise Corrupt(where, offset, "damaged frame in a file that was synced")
+            _check_torn(buffer, offset, start, where)
+            return
+        yield frame
+        offset += frame.size
+
+
+def _check_torn(buffer: memoryview, offset: int, start: int, where: str) -> None:
+    """Refuse to take damage for a torn tail: look for a later frame that vouches for these bytes."""
+    for later in range(offset + 1, len(buffer) - HEADER_BYTES + 1):
+        length = _PREFIX.unpack_from(buffer, later)[0]
+        if length > len(buffer) - later - HEADER_BYTES:
+            continue
+        synced = _REST.unpack_from(buffer, later + _PREFIX.size)[0]
+        if not start + offset < synced <= start + later:
+            continue
+        if decode_frame(buffer, later, start + later) is not None:
+            raise Corrupt(where, offset, f"damaged frame; the journal goes on at byte {later}")

@@ -1,0 +1,48 @@
+"""Every file name of a data directory, in one place."""
+
+from __future__ import annotations
+
+LOCK = "LOCK"
+JOURNAL = "journal"
+SNAPSHOTS = "snapshots"
+OBJECTS = "objects"
+
+SEGMENTS = "segments"
+COMPANIONS = "companions"
+MANIFESTS = "manifests"
+
+_DIGITS = 20
+
+
+def journal_file(position: int) -> str:
+    """The journal file that starts at this position."""
+    return f"{JOURNAL}/{position:0{_DIGITS}d}.log"
+
+
+def snapshot_file(position: int) -> str:
+    """The snapshot from which replay goes on at this position."""
+    return f"{SNAPSHOTS}/{position:0{_DIGITS}d}.snap"
+
+
+def segment(number: int) -> str:
+    return f"{SEGMENTS}/{number:010d}.parquet"
+
+
+def segment_index(number: int) -> str:
+    """Which log lies where in a segment."""
+    return f"{COMPANIONS}/{number:010d}.index.parquet"
+
+
+def segment_tags(number: int) -> str:
+    """The tags of a segment, sorted by log and tag."""
+    return f"{COMPANIONS}/{number:010d}.tags.parquet"
+
+
+def manifest(version: int) -> str:
+    return f"{MANIFESTS}/{version:010d}.json"
+
+
+def number_of(name: str) -> int | None:
+    """The number a file of ours is named after, or None for a stranger's."""
+    stem = name.rsplit("/", 1)[-1].split(".", 1)[0]
+    return int(stem) if stem.isascii() and stem.isdigit() else None

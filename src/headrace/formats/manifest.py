@@ -1,0 +1,54 @@
+"""The manifest: the versioned list of sealed segments. Publishing the next version is the only commit point."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.core.errors import Corrupt
+
+FORMAT = 1
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """One sealed Parquet file and the journal range it was made from."""
+
+    number: int
+    name: str
+    index: str
+    tags: str | None
+    journal_start: int
+    journal_stop: int
+    logs: int
+    rows: int
+    record_bytes: int
+    file_bytes: int
+    checksum: str
+    """XXH3-64 of the Parquet file, in hex."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What the object store holds, as of one version."""
+
+    format: int = FORMAT
+    version: int = 0
+    next_number: int = 1
+    sealed_to: int = 0
+    """The journal is in segments up to this position."""
+    segments: tuple[Segment, ...] = ()
+
+    def find(self, number: int) -> Segment | None:
+        return next((s for s in self.segments if s.number == number), None)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+
+
+def decode_manifest(raw: bytes, where: str) -> Manifest:
+    try:
+        manifest = msgspec.json.decode(raw, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(where, 0, f"not a manifest: {error}") from None
+    if manifest.format != FORMAT:
+        raise Corrupt(where, 0, f"format {manifest.format} is not one this version reads")
+    return manifest

@@ -1,0 +1,263 @@
+"""A segment: one Parquet file with the records of many logs, sorted by log and seq; and its two companions.
+
+Columns of a segment: log, log_id, seq, ts, tag, node, data, meta. `data` and `meta` are the JSON text as sent. Row groups
+are cut at a byte and a row budget, and at the border of every log that fills one by itself.
+Index companion: one row for each log in each row group it has rows in. Tag companion: one row for each tagged record, sorted by log, tag, seq.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.core.limits import COMPANION_ROWS, ROW_GROUP_BYTES, ROW_GROUP_ROWS
+from headrace.core.record import Block
+
+SCHEMA = pa.schema(
+    [
+        pa.field("log", pa.string(), nullable=False),
+        pa.field("log_id", pa.int64(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("ts", pa.int64(), nullable=False),
+        pa.field("tag", pa.string()),
+        pa.field("node", pa.string()),
+        pa.field("data", pa.string(), nullable=False),
+        pa.field("meta", pa.string()),
+    ],
+    metadata={"headrace.format": "1"},
+)
+INDEX_COLUMNS = (
+    "log_id",
+    "first_seq",
+    "last_seq",
+    "row_group",
+    "row_start",
+    "rows",
+    "record_bytes",
+)
+INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in INDEX_COLUMNS])
+TAGS_SCHEMA = pa.schema(
+    [("log_id", pa.int64()), ("tag", pa.string()), ("seq", pa.int64()), ("size", pa.int64())]
+)
+
+
+class LogRows(msgspec.Struct):
+    """The records of one log that go into a segment."""
+
+    log: int
+    name: str
+    blocks: list[Block]
+
+
+class Built(msgspec.Struct):
+    """A segment and its companions as bytes."""
+
+    segment: bytes
+    index: bytes
+    tags: bytes | None
+    logs: int
+    rows: int
+    record_bytes: int
+
+
+class Piece(msgspec.Struct, array_like=True):
+    """The rows of one log in one row group."""
+
+    log: int
+    first: int
+    last: int
+    row_group: int
+    row_start: int
+    rows: int
+    record_bytes: int
+
+
+class _Columns:
+    """One row group under construction, column by column."""
+
+    def __init__(self, row_group: int) -> None:
+        self.row_group = row_group
+        self.pieces: list[Piece] = []
+        self.names: list[str] = []
+        self.seqs = array("q")
+        self.stamps = array("q")
+        self.tags: list[str | None] = []
+        self.nodes: list[str | None] = []
+        self.metas: list[bytes | None] = []
+        self.ends = array("i", [0])
+        self.datas: list[bytes | memoryview] = []
+        self.size_bytes = 0
+
+    @property
+    def rows(self) -> int:
+        return len(self.seqs)
+
+    @property
+    def full(self) -> bool:
+        return self.rows >= ROW_GROUP_ROWS or self.size_bytes >= ROW_GROUP_BYTES
+
+    def add(self, name: str, log: int, block: Block, start: int, stop: int) -> None:
+        """Add the records of a block with these indices."""
+        count = stop - start
+        self._note(name, log, block, start, stop)
+        cuts = block.cuts()
+        data_start = cuts[start - 1] if start else block.base
+        shift = self.ends[-1] - data_start
+        self.ends.extend([cut + shift for cut in cuts[start:stop]])
+        self.datas.append(block.data[data_start : cuts[stop - 1]])
+        if block.seqs is None:
+            self.seqs.extend(range(block.first + start, block.first + stop))
+            self.stamps.extend([block.ts_ms] * count)
+        else:
+            assert block.stamps is not None
+            self.seqs.extend(block.seqs[start:stop])
+            self.stamps.extend(block.stamps[start:stop])
+        empty: list[None] = [None] * count
+        self.tags.extend(block.tags[start:stop] if block.tags else empty)
+        self.nodes.extend(block.nodes[start:stop] if block.nodes else empty)
+        self.metas.extend(block.metas[start:stop] if block.metas else empty)
+
+    def _note(self, name: str, log: int, block: Block, start: int, stop: int) -> None:
+        size = block.measure(start, stop)
+        if not self.pieces or self.pieces[-1].log != log:
+            first = block.seq_at(start)
+            self.pieces.append(Piece(log, first, first, self.row_group, self.rows, 0, 0))
+            self.names.append(name)
+        piece = self.pieces[-1]
+        piece.last = block.seq_at(stop - 1)
+        piece.rows += stop - start
+        piece.record_bytes += size
+        self.size_bytes += size
+
+    def table(self) -> pa.Table:
+        spans = list(zip(self.names, self.pieces, strict=True))
+        names = [name for name, piece in spans for _ in range(piece.rows)]
+        ids = array("q", [piece.log for piece in self.pieces for _ in range(piece.rows)])
+        data = pa.StringArray.from_buffers(
+            self.rows, pa.py_buffer(self.ends), pa.py_buffer(b"".join(self.datas))
+        )
+        columns = [
+            pa.array(names, pa.string()),
+            _int64(ids),
+            _int64(self.seqs),
+            _int64(self.stamps),
+            pa.array(self.tags, pa.string()),
+            pa.array(self.nodes, pa.string()),
+            data,
+            pa.array(self.metas, pa.binary()).cast(pa.string()),
+        ]
+        return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def _int64(values: array[int]) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def build(rows: Iterable[LogRows]) -> Built:
+    """Parquet for these logs, which come sorted by name and id, each with ascending blocks."""
+    sink = pa.BufferOutputStream()
+    pieces: list[Piece] = []
+    tagged: list[tuple[int, str, int, int]] = []
+    logs = 0
+    with pq.ParquetWriter(sink, SCHEMA, compression="zstd", compression_level=1) as writer:
+        pending = _Columns(0)
+        for log in rows:
+            logs += 1
+            size = sum(block.size_bytes for block in log.blocks)
+            if pending.rows and pending.size_bytes + size > ROW_GROUP_BYTES:
+                pending = _flush(writer, pending, pieces)
+            for block in log.blocks:
+                tagged.extend(_tagged(log.log, block))
+                start = 0
+                while start < block.count:
+                    stop = _fit(pending, block, start)
+                    pending.add(log.name, log.log, block, start, stop)
+                    start = stop
+                    if pending.full:
+                        pending = _flush(writer, pending, pieces)
+        _flush(writer, pending, pieces)
+    tagged.sort()
+    return Built(
+        sink.getvalue().to_pybytes(),
+        _companion(INDEX_SCHEMA, sorted(msgspec.structs.astuple(piece) for piece in pieces)),
+        _companion(TAGS_SCHEMA, tagged) if tagged else None,
+        logs,
+        sum(piece.rows for piece in pieces),
+        sum(piece.record_bytes for piece in pieces),
+    )
+
+
+def _fit(pending: _Columns, block: Block, start: int) -> int:
+    """How far into the block the row group under construction may go; at least one record."""
+    mean = max(1, block.size_bytes // block.count)
+    room = (ROW_GROUP_BYTES - pending.size_bytes) // mean
+    return min(block.count, start + max(1, min(ROW_GROUP_ROWS - pending.rows, room)))
+
+
+def _flush(writer: pq.ParquetWriter, pending: _Columns, pieces: list[Piece]) -> _Columns:
+    if not pending.rows:
+        return pending
+    writer.write_table(pending.table(), row_group_size=pending.rows)
+    pieces.extend(pending.pieces)
+    return _Columns(pending.row_group + 1)
+
+
+def _tagged(log: int, block: Block) -> Iterator[tuple[int, str, int, int]]:
+    if block.tags is None:
+        return
+    sizes = block.sizes()
+    for index, tag in enumerate(block.tags):
+        if tag is not None:
+            yield log, tag, block.seq_at(index), sizes[index]
+
+
+def _companion(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> bytes:
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    table = pa.Table.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
+        schema=schema,
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", row_group_size=COMPANION_ROWS)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def block_of(table: pa.Table, start: int, stop: int) -> Block:
+    """Rows [start, stop) of a row group with one chunk a column, as a block that shares its buffers."""
+    count = stop - start
+    seqs = _ints(table.column("seq").chunk(0), start, count)
+    stamps = _ints(table.column("ts").chunk(0), start, count)
+    data = table.column("data").chunk(0)
+    _, offsets, values = data.buffers()
+    cuts = memoryview(offsets).cast("B").cast("i")[data.offset + start : data.offset + stop + 1]
+    return Block(
+        seqs[0],
+        seqs[-1],
+        stamps[0],
+        memoryview(values if values is not None else b"").cast("B"),
+        cuts[1:],
+        _texts(table, "meta", start, count, encode=True),
+        _texts(table, "tag", start, count),
+        _texts(table, "node", start, count),
+        cuts[0],
+        seqs,
+        stamps,
+    )
+
+
+def _ints(column: pa.Array, start: int, count: int) -> memoryview:
+    values = memoryview(column.buffers()[1]).cast("B").cast("q")
+    return values[column.offset + start : column.offset + start + count]
+
+
+def _texts(
+    table: pa.Table, name: str, start: int, count: int, *, encode: bool = False
+) -> list | None:  # type: ignore[type-arg]
+    column = table.column(name).chunk(0).slice(start, count)
+    if column.null_count == count:
+        return None
+    return (column.cast(pa.binary()) if encode else column).to_pylist()  # type: ignore[no-any-return]

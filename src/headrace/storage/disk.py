@@ -1,0 +1,176 @@
+"""The disk seam: the few file operations storage is made of, each a point where a crash may strike."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO, Protocol
+
+import pyarrow as pa
+
+_IOV_MAX = 1024
+
+
+class AppendFile(Protocol):
+    """A file that only grows."""
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        """Hand the bytes to the operating system; all of them or an OSError."""
+
+    def sync(self) -> None:
+        """Return when everything written is on stable storage."""
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A data directory. Paths are relative to it."""
+
+    def boot_id(self) -> str:
+        """Changes when the operating system restarts, and with it whatever was written but not synced."""
+
+    def make_folder(self, path: str) -> None: ...
+
+    def list(self, folder: str) -> list[str]:
+        """Names in a folder, sorted; temporary files aside."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def open_read(self, path: str) -> pa.NativeFile:
+        """A file to read from at any place, without taking it into memory."""
+
+    def create_append(self, path: str) -> AppendFile:
+        """A new empty file; its name is durable when its folder is synced."""
+
+    def write(self, path: str, parts: Iterable[bytes]) -> None:
+        """A whole file, synced; its name is durable when its folder is synced."""
+
+    def sync_file(self, path: str) -> None: ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def link(self, old: str, new: str) -> None:
+        """A second name, first come first served: FileExistsError when it is taken."""
+
+    def remove(self, path: str) -> None: ...
+
+    def sync_folder(self, folder: str) -> None: ...
+
+    def lock(self, path: str) -> None:
+        """Hold this file until the process ends; BlockingIOError when another process does."""
+
+
+TEMPORARY = ".tmp"
+
+
+def write_atomically(disk: Disk, path: str, parts: Iterable[bytes]) -> None:
+    """Write aside, sync, rename, sync the folder: the file is whole or absent."""
+    disk.write(path + TEMPORARY, parts)
+    disk.rename(path + TEMPORARY, path)
+    disk.sync_folder(path.rpartition("/")[0])
+
+
+class _File:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        if len(parts) <= _IOV_MAX:
+            pending = sum(map(len, parts))
+            written = os.writev(self._fd, parts)
+            if written == pending:
+                return
+            parts = [b"".join(parts)[written:]]
+        rest = memoryview(b"".join(parts))
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RealDisk:
+    """A directory of the operating system."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._held: list[IO[bytes]] = []
+
+    @property
+    def root(self) -> Path:
+        return self._root
+
+    def boot_id(self) -> str:
+        try:
+            return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        except OSError:
+            return ""  # unknown: every unclean stop is then taken for a power loss
+
+    def make_folder(self, path: str) -> None:
+        (self._root / path).mkdir(parents=True, exist_ok=True)
+
+    def list(self, folder: str) -> list[str]:
+        return sorted(n for n in os.listdir(self._root / folder) if not n.endswith(TEMPORARY))
+
+    def exists(self, path: str) -> bool:
+        return (self._root / path).exists()
+
+    def size(self, path: str) -> int:
+        return (self._root / path).stat().st_size
+
+    def read(self, path: str) -> bytes:
+        return (self._root / path).read_bytes()
+
+    def open_read(self, path: str) -> pa.NativeFile:
+        return pa.OSFile(str(self._root / path), "rb")
+
+    def create_append(self, path: str) -> AppendFile:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        return _File(os.open(self._root / path, flags, 0o640))
+
+    def write(self, path: str, parts: Iterable[bytes]) -> None:
+        with open(self._root / path, "wb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def sync_file(self, path: str) -> None:
+        self._sync(path)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(self._root / old, self._root / new)
+
+    def link(self, old: str, new: str) -> None:
+        os.link(self._root / old, self._root / new)
+
+    def remove(self, path: str) -> None:
+        (self._root / path).unlink(missing_ok=True)
+
+    def sync_folder(self, folder: str) -> None:
+        self._sync(folder)
+
+    def _sync(self, path: str) -> None:
+        fd = os.open(self._root / path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> None:
+        file = open(self._root / path, "a+b")  # noqa: SIM115  (held until the process ends)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise
+        self._held.append(file)

@@ -1,0 +1,291 @@
+"""The journal: frames in order, committed in groups by one writer.
+
+Everything runs on the event loop except `commit`, which the writer calls: it takes whatever has been enqueued since
+the last call, writes it, syncs it if somebody waits for that, and reports how far it got. The next commit starts when
+the last one ends; there is no timer, so a group is as large as the disk is slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from headrace.core.entry import Entry
+from headrace.core.errors import Code, Refused
+from headrace.formats import layout
+from headrace.formats.frame import encode_frame
+from headrace.observe import Histogram
+from headrace.storage.disk import AppendFile, Disk
+
+SYNC_LATENCY_US = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000, 100_000, 1_000_000)
+
+
+class Stats:
+    """What the journal has done; read by the metrics."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.batches = 0
+        self.syncs = 0
+        self.bytes_written = 0
+        self.rotations = 0
+        self.queue_peak = 0
+        self.turned_away = 0
+        self.sync_latency_us = Histogram(
+            "topics_wal_fsync_latency_us", "Time of one sync of the journal.", SYNC_LATENCY_US
+        )
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far the writer got, or why it cannot go on."""
+
+    written: int
+    synced: int
+    failure: OSError | None = None
+
+
+class Writer(Protocol):
+    """Runs `commit` somewhere: a thread, or the loop itself in simulations."""
+
+    def wake(self) -> None:
+        """There is something to commit."""
+
+    def close(self) -> None:
+        """Finish what was enqueued, then stop."""
+
+
+class Journal:
+    """Appends entries; tells when they were written and when they were synced."""
+
+    def __init__(self, disk: Disk, position: int) -> None:
+        self.stats = Stats()
+        self.written = position
+        self.synced = position
+        self.failure: OSError | None = None
+        self._disk = disk
+        self._tail = position
+        self._file_start = position
+        self._lock = threading.Lock()  # guards the two below: the writer swaps them away
+        self._pending: list[bytes | int] = []  # frames, and positions where a new file starts
+        self._frames_pending = 0
+        self._reached = Progress(position, position)  # the writer's own count, ahead of ours
+        self._sync_wanted = position
+        self._waiting_written: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting_synced: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._file: AppendFile | None = None
+        self._writer: Writer | None = None
+
+    def attach(self, writer: Writer) -> None:
+        """Open the first file and start to write."""
+        self._file = self._open(self._tail)
+        self._writer = writer
+
+    @property
+    def tail(self) -> int:
+        """The position the next frame will have."""
+        return self._tail
+
+    @property
+    def file_start(self) -> int:
+        return self._file_start
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._tail - self.written
+
+    @property
+    def queue_depth(self) -> int:
+        return self._frames_pending
+
+    def enqueue(self, entries: Sequence[Entry], *, sync: bool = False) -> int:
+        """Put entries in order; returns the position behind them, to wait for."""
+        if self.failure is not None:
+            raise self.refusal()
+        frames: list[bytes] = []
+        for entry in entries:
+            frame = encode_frame(entry, self._tail, self.synced)
+            frames.append(frame)
+            self._tail += len(frame)
+        if sync:
+            self._sync_wanted = self._tail
+        with self._lock:
+            self._pending += frames
+            self._frames_pending += len(frames)
+        self.stats.frames += len(frames)
+        self.stats.queue_peak = max(self.stats.queue_peak, self._frames_pending)
+        assert self._writer is not None
+        self._writer.wake()
+        return self._tail
+
+    def rotate(self) -> int:
+        """Go on in a new file; returns the position where it starts."""
+        if self.failure is not None:
+            raise self.refusal()
+        if self._tail > self._file_start:
+            with self._lock:
+                self._pending.append(self._tail)
+            self._file_start = self._tail
+            self._sync_wanted = self._tail
+            self.stats.rotations += 1
+            assert self._writer is not None
+            self._writer.wake()
+        return self._tail
+
+    def refusal(self) -> Refused:
+        return Refused(
+            Code.READ_ONLY,
+            "the journal could not be written; the server is read-only until it is restarted",
+            cause=str(self.failure),
+        )
+
+    def wait_written(self, position: int) -> asyncio.Future[None]:
+        """Done when the operating system has accepted everything below `position`."""
+        return self._wait(position, self.written, self._waiting_written)
+
+    def wait_synced(self, position: int) -> asyncio.Future[None]:
+        """Done when everything below `position` is on stable storage."""
+        if position > self._sync_wanted:
+            self._sync_wanted = position
+            if self._writer is not None:
+                self._writer.wake()
+        return self._wait(position, self.synced, self._waiting_synced)
+
+    def _wait(
+        self, position: int, reached: int, waiting: deque[tuple[int, asyncio.Future[None]]]
+    ) -> asyncio.Future[None]:
+        future = asyncio.get_running_loop().create_future()
+        if position <= reached:
+            future.set_result(None)
+        elif self.failure is not None:
+            future.set_exception(self.refusal())
+        elif waiting and waiting[-1][0] > position:
+            # Positions are asked for in order, but for late-comers that wait for an older one.
+            waiting.append((waiting[-1][0], future))
+        else:
+            waiting.append((position, future))
+        return future
+
+    def reached(self, progress: Progress) -> None:
+        """On the loop: the writer got this far; wake whoever waited for it."""
+        self.written, self.synced = progress.written, progress.synced
+        for limit, waiting in (
+            (self.written, self._waiting_written),
+            (self.synced, self._waiting_synced),
+        ):
+            while waiting and waiting[0][0] <= limit:
+                future = waiting.popleft()[1]
+                if not future.done():
+                    future.set_result(None)
+        if progress.failure is not None:
+            self._fail(progress.failure)
+
+    def _fail(self, failure: OSError) -> None:
+        self.failure = failure
+        for waiting in (self._waiting_written, self._waiting_synced):
+            for _, future in waiting:
+                if not future.done():
+                    future.set_exception(self.refusal())
+            waiting.clear()
+
+    def commit(self, report: Callable[[Progress], None]) -> None:
+        """In the writer: write what is pending, sync it if wanted, and report each step."""
+        with self._lock:
+            pending, self._pending = self._pending, []
+            self._frames_pending = 0
+        written, synced = self._reached.written, self._reached.synced
+        try:
+            written = self._write(pending, written)
+            if self._sync_wanted <= synced:
+                self._reached = Progress(written, synced)
+            else:
+                if self._waiting_written:
+                    report(Progress(written, synced))
+                self._sync()
+                self._reached = Progress(written, written)
+        except OSError as failure:
+            self._reached = Progress(written, synced, failure)
+        report(self._reached)
+
+    def _write(self, pending: list[bytes | int], written: int) -> int:
+        assert self._file is not None
+        start = 0
+        for at, item in enumerate(pending):
+            if isinstance(item, int):
+                written += self._write_frames(pending[start:at])
+                self._sync()
+                self._file.close()
+                self._file = self._open(item)
+                start = at + 1
+        return written + self._write_frames(pending[start:])
+
+    def _write_frames(self, frames: Sequence[bytes | int]) -> int:
+        if not frames:
+            return 0
+        assert self._file is not None
+        self._file.write(frames)  # type: ignore[arg-type]
+        size = sum(map(len, frames))  # type: ignore[arg-type]
+        self.stats.batches += 1
+        self.stats.bytes_written += size
+        return size
+
+    def _sync(self) -> None:
+        assert self._file is not None
+        started = time.perf_counter()
+        self._file.sync()
+        self.stats.sync_latency_us.observe((time.perf_counter() - started) * 1e6)
+        self.stats.syncs += 1
+
+    def _open(self, position: int) -> AppendFile:
+        file = self._disk.create_append(layout.journal_file(position))
+        self._disk.sync_folder(layout.JOURNAL)
+        return file
+
+    async def close(self) -> None:
+        """Commit what is pending and stop the writer."""
+        if self.failure is None:
+            await self.wait_synced(self._tail)
+        if self._writer is not None:
+            self._writer.close()
+        if self._file is not None:
+            self._file.close()
+
+
+class WriterThread:
+    """Runs commits in one thread; a commit covers all that was enqueued while the one before ran."""
+
+    def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
+        self._journal = journal
+        self._loop = loop
+        self._stopping = False
+        self._awake = False
+        self._signal = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        if not self._awake:
+            self._awake = True
+            self._signal.release()
+
+    def close(self) -> None:
+        self._stopping = True
+        self._signal.release()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._signal.acquire()
+            if self._stopping:
+                return
+            # From here on a wake-up asks for another commit: it may come too late for this one.
+            self._awake = False
+            self._journal.commit(self._report)
+
+    def _report(self, progress: Progress) -> None:
+        self._loop.call_soon_threadsafe(self._journal.reached, progress)

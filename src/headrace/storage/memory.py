@@ -1,0 +1,91 @@
+"""A disk in memory, for tests and simulations: same rules, no files, nothing ever lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from headrace.storage.disk import TEMPORARY, AppendFile
+
+
+class _MemoryFile:
+    def __init__(self, content: bytearray) -> None:
+        self._content = content
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        self._content += b"".join(parts)
+
+    def sync(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class MemoryDisk:
+    """Files as byte arrays by path."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytearray] = {}
+        self._locked: set[str] = set()
+
+    def boot_id(self) -> str:
+        return "memory"
+
+    def make_folder(self, path: str) -> None:
+        pass
+
+    def list(self, folder: str) -> list[str]:
+        prefix = folder + "/"
+        names = (path.removeprefix(prefix) for path in self.files if path.startswith(prefix))
+        return sorted(name for name in names if "/" not in name and not name.endswith(TEMPORARY))
+
+    def exists(self, path: str) -> bool:
+        return path in self.files
+
+    def size(self, path: str) -> int:
+        return len(self._file(path))
+
+    def read(self, path: str) -> bytes:
+        return bytes(self._file(path))
+
+    def open_read(self, path: str) -> pa.NativeFile:
+        return pa.BufferReader(bytes(self._file(path)))
+
+    def create_append(self, path: str) -> AppendFile:
+        if path in self.files:
+            raise FileExistsError(path)
+        self.files[path] = bytearray()
+        return _MemoryFile(self.files[path])
+
+    def write(self, path: str, parts: Iterable[bytes]) -> None:
+        self.files[path] = bytearray(b"".join(parts))
+
+    def sync_file(self, path: str) -> None:
+        self._file(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self.files[new] = self.files.pop(old)
+
+    def link(self, old: str, new: str) -> None:
+        if new in self.files:
+            raise FileExistsError(new)
+        self.files[new] = self._file(old)
+
+    def remove(self, path: str) -> None:
+        self.files.pop(path, None)
+
+    def sync_folder(self, folder: str) -> None:
+        pass
+
+    def lock(self, path: str) -> None:
+        if path in self._locked:
+            raise BlockingIOError(path)
+        self._locked.add(path)
+
+    def _file(self, path: str) -> bytearray:
+        try:
+            return self.files[path]
+        except KeyError:
+            raise FileNotFoundError(path) from None

@@ -1,0 +1,201 @@
+"""Recovery: newest valid snapshot, then the journal through the same `apply` that live writes use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from headrace.core import ranges
+from headrace.core import state as core
+from headrace.core.entry import Append, Drop, Lose, Start, Stop
+from headrace.core.errors import Corrupt
+from headrace.core.log import Log, add_extent, lost_by_restart
+from headrace.core.ranges import Ranges
+from headrace.core.record import Block
+from headrace.core.retention import build
+from headrace.core.state import State
+from headrace.formats import layout
+from headrace.formats.frame import APPEND, Frame
+from headrace.formats.manifest import Manifest
+from headrace.storage import manifests, snapshots
+from headrace.storage.disk import Disk
+from headrace.storage.objects import Objects
+from headrace.storage.replay import JournalFile, frames_of, journal_files
+from headrace.storage.segments import Segments
+
+_DROPPED = 1 << 63
+"""A log that was dropped while its snapshot was taken: replay has nothing to add to it."""
+
+
+class Recovered(msgspec.Struct):
+    """Everything a server starts from."""
+
+    state: State
+    manifest: Manifest
+    position: int
+    """Where the journal goes on."""
+    blocks: dict[int, list[Block]]
+    """Records that are in no segment yet, by log."""
+    closed: list[tuple[int, int, set[int]]]
+    """(start, stop, logs) of journal files that are not sealed yet."""
+    losses: list[Lose]
+    """What the restart took; journaled before anybody sees it."""
+    frames: int
+    clean: bool
+
+
+class Recovery:
+    """One recovery of one data directory."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        objects: Objects,
+        segments: Segments,
+        progress: Callable[[float], None] = lambda share: None,
+    ) -> None:
+        self._disk = disk
+        self._objects = objects
+        self._segments = segments
+        self._progress = progress
+        self._state = State()
+        self._known_to: dict[int, int] = {}  # log → the position its state already reflects
+        self._replay_from = 0
+        self._blocks: dict[int, list[Block]] = {}
+        self._closed: list[tuple[int, int, set[int]]] = []
+        self._frames = 0
+        self._boot_id: str | None = None
+        self._clean = True
+
+    def run(self) -> Recovered:
+        for folder in (layout.JOURNAL, layout.SNAPSHOTS):
+            self._disk.make_folder(folder)
+        manifest = manifests.load(self._objects)
+        self._segments.use(manifest)
+        seen = self._load_snapshot()
+        position = self._replay(manifest.sealed_to)
+        self._attach_extents(manifest, seen)
+        self._rebuild_ledgers()
+        losses = self._losses()
+        return Recovered(
+            self._state,
+            manifest,
+            position,
+            self._blocks,
+            self._closed,
+            losses,
+            self._frames,
+            self._clean,
+        )
+
+    def _load_snapshot(self) -> int:
+        """Take in the newest snapshot; returns the manifest version its extents reflect."""
+        loaded = snapshots.load(self._disk)
+        if loaded is None:
+            return 0
+        head, captured = loaded
+        self._replay_from = head.position
+        for item in captured:
+            self._known_to[item.id] = item.position if item.log is not None else _DROPPED
+            if item.log is not None:
+                self._state.put(item.log)
+        self._state.next_id = max(self._state.next_id, head.next_id)
+        return head.manifest
+
+    def _replay(self, sealed_to: int) -> int:
+        files = journal_files(self._disk)
+        start = min(self._replay_from, sealed_to) if files else 0
+        if files and files[0].start > start:
+            raise Corrupt(
+                files[0].path, 0, f"the journal before it is missing, from position {start} on"
+            )
+        position = max(self._replay_from, sealed_to)
+        wanted = [file for file in files if file.stop is None or file.stop > start]
+        for at, file in enumerate(wanted):
+            stop = self._replay_file(file, sealed_to)
+            position = max(position, stop)
+            self._progress((at + 1) / len(wanted))
+        if wanted:
+            # What a killed process had written but not synced is part of the log from here on.
+            self._disk.sync_file(wanted[-1].path)
+        return position
+
+    def _replay_file(self, file: JournalFile, sealed_to: int) -> int:
+        position = file.start
+        touched: set[int] = set()
+        for frame in frames_of(self._disk, file):
+            self._frames += 1
+            self._replay_frame(frame, sealed_to, touched)
+            position = frame.position + frame.size
+        if position > sealed_to:
+            self._closed.append((file.start, position, touched))
+        return position
+
+    def _replay_frame(self, frame: Frame, sealed_to: int, touched: set[int]) -> None:
+        known_to = max(self._replay_from, self._known_to.get(frame.log, 0))
+        fresh = frame.position >= known_to or frame.log == 0
+        unsealed = frame.position >= sealed_to
+        if not fresh and not (unsealed and frame.kind == APPEND):
+            return
+        entry = frame.entry
+        if fresh:
+            core.apply(self._state, entry)
+        match entry:
+            case Start():
+                self._boot_id, self._clean = entry.boot_id, False
+            case Stop():
+                self._clean = True
+            case Drop():
+                self._blocks.pop(entry.log, None)
+            case Append() if unsealed and entry.log in self._state.logs:
+                self._blocks.setdefault(entry.log, []).append(entry.block)
+                touched.add(entry.log)
+
+    def _attach_extents(self, manifest: Manifest, seen: int) -> None:
+        for segment in manifest.segments:
+            if segment.journal_stop <= self._replay_from and seen >= manifest.version:
+                continue  # every log of the snapshot knows it already
+            for log, first, last in self._segments.extents(segment.number):
+                if held := self._state.logs.get(log):
+                    add_extent(held, segment.number, first, last)
+
+    def _rebuild_ledgers(self) -> None:
+        """A log whose retention began in the replayed part has no ledger yet."""
+        for log in self._state.logs.values():
+            if log.config.trims and log.ledger is None:
+                sealed = self._segments.blocks(log, log.floor, log.sealed_last)
+                tail = self._blocks.get(log.id, ())
+                log.ledger = build(block for part in (sealed, tail) for block in part)
+                log.ledger.drop_below(log.floor)
+
+    def _losses(self) -> list[Lose]:
+        same_boot = bool(self._boot_id) and self._boot_id == self._disk.boot_id()
+        losses = []
+        for log in self._state.logs.values():
+            if self._clean:
+                log.reserved = log.head if log.config.synced else log.reserved
+            lost, head = lost_by_restart(log, clean=self._clean, same_boot=same_boot)
+            if lost:
+                losses.append(self._loss(log, lost, head))
+        return losses
+
+    def _loss(self, log: Log, lost: Ranges, head: int) -> Lose:
+        alive = [
+            part for first, last in ranges.pairs(lost)
+            for part in ranges.outside(log.gone, max(first, log.floor), min(last, log.head))
+        ]  # fmt: skip
+        count = sum(last - first + 1 for first, last in alive)
+        size_bytes = log.size_bytes
+        if count < log.count:
+            size_bytes -= self._surviving_bytes(log, lost)
+        return Lose(log.id, list(lost), head, count, size_bytes if count else 0)
+
+    def _surviving_bytes(self, log: Log, lost: Ranges) -> int:
+        gone = ranges.union(list(log.gone), lost)
+        total = 0
+        sealed = self._segments.blocks(log, log.floor, log.sealed_last)
+        for block in (*sealed, *self._blocks.get(log.id, ())):
+            for first, last in ranges.outside(gone, max(block.first, log.floor), block.last):
+                total += block.measure(block.index(first), block.stop_index(last))
+        return total

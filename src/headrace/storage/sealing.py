@@ -1,0 +1,107 @@
+"""Sealing: a closed range of the journal becomes one Parquet segment with its companions.
+
+Reads only the journal, so it can run in another process while the server goes on. What was deleted or trimmed inside the
+range never reaches the segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from xxhash import xxh3_64_hexdigest
+
+from headrace.core import ranges
+from headrace.core.entry import Append, Delete, Drop, Entry, Trim
+from headrace.core.ranges import EMPTY, Ranges
+from headrace.core.record import Block, live_parts
+from headrace.formats import layout
+from headrace.formats.manifest import Segment
+from headrace.formats.segment import LogRows, build
+from headrace.storage.disk import Disk
+from headrace.storage.objects import Objects
+from headrace.storage.replay import frames_of, journal_files
+
+
+class SealJob(msgspec.Struct, frozen=True):
+    """Which part of the journal to seal, under which number, and what its logs are called."""
+
+    number: int
+    start: int
+    stop: int
+    names: dict[int, str]
+
+
+class _Held(msgspec.Struct):
+    blocks: list[Block] = msgspec.field(default_factory=list)
+    deleted: Ranges = EMPTY
+    floor: int = 1
+
+
+def seal(disk: Disk, objects: Objects, job: SealJob) -> Segment | None:
+    """Write the segment; None when nothing in the range is worth keeping. Publishing is the caller's."""
+    rows = sorted(_rows(_gather(disk, job), job.names), key=lambda log: (log.name, log.log))
+    if not rows:
+        return None
+    built = build(rows)
+    name, index, tags = (
+        layout.segment(job.number),
+        layout.segment_index(job.number),
+        layout.segment_tags(job.number) if built.tags else None,
+    )
+    objects.put(name, built.segment)
+    objects.put(index, built.index)
+    if tags and built.tags:
+        objects.put(tags, built.tags)
+    return Segment(
+        number=job.number,
+        name=name,
+        index=index,
+        tags=tags,
+        journal_start=job.start,
+        journal_stop=job.stop,
+        logs=built.logs,
+        rows=built.rows,
+        record_bytes=built.record_bytes,
+        file_bytes=len(built.segment),
+        checksum=xxh3_64_hexdigest(built.segment),
+    )
+
+
+def _gather(disk: Disk, job: SealJob) -> dict[int, _Held]:
+    held: dict[int, _Held] = {}
+    for file in journal_files(disk):
+        if file.start >= job.stop or (file.stop or job.stop) <= job.start:
+            continue
+        for frame in frames_of(disk, file):
+            if job.start <= frame.position < job.stop:
+                _take(held, frame.entry)
+    return held
+
+
+def _take(held: dict[int, _Held], entry: Entry) -> None:
+    match entry:
+        case Append():
+            log = held.setdefault(entry.log, _Held())
+            log.blocks.append(entry.block)
+            if entry.trim is not None:
+                _take(held, entry.trim)
+        case Trim() if entry.log in held:
+            log = held[entry.log]
+            log.floor = max(log.floor, entry.floor_cap, entry.floor_ttl)
+        case Delete() if entry.log in held:
+            log = held[entry.log]
+            log.deleted = ranges.union(log.deleted, entry.ranges)
+        case Drop():
+            held.pop(entry.log, None)
+
+
+def _rows(held: dict[int, _Held], names: dict[int, str]) -> Iterator[LogRows]:
+    for log, kept in held.items():
+        if log not in names:
+            continue  # dropped after this range was closed
+        blocks = [
+            part for block in kept.blocks for part in live_parts(block, kept.deleted, kept.floor)
+        ]
+        if blocks:
+            yield LogRows(log, names[log], blocks)

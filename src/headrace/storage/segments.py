@@ -1,0 +1,170 @@
+"""Reading sealed segments: by log and seq, by tag, by size. Blocking; callers run it off the event loop."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from threading import Lock
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.core.log import Log
+from headrace.core.match import TagEq, TagMatch
+from headrace.core.record import Block
+from headrace.formats.manifest import Manifest, Segment
+from headrace.formats.segment import INDEX_COLUMNS, Piece, block_of
+from headrace.storage.objects import Objects
+
+_OPEN_FILES_MAX = 32
+_INDEXES_MAX = 64
+_COLUMNS = ["seq", "ts", "tag", "node", "data", "meta"]
+
+
+class _Index:
+    """The pieces of a segment, sorted by log and first seq."""
+
+    def __init__(self, table: pa.Table) -> None:
+        table = table.combine_chunks()
+        self._columns = [
+            memoryview(table.column(name).chunk(0).buffers()[1]).cast("B").cast("q")[: len(table)]
+            for name in INDEX_COLUMNS
+        ]
+
+    def pieces(self, log: int) -> tuple[int, int]:
+        return bisect_left(self._columns[0], log), bisect_right(self._columns[0], log)
+
+    def piece(self, at: int) -> Piece:
+        return Piece(*(column[at] for column in self._columns))
+
+    def find(self, log: int, seq: int) -> Piece | None:
+        """The first piece of the log that reaches `seq`."""
+        start, stop = self.pieces(log)
+        at = bisect_left(self._columns[2], seq, start, stop)
+        return self.piece(at) if at < stop else None
+
+    def extents(self) -> Iterator[tuple[int, int, int]]:
+        """(log, first, last) for each log."""
+        logs, firsts, lasts = self._columns[:3]
+        at = 0
+        while at < len(logs):
+            stop = bisect_right(logs, logs[at], at)
+            yield logs[at], firsts[at], lasts[stop - 1]
+            at = stop
+
+
+class Segments:
+    """The segments of the current manifest, with bounded caches of files, indexes and row groups."""
+
+    def __init__(self, objects: Objects, cache_bytes: int) -> None:
+        self._objects = objects
+        self._cache_bytes = cache_bytes
+        self._known: dict[int, Segment] = {}
+        self._lock = Lock()  # callers may be several threads
+        self._files: OrderedDict[int, pq.ParquetFile] = OrderedDict()
+        self._indexes: OrderedDict[int, _Index] = OrderedDict()
+        self._tables: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()
+        self._tables_bytes = 0
+
+    def use(self, manifest: Manifest) -> None:
+        """Switch to a manifest; what it does not name is forgotten."""
+        self._known = {segment.number: segment for segment in manifest.segments}
+        with self._lock:
+            for cache in (self._files, self._indexes):
+                for number in [n for n in cache if n not in self._known]:
+                    del cache[number]
+            for key in [k for k in self._tables if k[0] not in self._known]:
+                self._tables_bytes -= self._tables.pop(key).nbytes
+
+    def extents(self, number: int) -> Iterator[tuple[int, int, int]]:
+        """(log, first, last) for each log in a segment."""
+        return self._index(number).extents()
+
+    def read(self, log: Log, seq: int, rows_max: int) -> Block | None:
+        """Records of the log from `seq` on, as many as lie together; None when no segment reaches it."""
+        for number, _, last in log.extents:
+            if last < seq or number not in self._known:
+                continue
+            piece = self._index(number).find(log.id, seq)
+            if piece is None:
+                continue
+            table = self._table(number, piece.row_group)
+            whole = block_of(table, piece.row_start, piece.row_start + piece.rows)
+            start = whole.index(seq)
+            if start < whole.count:
+                at = piece.row_start + start
+                return block_of(table, at, min(at + rows_max, piece.row_start + piece.rows))
+        return None
+
+    def blocks(self, log: Log, first: int, last: int) -> Iterator[Block]:
+        """All sealed blocks of the log that touch [first, last], ascending."""
+        seq = first
+        while seq <= last and (block := self.read(log, seq, 1 << 30)) is not None:
+            if block.first > last:
+                return
+            yield block
+            seq = block.last + 1
+
+    def tagged(self, log: Log, match: TagMatch, before: int) -> list[tuple[int, int]]:
+        """(seq, size) of the log's sealed records whose tag matches, ascending, below `before`."""
+        found: list[tuple[int, int]] = []
+        for number, first, _ in log.extents:
+            segment = self._known.get(number)
+            if segment is None or segment.tags is None or first >= before:
+                continue
+            table = pq.read_table(
+                self._objects.open(segment.tags),
+                columns=["seq", "size"],
+                filters=_tag_filter(log.id, match) & (pc.field("seq") < before),
+            )
+            seqs, sizes = table.column("seq").to_pylist(), table.column("size").to_pylist()
+            found.extend(sorted(zip(seqs, sizes, strict=True)))
+        return found
+
+    def _index(self, number: int) -> _Index:
+        with self._lock:
+            if (index := self._indexes.get(number)) is not None:
+                self._indexes.move_to_end(number)
+                return index
+        index = _Index(pq.read_table(self._objects.open(self._known[number].index)))
+        with self._lock:
+            self._indexes[number] = index
+            while len(self._indexes) > _INDEXES_MAX:
+                self._indexes.popitem(last=False)
+        return index
+
+    def _table(self, number: int, row_group: int) -> pa.Table:
+        key = (number, row_group)
+        with self._lock:
+            if (table := self._tables.get(key)) is not None:
+                self._tables.move_to_end(key)
+                return table
+            file = self._file(number)
+            table = file.read_row_group(row_group, columns=_COLUMNS, use_threads=False)
+            table = table.combine_chunks()
+            self._tables[key] = table
+            self._tables_bytes += table.nbytes
+            while self._tables_bytes > self._cache_bytes and len(self._tables) > 1:
+                self._tables_bytes -= self._tables.popitem(last=False)[1].nbytes
+        return table
+
+    def _file(self, number: int) -> pq.ParquetFile:
+        file = self._files.get(number)
+        if file is None:
+            file = pq.ParquetFile(self._objects.open(self._known[number].name))
+            self._files[number] = file
+            while len(self._files) > _OPEN_FILES_MAX:
+                self._files.popitem(last=False)
+        self._files.move_to_end(number)
+        return file
+
+
+def _tag_filter(log: int, match: TagMatch) -> pc.Expression:
+    of_log = pc.field("log_id") == log
+    if isinstance(match, TagEq):
+        return of_log & (pc.field("tag") == match.tag)
+    # The lower bound lets row groups be passed over; the prefix decides.
+    wanted = of_log & (pc.field("tag") >= match.prefix)
+    return wanted & pc.starts_with(pc.field("tag"), match.prefix)

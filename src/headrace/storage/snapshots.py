@@ -1,0 +1,31 @@
+"""Keeping snapshots: written aside, synced, renamed; the newest valid one is the one that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headrace.core.errors import Corrupt
+from headrace.formats import layout
+from headrace.formats.snapshot import Captured, Head, decode_snapshot
+from headrace.observe import say
+from headrace.storage.disk import Disk, write_atomically
+
+KEEP = 2
+
+
+def write(disk: Disk, position: int, parts: Iterable[bytes]) -> None:
+    """Store a snapshot; durable when this returns. Older ones than the last two go."""
+    write_atomically(disk, layout.snapshot_file(position), parts)
+    for name in disk.list(layout.SNAPSHOTS)[:-KEEP]:
+        disk.remove(f"{layout.SNAPSHOTS}/{name}")
+
+
+def load(disk: Disk) -> tuple[Head, Iterator[Captured]] | None:
+    """The newest snapshot that is whole; None when there is none."""
+    for name in reversed(disk.list(layout.SNAPSHOTS)):
+        path = f"{layout.SNAPSHOTS}/{name}"
+        try:
+            return decode_snapshot(disk.read(path), path)
+        except Corrupt as damage:
+            say("warning", "snapshot is damaged, trying the one before", problem=str(damage))
+    return None
