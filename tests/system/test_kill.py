@@ -1,0 +1,256 @@
+"""Load a real server, SIGKILL it, start it on the same data, and compare with what it had promised.
+
+`HEADRACE_KILL_ROUNDS` asks for more rounds than the few of `make test`, `HEADRACE_KILL_SEED`
+repeats a failed plan (what the threads make of it still differs from run to run).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+from kill_history import Clock, Walk
+from kill_load import Load
+from kill_oracle import Oracle
+from launching import Servers, run_headrace
+from topics_wire import Connection, LostError, UnexpectedError, format_write, read_pages, read_state
+
+from headrace.bench.process import ServerProcess
+
+pytestmark = pytest.mark.system
+
+ROUNDS = int(os.environ.get("HEADRACE_KILL_ROUNDS", "12"))
+ROUNDS_ON_ONE_DIRECTORY = 12
+SEED = os.environ.get("HEADRACE_KILL_SEED")
+
+SETTINGS = {
+    "HEADRACE_SEAL_BYTES": "256KiB",
+    "HEADRACE_TAIL_BYTES": "256KiB",
+    "HEADRACE_BLOCK_CACHE_BYTES": "64KiB",
+}
+"""Small enough that journals rotate, segments are sealed and memory is left many times a round."""
+
+ENDINGS = {
+    "killed": 6,
+    "killed, killed again while recovering": 3,
+    "killed, and restarted once more": 3,
+    "stopped": 2,
+    "killed while stopping": 2,
+}
+
+
+class Campaign:
+    """Rounds of load and crash on one data directory."""
+
+    def __init__(self, server: ServerProcess, seed: int) -> None:
+        self.server = server
+        self.rng = random.Random(seed)
+        self.oracle = Oracle()
+        self.load = Load(seed, self.oracle)
+
+    def begin(self) -> None:
+        self.server.start()
+        connection = Connection(self.server.port)
+        self.load.create_topics(connection)
+        connection.close()
+
+    def live_round(self, ending: str) -> None:
+        """One life of the server under load, its end, and what the next life says about it."""
+        operations = self.rng.choice((self.rng.randrange(1, 40), self.rng.randrange(100, 400)))
+        self.load.start(self.server.port, self.rng)
+        try:
+            self.load.wait_for(operations)
+        finally:
+            self.load.dying.set()
+            self._end(ending)
+            self.load.join()
+        self._restart(ending)
+        once = self._walk_all()
+        self.load.judge()
+        if ending == "killed, and restarted once more":
+            self._end(self.rng.choice(("killed", "stopped")))
+            self._restart("killed")
+            again = self._walk_all()
+            self.load.judge()
+            for one, two in zip(once, again, strict=True):
+                self.oracle.judge_twice(one, two)
+
+    def _end(self, ending: str) -> None:
+        if ending == "stopped":
+            status = self.server.stop()
+            if status != 0:
+                raise UnexpectedError(f"a graceful stop ended with status {status}")
+        elif ending == "killed while stopping":
+            os.kill(self.server.pid, signal.SIGTERM)
+            self._knock(self.rng.randrange(3))
+            self.server.kill()
+        else:
+            self.server.kill()
+
+    def _restart(self, ending: str) -> None:
+        if ending == "killed, killed again while recovering":
+            for _ in range(self.rng.randrange(1, 3)):
+                self._start(wait_ready=False)
+                self._knock(self.rng.randrange(4))
+                self.server.kill()
+        self._start(wait_ready=True)
+
+    def _start(self, *, wait_ready: bool) -> None:
+        self.load.run += 1
+        self.server.start(wait_ready=wait_ready)
+
+    def _knock(self, times: int) -> None:
+        """Let the server do a little work, measured in answers and not in time."""
+        connection = Connection(self.server.port)
+        for _ in range(times):
+            try:
+                connection.call("GET", "/v0/ready")
+            except LostError:
+                break
+        connection.close()
+
+    def _walk_all(self) -> list[Walk]:
+        connection = Connection(self.server.port)
+        walks = self.load.walk_all(connection, self.rng)
+        connection.close()
+        return walks
+
+
+@pytest.mark.parametrize("campaign", range(-(-ROUNDS // ROUNDS_ON_ONE_DIRECTORY)))
+def test_a_killed_server_keeps_its_word(campaign: int, data_dir: Path, new_server: Servers) -> None:
+    seed = random.randrange(1 << 32) if SEED is None else int(SEED) + campaign
+    rounds = min(ROUNDS_ON_ONE_DIRECTORY, ROUNDS - campaign * ROUNDS_ON_ONE_DIRECTORY)
+    server = new_server(**SETTINGS)
+    play = Campaign(server, seed)
+    play.begin()
+    for number in range(rounds):
+        (ending,) = play.rng.choices(list(ENDINGS), list(ENDINGS.values()))
+        plot = (
+            f"HEADRACE_KILL_SEED={seed}, round {number} of {rounds} ({ending}), run {play.load.run}"
+        )
+        try:
+            play.live_round(ending)
+        except (UnexpectedError, RuntimeError, TimeoutError) as error:
+            pytest.fail(f"{plot}: {error}\n{server.output()[-5000:]}")
+        if play.oracle.complaints:
+            complaints = "\n  ".join(play.oracle.complaints)
+            pytest.fail(f"{plot}:\n  {complaints}\nThe server said:\n{server.output()[-2000:]}")
+    assert server.stop() == 0
+    assert "Traceback" not in server.output(), f"seed {seed}:\n{server.output()[-5000:]}"
+    assert list(data_dir.glob("objects/segments/*.parquet")), "nothing was ever sealed"
+    verified = run_headrace("verify", "--data-dir", str(data_dir))
+    assert verified.returncode == 0, f"HEADRACE_KILL_SEED={seed}: {verified.stdout}"
+
+
+def test_a_class_that_changes_loses_only_what_was_ephemeral(new_server: Servers) -> None:
+    """Durable records on both sides of an ephemeral time: the loss is a gap between them."""
+    server = new_server().start()
+    connection = Connection(server.port)
+    for durability in ("disk", "ephemeral"):
+        connection.ask("PUT", "/v0/topics/mixed", {"durability": durability})
+        records = [{"data": f"{durability} {number}"} for number in range(10)]
+        connection.ask("POST", "/v0/topics/mixed", {"records": records})
+    server.kill()
+    server.start()
+    connection = Connection(server.port)
+    connection.ask("PUT", "/v0/topics/mixed", {"durability": "fsync"})
+    answer = connection.ask("POST", "/v0/topics/mixed", {"records": [{"data": "after"}]})
+    after = answer["first_seq"]
+    assert after > 20
+    for _ in range(2):
+        pages = read_pages(connection, Clock(), "mixed")
+        records = [seen for page in pages for seen in page.records]
+        lost = {
+            seq: page.gap.reason
+            for page in pages
+            if page.gap
+            for seq in range(page.gap.first, page.gap.last + 1)
+        }
+        assert [seen.seq for seen in records] == [*range(1, 11), after]
+        assert [seen.payload.data for seen in records[:10]] == [b'"disk %d"' % n for n in range(10)]
+        assert lost == dict.fromkeys(range(11, after), "restart")
+        connection.close()
+        server.kill()
+        server.start()
+        connection = Connection(server.port)
+    connection.close()
+
+
+@pytest.mark.parametrize("durability", ["fsync", "disk", "memory"])
+def test_a_key_is_known_after_a_crash(durability: str, new_server: Servers) -> None:
+    """The retry of a write whose answer got lost in the crash appends nothing."""
+    server = new_server().start()
+    connection = Connection(server.port)
+    body = {
+        "records": [{"data": 1}, {"data": 2}],
+        "idempotency_key": "once",
+        "config": {"durability": durability},
+    }
+    first = connection.ask("POST", "/v0/topics/keyed", body)
+    assert (first["seqs"], first["deduped"]) == ([1, 2], False)
+    for end in (server.kill, server.stop):
+        connection.close()
+        end()
+        server.start()
+        connection = Connection(server.port)
+        again = connection.ask("POST", "/v0/topics/keyed", body)
+        assert (again["seqs"], again["deduped"]) == ([1, 2], True)
+    state = read_state(connection, "keyed")
+    assert state is not None
+    assert (state.head - state.earliest + 1, state.count) == (2, 2)
+    connection.close()
+
+
+def test_a_topic_made_anew_does_not_inherit_anything(new_server: Servers) -> None:
+    """Records, floor, keys and epoch of a dropped topic stay dropped across a crash."""
+    server = new_server().start()
+    connection = Connection(server.port)
+    keyed = {"records": [{"data": "old"}] * 5, "idempotency_key": "k"}
+    connection.ask("POST", "/v0/topics/phoenix", keyed)
+    before = read_state(connection, "phoenix")
+    connection.ask("DELETE", "/v0/topics/phoenix")
+    connection.close()
+    server.kill()
+    server.start()
+    connection = Connection(server.port)
+    assert read_state(connection, "phoenix") is None
+    answer = connection.ask("POST", "/v0/topics/phoenix", keyed)
+    assert (answer["first_seq"], answer["created"], answer["deduped"]) == (1, True, False)
+    connection.close()
+    server.kill()
+    server.start()
+    connection = Connection(server.port)
+    after = read_state(connection, "phoenix")
+    assert before is not None
+    assert after is not None
+    assert after.epoch != before.epoch
+    assert (after.head, after.count) == (5, 5)
+    connection.close()
+
+
+def test_a_big_batch_is_all_there_or_not_at_all(new_server: Servers) -> None:
+    """A write larger than a journal file, acknowledged or in flight when the server dies."""
+    server = new_server(**SETTINGS).start()
+    source = random.Random(1)
+    load = Load(1, Oracle())
+    batches = [load.make_payloads(source, 2000) for _ in range(4)]
+    connection = Connection(server.port)
+    for batch in batches[:2]:
+        status, _ = connection.call("POST", "/v0/topics/big", format_write(batch))
+        assert status in (200, 201)
+    in_flight = Connection(server.port)
+    for batch in batches[2:]:
+        in_flight.leave("POST", "/v0/topics/big", format_write(batch))
+    connection.close()
+    server.kill()
+    server.start()
+    connection = Connection(server.port)
+    pages = read_pages(connection, Clock(), "big")
+    found = [seen.payload for page in pages for seen in page.records]
+    connection.close()
+    assert found[:4000] == [payload for batch in batches[:2] for payload in batch]
+    assert len(found) % 2000 == 0
+    assert set(found[4000:]) <= {payload for batch in batches[2:] for payload in batch}
