@@ -1,0 +1,121 @@
+"""Where scenarios run: fresh servers side by side on one file system, measured in turns."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from headrace.bench.process import ServerProcess
+from headrace.bench.redis import Fsync, RedisProcess
+
+# Extra scenarios recover far more than the tests do.
+READY_TIMEOUT_S = 600.0
+
+T = TypeVar("T")
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """How much of everything a run does."""
+
+    rounds: int
+    warmup_s: float
+    window_s: float
+    latency_window_s: float
+    history_records: int
+    topics: int
+
+
+FULL = Sizes(
+    rounds=5,
+    warmup_s=0.5,
+    window_s=2.0,
+    latency_window_s=4.0,
+    history_records=1_000_000,
+    topics=100_000,
+)
+QUICK = Sizes(
+    rounds=3,
+    warmup_s=0.2,
+    window_s=0.6,
+    latency_window_s=1.5,
+    history_records=100_000,
+    topics=5_000,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    directory: Path
+    sizes: Sizes
+    with_redis: bool
+    say: Callable[[str], None]
+
+    @contextmanager
+    def server(self, env: dict[str, str] | None = None) -> Iterator[ServerProcess]:
+        """A fresh Headrace whose data goes away with it."""
+        with self._folder() as folder:
+            data_dir = folder / "data"
+            with ServerProcess(data_dir, env=env, ready_timeout_s=READY_TIMEOUT_S) as server:
+                yield server
+
+    @contextmanager
+    def contenders(self, fsync: Fsync) -> Iterator[Contenders]:
+        """A fresh Headrace and, if it is installed, a fresh Redis."""
+        with ExitStack() as stack:
+            server = stack.enter_context(self.server())
+            redis = None
+            if self.with_redis:
+                folder = stack.enter_context(self._folder())
+                redis = stack.enter_context(RedisProcess(folder, fsync=fsync))
+            yield Contenders(server, redis, self)
+
+    def take_turns(self, what: str, *sides: Callable[[], T]) -> list[tuple[T, ...]]:
+        """One result of each side for each round, as one tuple for each side.
+
+        The sides of a round run right after each other, and every other round starts with the
+        last of them, so that what the machine does meanwhile hits all of them alike.
+        """
+        results: list[list[T]] = [[] for _ in sides]
+        for number in range(self.sizes.rounds):
+            self.say(f"{what}, round {number + 1} of {self.sizes.rounds}")
+            order = list(zip(results, sides, strict=True))
+            for result, measure in order if number % 2 == 0 else reversed(order):
+                result.append(measure())
+        return [tuple(result) for result in results]
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        folder = Path(tempfile.mkdtemp(dir=self.directory))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Contenders:
+    server: ServerProcess
+    redis: RedisProcess | None
+    arena: Arena
+
+    def compare(
+        self,
+        what: str,
+        of_server: Callable[[ServerProcess], T],
+        of_redis: Callable[[RedisProcess], T],
+    ) -> tuple[tuple[T, ...], tuple[T, ...]]:
+        """The rounds of both sides; none for Redis where it is not installed."""
+        if self.redis is None:
+            return self.arena.take_turns(what, lambda: of_server(self.server))[0], ()
+        redis = self.redis
+        ours, theirs = self.arena.take_turns(
+            what, lambda: of_server(self.server), lambda: of_redis(redis)
+        )
+        return ours, theirs

@@ -1,0 +1,47 @@
+"""The few requests around a measurement: set up a topic, see where it is, read a metric."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any, Literal
+
+from headrace.bench.errors import BenchError
+
+TIMEOUT_S = 60.0
+
+Durability = Literal["ephemeral", "memory", "disk", "fsync"]
+
+
+def create_topic(url: str, topic: str, durability: Durability, *, cap_records: int = 0) -> None:
+    config = {"durability": durability, "cap_records": cap_records}
+    _call("PUT", f"{url}/v0/topics/{topic}", config)
+
+
+def read_head_seq(url: str, topic: str) -> int:
+    return int(_call("GET", f"{url}/v0/topics/{topic}")["head_seq"])
+
+
+def read_metric(url: str, name: str) -> float:
+    metrics = _call("GET", f"{url}/v0/metrics")
+    if name not in metrics:
+        raise BenchError(f"the server has no metric {name}")
+    return float(metrics[name])
+
+
+def _call(method: str, url: str, body: object = None) -> dict[str, Any]:
+    request = urllib.request.Request(
+        url,
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Accept": "application/json", "Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
+            answer: dict[str, Any] = json.load(reply)
+            return answer
+    except urllib.error.HTTPError as error:
+        with error:
+            text = error.read().decode(errors="replace")
+        raise BenchError(f"{method} {url} answered {error.code}: {text}") from error

@@ -1,0 +1,104 @@
+"""What a load process is told to do and what it answers, as messages between two processes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.bench.errors import BenchError
+
+
+class Message(msgspec.Struct, frozen=True, tag=True):
+    """A value that crosses the process boundary."""
+
+
+class Http(Message, frozen=True):
+    """Each request gets one HTTP/1.1 reply."""
+
+
+class Resp(Message, frozen=True):
+    """Each request is a Redis pipeline that gets this many bulk replies."""
+
+    replies: int = 1
+
+
+class Cycle(Message, frozen=True):
+    """Prebuilt requests, sent in turn for as long as it takes."""
+
+    requests: tuple[bytes, ...]
+
+
+class Numbered(Message, frozen=True):
+    """Requests that differ in one number, counted up from zero between head and tail."""
+
+    head: bytes
+    tail: bytes
+
+
+class Timed(Message, frozen=True):
+    """Closed loop: as fast as replies come, counted in a window after a warm-up."""
+
+    warmup_s: float
+    window_s: float
+
+
+class Counted(Message, frozen=True):
+    """Closed loop: exactly this many requests, all of them counted."""
+
+    requests: int
+
+
+class Paced(Message, frozen=True):
+    """Open loop: a fixed rate; latency counts from when a request was due, sent late or not."""
+
+    rate_per_s: float
+    warmup_s: float
+    window_s: float
+
+
+class Appends(Message, frozen=True):
+    port: int
+    connections: int
+    speaks: Http | Resp
+    source: Cycle | Numbered
+    plan: Timed | Counted | Paced
+
+
+class CatchUp(Message, frozen=True):
+    """Read a log page by page from its start until a page brings nothing new."""
+
+    port: int
+    speaks: Http | Resp
+    log: str
+    page_records: int
+
+
+class Tally(Message, frozen=True):
+    """What a load of appends measured."""
+
+    completed: int
+    elapsed_s: float
+    failures: int
+    first_failure: str
+    latencies_ms: list[float]
+
+    @property
+    def rate_per_s(self) -> float:
+        return self.completed / self.elapsed_s
+
+
+class Reading(Message, frozen=True):
+    """What a catch-up read measured; `cursor` is where it ended."""
+
+    pages: int
+    elapsed_s: float
+    cursor: str
+
+
+def require_success(tally: Tally) -> Tally:
+    """A rate that contains refusals is no rate: one failure fails the run."""
+    if tally.failures:
+        total = tally.failures + tally.completed
+        raise BenchError(f"{tally.failures} of {total} requests failed; {tally.first_failure}")
+    if not tally.completed:
+        raise BenchError("no request completed in the window")
+    return tally

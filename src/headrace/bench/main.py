@@ -1,0 +1,162 @@
+"""`headrace bench`: run scenarios, print a table, write JSON, leave nothing behind."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from headrace.bench import redis
+from headrace.bench.arena import FULL, QUICK, Arena
+from headrace.bench.errors import BenchError
+from headrace.bench.progress import Progress
+from headrace.bench.report import Failure, Report, Row, encode_report, format_table
+from headrace.bench.scenarios import DEFAULT, Scenario
+from headrace.bench.scenarios.extras import large_log, many_topics
+
+LARGE_LOG_GB = 10.0
+INTERRUPTED = 130
+NO_REDIS = """\
+{missing} not found, so Headrace is measured alone and there are no ratios.
+To compare, install Redis: `apt-get install redis-server` on Debian and Ubuntu,
+`dnf install redis` on Fedora, `brew install redis` on macOS."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Measure a server of its own against Redis Streams on this machine, in turns, and report "
+        "ratios. Everything it starts is ended and everything it writes but the JSON is removed."
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[*DEFAULT, "many-topics", "large-log"],
+        metavar="NAME",
+        help=f"run only this scenario (repeatable): {', '.join(DEFAULT)}, many-topics, large-log",
+    )
+    parser.add_argument("--quick", action="store_true", help="smaller sizes and shorter windows")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        default=Path("bench-results.json"),
+        metavar="PATH",
+        help="where the results go, every round of them (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=Path(),
+        metavar="PATH",
+        help="the file system to measure on; memory file systems make fsync free (default: here)",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="exit with 1 if a reach is missed, too"
+    )
+    parser.add_argument(
+        "--many-topics", action="store_true", help="also 100,000 topics of 10 records"
+    )
+    parser.add_argument(
+        "--large-log",
+        type=float,
+        metavar="GB",
+        help=f"also a log of this size, read from its start ({LARGE_LOG_GB:g} with --only)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the benchmark. Returns the exit status."""
+    missing = redis.find_missing()
+    if missing:
+        print(NO_REDIS.format(missing=" and ".join(missing)), file=sys.stderr)
+    scenarios = choose_scenarios(options)
+    sizes = QUICK if options.quick else FULL
+    try:
+        with (
+            terminate_as_interrupt(),
+            tempfile.TemporaryDirectory(prefix=".headrace-bench-", dir=options.dir) as directory,
+            Progress(len(scenarios)) as progress,
+        ):
+            arena = Arena(Path(directory).resolve(), sizes, not missing, progress.say)
+            rows, failures = run_scenarios(scenarios, arena, progress)
+    except KeyboardInterrupt:
+        print("interrupted; everything is cleaned up", file=sys.stderr)
+        return INTERRUPTED
+    report = Report(describe_machine(not missing), msgspec.to_builtins(sizes), rows, failures)
+    options.json.write_bytes(encode_report(report))
+    show(report, options.json)
+    return 1 if failures or (options.strict and report.missed()) else 0
+
+
+def choose_scenarios(options: argparse.Namespace) -> dict[str, Scenario]:
+    """The default scenarios or those of `--only`, then the extra ones that were asked for."""
+    names = list(dict.fromkeys(options.only or DEFAULT))
+    if options.many_topics and "many-topics" not in names:
+        names.append("many-topics")
+    if options.large_log is not None and "large-log" not in names:
+        names.append("large-log")
+    known: dict[str, Scenario] = {
+        **DEFAULT,
+        "many-topics": many_topics,
+        "large-log": partial(large_log, size_gb=options.large_log or LARGE_LOG_GB),
+    }
+    return {name: known[name] for name in names}
+
+
+def run_scenarios(
+    scenarios: dict[str, Scenario], arena: Arena, progress: Progress
+) -> tuple[list[Row], list[Failure]]:
+    """Every scenario gets its chance; one that fails is reported and costs only its own rows."""
+    rows: list[Row] = []
+    failures: list[Failure] = []
+    for name, scenario in scenarios.items():
+        progress.begin(name)
+        try:
+            rows += scenario(arena)
+        except (BenchError, RuntimeError, OSError, subprocess.SubprocessError) as error:
+            failures.append(Failure(name, f"{type(error).__name__}: {error}"))
+        progress.end()
+    return rows, failures
+
+
+def show(report: Report, json_path: Path) -> None:
+    if report.rows:
+        print(format_table(report.rows))
+        print(f"\nMedian of the rounds, their range in brackets; every round is in {json_path}.")
+    for row in report.missed():
+        print(f"missed: {row.what}")
+    for failure in report.failures:
+        print(f"FAILED: {failure.scenario}: {failure.message}", file=sys.stderr)
+
+
+def describe_machine(with_redis: bool) -> dict[str, str]:
+    return {
+        "cores": str(os.cpu_count()),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "redis": redis.read_version() if with_redis else "not installed",
+    }
+
+
+@contextmanager
+def terminate_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM clean up the way Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,121 @@
+"""Replies as they arrive, read with the least work that still notices every failure."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from headrace.bench.errors import BenchError
+from headrace.bench.wire import STREAM_FIELD
+
+EXCERPT_BYTES_MAX = 300
+_LENGTH = b"\r\ncontent-length:"
+_PONG = b"+PONG\r\n"
+_CURSOR = b'"next_from_seq":'
+_ENTRY_FIELDS = b"\r\n*2\r\n$%d\r\n%s\r\n" % (len(STREAM_FIELD), STREAM_FIELD)
+
+
+class Reply(Protocol):
+    held: bytearray
+
+    def feed(self, chunk: bytes) -> bool:
+        """Take bytes; true once the reply is whole."""
+
+    def succeeded(self) -> bool: ...
+
+    def clear(self) -> None: ...
+
+
+class Page(Reply, Protocol):
+    def cursor(self) -> str:
+        """Where the next page starts; empty if this page says nothing about it."""
+
+
+class HttpReply:
+    """One HTTP/1.1 reply: only the status line and the length are looked at."""
+
+    def __init__(self) -> None:
+        self.held = bytearray()
+        self._size_bytes = 0
+
+    def feed(self, chunk: bytes) -> bool:
+        self.held += chunk
+        if not self._size_bytes:
+            head_stop = self.held.find(b"\r\n\r\n")
+            if head_stop < 0:
+                return False
+            self._size_bytes = head_stop + 4 + parse_length(self.held[:head_stop])
+        return len(self.held) >= self._size_bytes
+
+    def succeeded(self) -> bool:
+        return self.held.startswith(b"HTTP/1.1 2")
+
+    def clear(self) -> None:
+        self.held.clear()
+        self._size_bytes = 0
+
+
+class HttpPage(HttpReply):
+    def cursor(self) -> str:
+        start = self.held.rfind(_CURSOR)
+        if start < 0:
+            return ""
+        start += len(_CURSOR)
+        # What follows is a number, then a comma or the closing brace.
+        return self.held[start : start + 24].replace(b"}", b",").split(b",", 1)[0].strip().decode()
+
+
+class RespReplies:
+    """The bulk replies to a pipeline: two lines each, or one line for an error."""
+
+    def __init__(self, count: int) -> None:
+        self.held = bytearray()
+        self._lines = 2 * count
+
+    def feed(self, chunk: bytes) -> bool:
+        self.held += chunk
+        return self.held.count(b"\r\n") + self._errors() >= self._lines
+
+    def succeeded(self) -> bool:
+        return not self._errors()
+
+    def clear(self) -> None:
+        self.held.clear()
+
+    def _errors(self) -> int:
+        return self.held.startswith(b"-") + self.held.count(b"\n-")
+
+
+class RespPage:
+    """The reply to an XRANGE with a PING behind it."""
+
+    def __init__(self) -> None:
+        self.held = bytearray()
+
+    def feed(self, chunk: bytes) -> bool:
+        self.held += chunk
+        return self.held.endswith(_PONG)
+
+    def succeeded(self) -> bool:
+        return self.held.startswith(b"*")
+
+    def clear(self) -> None:
+        self.held.clear()
+
+    def cursor(self) -> str:
+        stop = self.held.rfind(_ENTRY_FIELDS)
+        if stop < 0:
+            return ""
+        return self.held[self.held.rfind(b"\r\n", 0, stop) + 2 : stop].decode()
+
+
+def parse_length(head: bytes | bytearray) -> int:
+    """The Content-Length of a reply's head."""
+    start = head.lower().find(_LENGTH)
+    if start >= 0:
+        return int(head[start + len(_LENGTH) :].split(b"\r\n", 1)[0])
+    raise BenchError(f"a reply without Content-Length: {head[:EXCERPT_BYTES_MAX]!r}")
+
+
+def format_excerpt(reply: Reply) -> str:
+    """The beginning of a reply, for an error message."""
+    return bytes(reply.held[:EXCERPT_BYTES_MAX]).decode(errors="replace")

@@ -1,0 +1,55 @@
+"""How long an append takes at a moderate, fixed load."""
+
+from __future__ import annotations
+
+from headrace.bench.arena import Arena
+from headrace.bench.control import Durability, create_topic
+from headrace.bench.jobs import Appends, Cycle, Http, Paced, Resp
+from headrace.bench.process import ServerProcess
+from headrace.bench.redis import Fsync, RedisProcess
+from headrace.bench.report import Row
+from headrace.bench.scenarios.workload import make_batches, make_pipelines
+from headrace.bench.stats import percentile
+from headrace.bench.worker import run_appends
+
+RATE_PER_S = 1000
+CONNECTIONS = 16
+TOPIC = "bench"
+CLASSES: tuple[tuple[Durability, Fsync], ...] = (("fsync", "always"), ("disk", "everysec"))
+PERCENTILES = (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
+
+
+def latency(arena: Arena) -> list[Row]:
+    """Open loop, so that a stall is felt by every request that was due during it."""
+    return [
+        row for durability, fsync in CLASSES for row in _percentile_rows(arena, durability, fsync)
+    ]
+
+
+def _percentile_rows(arena: Arena, durability: Durability, fsync: Fsync) -> list[Row]:
+    plan = Paced(RATE_PER_S, arena.sizes.warmup_s, arena.sizes.latency_window_s)
+    requests = Cycle(make_batches(TOPIC, 1))
+    pipelines = Cycle(make_pipelines(TOPIC, 1))
+
+    def server_latencies(server: ServerProcess) -> list[float]:
+        job = Appends(server.port, CONNECTIONS, Http(), requests, plan)
+        return run_appends(job).latencies_ms
+
+    def redis_latencies(redis: RedisProcess) -> list[float]:
+        job = Appends(redis.port, CONNECTIONS, Resp(), pipelines, plan)
+        return run_appends(job).latencies_ms
+
+    with arena.contenders(fsync) as contenders:
+        create_topic(contenders.server.url, TOPIC, durability)
+        ours, theirs = contenders.compare(
+            f"latency, class {durability}", server_latencies, redis_latencies
+        )
+    return [
+        Row(
+            what=f"append latency {name} at {RATE_PER_S}/s, class {durability} (Redis {fsync})",
+            unit="ms",
+            headrace=tuple(percentile(values, part) for values in ours),
+            baseline=tuple(percentile(values, part) for values in theirs),
+        )
+        for name, part in PERCENTILES
+    ]

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pytest
+
+from headrace.bench.errors import BenchError
+from headrace.bench.replies import (
+    HttpPage,
+    HttpReply,
+    Reply,
+    RespPage,
+    RespReplies,
+    format_excerpt,
+    parse_length,
+)
+
+OK = b"HTTP/1.1 200 OK\r\nserver: x\r\nContent-Length: 5\r\n\r\nhello"
+CREATED = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}"
+THROTTLED = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\n\r\n{}"
+ENTRY = b"*2\r\n$3\r\n%s\r\n*2\r\n$4\r\ndata\r\n$2\r\nxx\r\n"
+
+
+def feed_bytewise(reply: Reply, raw: bytes) -> list[bool]:
+    return [reply.feed(raw[at : at + 1]) for at in range(len(raw))]
+
+
+@pytest.mark.parametrize(
+    ("make", "raw"),
+    [
+        (HttpReply, OK),
+        (lambda: RespReplies(2), b"$3\r\n5-0\r\n$3\r\n5-1\r\n"),
+        (lambda: RespReplies(2), b"$3\r\n5-0\r\n-ERR no\r\n"),
+        (RespPage, b"*1\r\n" + ENTRY % b"5-0" + b"+PONG\r\n"),
+    ],
+)
+def test_a_reply_is_whole_at_its_last_byte_and_not_before(make: type[Reply], raw: bytes) -> None:
+    *before, last = feed_bytewise(make(), raw)
+    assert not any(before)
+    assert last
+
+
+@pytest.mark.parametrize(("raw", "expected"), [(OK, True), (CREATED, True), (THROTTLED, False)])
+def test_only_a_2xx_succeeds(raw: bytes, expected: bool) -> None:
+    reply = HttpReply()
+    assert reply.feed(raw)
+    assert reply.succeeded() is expected
+
+
+def test_a_cleared_reply_takes_the_next() -> None:
+    reply = HttpReply()
+    assert reply.feed(THROTTLED)
+    reply.clear()
+    assert reply.feed(OK)
+    assert reply.succeeded()
+
+
+def test_a_reply_without_a_length_is_refused() -> None:
+    with pytest.raises(BenchError, match="without Content-Length"):
+        HttpReply().feed(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    "line", [b"content-length: 17", b"Content-Length:17", b"CONTENT-LENGTH: 17"]
+)
+def test_a_length_is_found_however_it_is_written(line: bytes) -> None:
+    assert parse_length(b"HTTP/1.1 200 OK\r\nx-content-length: 3\r\n" + line + b"\r\na: b") == 17
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"records":[],"next_from_seq":12,"lag":0}', "12"),
+        (b'{"records":[],"next_from_seq": 12}', "12"),
+        (b'{"records":[{"data":"\\"next_from_seq\\":9"}],"next_from_seq":1000000}', "1000000"),
+        (b"{}", ""),
+    ],
+)
+def test_the_cursor_of_a_diff(body: bytes, expected: str) -> None:
+    page = HttpPage()
+    assert page.feed(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+    assert page.cursor() == expected
+
+
+def test_the_cursor_of_a_range_is_its_last_id() -> None:
+    page = RespPage()
+    assert page.feed(b"*2\r\n" + ENTRY % b"5-0" + ENTRY % b"6-2" + b"+PONG\r\n")
+    assert page.succeeded()
+    assert page.cursor() == "6-2"
+
+
+def test_an_empty_range_has_no_cursor() -> None:
+    page = RespPage()
+    assert page.feed(b"*0\r\n+PONG\r\n")
+    assert page.cursor() == ""
+
+
+def test_an_error_does_not_pass_as_a_page() -> None:
+    page = RespPage()
+    assert page.feed(b"-ERR wrong\r\n+PONG\r\n")
+    assert not page.succeeded()
+
+
+@pytest.mark.parametrize("raw", [b"-ERR a\r\n$3\r\n5-0\r\n", b"$3\r\n5-0\r\n-ERR a\r\n"])
+def test_one_error_in_a_pipeline_is_a_failure(raw: bytes) -> None:
+    replies = RespReplies(2)
+    assert replies.feed(raw)
+    assert not replies.succeeded()
+
+
+def test_an_excerpt_is_short() -> None:
+    reply = HttpReply()
+    reply.feed(b"HTTP/1.1 500 Oops\r\ncontent-length: 9000\r\n\r\n" + b"x" * 9000)
+    assert format_excerpt(reply).startswith("HTTP/1.1 500 Oops")
+    assert len(format_excerpt(reply)) == 300
