@@ -22,7 +22,7 @@ from headrace.bench.arena import FULL, QUICK, Arena
 from headrace.bench.errors import BenchError
 from headrace.bench.progress import Progress
 from headrace.bench.report import Failure, Report, Row, encode_report, format_table
-from headrace.bench.scenarios import DEFAULT, Scenario
+from headrace.bench.scenarios.catalog import DEFAULT, Scenario
 from headrace.bench.scenarios.extras import large_log, many_topics
 
 LARGE_LOG_GB = 10.0

@@ -10,7 +10,7 @@ from headrace.bench.errors import BenchError
 from headrace.bench.main import add_arguments, choose_scenarios, run_scenarios
 from headrace.bench.progress import Progress
 from headrace.bench.report import Row
-from headrace.bench.scenarios import DEFAULT
+from headrace.bench.scenarios.catalog import DEFAULT
 
 
 def parse(*words: str) -> argparse.Namespace:

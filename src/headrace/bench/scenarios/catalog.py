@@ -1,0 +1,23 @@
+"""Every default scenario by name: a function from an arena to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.bench.arena import Arena
+from headrace.bench.report import Row
+from headrace.bench.scenarios.appends import batched, disk, single
+from headrace.bench.scenarios.history import history
+from headrace.bench.scenarios.latency import latency
+from headrace.bench.scenarios.upkeep import upkeep
+
+Scenario = Callable[[Arena], list[Row]]
+
+DEFAULT: dict[str, Scenario] = {
+    "single": single,
+    "batched": batched,
+    "disk": disk,
+    "latency": latency,
+    "upkeep": upkeep,
+    "history": history,
+}
