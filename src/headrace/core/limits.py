@@ -36,6 +36,7 @@ CLAIM_JITTER_MS_MAX = 5_000
 RESERVE_SEQS_MIN = 1024
 RESERVE_SEQS_MAX = 1 << 20
 """Seqs promised durably ahead of use, so that an acknowledged seq is never given out again."""
+RESERVE_FAST_MS = 1000
 
 FRAME_BYTES_MAX = 256 << 20
 """A frame length above this is damage, not data."""

@@ -18,7 +18,6 @@ from headrace.core.entry import (
     Trim,
 )
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import RESERVE_SEQS_MAX, RESERVE_SEQS_MIN
 from headrace.core.producer import Keys
 from headrace.core.ranges import EMPTY, Ranges
 from headrace.core.record import Block, Drafts, block
@@ -136,12 +135,11 @@ def expire(log: Log, now_ms: int) -> Trim | None:
     return Trim(log.id, 0, floor, count, shed) if floor else None
 
 
-def reserve(log: Log, last: int) -> Reserve | None:
-    """Promise seqs ahead of use when `last` comes near the end of what was promised."""
-    block_size = max(RESERVE_SEQS_MIN, min(RESERVE_SEQS_MAX, last))
-    if log.config.synced or last + block_size // 2 <= log.reserved:
+def reserve(log: Log, last: int, ahead: int) -> Reserve | None:
+    """Promise `ahead` more seqs when `last` comes near the end of what was promised."""
+    if log.config.synced or last + ahead // 2 <= log.reserved:
         return None
-    return Reserve(log.id, last + block_size)
+    return Reserve(log.id, last + ahead)
 
 
 def lost_by_restart(log: Log, *, clean: bool, same_boot: bool) -> tuple[Ranges, int]:

@@ -73,14 +73,19 @@ def create(state: State, name: str, owner: str, config: LogConfig, now_ms: int) 
     return Create(state.next_id, name, owner, config, now_ms, reserved)
 
 
+def new_log(entry: Create) -> Log:
+    """The log as its creation leaves it; also to decide on before it is one."""
+    log = Log(entry.log, entry.name, entry.owner, entry.config, reserved=entry.reserved)
+    if entry.config.trims:
+        log.ledger = Ledger()
+    return log
+
+
 def apply(state: State, entry: Entry) -> None:
     """Make the entry true."""
     match entry:
         case Create():
-            log = Log(entry.log, entry.name, entry.owner, entry.config, reserved=entry.reserved)
-            if entry.config.trims:
-                log.ledger = Ledger()
-            state.put(log)
+            state.put(new_log(entry))
         case Drop():
             state.remove(state.logs[entry.log])
         case Start() | Stop():

@@ -60,6 +60,9 @@ class Writer(Protocol):
         """Finish what was enqueued, then stop."""
 
 
+_Waiter = tuple[int, Callable[[], None] | None, asyncio.Future[None]]
+
+
 class Journal:
     """Appends entries; tells when they were written and when they were synced."""
 
@@ -76,8 +79,8 @@ class Journal:
         self._frames_pending = 0
         self._reached = Progress(position, position)  # the writer's own count, ahead of ours
         self._sync_wanted = position
-        self._waiting_written: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._waiting_synced: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting_written: deque[_Waiter] = deque()
+        self._waiting_synced: deque[_Waiter] = deque()
         self._file: AppendFile | None = None
         self._writer: Writer | None = None
 
@@ -144,31 +147,43 @@ class Journal:
             cause=str(self.failure),
         )
 
-    def wait_written(self, position: int) -> asyncio.Future[None]:
-        """Done when the operating system has accepted everything below `position`."""
-        return self._wait(position, self.written, self._waiting_written)
+    def wait_written(
+        self, position: int, then: Callable[[], None] | None = None
+    ) -> asyncio.Future[None]:
+        """Done when the operating system has accepted everything below `position`.
 
-    def wait_synced(self, position: int) -> asyncio.Future[None]:
-        """Done when everything below `position` is on stable storage."""
+        `then` is called at that moment, in journal order, whether or not anybody still waits.
+        """
+        return self._wait(position, then, self.written, self._waiting_written)
+
+    def wait_synced(
+        self, position: int, then: Callable[[], None] | None = None
+    ) -> asyncio.Future[None]:
+        """Done when everything below `position` is on stable storage; `then` as above."""
         if position > self._sync_wanted:
             self._sync_wanted = position
             if self._writer is not None:
                 self._writer.wake()
-        return self._wait(position, self.synced, self._waiting_synced)
+        return self._wait(position, then, self.synced, self._waiting_synced)
 
     def _wait(
-        self, position: int, reached: int, waiting: deque[tuple[int, asyncio.Future[None]]]
+        self,
+        position: int,
+        then: Callable[[], None] | None,
+        reached: int,
+        waiting: deque[_Waiter],
     ) -> asyncio.Future[None]:
         future = asyncio.get_running_loop().create_future()
         if position <= reached:
+            if then is not None:
+                then()
             future.set_result(None)
         elif self.failure is not None:
             future.set_exception(self.refusal())
-        elif waiting and waiting[-1][0] > position:
-            # Positions are asked for in order, but for late-comers that wait for an older one.
-            waiting.append((waiting[-1][0], future))
         else:
-            waiting.append((position, future))
+            # Positions are asked for in order, but for late-comers that wait for an older one.
+            last = waiting[-1][0] if waiting else 0
+            waiting.append((max(position, last), then, future))
         return future
 
     def reached(self, progress: Progress) -> None:
@@ -179,7 +194,9 @@ class Journal:
             (self.synced, self._waiting_synced),
         ):
             while waiting and waiting[0][0] <= limit:
-                future = waiting.popleft()[1]
+                _, then, future = waiting.popleft()
+                if then is not None:
+                    then()
                 if not future.done():
                     future.set_result(None)
         if progress.failure is not None:
@@ -188,7 +205,7 @@ class Journal:
     def _fail(self, failure: OSError) -> None:
         self.failure = failure
         for waiting in (self._waiting_written, self._waiting_synced):
-            for _, future in waiting:
+            for _, _, future in waiting:
                 if not future.done():
                     future.set_exception(self.refusal())
             waiting.clear()

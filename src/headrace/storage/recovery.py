@@ -117,9 +117,15 @@ class Recovery:
             position = max(position, stop)
             self._progress((at + 1) / len(wanted))
         if wanted:
-            # What a killed process had written but not synced is part of the log from here on.
-            self._disk.sync_file(wanted[-1].path)
+            self._settle(wanted[-1], position)
         return position
+
+    def _settle(self, last: JournalFile, position: int) -> None:
+        """What a killed process had written but not synced is part of the log from here on."""
+        if position == last.start:
+            self._disk.remove(last.path)  # not one whole frame: the next file takes its place
+        else:
+            self._disk.sync_file(last.path)
 
     def _replay_file(self, file: JournalFile, sealed_to: int) -> int:
         position = file.start
@@ -173,8 +179,6 @@ class Recovery:
         same_boot = bool(self._boot_id) and self._boot_id == self._disk.boot_id()
         losses = []
         for log in self._state.logs.values():
-            if self._clean:
-                log.reserved = log.head if log.config.synced else log.reserved
             lost, head = lost_by_restart(log, clean=self._clean, same_boot=same_boot)
             if lost:
                 losses.append(self._loss(log, lost, head))

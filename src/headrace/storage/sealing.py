@@ -23,6 +23,10 @@ from headrace.storage.objects import Objects
 from headrace.storage.replay import frames_of, journal_files
 
 
+class SealFailed(Exception):
+    """The segment could not be made; the journal still holds everything."""
+
+
 class SealJob(msgspec.Struct, frozen=True):
     """Which part of the journal to seal, under which number, and what its logs are called."""
 

@@ -1,0 +1,538 @@
+"""The engine: every use case that changes or reads a log.
+
+A write decides (pure), applies (pure), puts its entries in journal order, and only then waits for the commit its
+durability class asks for. The first three steps contain no await, so they are atomic on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import perf_counter
+
+import msgspec
+
+from headrace.core import deletion, producer, ranges
+from headrace.core import log as one
+from headrace.core import read as reading
+from headrace.core import state as catalog
+from headrace.core.config import Durability, LogConfig
+from headrace.core.entry import Append, Configure, Delete, Drop, Entry, Trim
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import JOURNAL_PENDING_BYTES_MAX, READ_SCANNED_MAX
+from headrace.core.log import Log
+from headrace.core.match import TagMatch
+from headrace.core.ranges import Ranges
+from headrace.core.read import Budget, Gathering, Page
+from headrace.core.record import Block, Drafts
+from headrace.core.retention import build
+from headrace.core.state import State
+from headrace.engine.live import Live
+from headrace.engine.ports import Clock, Pool
+from headrace.storage.journal import Journal
+from headrace.storage.segments import Segments
+
+_ROOM_WAIT_S = 5.0
+_RETRY_AFTER_MS = 1000
+
+
+class Caps(msgspec.Struct, frozen=True):
+    """Limits of the whole instance; 0 means none."""
+
+    logs: int = 0
+    total_bytes: int = 0
+    tail_bytes: int = 256 << 20
+
+
+class Cost(msgspec.Struct):
+    """Where a request's time went, for the answer."""
+
+    append_ms: float = 0.0
+    sync_ms: float = 0.0
+    throttle_ms: float = 0.0
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """What an append was given."""
+
+    log: Log
+    first: int
+    last: int
+    head: int
+    created: bool
+    deduped: bool
+
+
+class Engine:
+    """All logs of one data directory, in operation."""
+
+    def __init__(
+        self,
+        state: State,
+        journal: Journal,
+        segments: Segments,
+        clock: Clock,
+        pool: Pool,
+        caps: Caps,
+    ) -> None:
+        self.state = state
+        self.journal = journal
+        self.segments = segments
+        self.clock = clock
+        self.caps = caps
+        self.lives: dict[int, Live] = {}
+        self.touched: set[int] = set()
+        """Logs with records in the open journal file."""
+        self.aging: set[int] = set()
+        """Logs with a time to live."""
+        self.tail_bytes = 0
+        self.draining = False
+        self.room = asyncio.Event()
+        self.room.set()
+        self.on_growth: Callable[[], None] = lambda: None
+        """Called after each write; upkeep looks whether there is something to do."""
+        self._pool = pool
+
+    def adopt(self, log: Log, blocks: list[Block]) -> None:
+        """Put a recovered log into operation."""
+        live = self.lives[log.id] = Live(log)
+        for block in blocks:
+            self.tail_bytes += live.tail.add(block)
+        if log.config.ttl_ms:
+            self.aging.add(log.id)
+
+    # --- finding ---------------------------------------------------------------------------------
+
+    def live(self, name: str) -> Live:
+        log = self.state.by_name.get(name)
+        if log is None:
+            raise Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
+        return self.lives[log.id]
+
+    def _check_alive(self, live: Live) -> None:
+        """After an await: the log may be gone."""
+        if live.log.id not in self.lives:
+            raise Refused(Code.LOG_NOT_FOUND, f'topic "{live.log.name}" was deleted')
+
+    async def state_of(self, name: str) -> Live:
+        """A log with its floors as of now."""
+        live = self.live(name)
+        await self._expire(live)
+        return live
+
+    async def list_logs(
+        self, after: str, prefix: str, count_max: int, wanted: Callable[[str], bool]
+    ) -> tuple[list[Live], bool]:
+        """Up to `count_max` logs by name, and whether there are more."""
+        found: list[Live] = []
+        more = False
+        for name in self.state.names(after, prefix):
+            if not wanted(name):
+                continue
+            if len(found) == count_max:
+                more = True
+                break
+            found.append(self.lives[self.state.by_name[name].id])
+        position = max((self.expire_now(live) for live in found), default=0)
+        if position:
+            await self.journal.wait_synced(position)
+        return found, more
+
+    # --- creating and configuring ----------------------------------------------------------------
+
+    async def put(self, name: str, owner: str, config: LogConfig) -> tuple[Log, bool]:
+        """Create the log or give it this config; says whether it is new."""
+        log = self.state.by_name.get(name)
+        if log is None:
+            self._check_log_cap()
+            entry = catalog.create(self.state, name, owner, config, self.clock.now_ms())
+            position = self._commit([entry], sync=True)
+            await self.journal.wait_synced(position)
+            return self.state.by_name[name], True
+        await self._configure(self.lives[log.id], config)
+        return log, False
+
+    async def _configure(self, live: Live, config: LogConfig) -> None:
+        log = live.log
+        if config.kind is not log.config.kind:
+            raise Refused(
+                Code.LOG_INCOMPATIBLE,
+                f'"{log.name}" is a {log.config.kind.value}; the type of a topic cannot change',
+                topic=log.name,
+            )
+        if config == log.config:
+            return
+        await self._expire(live)
+        if config.trims and log.ledger is None:
+            await self._build_ledger(live)
+        self._check_alive(live)
+        position = self._commit([Configure(log.id, config, log.head)], sync=True)
+        live.config_position = position
+        if trims := [t for t in (one.overflow(log), one.expire(log, self.clock.now_ms())) if t]:
+            position = self._commit(trims, sync=True)
+        await self.journal.wait_synced(position)
+
+    async def _build_ledger(self, live: Live) -> None:
+        """Retention is about to begin: learn the age and size of every record there is."""
+        log = live.log
+        while True:
+            start = live.tail.start
+            sealed = await self._pool.run(
+                lambda: list(self.segments.blocks(log, log.floor, start - 1))
+            )
+            if live.tail.start == start:
+                break
+        log.ledger = build(block for part in (sealed, live.tail.blocks) for block in part)
+        log.ledger.drop_below(log.floor)
+
+    async def drop(self, name: str, *, if_empty: bool) -> bool:
+        """Remove the log and all its records; False when there is none."""
+        if name not in self.state.by_name:
+            return False
+        live = await self.state_of(name)
+        log = live.log
+        if if_empty and log.count:
+            raise Refused(
+                Code.LOG_NOT_EMPTY,
+                f'"{name}" holds {log.count} records',
+                topic=name,
+                count=log.count,
+            )
+        if log.id not in self.lives:
+            return False  # somebody else was faster
+        position = self._commit([Drop(log.id)], sync=True)
+        await self.journal.wait_synced(position)
+        return True
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        name: str,
+        drafts: Drafts,
+        *,
+        owner: str,
+        create: LogConfig | None,
+        key: str | None = None,
+        patient: bool = False,
+        cost: Cost | None = None,
+    ) -> Appended:
+        """Append the drafts, all or none; `create` is the config of the log should there be none."""
+        cost = cost or Cost()
+        if not self.room.is_set() or self.journal.pending_bytes > JOURNAL_PENDING_BYTES_MAX:
+            await self._wait_for_room(patient, cost)
+        if self.journal.failure is not None:
+            raise self.journal.refusal()
+        log = self.state.by_name.get(name)
+        now_ms = self.clock.now_ms()
+        if log is None:
+            return await self._append_new(name, drafts, owner, create, key, now_ms, cost)
+        live = self.lives[log.id]
+        if key is not None:
+            window_ms = log.config.idempotency_window_ms
+            if known := producer.find(log.keys, key, window_ms, now_ms):
+                await self._wait(live, self.journal.tail, known[1], cost)
+                return Appended(log, *known, live.visible, created=False, deduped=True)
+        self.expire_now(live)
+        entry = one.append(log, drafts, key, now_ms)
+        self._check_total(entry)
+        position = self._enqueue_append(live, entry, now_ms)
+        block = entry.block
+        await self._wait(live, position, block.last, cost)
+        return Appended(log, block.first, block.last, live.visible, created=False, deduped=False)
+
+    def _enqueue_append(self, live: Live, entry: Append, now_ms: int) -> int:
+        """Apply an append and put it in journal order, with a promise of further seqs if one is due."""
+        log, journal = live.log, self.journal
+        entries = self._journaled(log, entry)
+        ahead = live.plan_ahead(now_ms)
+        before = log.reserved
+        reserve = one.reserve(log, entry.block.last, ahead)
+        if reserve is not None:
+            self._apply(reserve)
+            entries.insert(0, reserve)
+        self._apply(entry)
+        if not entries:
+            return journal.tail
+        position = journal.enqueue(entries, sync=log.config.synced or reserve is not None)
+        if reserve is not None:
+            live.promised(ahead, position, before, journal.synced, now_ms)
+        return position
+
+    async def _append_new(
+        self,
+        name: str,
+        drafts: Drafts,
+        owner: str,
+        config: LogConfig | None,
+        key: str | None,
+        now_ms: int,
+        cost: Cost,
+    ) -> Appended:
+        if config is None:
+            raise Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
+        self._check_log_cap()
+        create = catalog.create(self.state, name, owner, config, now_ms)
+        entry = one.append(catalog.new_log(create), drafts, key, now_ms)
+        self._check_total(entry)
+        self._apply(create)
+        live = self.lives[create.log]
+        live.config_position = self.journal.enqueue([create], sync=True)
+        position = self._enqueue_append(live, entry, now_ms)
+        block = entry.block
+        await self._wait(live, position, block.last, cost)
+        return Appended(
+            live.log, block.first, block.last, live.visible, created=True, deduped=False
+        )
+
+    def _journaled(self, log: Log, entry: Append) -> list[Entry]:
+        """What of an append goes to the journal, by the log's class."""
+        if log.config.journaled:
+            return [entry]
+        # Class ephemeral: nothing, unless it pushed out records that would come back at a restart.
+        if entry.trim is not None and not ranges.contains(log.volatile, log.floor):
+            return [entry.trim]
+        return []
+
+    async def _wait(self, live: Live, position: int, last: int, cost: Cost) -> None:
+        """Wait for the commit point of the log's class; then readers may see up to `last`."""
+        journal, config = self.journal, live.log.config
+        show = partial(live.show, last)
+        started = perf_counter()
+        unsettled = journal.synced < live.config_position
+        if config.synced or unsettled:
+            await journal.wait_synced(position, show)
+            cost.sync_ms = (perf_counter() - started) * 1e3
+        elif last > live.reserved_before and journal.synced < live.reserve_position:
+            await journal.wait_synced(live.reserve_position, show)
+        elif config.durability is Durability.EPHEMERAL:
+            show()
+        else:
+            await journal.wait_written(position, show)
+            cost.append_ms = (perf_counter() - started) * 1e3
+
+    async def _wait_for_room(self, patient: bool, cost: Cost) -> None:
+        """Memory or the journal is full: wait a little for upkeep to catch up, then turn the writer away."""
+        started = perf_counter()
+        wait_s = None if patient else _ROOM_WAIT_S
+        try:
+            async with asyncio.timeout(wait_s):
+                await self.room.wait()
+                if self.journal.pending_bytes > JOURNAL_PENDING_BYTES_MAX:
+                    await self.journal.wait_written(self.journal.tail)
+        except TimeoutError:
+            self.journal.stats.turned_away += 1
+            raise Refused(
+                Code.THROTTLED,
+                "writes come faster than they can be stored; try again in a moment",
+                retry_after_ms=_RETRY_AFTER_MS,
+            ) from None
+        finally:
+            cost.throttle_ms = (perf_counter() - started) * 1e3
+
+    def _check_log_cap(self) -> None:
+        if self.caps.logs and len(self.state.logs) >= self.caps.logs:
+            raise Refused(
+                Code.THROTTLED,
+                f"there are {self.caps.logs} topics already, the most this server keeps",
+                limit="max_topics",
+                max=self.caps.logs,
+            )
+
+    def _check_total(self, entry: Append) -> None:
+        limit = self.caps.total_bytes
+        if not limit:
+            return
+        shed = entry.trim.size_bytes if entry.trim else 0
+        if self.state.size_bytes + entry.block.size_bytes - shed > limit:
+            raise Refused(
+                Code.THROTTLED,
+                f"this write would take the stored records over {limit} bytes",
+                limit="max_total_bytes",
+                max=limit,
+            )
+
+    # --- deleting --------------------------------------------------------------------------------
+
+    async def delete(
+        self, name: str, before: int | None, match: TagMatch | None, cost: Cost | None = None
+    ) -> tuple[Live, int]:
+        """Delete records below `before` and/or with a matching tag; returns how many there were."""
+        cost = cost or Cost()
+        live = await self.state_of(name)
+        bound = live.visible + 1 if before is None else min(before, live.visible + 1)
+        if match is None:
+            entry = await self._delete_below(live, bound)
+        else:
+            entry = await self._delete_tagged(live, match, bound)
+        self._check_alive(live)
+        if entry is None:
+            return live, 0
+        position = self._commit([entry], sync=live.log.config.synced)
+        await self._wait(live, position, live.visible, cost)
+        return live, entry.count
+
+    async def _delete_below(self, live: Live, before: int) -> Delete | None:
+        log = live.log
+        while True:
+            found = deletion.live_below(log, before, live.visible)
+            size_bytes = await self._measure(live, found)
+            if found == deletion.live_below(log, before, live.visible):
+                return deletion.delete_ranges(log, found, size_bytes)
+
+    async def _measure(self, live: Live, found: Ranges) -> int:
+        """Bytes of these live records, wherever they lie."""
+        log = live.log
+        if ranges.count(found) == log.count:
+            return log.size_bytes
+        if log.ledger is not None:
+            pairs = ranges.pairs(found)
+            return sum(log.ledger.measure(low, high, log.gone)[1] for low, high in pairs)
+        start = live.tail.start
+        cold = [(low, min(high, start - 1)) for low, high in ranges.pairs(found) if low < start]
+        warm = [(max(low, start), high) for low, high in ranges.pairs(found) if high >= start]
+        total = sum(live.tail.measure(low, high) for low, high in warm)
+        if cold:
+            total += await self._pool.run(self._measure_sealed, log, cold)
+        return total
+
+    def _measure_sealed(self, log: Log, parts: list[tuple[int, int]]) -> int:
+        return sum(
+            block.measure(block.index(low), block.stop_index(high))
+            for low, high in parts
+            for block in self.segments.blocks(log, low, high)
+        )
+
+    async def _delete_tagged(self, live: Live, match: TagMatch, before: int) -> Delete | None:
+        log = live.log
+        while True:
+            start = live.tail.start
+            sealed: list[tuple[int, int]] = []
+            if log.extents and log.extents[0][1] < start:
+                sealed = await self._pool.run(self.segments.tagged, log, match, min(before, start))
+            if live.tail.start == start:
+                return deletion.delete_seqs(log, sealed + live.tail.tagged(match, before), before)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def read(
+        self,
+        live: Live,
+        after: int,
+        *,
+        records_max: int,
+        bytes_max: int,
+        exclude: frozenset[str] = frozenset(),
+        epoch: int | None = None,
+    ) -> Page:
+        """One page of records after `after`, from memory where it can, else from sealed segments."""
+        log = live.log
+        await self._expire(live)
+        visible = live.visible
+        plan = reading.plan(log, visible, after, epoch)
+        budget = Budget(records_max, bytes_max, READ_SCANNED_MAX)
+        page = Gathering(log, plan, budget, exclude)
+        if plan.start <= plan.last:
+            await self._gather(live, page, plan.last, records_max)
+        return page.page(visible)
+
+    async def _gather(self, live: Live, page: Gathering, last: int, rows_max: int) -> None:
+        while page.next < last and page.next + 1 < live.tail.start:
+            block = await self._pool.run(self.segments.read, live.log, page.next + 1, rows_max)
+            if block is None:
+                break  # what is left below the tail is gone
+            if not page.take(block):
+                return
+        for block in live.tail.since(page.next + 1):
+            if not page.take(block):
+                return
+
+    async def read_or_wait(
+        self, name: str, after: int, *, wait_ms: int, epoch: int | None = None, **how: object
+    ) -> tuple[Live, Page]:
+        """A page as `read` gives it; when it would be empty, wait for something to deliver."""
+        live = self.live(name)
+        deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+        while True:
+            changed = live.wakeup()
+            try:
+                page = await self.read(live, after, epoch=epoch, **how)  # type: ignore[arg-type]
+                after, epoch = page.next, None
+                if page.slices or page.gap or not wait_ms or self.draining:
+                    return live, page
+                if not page.caught_up:
+                    continue
+                async with asyncio.timeout_at(deadline):
+                    await changed
+            except TimeoutError:
+                return live, page
+            finally:
+                live.forget(changed)
+            self._check_alive(live)
+
+    def drain(self) -> None:
+        """The server is about to stop: whoever waits gets an answer now."""
+        self.draining = True
+        for live in self.lives.values():
+            live.wake()
+
+    # --- age -------------------------------------------------------------------------------------
+
+    async def _expire(self, live: Live) -> None:
+        """Move the floor past what is too old; durable before anybody sees it."""
+        if position := self.expire_now(live):
+            await self.journal.wait_synced(position)
+
+    def expire_now(self, live: Live) -> int:
+        """Returns the position to wait for, 0 when there is nothing to wait for."""
+        trim = one.expire(live.log, self.clock.now_ms()) if live.log.config.ttl_ms else None
+        if trim is not None and self.journal.failure is not None:
+            self._apply(trim)  # read-only: the next start works it out again
+        elif trim is not None:
+            live.trim_position = self._commit([trim], sync=True)
+        return live.trim_position if live.trim_position > self.journal.synced else 0
+
+    # --- the one way to change state -------------------------------------------------------------
+
+    def _commit(self, entries: Sequence[Entry], *, sync: bool) -> int:
+        if self.journal.failure is not None:
+            raise self.journal.refusal()
+        for entry in entries:
+            self._apply(entry)
+        return self.journal.enqueue(entries, sync=sync)
+
+    def _apply(self, entry: Entry) -> None:
+        catalog.apply(self.state, entry)
+        match entry:
+            case Append():
+                live = self.lives[entry.log]
+                live.last_write_at_ms = entry.block.ts_ms
+                self.tail_bytes += live.tail.add(entry.block)
+                self.touched.add(entry.log)
+                if entry.trim is not None:
+                    self._release_trimmed(live)
+                self.on_growth()
+            case Trim():
+                self._release_trimmed(self.lives[entry.log])
+            case Drop():
+                live = self.lives.pop(entry.log)
+                self.tail_bytes -= live.tail.drop_to(live.log.head)
+                self.aging.discard(entry.log)
+                live.wake()
+            case _ if entry.log in self.state.logs:
+                self._note(self.state.logs[entry.log])
+
+    def _note(self, log: Log) -> None:
+        if log.id not in self.lives:
+            self.lives[log.id] = Live(log)
+        if log.config.ttl_ms:
+            self.aging.add(log.id)
+        else:
+            self.aging.discard(log.id)
+
+    def _release_trimmed(self, live: Live) -> None:
+        """Blocks wholly below the floor need no memory, sealed or not."""
+        blocks = live.tail.blocks
+        if blocks and blocks[0].last < live.log.floor:
+            self.tail_bytes -= live.tail.drop_to(live.log.floor - 1)

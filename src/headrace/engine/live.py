@@ -1,0 +1,83 @@
+"""A log as the running engine sees it: its state, its tail, what readers may see, and who waits for more."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.core.limits import RESERVE_FAST_MS, RESERVE_SEQS_MAX, RESERVE_SEQS_MIN
+from headrace.core.log import Log
+from headrace.engine.tail import Tail
+
+
+class Live:
+    """One log in operation."""
+
+    __slots__ = (
+        "config_position",
+        "last_read_at_ms",
+        "last_write_at_ms",
+        "log",
+        "reserve_ahead",
+        "reserve_position",
+        "reserved_at_ms",
+        "reserved_before",
+        "tail",
+        "trim_position",
+        "visible",
+        "waiters",
+    )
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.tail = Tail(log.sealed_last + 1)
+        self.visible = log.head
+        """Highest seq readers may see: nothing shows before its commit point."""
+        self.last_write_at_ms: int | None = log.last_ts_ms or None
+        self.last_read_at_ms: int | None = None
+        self.config_position = 0
+        """Until the journal is synced to here, the durability class is still changing."""
+        self.reserve_position = 0
+        self.reserved_before = log.reserved
+        """Seqs up to here were promised durably; beyond, the sync of `reserve_position` must come first."""
+        self.reserve_ahead = RESERVE_SEQS_MIN
+        self.reserved_at_ms = 0
+        self.trim_position = 0
+        """Where the newest floor moved by age was journaled; shown only when synced."""
+        self.waiters: dict[asyncio.Future[None], None] = {}
+
+    def wakeup(self) -> asyncio.Future[None]:
+        """Done at the next change. Take it before you look, then wait."""
+        future = asyncio.get_running_loop().create_future()
+        self.waiters[future] = None
+        return future
+
+    def forget(self, wakeup: asyncio.Future[None]) -> None:
+        """Nobody waits for this any more."""
+        self.waiters.pop(wakeup, None)
+
+    def plan_ahead(self, now_ms: int) -> int:
+        """How many seqs to promise at a time: more for a log that used up the last promise fast."""
+        fast = now_ms - self.reserved_at_ms < RESERVE_FAST_MS
+        ahead = self.reserve_ahead * 2 if fast else self.reserve_ahead // 2
+        return max(RESERVE_SEQS_MIN, min(RESERVE_SEQS_MAX, ahead))
+
+    def promised(self, ahead: int, position: int, before: int, synced: int, now_ms: int) -> None:
+        """Seqs were promised in the journal entry that ends at `position`."""
+        if self.reserve_position <= synced:
+            self.reserved_before = before
+        self.reserve_position = position
+        self.reserve_ahead = ahead
+        self.reserved_at_ms = now_ms
+
+    def show(self, last: int) -> None:
+        """Records up to `last` are committed: readers may see them."""
+        if last > self.visible:
+            self.visible = last
+        if self.waiters:
+            self.wake()
+
+    def wake(self) -> None:
+        waiters, self.waiters = self.waiters, {}
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,73 @@
+"""What the engine needs from outside, as narrow protocols."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, Protocol, TypeVar
+
+from headrace.formats.manifest import Segment
+from headrace.storage.disk import Disk
+from headrace.storage.objects import Objects
+from headrace.storage.sealing import SealJob, seal
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """Wall-clock time; may be virtual."""
+
+    def now_ms(self) -> int: ...
+
+
+class SystemClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class Pool(Protocol):
+    """Runs blocking work off the event loop."""
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+
+class ThreadPool:
+    """A few threads for disk reads; payload work is short, so two suffice on small machines."""
+
+    def __init__(self, threads: int = 2) -> None:
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="reader")
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, lambda: work(*args, **kwargs))
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=True)
+
+
+class Inline:
+    """Runs work where it is asked for: for simulations, where there are no threads."""
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return work(*args, **kwargs)
+
+
+class Sealer(Protocol):
+    """Turns a closed journal range into a segment."""
+
+    async def seal(self, job: SealJob) -> Segment | None: ...
+
+
+class InlineSealer:
+    """Seals in a pool instead of a process."""
+
+    def __init__(self, disk: Disk, objects: Objects, pool: Pool) -> None:
+        self._disk = disk
+        self._objects = objects
+        self._pool = pool
+
+    async def seal(self, job: SealJob) -> Segment | None:
+        return await self._pool.run(seal, self._disk, self._objects, job)

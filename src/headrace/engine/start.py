@@ -1,0 +1,64 @@
+"""Starting and stopping an engine: recover, open the journal, put upkeep beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from headrace.core import state as catalog
+from headrace.engine.engine import Caps, Engine
+from headrace.engine.ports import Clock, Pool, Sealer
+from headrace.engine.upkeep import Pace, Upkeep
+from headrace.storage.disk import Disk
+from headrace.storage.journal import Journal, Writer
+from headrace.storage.objects import Objects
+from headrace.storage.recovery import Recovered, Recovery
+from headrace.storage.segments import Segments
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine is made of."""
+
+    disk: Disk
+    objects: Objects
+    clock: Clock
+    pool: Pool
+    sealer: Sealer
+    writer: Callable[[Journal, asyncio.AbstractEventLoop], Writer]
+    caps: Caps
+    pace: Pace
+    block_cache_bytes: int = 64 << 20
+
+
+class Started(msgspec.Struct, frozen=True):
+    engine: Engine
+    upkeep: Upkeep
+    recovered: Recovered
+
+
+async def start(parts: Parts, progress: Callable[[float], None] = lambda share: None) -> Started:
+    """Recover what the disk holds and go into operation; losses are durable before anybody sees them."""
+    segments = Segments(parts.objects, parts.block_cache_bytes)
+    recovery = Recovery(parts.disk, parts.objects, segments, progress)
+    recovered = await parts.pool.run(recovery.run)
+    for loss in recovered.losses:
+        catalog.apply(recovered.state, loss)
+    journal = Journal(parts.disk, recovered.position)
+    journal.attach(parts.writer(journal, asyncio.get_running_loop()))
+    engine = Engine(recovered.state, journal, segments, parts.clock, parts.pool, parts.caps)
+    for log in recovered.state.logs.values():
+        engine.adopt(log, recovered.blocks.pop(log.id, []))
+    upkeep = Upkeep(
+        engine, parts.disk, parts.objects, parts.sealer, parts.pool, parts.pace, recovered.manifest
+    )
+    upkeep.resume(recovered)
+    await journal.wait_synced(journal.tail)
+    return Started(engine, upkeep, recovered)
+
+
+async def stop(started: Started) -> None:
+    """Snapshot, last sync, end of the writer."""
+    await started.upkeep.stop()
+    await started.engine.journal.close()

@@ -1,0 +1,300 @@
+"""Upkeep: seal closed journal files, publish them, take snapshots, let go of memory and of dead files.
+
+Runs beside requests on the same loop, so it works in slices of a few milliseconds; what blocks runs in the pool, and the
+heavy part, making Parquet, runs in another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from time import perf_counter
+from typing import TypeVar
+
+import msgspec
+
+from headrace.core.entry import Start, Stop
+from headrace.core.limits import SLICE_MS
+from headrace.core.log import add_extent, prune_extents
+from headrace.engine.engine import Engine
+from headrace.engine.ports import Pool, Sealer
+from headrace.formats import layout
+from headrace.formats.manifest import Manifest, Segment
+from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, encode_part
+from headrace.observe import say
+from headrace.storage import manifests, snapshots
+from headrace.storage.disk import Disk
+from headrace.storage.objects import Objects
+from headrace.storage.recovery import Recovered
+from headrace.storage.replay import journal_files
+from headrace.storage.sealing import SealFailed, SealJob
+
+T = TypeVar("T")
+
+_SWEEP_S = 1.0
+_CLOSED_FILES_MAX = 8
+_RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+_SNAPSHOT_RATIO = 2
+"""A snapshot is due when the journal has grown by this many times the size of the last one."""
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """When upkeep acts."""
+
+    seal_bytes: int = 64 << 20
+    disk_sync_ms: int = 1000
+
+
+class _Closed(msgspec.Struct, frozen=True):
+    """A journal file nobody writes to any more, and the logs it holds records of."""
+
+    start: int
+    stop: int
+    logs: set[int]
+
+
+class Upkeep:
+    """Keeps a running engine small and its restart short."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        disk: Disk,
+        objects: Objects,
+        sealer: Sealer,
+        pool: Pool,
+        pace: Pace,
+        manifest: Manifest,
+    ) -> None:
+        self._engine = engine
+        self._disk = disk
+        self._objects = objects
+        self._sealer = sealer
+        self._pool = pool
+        self._pace = pace
+        self._manifest = manifest
+        self._closed: deque[_Closed] = deque()
+        self._sealed: deque[list[tuple[int, int]]] = deque()
+        """For each segment whose records are still in memory: (log, last seq), oldest segment first."""
+        self._wake = asyncio.Event()
+        self._snapshot_position = -1
+        self._snapshot_bytes = 0
+        self._memory_max = engine.caps.tail_bytes * 2 + pace.seal_bytes * 4
+        engine.on_growth = self._look
+
+    @property
+    def manifest(self) -> Manifest:
+        return self._manifest
+
+    def resume(self, recovered: Recovered) -> None:
+        """Take over what recovery found unsealed, and say in the journal who writes from here on."""
+        for start, stop, logs in recovered.closed:
+            self._closed.append(_Closed(start, stop, logs))
+        self._engine.journal.enqueue([Start(0, self._disk.boot_id()), *recovered.losses], sync=True)
+        unsealed = sum(closed.stop - closed.start for closed in self._closed)
+        if unsealed >= self._pace.seal_bytes or len(self._closed) >= _CLOSED_FILES_MAX:
+            self._wake.set()
+
+    def _look(self) -> None:
+        """After a write: is it time to close the journal file, or to hold writers back?"""
+        engine = self._engine
+        if engine.journal.tail - engine.journal.file_start >= self._pace.seal_bytes:
+            self.close_file()
+        if engine.tail_bytes > self._memory_max and self._closed:
+            engine.room.clear()
+
+    def close_file(self) -> None:
+        journal = self._engine.journal
+        start, stop = journal.file_start, journal.rotate()
+        if stop > start:
+            logs, self._engine.touched = self._engine.touched, set()
+            self._closed.append(_Closed(start, stop, logs))
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Work whenever a journal file was closed; try again, ever more slowly, when something fails."""
+        failures = 0
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.checkpoint()
+                failures = 0
+            except (OSError, manifests.Conflict, SealFailed) as error:
+                wait_s = _RETRY_S[min(failures, len(_RETRY_S) - 1)]
+                failures += 1
+                say("error", "upkeep failed, will try again", problem=str(error), wait_s=wait_s)
+                await asyncio.sleep(wait_s)
+                self._wake.set()
+
+    async def run_timers(self) -> None:
+        """Sync what nobody waits for, and move floors of logs nobody reads."""
+        sweep_at = 0.0
+        while True:
+            await asyncio.sleep(self._pace.disk_sync_ms / 1000)
+            journal = self._engine.journal
+            if journal.failure is not None:
+                continue
+            if journal.synced < journal.tail:
+                journal.wait_synced(journal.tail).add_done_callback(_read_exception)
+            now = asyncio.get_running_loop().time()
+            if now >= sweep_at:
+                sweep_at = now + _SWEEP_S
+                async for log in _slices(list(self._engine.aging)):
+                    if log in self._engine.lives:
+                        self._engine.expire_now(self._engine.lives[log])
+
+    async def checkpoint(self) -> None:
+        """Seal what is closed, free memory, and take a snapshot when it pays."""
+        while self._closed:
+            await self._seal_next()
+            await self._free_memory()
+        await self._drop_dead_segments()
+        grown = self._engine.journal.tail - self._snapshot_position
+        if grown >= max(self._pace.seal_bytes, _SNAPSHOT_RATIO * self._snapshot_bytes):
+            await self.snapshot()
+        await self._remove_journal()
+
+    # --- sealing ---------------------------------------------------------------------------------
+
+    async def _seal_next(self) -> None:
+        """Seal the oldest closed files together, up to the size of one segment."""
+        group = [self._closed[0]]
+        for closed in list(self._closed)[1:]:
+            if closed.stop - group[0].start > self._pace.seal_bytes:
+                break
+            group.append(closed)
+        stop = group[-1].stop
+        await self._engine.journal.wait_synced(stop)
+        logs = set[int]().union(*(closed.logs for closed in group))
+        job = SealJob(
+            self._manifest.next_number,
+            max(group[0].start, self._manifest.sealed_to),
+            stop,
+            await self._pool.run(self._names, logs),
+        )
+        started = perf_counter()
+        segment = await self._sealer.seal(job)
+        await self._publish(
+            msgspec.structs.replace(
+                self._manifest,
+                next_number=job.number + 1,
+                sealed_to=stop,
+                segments=(*self._manifest.segments, segment)
+                if segment
+                else self._manifest.segments,
+            )
+        )
+        for _ in group:
+            self._closed.popleft()
+        if segment is not None:
+            await self._attach(segment)
+            say(
+                "info", "sealed a segment", number=segment.number, rows=segment.rows,
+                bytes=segment.file_bytes, seconds=round(perf_counter() - started, 3),
+            )  # fmt: skip
+
+    def _names(self, logs: set[int]) -> dict[int, str]:
+        known = self._engine.state.logs
+        return {log: known[log].name for log in logs if log in known}
+
+    async def _publish(self, manifest: Manifest) -> None:
+        manifest = msgspec.structs.replace(manifest, version=self._manifest.version + 1)
+        await self._pool.run(manifests.publish, self._objects, manifest)
+        self._manifest = manifest
+        self._engine.segments.use(manifest)
+
+    async def _attach(self, segment: Segment) -> None:
+        """Tell each log where its records lie now; from here on their memory can be freed."""
+        extents = await self._pool.run(lambda: list(self._engine.segments.extents(segment.number)))
+        held: list[tuple[int, int]] = []
+        async for log, first, last in _slices(extents):
+            if live := self._engine.lives.get(log):
+                add_extent(live.log, segment.number, first, last)
+                held.append((log, last))
+        self._sealed.append(held)
+
+    async def _free_memory(self) -> None:
+        """Let the oldest sealed records go while there are too many in memory."""
+        engine = self._engine
+        while self._sealed and engine.tail_bytes > engine.caps.tail_bytes:
+            async for log, last in _slices(self._sealed.popleft()):
+                if live := engine.lives.get(log):
+                    engine.tail_bytes -= live.tail.drop_to(last)
+        if engine.tail_bytes <= self._memory_max:
+            engine.room.set()
+
+    async def _drop_dead_segments(self) -> None:
+        """Whole segments go when nothing in them is live."""
+        numbers = {segment.number for segment in self._manifest.segments}
+        if not numbers:
+            return
+        needed: set[int] = set()
+        async for log in _slices(list(self._engine.state.logs.values())):
+            prune_extents(log)
+            needed.update(extent[0] for extent in log.extents)
+        dead = [s for s in self._manifest.segments if s.number in numbers - needed]
+        if not dead:
+            return
+        kept = tuple(s for s in self._manifest.segments if s not in dead)
+        await self._publish(msgspec.structs.replace(self._manifest, segments=kept))
+        for segment in dead:
+            for name in (segment.name, segment.index, segment.tags):
+                if name is not None:
+                    await self._pool.run(self._objects.remove, name)
+        say("info", "dropped segments in which nothing is live", count=len(dead))
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    async def snapshot(self) -> None:
+        """The state of every log, captured in slices while writes go on; durable when this returns."""
+        engine, journal = self._engine, self._engine.journal
+        position = journal.tail
+        head = Head(
+            FORMAT, position, engine.state.next_id, self._manifest.version, self._disk.boot_id()
+        )
+        parts = [encode_part(head)]
+        async for log in _slices(list(engine.state.logs)):
+            held = engine.state.logs.get(log)
+            parts.append(encode_part(Captured(journal.tail, log, held)))
+        parts.append(encode_part(Foot(len(parts) - 1)))
+        # What was captured may be ahead of the disk; it must not outlive a journal that never got there.
+        await journal.wait_synced(journal.tail)
+        await self._pool.run(snapshots.write, self._disk, position, parts)
+        self._snapshot_position = position
+        self._snapshot_bytes = sum(map(len, parts))
+
+    async def _remove_journal(self) -> None:
+        """Journal files go when a snapshot and segments hold all they say."""
+        needed = min(self._snapshot_position, self._manifest.sealed_to)
+        await self._pool.run(self._remove_files_below, needed)
+
+    def _remove_files_below(self, position: int) -> None:
+        for file in journal_files(self._disk):
+            if file.stop is not None and file.stop <= position:
+                self._disk.remove(file.path)
+        self._disk.sync_folder(layout.JOURNAL)
+
+    async def stop(self) -> None:
+        """Leave everything so that the next start has little to do."""
+        journal = self._engine.journal
+        if journal.failure is not None:
+            return
+        await self.snapshot()
+        await journal.wait_synced(journal.enqueue([Stop()], sync=True))
+
+
+def _read_exception(future: asyncio.Future[None]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+async def _slices(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items, with a pause for everybody else after every few milliseconds."""
+    started = perf_counter()
+    for item in items:
+        yield item
+        if (perf_counter() - started) * 1e3 > SLICE_MS:
+            await asyncio.sleep(0)
+            started = perf_counter()

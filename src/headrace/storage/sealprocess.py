@@ -1,0 +1,94 @@
+"""Sealing in a process of its own, so that making Parquet never holds the server's interpreter.
+
+Run as a module it is that process: it reads jobs from standard input and answers on standard output, each message with its
+length before it, and ends when its input ends, however the server went away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from headrace.core.errors import Corrupt
+from headrace.formats.manifest import Segment
+from headrace.storage.disk import RealDisk
+from headrace.storage.objects import LocalObjects
+from headrace.storage.sealing import SealFailed, SealJob, seal
+
+_LENGTH = struct.Struct("<I")
+_NICE = 5
+
+
+class Answer(msgspec.Struct, frozen=True):
+    segment: Segment | None = None
+    problem: str | None = None
+
+
+class ProcessSealer:
+    """Hands jobs to the process, starting it when there is none."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def seal(self, job: SealJob) -> Segment | None:
+        process = await self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        body = msgspec.msgpack.encode(job)
+        try:
+            process.stdin.write(_LENGTH.pack(len(body)) + body)
+            await process.stdin.drain()
+            (size,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
+            answer = msgspec.msgpack.decode(await process.stdout.readexactly(size), type=Answer)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            await self.close()
+            raise SealFailed(f"the sealing process ended: {error}") from None
+        if answer.problem is not None:
+            raise SealFailed(answer.problem)
+        return answer.segment
+
+    async def _running(self) -> asyncio.subprocess.Process:
+        if self._process is None or self._process.returncode is not None:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                __name__,
+                str(self._root),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                start_new_session=True,  # a Ctrl-C at the terminal is the server's to handle
+            )
+        return self._process
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def _serve(root: Path, jobs: BinaryIO, answers: BinaryIO) -> None:
+    disk = RealDisk(root)
+    objects = LocalObjects(disk)
+    while header := jobs.read(_LENGTH.size):
+        body = jobs.read(_LENGTH.unpack(header)[0])
+        job = msgspec.msgpack.decode(body, type=SealJob)
+        try:
+            answer = Answer(segment=seal(disk, objects, job))
+        except (OSError, Corrupt) as error:
+            answer = Answer(problem=str(error))
+        reply = msgspec.msgpack.encode(answer)
+        answers.write(_LENGTH.pack(len(reply)) + reply)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    os.nice(_NICE)
+    _serve(Path(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
