@@ -1,0 +1,174 @@
+"""What a conformance case is: the shape of the TOML files, loaded so that a typo is an error.
+
+A file is a table `server` (environment and default headers) and a list of cases; a case is a list
+of steps; a step is one request and what its answer must be. Text may contain
+
+    ${t}           a topic name that belongs to this case alone (use ${t}-a, ${t}-b for more)
+    ${name}        an example's value, or one that an earlier step put aside with `save`
+    ${i}           the round, inside a step with `repeat`
+    ${'ab'*300}    a text repeated
+    ${x'ff 00'}    raw bytes
+
+A case with `examples` is one test for each of them; the example is `${example}`, or, where it is
+a table, the variables it names. Matchers for `expect` are described in `matching.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+Variables = Mapping[str, str]
+
+_HOLE = re.compile(
+    r"\$\{(?:(?P<name>[a-z_][a-z0-9_]*)|'(?P<text>[^']*)'\*(?P<times>\d+)|x'(?P<hex>[0-9a-f ]*)')\}"
+)
+
+
+class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all tables in a case file: immutable, and unknown keys are refused."""
+
+
+class Step(Shape, kw_only=True):
+    """One request and its expected answer."""
+
+    send: str = ""  # "METHOD /target"
+    join: str = ""  # instead of `send`: wait for the answer of an earlier `background` step
+    restart: str = ""  # instead of `send`: "stop" or "kill"; needs `own_server`
+    note: str = ""
+    headers: dict[str, str] = {}  # an empty value removes a default header
+    body: str | None = None  # sent as application/json unless `headers` says otherwise
+    gzip: bool = False  # compress the body; says so in Content-Encoding
+    chunked: bool = False  # send the body without a Content-Length
+    declared_bytes: int | None = None  # announce this Content-Length and send nothing
+    background: str = ""  # do not wait for the answer; a later step joins it under this name
+    repeat: int = 1  # send that many times, each with its own ${i}
+    until: bool = False  # send again until the answer is the expected one, for a bounded time
+    unchanged: str = ""  # topics (separated by spaces) whose state must be the same afterwards
+
+    status: int | str | None = None  # text where an example decides
+    error: str = ""  # the expected error.code
+    expect: str | None = None  # JSON with matchers; objects match partially
+    expect_headers: dict[str, str] = {}  # regular expressions; an empty one means absent
+    contains: list[str] = []  # in the raw body, byte for byte
+    lacks: list[str] = []
+    lines: list[str] = []  # regular expressions, each matching one whole line of the body
+    check: list[str] = []  # names of functions in `checks.py`
+    took_ms: str = ""  # "200..", "..5000" or "200..5000"
+    save: dict[str, str] = {}  # variable = path into the answer, such as "records.0.$ts"
+
+
+class Server(Shape, kw_only=True):
+    """The server a file's cases run against; equal environments share one process."""
+
+    env: dict[str, str] = {}
+    headers: dict[str, str] = {}  # sent with every step, and used to look at state
+
+
+class Case(Shape, kw_only=True):
+    """A story of steps about one promise; `by` says where the promise is made."""
+
+    name: str
+    by: str
+    env: dict[str, str] = {}
+    own_server: bool = False
+    refuses_to_start: str = ""  # a regular expression for what the server says when it refuses
+    examples: dict[str, str | dict[str, str]] = {}
+    step: list[Step] = []
+
+
+class CaseFile(Shape, kw_only=True):
+    """One TOML file."""
+
+    section: str
+    server: Server = Server()
+    case: list[Case]
+
+
+class Scenario(Shape, kw_only=True):
+    """A case ready to run: one example of it, with its server settings and variables."""
+
+    id: str
+    case: Case
+    env: dict[str, str]
+    headers: dict[str, str]
+    variables: dict[str, str]
+
+    @property
+    def restarts(self) -> bool:
+        return any(step.restart for step in self.case.step)
+
+
+def load_scenarios(folder: Path) -> list[Scenario]:
+    """Every test of every case file of a folder, in a stable order, each id once."""
+    scenarios: list[Scenario] = []
+    for path in sorted(folder.glob("*.toml")):
+        try:
+            found = msgspec.convert(tomllib.loads(path.read_text()), CaseFile)
+        except (msgspec.ValidationError, tomllib.TOMLDecodeError) as error:
+            raise ValueError(f"{path.name}: {error}") from error
+        for case in found.case:
+            scenarios += _expand(path.stem, found.server, case)
+    ids = [scenario.id for scenario in scenarios]
+    if twice := {name for name in ids if ids.count(name) > 1}:
+        raise ValueError(f"case names used twice: {sorted(twice)}")
+    return scenarios
+
+
+def fill(text: str, variables: Variables) -> str:
+    """Put values into the holes of a text; unknown names raise, bytes become surrogate escapes."""
+
+    def value(hole: re.Match[str]) -> str:
+        if hole["name"] is not None:
+            return variables[hole["name"]]
+        if hole["hex"] is not None:
+            return bytes.fromhex(hole["hex"]).decode("utf-8", "surrogateescape")
+        return hole["text"] * int(hole["times"])
+
+    return _HOLE.sub(value, text)
+
+
+def _expand(stem: str, server: Server, case: Case) -> list[Scenario]:
+    _validate(stem, case)
+    examples: dict[str, str | dict[str, str]] = case.examples or {"": {}}
+    scenarios = []
+    for label, example in examples.items():
+        name = _slug(f"{stem} {case.name} {label}")
+        variables = {"t": f"{name[:60]}.{zlib.crc32(name.encode()):08x}"}
+        given = {"example": example} if isinstance(example, str) else example
+        variables |= {key: fill(value, variables) for key, value in given.items()}
+        scenarios.append(
+            Scenario(
+                id=name,
+                case=case,
+                env={key: fill(value, variables) for key, value in (server.env | case.env).items()},
+                headers=server.headers,
+                variables=variables,
+            )
+        )
+    return scenarios
+
+
+def _validate(stem: str, case: Case) -> None:
+    if bool(case.refuses_to_start) == bool(case.step):
+        raise ValueError(f"{stem}: {case.name}: needs steps, or to refuse to start")
+    started = [step.background for step in case.step if step.background]
+    if sorted(started) != sorted(step.join for step in case.step if step.join):
+        raise ValueError(f"{stem}: {case.name}: every background step must be joined once")
+    for number, step in enumerate(case.step, 1):
+        where = f"{stem}: {case.name}: step {number}"
+        if [bool(step.send), bool(step.join), bool(step.restart)].count(True) != 1:
+            raise ValueError(f"{where}: needs exactly one of send, join and restart")
+        if (step.status is None) != bool(step.background or step.restart):
+            raise ValueError(f"{where}: an answer needs a status, and only an answer does")
+        if step.restart and not case.own_server:
+            raise ValueError(f"{where}: only a case with its own server may restart it")
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower()

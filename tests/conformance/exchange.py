@@ -1,0 +1,97 @@
+"""One HTTP exchange, sent as told: no default headers, no redirects, no hidden decompression."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+TIMEOUT_S = 60.0
+CHUNK_BYTES = 16 * 1024
+
+
+class NotJson(Exception):
+    """A body that should be JSON is not."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What goes over the wire; `declared_bytes` announces a body that is never sent."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes | None = None
+    chunked: bool = False
+    declared_bytes: int | None = None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came back; header names are in lower case, `raw` is after any gzip was undone."""
+
+    target: str
+    method: str
+    status: int
+    headers: dict[str, str]
+    raw: bytes
+    took_ms: float
+
+    @property
+    def is_json(self) -> bool:
+        return self.headers.get("content-type", "").partition(";")[0] == "application/json"
+
+    def parse_json(self) -> Any:
+        """The body as JSON. Raises NotJson where it is not, or holds NaN or an infinity."""
+        try:
+            return json.loads(self.raw.decode("utf-8"), parse_constant=_refuse_constant)
+        except ValueError as error:
+            raise NotJson(f"expected JSON: {error}") from error
+
+
+def exchange(port: int, request: Request) -> Answer:
+    """Send on a connection of its own and read the whole answer."""
+    started = time.perf_counter()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+    try:
+        connection.putrequest(request.method, request.target, skip_accept_encoding=True)
+        for name, value in request.headers.items():
+            connection.putheader(name, value)
+        try:
+            _send_body(connection, request)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # a server may answer an oversized body before it has read all of it
+        response = connection.getresponse()
+        raw = response.read()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+    finally:
+        connection.close()
+    if headers.get("content-encoding") == "gzip":
+        raw = gzip.decompress(raw)
+    took_ms = (time.perf_counter() - started) * 1000
+    return Answer(request.target, request.method, response.status, headers, raw, took_ms)
+
+
+def _send_body(connection: http.client.HTTPConnection, request: Request) -> None:
+    if request.declared_bytes is not None:
+        connection.putheader("Content-Length", str(request.declared_bytes))
+        connection.endheaders()
+    elif request.chunked:
+        connection.putheader("Transfer-Encoding", "chunked")
+        connection.endheaders(_pieces(request.body or b""), encode_chunked=True)
+    else:
+        if request.body is not None:
+            connection.putheader("Content-Length", str(len(request.body)))
+        connection.endheaders(request.body)
+
+
+def _pieces(body: bytes) -> Iterator[bytes]:
+    for start in range(0, len(body), CHUNK_BYTES):
+        yield body[start : start + CHUNK_BYTES]
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

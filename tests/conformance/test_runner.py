@@ -1,0 +1,458 @@
+"""The conformance runner itself: whatever it checks, it must be able to fail."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import runner
+from .cases import Case, Scenario, Step, fill, load_scenarios
+from .checks import ROUTES, check_conventions, check_openapi, check_prometheus
+from .exchange import Answer
+from .matching import find_differences
+from .runner import Mismatch, run_scenario
+
+# --- matchers ---
+
+MATCHES = [
+    (1, 1),
+    ({"a": 1}, {"a": 1, "b": 2}),
+    ({"<only>": True, "a": 1}, {"a": 1}),
+    ({"a": "<absent>"}, {}),
+    ({"a": "<any>"}, {"a": None}),
+    ("<null>", None),
+    ("<bool>", False),
+    ("<int>", 0),
+    ("<int 1..5>", 5),
+    ("<number 0..>", 0.5),
+    ("<number 0..0>", 0),
+    ("<string>", ""),
+    ("<object>", {}),
+    ("<array>", []),
+    ("<match a.c>", "abc"),
+    ("<length 2>", [1, 2]),
+    ("<not 3>", 4),
+    ({"a": "<maybe int 1..>"}, {}),
+    ({"a": "<maybe int 1..>"}, {"a": 1}),
+    (["<unordered>", 1, 2], [2, 1]),
+    (["<includes>", 1], [2, 1]),
+    (["<each>", "<int>"], [1, 2]),
+]
+
+MISMATCHES = [
+    (1, 2),
+    (1, 1.0),
+    (1, True),
+    (0, False),
+    (None, 0),
+    ("a", "A"),
+    ({"a": 1}, {}),
+    ({"a": None}, {}),
+    ({"a": 1}, [1]),
+    ({"a": {"b": 1}}, {"a": {"b": 2}}),
+    ({"<only>": True, "a": 1}, {"a": 1, "b": 2}),
+    ({"a": "<absent>"}, {"a": None}),
+    ({"a": "<any>"}, {}),
+    ("<null>", False),
+    ("<bool>", 1),
+    ("<int>", True),
+    ("<int>", 1.0),
+    ("<int 1..5>", 6),
+    ("<int 1..>", 0),
+    ("<number 0..0>", 0.01),
+    ("<number>", "1"),
+    ("<string>", None),
+    ("<object>", []),
+    ("<array>", {}),
+    ("<match a.c>", "abcd"),
+    ("<match a>", None),
+    ("<length 2>", [1]),
+    ("<not 3>", 3),
+    ({"a": "<not 3>"}, {}),
+    ({"a": "<maybe int 1..>"}, {"a": 0}),
+    ({"a": "<maybe object>"}, {"a": None}),
+    ([], [1]),
+    ([1], []),
+    ([1, 2], [2, 1]),
+    (["<unordered>", 1, 2], [1, 1]),
+    (["<unordered>", 1], [1, 2]),
+    (["<unordered>", 1, 1], [1]),
+    (["<includes>", 3], [2, 1]),
+    (["<each>", "<int>"], [1, "2"]),
+    (["<each>", "<int>"], []),
+]
+
+
+@pytest.mark.parametrize(("expected", "actual"), MATCHES)
+def test_what_is_as_expected_has_no_differences(expected: Any, actual: Any) -> None:
+    assert find_differences(expected, actual) == []
+
+
+@pytest.mark.parametrize(("expected", "actual"), MISMATCHES)
+def test_what_is_not_as_expected_differs(expected: Any, actual: Any) -> None:
+    assert find_differences(expected, actual) != []
+
+
+def test_a_difference_says_where_and_what() -> None:
+    found = find_differences({"a": [{"b": 1}]}, {"a": [{"b": 2}]})
+    assert found == ["$.a[0].b: expected 1, got 2"]
+
+
+def test_an_unknown_matcher_is_an_error_of_the_case() -> None:
+    with pytest.raises(ValueError, match="unknown matcher"):
+        find_differences("<integer>", 1)
+
+
+# --- checks of whole answers ---
+
+
+def answer(status: int, body: str, *, target: str = "/v0/topics", **headers: str) -> Answer:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Answer(
+        target, "GET", status, {"content-type": "application/json"} | named, body.encode(), 1
+    )
+
+
+GOOD_ERROR = '{"error": {"code": "throttled", "message": "no"}}'
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        answer(200, '{"performance": {"server_total_ms": 0.1}}'),
+        answer(200, "{}", target="/v0/health"),
+        answer(404, GOOD_ERROR),
+        answer(429, GOOD_ERROR, retry_after="1"),
+        answer(405, GOOD_ERROR, allow="GET"),
+    ],
+)
+def test_conventions_accept(good: Answer) -> None:
+    assert list(check_conventions(good)) == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        answer(200, '{"topics": []}'),
+        answer(200, '{"performance": {"server_total_ms": -1}}'),
+        answer(200, '{"performance": {"server_total_ms": 1}, "error": {}}'),
+        answer(404, "{}"),
+        answer(404, '{"error": "no"}'),
+        answer(404, '{"error": {"code": "no"}}'),
+        answer(404, '{"error": {"code": "Not Found", "message": "no"}}'),
+        answer(404, '{"error": {"code": "no", "message": ""}}'),
+        answer(404, '{"error": {"code": "no", "message": "no", "hint": 1}}'),
+        answer(404, '{"error": {"code": "no", "message": "no", "detail": null}}'),
+        answer(404, '{"error": {"code": "no", "message": "no"}, "status": "error"}'),
+        answer(404, GOOD_ERROR, content_type="text/html"),
+        answer(429, GOOD_ERROR),
+        answer(503, GOOD_ERROR, retry_after="soon"),
+        answer(405, GOOD_ERROR),
+    ],
+)
+def test_conventions_object(bad: Answer) -> None:
+    assert list(check_conventions(bad)) != []
+
+
+GOOD_METRICS = """# HELP a Things.
+# TYPE a gauge
+a{topic="x\\"y"} 1
+a{topic="z"} 2.5
+# TYPE h histogram
+h_bucket{le="1"} 1
+h_bucket{le="+Inf"} 3
+h_sum 9
+h_count 3
+"""
+
+
+def test_good_metrics_are_accepted() -> None:
+    assert list(check_prometheus(answer(200, GOOD_METRICS))) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "instead"),
+    [
+        ("# TYPE a gauge\n", ""),
+        ("# TYPE a gauge\n", "# TYPE a gauge\n# TYPE a gauge\n"),
+        ('{topic="z"}', "{topic=z}"),
+        ('{topic="z"}', '{topic="x\\"y"}'),
+        (" 2.5", " two"),
+        (" 2.5", ""),
+        ('h_bucket{le="1"} 1', 'h_bucket{le="1"} 4'),
+        ("h_count 3", "h_count 4"),
+        ("h_sum 9\n", ""),
+        ("h_count 3\n", "h_count 3"),
+    ],
+)
+def test_bad_metrics_are_objected_to(part: str, instead: str) -> None:
+    assert part in GOOD_METRICS
+    assert list(check_prometheus(answer(200, GOOD_METRICS.replace(part, instead)))) != []
+
+
+def openapi() -> dict[str, Any]:
+    def operation(path: str, method: str) -> dict[str, Any]:
+        parameter = {"name": "topic", "in": "path", "required": True, "schema": {"type": "string"}}
+        return {
+            "operationId": f"{method}{path}",
+            "parameters": [parameter] if "{topic}" in path else [],
+            "responses": {"200": {"$ref": "#/components/responses/good"}},
+        }
+
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "T", "version": "1"},
+        "paths": {
+            path: {method: operation(path, method) for method in methods}
+            for path, methods in ROUTES.items()
+        },
+        "components": {"responses": {"good": {"description": "good"}}},
+    }
+
+
+def test_a_good_openapi_document_is_accepted() -> None:
+    assert list(check_openapi(answer(200, json.dumps(openapi())))) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d.update(openapi="3.0.3"),
+        lambda d: d["info"].pop("version"),
+        lambda d: d["paths"].pop("/v0/metrics"),
+        lambda d: d["paths"]["/v0/topics/{topic}"].pop("put"),
+        lambda d: d["paths"]["/v0/topics"]["get"].update(operationId="get/v0/ready"),
+        lambda d: d["paths"]["/v0/topics"]["get"].update(responses={}),
+        lambda d: d["paths"]["/v0/topics"]["get"].update(responses={"200": {}}),
+        lambda d: d["paths"]["/v0/topics"]["get"].update(responses={"ok": {"description": "x"}}),
+        lambda d: d["paths"]["/v0/topics/{topic}"]["get"].update(parameters=[]),
+        lambda d: d["paths"]["/v0/topics/{topic}"]["get"]["parameters"][0].pop("required"),
+        lambda d: d["components"].pop("responses"),
+        lambda d: d["components"].update(schemas={"A": {"$ref": "#/components/schemas/B"}}),
+    ],
+)
+def test_a_bad_openapi_document_is_objected_to(damage: Any) -> None:
+    document = openapi()
+    damage(document)
+    assert list(check_openapi(answer(200, json.dumps(document)))) != []
+
+
+# --- steps, played against a server with known answers ---
+
+
+class KnownAnswers(BaseHTTPRequestHandler):
+    """Answers `GET /v0/topics/...` with a state whose head counts the requests that changed it."""
+
+    head = 0
+    counting = threading.Lock()
+
+    def do_GET(self) -> None:
+        self._answer(
+            {"head_seq": KnownAnswers.head, "$ts": 5, "performance": {"server_total_ms": 0}}
+        )
+
+    def do_POST(self) -> None:
+        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        with KnownAnswers.counting:
+            KnownAnswers.head += 1
+        self._answer({"sent": sent.decode()})
+
+    def _answer(self, body: dict[str, Any]) -> None:
+        raw = json.dumps(body | {"performance": {"server_total_ms": 0}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class KnownServer:
+    """The server of known answers, as the runner wants to see one."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.calls: list[str] = []
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+    def kill(self) -> None:
+        self.calls.append("kill")
+
+    def output(self) -> str:
+        return ""
+
+
+@pytest.fixture
+def known() -> Iterator[KnownServer]:
+    KnownAnswers.head = 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), KnownAnswers) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield KnownServer(server.server_address[1])
+        server.shutdown()
+        thread.join()
+
+
+def scenario(*steps: Step) -> Scenario:
+    case = Case(name="a case", by="a section", own_server=True, step=list(steps))
+    return Scenario(id="the-id", case=case, env={}, headers={}, variables={"t": "topic"})
+
+
+READ = "GET /v0/topics/${t}"
+WRITE = "POST /v0/topics/${t}"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Step(send=READ, status=200),
+        Step(send=READ, status=200, expect='{"head_seq": 0}'),
+        Step(send=READ, status=200, expect_headers={"content-type": "application/.*", "Allow": ""}),
+        Step(send=READ, status=200, contains=['"head_seq": 0'], lacks=["error"]),
+        Step(send=READ, status=200, lines=["\\{.*"]),
+        Step(send=READ, status=200, took_ms="..5000"),
+        Step(send=READ, status=200, unchanged="${t}"),
+        Step(send=WRITE, status=200, body="${'ab'*3}", contains=["ababab"]),
+        Step(send=WRITE, status=200, body="", repeat=3),
+    ],
+)
+def test_a_step_passes(known: KnownServer, step: Step) -> None:
+    run_scenario(scenario(step), known)
+
+
+@pytest.mark.parametrize(
+    ("step", "complaint"),
+    [
+        (Step(send=READ, status=404), "status: expected 404, got 200"),
+        (Step(send=READ, status=200, error="gone"), "$.error: expected"),
+        (Step(send=READ, status=200, expect='{"head_seq": 1}'), "$.head_seq: expected 1, got 0"),
+        (Step(send=READ, status=200, expect_headers={"Allow": "GET"}), "header Allow"),
+        (Step(send=READ, status=200, expect_headers={"Content-Type": ""}), "to be absent"),
+        (
+            Step(send=READ, status=200, expect_headers={"Content-Type": "text"}),
+            "header Content-Type",
+        ),
+        (Step(send=READ, status=200, contains=['"head_seq":0']), "to contain"),
+        (Step(send=READ, status=200, lacks=["head_seq"]), "not to contain"),
+        (Step(send=READ, status=200, lines=["head_seq"]), "a line like"),
+        (Step(send=READ, status=200, check=["openapi"]), "openapi"),
+        (Step(send=READ, status=200, took_ms="60000.."), "took"),
+        (Step(send=WRITE, status=200, body="", unchanged="${t}"), "state of topic.head_seq"),
+    ],
+)
+def test_a_step_fails(known: KnownServer, step: Step, complaint: str) -> None:
+    with pytest.raises(Mismatch) as mismatch:
+        run_scenario(scenario(Step(send=READ, status=200), step), known)
+    said = str(mismatch.value)
+    assert complaint in said
+    assert "the-id: a case" in said
+    assert "a section" in said
+    assert "step 2" in said
+
+
+def test_until_sends_again(known: KnownServer) -> None:
+    write = Step(send=WRITE, body="", background="writer")
+    read = Step(send=READ, status=200, until=True, expect='{"head_seq": 1}')
+    run_scenario(scenario(write, read, Step(join="writer", status=200)), known)
+
+
+def test_until_ends(known: KnownServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "UNTIL_S", 0.05)
+    read = Step(send=READ, status=200, until=True, expect='{"head_seq": 1}')
+    with pytest.raises(Mismatch, match="head_seq"):
+        run_scenario(scenario(read), known)
+
+
+def test_the_answer_of_a_background_step_is_looked_at(known: KnownServer) -> None:
+    write = Step(send=WRITE, body="", background="writer")
+    with pytest.raises(Mismatch, match="expected 201, got 200"):
+        run_scenario(scenario(write, Step(join="writer", status=201)), known)
+
+
+def test_a_saved_value_is_used(known: KnownServer) -> None:
+    first = Step(send=READ, status=200, save={"ts": "$ts"})
+    run_scenario(scenario(first, Step(send=READ, status=200, expect='{"$ts": ${ts}}')), known)
+    with pytest.raises(Mismatch, match="expected 5, got 0"):
+        run_scenario(
+            scenario(first, Step(send=READ, status=200, expect='{"head_seq": ${ts}}')), known
+        )
+
+
+def test_a_name_nobody_gave_a_value_is_an_error(known: KnownServer) -> None:
+    with pytest.raises(KeyError, match="nobody"):
+        run_scenario(scenario(Step(send="GET /v0/topics/${nobody}", status=200)), known)
+
+
+def test_a_restart_ends_and_starts(known: KnownServer) -> None:
+    run_scenario(scenario(Step(restart="kill"), Step(restart="stop")), known)
+    assert known.calls == ["kill", "start", "stop", "start"]
+
+
+# --- the files ---
+
+GOOD_FILE = """
+section = "s"
+[[case]]
+name = "n"
+by = "b"
+[case.examples]
+one = "${t}-1"
+two = { a = "x" }
+[[case.step]]
+send = "GET /"
+status = 200
+"""
+
+
+def load(folder: Path, text: str) -> list[Scenario]:
+    (folder / "file.toml").write_text(text)
+    return load_scenarios(folder)
+
+
+def test_each_example_is_a_test_of_its_own(tmp_path: Path) -> None:
+    one, two = load(tmp_path, GOOD_FILE)
+    assert (one.id, two.id) == ("file-n-one", "file-n-two")
+    assert one.variables["t"] != two.variables["t"]
+    assert one.variables["example"] == one.variables["t"] + "-1"
+    assert two.variables["a"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("part", "instead"),
+    [
+        ("status = 200", "statsu = 200"),
+        ("status = 200", ""),
+        ("status = 200", 'status = 200\nrestart = "kill"'),
+        ('send = "GET /"', ""),
+        ('send = "GET /"', 'send = "GET /"\nbackground = "x"'),
+        ('send = "GET /"', 'join = "nobody"'),
+        ('by = "b"', ""),
+        ('by = "b"', 'by = "b"\nrefuses_to_start = "x"'),
+        ('one = "${t}-1"', 'Two = "${t}-1"'),
+        ('one = "${t}-1"', 'one = "${u}"'),
+        ("[[case.step]]", "[[case.steps]]"),
+    ],
+)
+def test_a_mistake_in_a_file_is_an_error(tmp_path: Path, part: str, instead: str) -> None:
+    assert part in GOOD_FILE
+    with pytest.raises((ValueError, KeyError)):
+        load(tmp_path, GOOD_FILE.replace(part, instead))
+
+
+def test_holes_are_filled() -> None:
+    assert fill("${a}-${'xy'*2}-$seq", {"a": "1"}) == "1-xyxy-$seq"
+    raw = fill("${x'ff 41 ed a0 80'}", {})
+    assert raw.encode("utf-8", "surrogateescape") == b"\xff\x41\xed\xa0\x80"
