@@ -1,0 +1,381 @@
+"""A disk on its worst day: forgets what was not synced, undoes names, fails calls, dies anywhere.
+
+`HostileDisk` is one process's view of a `World`, the bytes that outlive processes. A view that
+crashed does nothing more; `kill` and `lose_power` give a new view of what is left, on a copy, so
+that one crash can be survived in many ways.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from random import Random
+
+import pyarrow as pa
+
+from headrace.storage.disk import TEMPORARY
+
+PAGE_BYTES = 64
+"""Small, so that even a short frame lies on several pages."""
+
+
+class Crash(BaseException):
+    """The process is no more. Not an Exception: nothing may catch it and go on."""
+
+
+class Survival(Enum):
+    """What becomes of unsynced bytes and names when the power goes."""
+
+    NOTHING = "nothing"
+    EVERYTHING = "everything"
+    PREFIX = "prefix"
+    PAGES = "pages"
+
+
+class _Content:
+    """A file without its names: what programs see, and what the platters hold."""
+
+    def __init__(self) -> None:
+        self.cached = bytearray()
+        self.stable = bytearray()
+        self.dirty: list[tuple[int, int]] = []
+        self.abandoned: list[tuple[int, int]] = []  # a sync failed: clean in the cache, not on disk
+        self.emptied = False
+
+    def empty(self) -> None:
+        self.emptied = bool(self.stable)
+        self.cached.clear()
+        self.dirty.clear()
+        self.abandoned.clear()
+
+    def append(self, data: bytes) -> None:
+        if data:
+            self.dirty.append((len(self.cached), len(self.cached) + len(data)))
+            self.cached += data
+
+    def sync(self) -> None:
+        if self.emptied:
+            self.stable.clear()
+            self.emptied = False
+        for start, stop in self.dirty:
+            self._land(start, stop)
+        self.dirty.clear()
+
+    def fail_sync(self) -> None:
+        """As Linux does it: the pages count as clean afterwards, and no later sync writes them."""
+        self.abandoned += self.dirty
+        self.dirty.clear()
+
+    def lose_power(self, survival: Survival, random: Random) -> None:
+        pending = sorted(self.dirty + self.abandoned)
+        if survival is not Survival.NOTHING and self.emptied:
+            self.stable.clear()
+        match survival:
+            case Survival.NOTHING:
+                pending = []
+            case Survival.PREFIX:
+                stop = random.randint(pending[0][0], pending[-1][1]) if pending else 0
+                pending = [(low, min(high, stop)) for low, high in pending if low < stop]
+            case Survival.PAGES:
+                pages = [page for low, high in pending for page in _pages(low, high)]
+                self._lengthen(random, pages)
+                pending = [page for page in pages if random.random() < 0.5]
+        for low, high in pending:
+            self._land(low, high)
+        self.cached = bytearray(self.stable)
+        self.dirty.clear()
+        self.abandoned.clear()
+        self.emptied = False
+
+    def _lengthen(self, random: Random, pages: list[tuple[int, int]]) -> None:
+        """The length may reach the disk before the bytes do: zeroes where they should be."""
+        if pages and random.random() < 0.5:
+            self.stable.extend(bytes(max(0, pages[-1][1] - len(self.stable))))
+
+    def _land(self, start: int, stop: int) -> None:
+        self.stable.extend(bytes(max(0, stop - len(self.stable))))
+        self.stable[start:stop] = self.cached[start:stop]
+
+
+def _pages(start: int, stop: int) -> Iterable[tuple[int, int]]:
+    while start < stop:
+        end = min(stop, (start // PAGE_BYTES + 1) * PAGE_BYTES)
+        yield start, end
+        start = end
+
+
+_Names = dict[str, _Content]
+
+
+class _Folder:
+    """Names as programs see them, as they are on disk, and the changes between."""
+
+    def __init__(self) -> None:
+        self.names: _Names = {}
+        self.stable: _Names = {}
+        self.changes: list[tuple[str, str, _Content | None]] = []  # (old, new, content)
+
+    def change(self, old: str, new: str, content: _Content | None) -> None:
+        """Take away `old`, give `content` the name `new`; either may be empty."""
+        self.changes.append((old, new, content))
+        _change(self.names, old, new, content)
+
+    def sync(self) -> None:
+        self.stable = dict(self.names)
+        self.changes.clear()
+
+    def lose_power(self, survival: Survival, random: Random) -> None:
+        changes = self.changes
+        match survival:
+            case Survival.NOTHING:
+                changes = []
+            case Survival.PREFIX:
+                changes = changes[: random.randint(0, len(changes))]
+            case Survival.PAGES:
+                changes = [change for change in changes if random.random() < 0.5]
+        for change in changes:
+            _change(self.stable, *change)
+        self.names = dict(self.stable)
+        self.changes = []
+
+
+def _change(names: _Names, old: str, new: str, content: _Content | None) -> None:
+    names.pop(old, None)
+    if new and content is not None:
+        names[new] = content
+
+
+class World:
+    """The bytes that outlive processes."""
+
+    def __init__(self) -> None:
+        self.folders: dict[str, _Folder] = {"": _Folder()}
+        self.boot = 1
+        self.locked: set[str] = set()
+
+    def contents(self) -> dict[str, bytes]:
+        """Every file by path, for comparing."""
+        return {
+            f"{folder}/{name}".lstrip("/"): bytes(content.cached)
+            for folder, held in self.folders.items()
+            for name, content in held.names.items()
+        }
+
+
+class HostileDisk:
+    """One process's disk. Every call has a number, from 0; `crash_at` and `faults` go by it."""
+
+    def __init__(self, world: World | None = None) -> None:
+        self.world = world or World()
+        self.calls = 0
+        self.trace: list[tuple[str, str]] = []
+        self.crash_at: int | None = None
+        self.faults: dict[int, int] = {}
+        """Call number → errno it fails with. A write that fails has written half."""
+        self.before: Callable[[int, str, str], None] = lambda number, kind, path: None
+        """Told number, kind and path of each call before it happens."""
+        self._dead = False
+        self._torn: tuple[_Content, bytes] | None = None
+
+    # What happens to it
+
+    def crash(self) -> None:
+        """From here on every call raises Crash."""
+        self._dead = True
+
+    def copy(self) -> HostileDisk:
+        """This moment, to be crashed on its own."""
+        world, torn = copy.deepcopy((self.world, self._torn))
+        twin = HostileDisk(world)
+        twin._torn, twin._dead = torn, True
+        return twin
+
+    def kill(self, torn: Random | None = None) -> HostileDisk:
+        """What the next process finds after this one was killed: everything written.
+
+        When it was killed inside a write, `torn` draws how much of that write is there.
+        """
+        self._dead = True
+        world, interrupted = copy.deepcopy((self.world, self._torn))
+        if torn and interrupted:
+            content, data = interrupted
+            content.append(data[: torn.randint(0, len(data))])
+        world.locked.clear()
+        return HostileDisk(world)
+
+    def lose_power(self, survival: Survival, random: Random) -> HostileDisk:
+        """What is found when the power is back."""
+        self._dead = True
+        world = copy.deepcopy(self.world)
+        world.boot += 1
+        world.locked.clear()
+        for folder in world.folders.values():
+            folder.lose_power(survival, random)
+        settled: set[int] = set()
+        for folder in world.folders.values():
+            for content in folder.names.values():
+                if id(content) not in settled:
+                    content.lose_power(survival, random)
+                    settled.add(id(content))
+        return HostileDisk(world)
+
+    def _call(self, kind: str, path: str) -> None:
+        if self._dead:
+            raise Crash(f"{kind} {path} after the crash")
+        number = self.calls
+        self.before(number, kind, path)
+        self.calls += 1
+        self.trace.append((kind, path))
+        if number == self.crash_at:
+            self._dead = True
+            raise Crash(f"call {number}: {kind} {path}")
+        if code := self.faults.get(number):
+            raise OSError(code, os.strerror(code), path)
+
+    def _put(self, kind: str, path: str, content: _Content, data: bytes) -> None:
+        """One write, which a crash or a full disk may cut."""
+        self._torn = (content, data)
+        try:
+            self._call(kind, path)
+        except OSError:
+            content.append(data[: len(data) // 2])
+            raise
+        self._torn = None
+        content.append(data)
+
+    def _sync_content(self, kind: str, path: str, content: _Content) -> None:
+        try:
+            self._call(kind, path)
+        except OSError:
+            content.fail_sync()
+            raise
+        content.sync()
+
+    # The Disk protocol
+
+    def boot_id(self) -> str:
+        return f"boot-{self.world.boot}"
+
+    def make_folder(self, path: str) -> None:
+        self._call("make_folder", path)
+        parts = path.split("/")
+        for depth in range(1, len(parts) + 1):
+            self.world.folders.setdefault("/".join(parts[:depth]), _Folder())
+
+    def list(self, folder: str) -> list[str]:
+        self._call("list", folder)
+        return sorted(n for n in self._folder(folder).names if not n.endswith(TEMPORARY))
+
+    def exists(self, path: str) -> bool:
+        self._call("exists", path)
+        folder, name = self._place(path)
+        return name in folder.names or path in self.world.folders
+
+    def size(self, path: str) -> int:
+        self._call("size", path)
+        return len(self._content(path).cached)
+
+    def read(self, path: str) -> bytes:
+        self._call("read", path)
+        return bytes(self._content(path).cached)
+
+    def open_read(self, path: str) -> pa.NativeFile:
+        self._call("open_read", path)
+        return pa.BufferReader(bytes(self._content(path).cached))
+
+    def create_append(self, path: str) -> HostileFile:
+        self._call("create_append", path)
+        folder, name = self._place(path)
+        if name in folder.names:
+            raise FileExistsError(errno.EEXIST, "exists", path)
+        content = _Content()
+        folder.change("", name, content)
+        return HostileFile(self, path, content)
+
+    def write(self, path: str, parts: Iterable[bytes]) -> None:
+        data = b"".join(parts)
+        self._call("truncate", path)
+        folder, name = self._place(path)
+        content = folder.names.get(name)
+        if content is None:
+            content = _Content()
+            folder.change("", name, content)
+        content.empty()
+        self._put("write", path, content, data)
+        self._sync_content("sync", path, content)
+
+    def sync_file(self, path: str) -> None:
+        self._sync_content("sync_file", path, self._content(path))
+
+    def rename(self, old: str, new: str) -> None:
+        self._call("rename", new)
+        content = self._content(old)
+        folder, old_name = self._place(old)
+        target, new_name = self._place(new)
+        assert folder is target, "a rename across folders has no crash rule here"
+        folder.change(old_name, new_name, content)
+
+    def link(self, old: str, new: str) -> None:
+        self._call("link", new)
+        content = self._content(old)
+        folder, name = self._place(new)
+        if name in folder.names:
+            raise FileExistsError(errno.EEXIST, "exists", new)
+        folder.change("", name, content)
+
+    def remove(self, path: str) -> None:
+        self._call("remove", path)
+        folder, name = self._place(path)
+        if name in folder.names:
+            folder.change(name, "", None)
+
+    def sync_folder(self, folder: str) -> None:
+        self._call("sync_folder", folder)
+        self._folder(folder).sync()
+
+    def lock(self, path: str) -> None:
+        self._call("lock", path)
+        if path in self.world.locked:
+            raise BlockingIOError(errno.EWOULDBLOCK, "held by another", path)
+        folder, name = self._place(path)
+        if name not in folder.names:
+            folder.change("", name, _Content())
+        self.world.locked.add(path)
+
+    def _folder(self, path: str) -> _Folder:
+        try:
+            return self.world.folders[path]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", path) from None
+
+    def _place(self, path: str) -> tuple[_Folder, str]:
+        folder, _, name = path.rpartition("/")
+        return self._folder(folder), name
+
+    def _content(self, path: str) -> _Content:
+        folder, name = self._place(path)
+        try:
+            return folder.names[name]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path) from None
+
+
+class HostileFile:
+    """A growing file of a hostile disk."""
+
+    def __init__(self, disk: HostileDisk, path: str, content: _Content) -> None:
+        self._disk = disk
+        self._path = path
+        self._content = content
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        self._disk._put("append", self._path, self._content, b"".join(parts))
+
+    def sync(self) -> None:
+        self._disk._sync_content("sync", self._path, self._content)
+
+    def close(self) -> None:
+        self._disk._call("close", self._path)
