@@ -31,7 +31,8 @@ class Disk(Protocol):
     def boot_id(self) -> str:
         """Changes when the operating system restarts, and with it whatever was written but not synced."""
 
-    def make_folder(self, path: str) -> None: ...
+    def make_folder(self, path: str) -> None:
+        """A folder and those above it, durable when this returns."""
 
     def list(self, folder: str) -> list[str]:
         """Names in a folder, sorted; temporary files aside."""
@@ -98,6 +99,14 @@ class _File:
         os.close(self._fd)
 
 
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 class RealDisk:
     """A directory of the operating system."""
 
@@ -116,7 +125,11 @@ class RealDisk:
             return ""  # unknown: every unclean stop is then taken for a power loss
 
     def make_folder(self, path: str) -> None:
-        (self._root / path).mkdir(parents=True, exist_ok=True)
+        folder = self._root / path
+        new = [part for part in (folder, *folder.parents) if not part.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        for part in reversed(new):
+            _sync(part.parent)
 
     def list(self, folder: str) -> list[str]:
         return sorted(n for n in os.listdir(self._root / folder) if not n.endswith(TEMPORARY))
@@ -145,7 +158,7 @@ class RealDisk:
             os.fsync(file.fileno())
 
     def sync_file(self, path: str) -> None:
-        self._sync(path)
+        _sync(self._root / path)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(self._root / old, self._root / new)
@@ -157,14 +170,7 @@ class RealDisk:
         (self._root / path).unlink(missing_ok=True)
 
     def sync_folder(self, folder: str) -> None:
-        self._sync(folder)
-
-    def _sync(self, path: str) -> None:
-        fd = os.open(self._root / path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        _sync(self._root / folder)
 
     def lock(self, path: str) -> None:
         file = open(self._root / path, "a+b")  # noqa: SIM115  (held until the process ends)

@@ -212,6 +212,8 @@ class Journal:
 
     def commit(self, report: Callable[[Progress], None]) -> None:
         """In the writer: write what is pending, sync it if wanted, and report each step."""
+        if self._reached.failure is not None:
+            return  # a sync that works after one that failed says nothing about what was lost
         with self._lock:
             pending, self._pending = self._pending, []
             self._frames_pending = 0
@@ -259,7 +261,10 @@ class Journal:
         self.stats.syncs += 1
 
     def _open(self, position: int) -> AppendFile:
-        file = self._disk.create_append(layout.journal_file(position))
+        path = layout.journal_file(position)
+        # A process that died before its first whole frame here left the name; nothing in it counts.
+        self._disk.remove(path)
+        file = self._disk.create_append(path)
         self._disk.sync_folder(layout.JOURNAL)
         return file
 

@@ -66,7 +66,8 @@ class MemoryDisk:
         self._file(path)
 
     def rename(self, old: str, new: str) -> None:
-        self.files[new] = self.files.pop(old)
+        self.files[new] = self._file(old)
+        del self.files[old]
 
     def link(self, old: str, new: str) -> None:
         if new in self.files:

@@ -36,12 +36,16 @@ class LocalObjects:
         self._disk = disk
         for folder in (SEGMENTS, COMPANIONS, MANIFESTS):
             disk.make_folder(f"{OBJECTS}/{folder}")
+            # A killed process may have left names that are not durable yet; we build upon them.
+            disk.sync_folder(f"{OBJECTS}/{folder}")
 
     def put(self, name: str, content: bytes) -> None:
         write_atomically(self._disk, f"{OBJECTS}/{name}", (content,))
 
     def put_new(self, name: str, content: bytes) -> bool:
         path = f"{OBJECTS}/{name}"
+        # Left by a process that died after its link, this is a name of the object itself.
+        self._disk.remove(path + TEMPORARY)
         self._disk.write(path + TEMPORARY, (content,))
         try:
             self._disk.link(path + TEMPORARY, path)
