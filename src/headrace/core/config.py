@@ -1,4 +1,7 @@
-"""How a log behaves: kind, retention, durability, priority, queue tuning. A value, never changed in place."""
+"""How a log behaves: kind, retention, durability, priority, queue tuning.
+
+A value, never changed in place.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class Discard(Enum):
 
 
 class Durability(Enum):
-    """Where a write lands before it is acknowledged. docs/GUARANTEES.md says what each one promises."""
+    """Where a write lands before it is acknowledged; docs/GUARANTEES.md has the promises."""
 
     EPHEMERAL = "ephemeral"
     MEMORY = "memory"
@@ -49,7 +52,8 @@ class LogConfig(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def trims(self) -> bool:
         """Whether records can be lost to retention, so that their sizes and ages must be known."""
-        return bool(self.ttl_ms or self.cap_records or self.cap_bytes)
+        caps = self.cap_records or self.cap_bytes
+        return bool(self.ttl_ms or (caps and self.discard is Discard.OLD))
 
     @property
     def journaled(self) -> bool:

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from headrace.core import ranges
 from headrace.core.entry import Delete
-from headrace.core.log import Log
+from headrace.core.log import Log, live_ranges
 from headrace.core.ranges import EMPTY, Ranges
 
 
 def live_below(log: Log, before: int, visible: int) -> Ranges:
     """The live seqs below `before` that readers can see."""
     found: Ranges = EMPTY
-    for low, high in ranges.outside(log.gone, log.floor, min(before - 1, visible)):
+    for low, high in live_ranges(log, min(before - 1, visible)):
         found = ranges.add(found, low, high)
     return found
 

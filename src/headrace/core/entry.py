@@ -1,7 +1,7 @@
-"""What the engine journals. An entry says what was decided; applying it needs nothing but the state.
+"""What the engine journals: an entry says what was decided; applying it needs only the state.
 
-Every entry is self-contained: counts and floors are decided once and written down, so that replay never
-has to look at a clock, a size or an index again.
+Every entry is self-contained: counts and floors are decided once and written down, so that replay
+never has to look at a clock, a size or an index again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class Create(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Configure(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The log behaves as `config` says from here on. `head` covers seqs that were never journaled."""
+    """The log behaves as `config` says from here on.
+
+    `head` covers seqs that were never journaled.
+    """
 
     log: int
     config: LogConfig
@@ -66,14 +69,17 @@ class Delete(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Reserve(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Seqs up to `upto` may have been acknowledged, whatever the journal still shows after a crash."""
+    """Seqs up to `upto` may have been acknowledged, whatever a crash leaves in the journal."""
 
     log: int
     upto: int
 
 
 class Lose(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A restart took these seqs: each range becomes a gap, and the head is at least `head`."""
+    """A restart took these seqs: each range becomes a gap, and the head is at least `head`.
+
+    `count` and `size_bytes` say how many live records that were, as far as replay knew of them.
+    """
 
     log: int
     ranges: list[int]

@@ -1,4 +1,7 @@
-"""The one way to say no: a refusal with a code, which each surface maps to its own status and body."""
+"""The one way to say no: a refusal with a code.
+
+Each surface maps the code to its own status and body.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""One log: its seqs, floors, gaps and retained records. Decisions return entries; `apply` alone changes it."""
+"""One log: its seqs, floors, gaps and retained records.
+
+Decisions return entries; `apply` alone changes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -25,7 +28,10 @@ from headrace.core.retention import Ledger
 
 
 class Log(msgspec.Struct, gc=False, array_like=True):
-    """State of one log. Not tracked by the garbage collector: a hundred thousand of them cost it nothing."""
+    """State of one log.
+
+    Not tracked by the garbage collector: a hundred thousand of them cost it nothing.
+    """
 
     id: int
     """Unique for ever; also the epoch of this instance of the name."""
@@ -48,12 +54,15 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     gaps: Ranges = EMPTY
     """Seqs above the floor that a restart took."""
     volatile: Ranges = EMPTY
-    """Seqs whose payload only lives in memory (class ephemeral)."""
+    """Seqs whose payload only ever lived in memory (class ephemeral); floors do not shorten it."""
     keys: Keys | None = None
     ledger: Ledger | None = None
     """Kept exactly when the config trims."""
     extents: Sequence[tuple[int, int, int]] = ()
-    """(segment, first, last): where sealed records lie, ascending. Told by the manifest, not by entries."""
+    """(segment, first, last): where sealed records lie, ascending.
+
+    Told by the manifest, not by entries.
+    """
 
     @property
     def floor(self) -> int:
@@ -82,8 +91,16 @@ class Log(msgspec.Struct, gc=False, array_like=True):
         return self.extents[-1][2] if self.extents else 0
 
 
+def live_ranges(log: Log, last: int) -> Iterator[tuple[int, int]]:
+    """The live seqs up to `last`, as (first, last), ascending."""
+    return ranges.outside(log.gone, log.floor, last)
+
+
 def append(log: Log, drafts: Drafts, key: str | None, now_ms: int) -> Append:
-    """Give the drafts their seqs. A full log that rejects refuses; one that discards says what goes."""
+    """Give the drafts their seqs.
+
+    A full log that rejects refuses; one that discards says what goes.
+    """
     _check_room(log, drafts.count, drafts.size_bytes)
     new = block(drafts, log.head + 1, max(now_ms, log.last_ts_ms))
     return Append(log.id, new, key, overflow(log, new))
@@ -109,7 +126,7 @@ def _check_room(log: Log, records: int, size_bytes: int) -> None:
 def overflow(log: Log, new: Block | None = None) -> Trim | None:
     """What must go so that the log, with the new block, stays under its caps: oldest first."""
     config = log.config
-    if log.ledger is None or not (config.cap_records or config.cap_bytes):
+    if log.ledger is None or config.discard is Discard.REJECT:
         return None
     records, size_bytes = (new.count, new.size_bytes) if new else (0, 0)
     excess = log.count + records - config.cap_records if config.cap_records else 0
@@ -145,9 +162,9 @@ def reserve(log: Log, last: int, ahead: int) -> Reserve | None:
 def lost_by_restart(log: Log, *, clean: bool, same_boot: bool) -> tuple[Ranges, int]:
     """(seqs, head): what did not survive, and the highest seq that may have been acknowledged.
 
-    Payloads of class ephemeral never survive. After an unclean stop, seqs promised ahead may have been given out:
-    by ephemeral appends, which are not journaled; or by others, when the system itself went down and took with it
-    what it had accepted but not yet synced.
+    Payloads of class ephemeral never survive. After an unclean stop, seqs promised ahead may have
+    been given out: by ephemeral appends, which are not journaled; or by others, when the system
+    itself went down and took with it what it had accepted but not yet synced.
     """
     head = log.head
     if not clean and not (same_boot and log.config.journaled) and not log.config.synced:
@@ -184,9 +201,7 @@ def apply(log: Log, entry: Entry) -> None:
         case Trim():
             _apply_trim(log, entry)
         case Delete():
-            log.deleted = ranges.union(log.deleted, entry.ranges)
-            log.count -= entry.count
-            log.size_bytes -= entry.size_bytes
+            _apply_delete(log, entry)
         case Reserve():
             log.reserved = max(log.reserved, entry.upto)
         case Configure():
@@ -219,13 +234,28 @@ def _apply_append(log: Log, entry: Append) -> None:
 
 
 def _pass_over(log: Log, head: int) -> None:
-    """Only in replay: seqs up to `head` were given to records that were never journaled."""
+    """Only in replay: seqs up to `head` were given to records that were never journaled.
+
+    They count until the restart is said to have taken them. Their bytes are not known, so until
+    then `size_bytes` is not either.
+    """
     if head > log.head:
-        log.gaps = ranges.add(log.gaps, log.head + 1, head)
+        log.volatile = ranges.add(log.volatile, log.head + 1, head)
+        log.count += head - log.head
         log.head = head
 
 
+def _apply_delete(log: Log, entry: Delete) -> None:
+    _pass_over(log, entry.ranges[-1])
+    log.deleted = ranges.union(log.deleted, entry.ranges)
+    log.count -= entry.count
+    log.size_bytes -= entry.size_bytes
+    if log.ledger is not None:
+        log.ledger.drop_below(log.earliest)
+
+
 def _apply_trim(log: Log, entry: Trim) -> None:
+    _pass_over(log, max(entry.floor_cap, entry.floor_ttl) - 1)
     log.floor_cap = max(log.floor_cap, entry.floor_cap)
     log.floor_ttl = max(log.floor_ttl, entry.floor_ttl)
     log.count -= entry.count
@@ -235,20 +265,22 @@ def _apply_trim(log: Log, entry: Trim) -> None:
 
 def _apply_lose(log: Log, entry: Lose) -> None:
     log.head = max(log.head, entry.head)
-    log.count -= entry.count
-    log.size_bytes -= entry.size_bytes
     log.gaps = ranges.union(log.gaps, entry.ranges)
     log.volatile = EMPTY
     if ranges.contains(log.gaps, log.floor):
         # Nothing live lies before the gap: it is a floor, not a hole.
         log.floor_lost = ranges.end_of(log.gaps, log.floor) + 1
     _forget_below_floor(log)
+    log.count = sum(last - first + 1 for first, last in live_ranges(log, log.head))
+    log.size_bytes = log.size_bytes - entry.size_bytes if log.count else 0
+    if log.keys is not None:
+        # A retry must not be told that records which are gone are safe.
+        log.keys = {k: v for k, v in log.keys.items() if not ranges.contains(entry.ranges, v[0])}
 
 
 def _forget_below_floor(log: Log) -> None:
     floor = log.floor
     log.deleted = ranges.drop_below(log.deleted, floor)
     log.gaps = ranges.drop_below(log.gaps, floor)
-    log.volatile = ranges.drop_below(log.volatile, floor)
     if log.ledger is not None:
         log.ledger.drop_below(floor)

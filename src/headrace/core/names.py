@@ -1,4 +1,4 @@
-"""Names of logs: one namespace, one character set, checked at the edge before anything uses them."""
+"""Names of logs: one namespace, one character set, checked at the edge before any use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def parse_name(text: str) -> str:
     if _NAME.match(text) is None:
         raise Refused(
             Code.INVALID,
-            "a name has 1 to 255 characters of A-Z a-z 0-9 . _ : - and starts with a letter or digit",
+            "a name has 1 to 255 characters of A-Z a-z 0-9 . _ : - "
+            "and starts with a letter or digit",
             name=text[:300],
         )
     return text

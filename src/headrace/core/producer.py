@@ -1,4 +1,7 @@
-"""Idempotency keys: what an earlier append with the same key was given, for as long as the window lasts."""
+"""Idempotency keys: what an earlier append with the same key was given.
+
+Remembered for as long as the window lasts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of seqs as sorted, disjoint, inclusive ranges in one flat list: [first, last, first, last, …].
+"""Sets of seqs as sorted, disjoint, inclusive ranges in one flat list: first, last, first, last.
 
 Plain lists keep a log's state cheap to encode and to hold: most logs have no range at all, and the
 empty set is the shared empty tuple.

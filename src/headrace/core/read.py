@@ -1,4 +1,4 @@
-"""What one read may return: where it starts, where it must stop, and which loss it reports first."""
+"""What one read may return: where it starts and stops, and which loss it reports first."""
 
 from __future__ import annotations
 
@@ -64,13 +64,17 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(log: Log, visible: int, after: int, epoch: int | None) -> Plan:
-    """Where a read after `after` begins, and how far it may go before it meets the next gap."""
+    """Where a read after `after` begins, and how far it may go before it meets the next gap.
+
+    It never goes past `visible`, though appends under way may have moved the floor beyond that.
+    """
+    gap: Gap | None = None
+    start = min(log.earliest, visible + 1)
     if after > visible or (epoch is not None and epoch != log.id):
-        gap: Gap | None = Gap(1, visible, Loss.RECREATED)
-        start = log.earliest
+        gap = Gap(1, visible, Loss.RECREATED)
     elif after + 1 < log.floor:
-        start = log.earliest
-        gap = Gap(after + 1, start - 1, _reason(log, after + 1))
+        if after + 1 < start:
+            gap = Gap(after + 1, start - 1, _reason(log, after + 1))
     else:
         gap, start = _skip(log, after + 1)
     last = visible
@@ -112,8 +116,9 @@ class Budget(msgspec.Struct, frozen=True):
 class Gathering:
     """Takes blocks in ascending order and keeps what one page may hold.
 
-    Skipped records move the cursor; a record that does not fit the byte budget stops it. At least one
-    record is always kept, so that a reader makes progress.
+    Skipped records move the cursor; a record that does not fit the byte budget stops it. At least
+    one record is always kept, so that a reader makes progress. Should the floor overtake a read
+    under way, the page ends there, and the next read reports the gap.
     """
 
     def __init__(self, log: Log, plan: Plan, budget: Budget, exclude: frozenset[str]) -> None:
@@ -130,6 +135,8 @@ class Gathering:
 
     def take(self, block: Block) -> bool:
         """Look at a block; False when the page is full or the plan's end is reached."""
+        if self._overtaken():
+            return False
         start, stop = block.index(self.next + 1), block.stop_index(self._plan.last)
         if start < stop:
             clean = not ranges.touches(
@@ -195,10 +202,12 @@ class Gathering:
     def _spent(self) -> bool:
         return self.scanned >= self._budget.scanned
 
+    def _overtaken(self) -> bool:
+        return self._log.floor > self.next + 1
+
     def page(self, visible: int) -> Page:
-        """The page as gathered; when nothing more can follow, the cursor rests at the plan's end."""
-        if not self.full:
+        """The page as gathered; the cursor rests at the plan's end when nothing more can follow."""
+        if not self.full and not self._overtaken():
             self.next = max(self.next, self._plan.last)
-        return Page(
-            self.slices, self.next, visible, self._log.earliest, self._plan.gap, self.scanned
-        )
+        earliest = min(self._log.earliest, visible + 1)
+        return Page(self.slices, self.next, visible, earliest, self._plan.gap, self.scanned)

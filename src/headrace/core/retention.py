@@ -1,7 +1,8 @@
-"""What retention takes: by age, by count, by bytes. Decided here, written into entries, applied as told.
+"""What retention takes: by age, by count, by bytes.
 
-A log with retention keeps a ledger of its records' ages and sizes, in runs of equal ones. It answers
-"how far must the floor move" exactly and without touching a payload, wherever the payload lies.
+Decided here, written into entries, applied as told. A log with retention keeps a ledger of its
+records' ages and sizes, in runs of equal ones. It answers "how far must the floor move" exactly and
+without touching a payload, wherever the payload lies.
 """
 
 from __future__ import annotations

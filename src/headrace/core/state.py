@@ -1,4 +1,4 @@
-"""All logs together. `apply` is the one way state changes: live, and wherever entries are replayed."""
+"""All logs together. `apply` is the one way state changes, live and in replay."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ class State:
 
 
 def create(state: State, name: str, owner: str, config: LogConfig, now_ms: int) -> Create:
-    """A new log under a free name. Its first seqs are promised with it, so its first append need not."""
+    """A new log under a free name.
+
+    Its first seqs are promised with it, so its first append need not.
+    """
     assert name not in state.by_name, name
     reserved = 0 if config.synced else RESERVE_SEQS_MIN
     return Create(state.next_id, name, owner, config, now_ms, reserved)

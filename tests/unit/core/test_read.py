@@ -1,0 +1,169 @@
+"""Reading: where a page starts and stops, and which loss it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from samples import RECORD_BYTES, add, block_at, new_log, remove
+
+from headrace.core import log as one
+from headrace.core.entry import Lose, Trim
+from headrace.core.log import Log
+from headrace.core.read import Budget, Gap, Gathering, Loss, Page, Plan, plan
+from headrace.core.record import Block
+
+ALL = Budget(1000, 1 << 20, 1000)
+
+
+def read(
+    log: Log,
+    after: int,
+    blocks: Iterable[Block],
+    budget: Budget = ALL,
+    exclude: Iterable[str] = (),
+) -> Page:
+    gathering = Gathering(log, plan(log, log.head, after, None), budget, frozenset(exclude))
+    for block in blocks:
+        if not gathering.take(block):
+            break
+    return gathering.page(log.head)
+
+
+def seqs(page: Page) -> list[int]:
+    return [piece.block.seq_at(index) for piece in page.slices for index in piece.picks]
+
+
+def test_a_page_holds_what_follows_the_cursor() -> None:
+    log = new_log()
+    add(log, 5)
+    page = read(log, 2, [block_at(1, 5)])
+    assert (seqs(page), page.next, page.caught_up, page.gap) == ([3, 4, 5], 5, True, None)
+
+
+def test_a_full_page_stops_before_the_next_record() -> None:
+    log = new_log()
+    add(log, 5)
+    page = read(log, 0, [block_at(1, 5)], Budget(2, 1 << 20, 1000))
+    assert (seqs(page), page.next, page.caught_up) == ([1, 2], 2, False)
+
+
+def test_the_byte_budget_is_kept_except_for_a_first_record_alone() -> None:
+    log = new_log()
+    add(log, 5)
+    blocks = [block_at(1, 5)]
+    assert seqs(read(log, 0, blocks, Budget(9, 2 * RECORD_BYTES, 1000))) == [1, 2]
+    assert seqs(read(log, 0, blocks, Budget(9, 1, 1000))) == [1]
+
+
+def test_filtered_and_deleted_records_move_the_cursor() -> None:
+    log = new_log()
+    add(log, 4)
+    remove(log, [4, 4])
+    page = read(log, 0, [block_at(1, 4, nodes=["me", None, "me", "you"])], exclude=["me"])
+    assert (seqs(page), page.next, page.scanned) == ([2], 4, 4)
+
+
+def test_a_log_may_opt_out_of_node_filters() -> None:
+    log = new_log(dedupe_node=False)
+    add(log, 1)
+    assert seqs(read(log, 0, [block_at(1, 1, nodes=["me"])], exclude=["me"])) == [1]
+
+
+def test_a_read_examines_a_bounded_number_of_records() -> None:
+    log = new_log()
+    add(log, 5)
+    page = read(log, 0, [block_at(1, 5, nodes=["me"] * 5)], Budget(9, 1 << 20, 3), ["me"])
+    assert (seqs(page), page.next, page.caught_up) == ([], 3, False)
+
+
+def test_deleted_prefixes_are_silent() -> None:
+    log = new_log()
+    add(log, 5)
+    remove(log, [1, 3])
+    assert plan(log, 5, 0, None) == Plan(4, 5, None)
+
+
+@pytest.mark.parametrize(
+    ("floor_cap", "floor_ttl", "reason"),
+    [(4, 0, Loss.CAP), (0, 4, Loss.TTL), (3, 4, Loss.MIXED)],
+)
+def test_a_cursor_below_the_floor_is_told(floor_cap: int, floor_ttl: int, reason: Loss) -> None:
+    log = new_log()
+    add(log, 5)
+    one.apply(log, Trim(log.id, floor_cap, floor_ttl, 3, 3 * RECORD_BYTES))
+    assert plan(log, 5, 0, None) == Plan(4, 5, Gap(1, 3, reason))
+    assert plan(log, 5, 3, None) == Plan(4, 5, None)
+
+
+def test_the_gap_reaches_to_the_first_live_record() -> None:
+    log = new_log(cap_records=3)
+    add(log, 5)
+    remove(log, [3, 3])
+    assert (log.floor, log.earliest) == (3, 4)
+    assert plan(log, 5, 0, None) == Plan(4, 5, Gap(1, 3, Loss.CAP))
+    assert plan(log, 5, 2, None) == Plan(4, 5, None)
+
+
+def test_a_read_stops_at_a_gap_and_the_next_one_reports_it() -> None:
+    log = new_log()
+    add(log, 3)
+    one.apply(log, Lose(log.id, [4, 9], 9, 0, 0))
+    add(log, 2)
+    assert plan(log, 11, 0, None) == Plan(1, 3, None)
+    assert plan(log, 11, 3, None) == Plan(10, 11, Gap(4, 9, Loss.RESTART))
+    assert plan(log, 11, 6, None) == Plan(10, 11, Gap(7, 9, Loss.RESTART))
+
+
+def test_two_gaps_make_two_pages() -> None:
+    log = new_log()
+    add(log, 1)
+    one.apply(log, Lose(log.id, [2, 3], 3, 0, 0))
+    add(log, 1)
+    one.apply(log, Lose(log.id, [5, 6], 6, 0, 0))
+    remove(log, [4, 4])
+    first = read(log, 1, [])
+    assert (first.gap, first.next) == (Gap(2, 3, Loss.RESTART), 4)
+    assert read(log, first.next, []).gap == Gap(5, 6, Loss.RESTART)
+
+
+def test_a_cursor_ahead_of_the_head_or_of_another_epoch_means_recreated() -> None:
+    log = new_log()
+    add(log, 2)
+    assert plan(log, 2, 3, None) == Plan(1, 2, Gap(1, 2, Loss.RECREATED))
+    assert plan(log, 2, 1, log.id + 1) == Plan(1, 2, Gap(1, 2, Loss.RECREATED))
+    assert plan(log, 2, 1, log.id) == Plan(2, 2, None)
+    assert plan(new_log(), 0, 7, None) == Plan(1, 0, Gap(1, 0, Loss.RECREATED))
+
+
+def test_the_cursor_never_passes_what_readers_may_see() -> None:
+    """Appends that are not yet committed have already pushed out more than is visible."""
+    log = new_log(cap_records=2)
+    add(log, 6)
+    visible = 3
+    behind = plan(log, visible, 0, None)
+    assert behind == Plan(4, 3, Gap(1, 3, Loss.CAP))
+    page = Gathering(log, behind, ALL, frozenset()).page(visible)
+    assert (page.next, page.earliest, page.caught_up) == (3, 4, True)
+    assert plan(log, visible, 3, None) == Plan(4, 3, None)
+    assert plan(log, 6, 3, None) == Plan(5, 6, Gap(4, 4, Loss.CAP))
+
+
+def test_what_is_trimmed_while_a_read_is_under_way_is_neither_given_nor_passed_over() -> None:
+    log = new_log(cap_records=5)
+    add(log, 5)
+    gathering = Gathering(log, plan(log, 5, 0, None), ALL, frozenset())
+    remove(log, [2, 2])
+    one.apply(log, Trim(log.id, 4, 0, 2, 2 * RECORD_BYTES))
+    assert not gathering.take(block_at(1, 5))
+    page = gathering.page(5)
+    assert (seqs(page), page.next) == ([], 0)
+    assert plan(log, 5, page.next, None) == Plan(4, 5, Gap(1, 3, Loss.CAP))
+
+
+def test_a_read_that_finds_everything_trimmed_stays_where_it_is() -> None:
+    log = new_log(cap_records=5)
+    add(log, 5)
+    gathering = Gathering(log, plan(log, 5, 0, None), ALL, frozenset())
+    one.apply(log, Trim(log.id, 6, 0, 5, 5 * RECORD_BYTES))
+    assert gathering.page(5).next == 0
