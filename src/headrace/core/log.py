@@ -64,6 +64,13 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     Told by the manifest, not by entries.
     """
 
+    def __post_init__(self) -> None:
+        """A decoder makes a list for each empty set; a hundred thousand logs share one tuple."""
+        self.deleted = self.deleted or EMPTY
+        self.gaps = self.gaps or EMPTY
+        self.volatile = self.volatile or EMPTY
+        self.extents = self.extents or ()
+
     @property
     def floor(self) -> int:
         """The evict floor: everything below was lost involuntarily or is older than such a loss."""

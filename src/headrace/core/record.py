@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import msgspec
 
@@ -62,8 +63,9 @@ class Block(msgspec.Struct, gc=False, array_like=True):
     first: int
     last: int
     ts_ms: int
-    data: bytes | memoryview
-    ends: bytes | memoryview
+    data: bytes
+    ends: bytes
+    """Cumulative end of each payload in `data`, as native u32. Both may be views of a larger buffer."""
     metas: Blobs | None = None
     tags: Texts | None = None
     nodes: Texts | None = None
@@ -155,7 +157,7 @@ def cut(whole: Block, start: int, stop: int) -> Block:
         whole.seq_at(stop - 1),
         whole.ts_at(start),
         whole.data,
-        memoryview(whole.ends).cast("B")[start * 4 : stop * 4],
+        cast(bytes, memoryview(whole.ends).cast("B")[start * 4 : stop * 4]),
         whole.metas[start:stop] if whole.metas else None,
         whole.tags[start:stop] if whole.tags else None,
         whole.nodes[start:stop] if whole.nodes else None,

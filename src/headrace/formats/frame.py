@@ -2,14 +2,16 @@
 
     length u32 · checksum u64 · synced u64 · kind u8 · log u64 · body
 
-`length` counts the body. The checksum (XXH3-64) covers everything behind it and is seeded with the frame's
-position in the journal, so that a stale or moved frame never passes for a valid one. `synced` is the position
-the writer knew to be on stable storage when it made the frame: damage below a `synced` that a later frame
-carries is damage; a bad frame that no later frame vouches for is a torn tail.
+`length` counts the body. The checksum (XXH3-64) covers everything behind it and is seeded with the
+frame's position in the journal, so that a stale or moved frame never passes for a valid one.
+`synced` is the position the writer knew to be on stable storage when it made the frame: damage
+below a `synced` that a later frame carries is damage; a bad frame that no later frame vouches for
+is a torn tail.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 
@@ -99,8 +101,8 @@ def decode_frame(buffer: memoryview, offset: int, position: int) -> Frame | None
 def read_frames(buffer: memoryview, start: int, where: str, *, final: bool) -> Iterator[Frame]:
     """The frames of a journal file that starts at position `start`.
 
-    In the final file a torn tail ends the log; damage that a later frame vouches was synced is reported.
-    Any other file was synced before the next one began, so a bad frame in it is damage.
+    In the final file a torn tail ends the log; damage that a later frame vouches was synced is
+    reported. Any other file was synced before the next one began, so a bad frame in it is damage.
     """
     offset = 0
     while offset < len(buffer):
@@ -115,13 +117,27 @@ def read_frames(buffer: memoryview, start: int, where: str, *, final: bool) -> I
 
 
 def _check_torn(buffer: memoryview, offset: int, start: int, where: str) -> None:
-    """Refuse to take damage for a torn tail: look for a later frame that vouches for these bytes."""
-    for later in range(offset + 1, len(buffer) - HEADER_BYTES + 1):
-        length = _PREFIX.unpack_from(buffer, later)[0]
-        if length > len(buffer) - later - HEADER_BYTES:
-            continue
+    """Refuse to take damage for a torn tail: look for a later frame that vouches for its bytes."""
+    for later in _candidates(buffer, offset, start):
         synced = _REST.unpack_from(buffer, later + _PREFIX.size)[0]
         if not start + offset < synced <= start + later:
             continue
         if decode_frame(buffer, later, start + later) is not None:
             raise Corrupt(where, offset, f"damaged frame; the journal goes on at byte {later}")
+
+
+def _candidates(buffer: memoryview, offset: int, start: int) -> Iterator[int]:
+    """Offsets behind `offset` at which the header of such a frame may begin.
+
+    Its `synced` lies inside the file and so begins as all positions in it do, and a kind follows:
+    a search for those bytes is many times faster than a look at each offset.
+    """
+    low, high = start + offset, start + len(buffer)
+    loose = (low ^ high).bit_length() // 8 + 1
+    known = high.to_bytes(8, "little")[loose:]
+    pattern = re.compile(b"(?=%s[^\0])" % re.escape(known), re.DOTALL)
+    skipped = _PREFIX.size + loose
+    for found in pattern.finditer(buffer, offset + 1 + skipped):
+        later = found.start() - skipped
+        if later + HEADER_BYTES <= len(buffer):
+            yield later

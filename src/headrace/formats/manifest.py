@@ -1,4 +1,7 @@
-"""The manifest: the versioned list of sealed segments. Publishing the next version is the only commit point."""
+"""The manifest: the versioned list of sealed segments.
+
+Publishing the next version is the only commit point.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
 import msgspec
 import pyarrow as pa
@@ -238,8 +239,8 @@ def block_of(table: pa.Table, start: int, stop: int) -> Block:
         seqs[0],
         seqs[-1],
         stamps[0],
-        memoryview(values if values is not None else b"").cast("B"),
-        cuts[1:],
+        cast(bytes, memoryview(values if values is not None else b"").cast("B")),
+        cast(bytes, cuts[1:]),
         _texts(table, "meta", start, count, encode=True),
         _texts(table, "tag", start, count),
         _texts(table, "node", start, count),

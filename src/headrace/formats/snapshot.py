@@ -1,7 +1,8 @@
 """A snapshot: the state of every log at a journal position, without payloads.
 
-The file is a header frame, then one record for each log, each with its own checksum. Logs are captured one after
-another while writes go on, so each carries the journal position it reflects; replay skips what it already holds.
+The file is a head, then one part for each log, then a foot, each with its own checksum. Logs are
+captured one after another while writes go on, so each carries the journal position it reflects;
+replay skips what it already holds.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Captured(msgspec.Struct, frozen=True, gc=False, array_like=True):
     log: Log | None
 
 
-class Foot(msgspec.Struct, frozen=True, array_like=True):
+class Foot(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The end: how many logs there must have been."""
 
     count: int
@@ -71,7 +72,7 @@ def encode_part(part: Head | Captured | Foot) -> bytes:
 
 
 def decode_snapshot(raw: bytes, where: str) -> tuple[Head, Iterator[Captured]]:
-    """The head and the logs; Corrupt when a checksum fails or the end is missing."""
+    """The head and the logs; Corrupt, before any of them, when something is wrong or missing."""
     parts = list(_parts(memoryview(raw), where))
     if len(parts) < 2:
         raise Corrupt(where, len(raw), "the snapshot is cut short")
@@ -83,7 +84,10 @@ def decode_snapshot(raw: bytes, where: str) -> tuple[Head, Iterator[Captured]]:
         raise Corrupt(where, 0, f"format {head.format} is not one this version reads ({FORMAT})")
     if foot.count != len(parts) - 2:
         raise Corrupt(where, len(raw), f"{len(parts) - 2} logs where {foot.count} should be")
-    return head, (_captured.decode(part) for part in parts[1:-1])
+    try:
+        return head, iter([_captured.decode(part) for part in parts[1:-1]])
+    except msgspec.MsgspecError as error:
+        raise Corrupt(where, 0, f"not the state of a log: {error}") from None
 
 
 def _parts(buffer: memoryview, where: str) -> Iterator[memoryview]:

@@ -65,8 +65,8 @@ class Recovery:
         self._blocks: dict[int, list[Block]] = {}
         self._closed: list[tuple[int, int, set[int]]] = []
         self._frames = 0
-        self._boot_id: str | None = None
-        self._clean = True
+        self._boot_id = ""
+        self._clean = False
 
     def run(self) -> Recovered:
         for folder in (layout.JOURNAL, layout.SNAPSHOTS):
@@ -96,6 +96,7 @@ class Recovery:
             return 0
         head, captured = loaded
         self._replay_from = head.position
+        self._boot_id = head.boot_id
         for item in captured:
             self._known_to[item.id] = item.position if item.log is not None else _DROPPED
             if item.log is not None:

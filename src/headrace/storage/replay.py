@@ -21,13 +21,10 @@ class JournalFile(msgspec.Struct, frozen=True):
 
 
 def journal_files(disk: Disk) -> list[JournalFile]:
-    names = [f"{layout.JOURNAL}/{name}" for name in disk.list(layout.JOURNAL)]
-    starts = [layout.number_of(name) for name in names]
-    files = [(name, start) for name, start in zip(names, starts, strict=True) if start is not None]
-    stops = [start for _, start in files[1:]] + [None]
-    return [
-        JournalFile(name, start, stop) for (name, start), stop in zip(files, stops, strict=True)
-    ]
+    paths = [f"{layout.JOURNAL}/{name}" for name in disk.list(layout.JOURNAL)]
+    starts = [(path, start) for path in paths if (start := layout.number_of(path)) is not None]
+    stops = [*(start for _, start in starts[1:]), None]
+    return [JournalFile(path, start, stops[at]) for at, (path, start) in enumerate(starts)]
 
 
 def frames_of(disk: Disk, file: JournalFile) -> Iterator[Frame]:

@@ -1,0 +1,1 @@
+"""One package for each protocol; surfaces do not know each other."""

@@ -1,0 +1,1 @@
+"""What every surface shares of HTTP: calls, bodies, credentials, slots, OpenAPI."""

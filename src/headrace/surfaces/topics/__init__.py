@@ -1,0 +1,1 @@
+"""The topics protocol: logs and queues over HTTP under /v0."""

@@ -1,0 +1,259 @@
+"""The one place where parts are chosen and joined; owns the tasks that run beside requests."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
+from types import FrameType
+from typing import Any
+
+import falcon
+import falcon.asgi
+import msgspec
+import uvicorn
+import uvloop
+
+from headrace import __version__
+from headrace.config import Settings, is_loopback
+from headrace.core.errors import Corrupt
+from headrace.core.limits import DRAIN_S
+from headrace.engine.engine import Caps
+from headrace.engine.ports import SystemClock, ThreadPool
+from headrace.engine.start import Parts, Started, start, stop
+from headrace.engine.upkeep import Pace
+from headrace.formats import layout
+from headrace.observe import say
+from headrace.storage.disk import RealDisk
+from headrace.storage.journal import WriterThread
+from headrace.storage.objects import LocalObjects
+from headrace.storage.sealprocess import ProcessSealer
+from headrace.surfaces.topics import mount as topics
+from headrace.surfaces.topics.appends import AppendLimits
+from headrace.surfaces.topics.errors import refusals
+from headrace.surfaces.topics.probes import Probes
+from headrace.surfaces.topics.routes import Topics
+from headrace.web import docs_page, openapi
+from headrace.web.calls import Gate, install_errors
+from headrace.web.slots import Cap, Slots
+from headrace.web.stall import Stall
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread may keep the interpreter from the others: the journal's hand-overs wait for it."""
+GC_THRESHOLDS = (50_000, 20, 1_000)
+"""Full collections walk every log; young ones catch what requests leave behind."""
+
+
+class StartError(Exception):
+    """The server cannot start; the message says why and what to do."""
+
+
+class _Document:
+    """A static answer."""
+
+    def __init__(self, content: bytes, media: str) -> None:
+        self._content = content
+        self._media = media
+
+    async def on_get(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
+        resp.content_type = self._media
+        resp.data = self._content
+
+
+def build_web(settings: Settings, gate: Gate, stall: Stall) -> falcon.asgi.App[Any, Any]:
+    """The web application, complete but for the engine behind the gate."""
+    middleware: list[object] = []
+    if settings.cors_origins:
+        middleware.append(falcon.CORSMiddleware(allow_origins=settings.cors_origins))
+    app = falcon.asgi.App(middleware=middleware)
+    app.req_options.strip_url_path_trailing_slash = False
+    install_errors(app, refusals)
+    limits = AppendLimits(
+        settings.max_batch_records,
+        settings.max_record_bytes,
+        settings.max_meta_bytes,
+        settings.max_tag_bytes,
+        settings.max_node_bytes,
+    )
+    probes = Probes(gate, stall, need_key=settings.probe_auth)
+    topics.mount(app, gate, Topics(limits, settings.max_limit), probes)
+    document = openapi.build("Headrace", __version__, topics.ROUTES, topics.ERRORS)
+    page = docs_page.render(document, f"http://{settings.host}:{settings.port}")
+    app.add_route("/openapi.json", _Document(msgspec.json.encode(document), falcon.MEDIA_JSON))
+    app.add_route("/docs", _Document(page.encode(), falcon.MEDIA_HTML))
+    return app
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which tells us first when it is asked to stop."""
+
+    def __init__(self, config: uvicorn.Config, app: App) -> None:
+        super().__init__(config)
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._app.drain()
+        super().handle_exit(sig, frame)
+
+
+class App:
+    """One server over one data directory, from binding the port to the last snapshot."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        slots = Slots(per_key=Cap("max_inflight_per_key", settings.max_inflight_per_key))
+        self.gate = Gate(settings.api_keys, slots, settings.max_body_bytes)
+        self._stall = Stall()
+        self._disk = RealDisk(settings.data_dir)
+        self._pool = ThreadPool()
+        self._sealer = ProcessSealer(settings.data_dir)
+        self._started: Started | None = None
+        self._failure: BaseException | None = None
+
+    async def run(self) -> None:
+        """Serve until asked to stop. The port is bound before recovery, so that probes can watch it."""
+        self._lock()
+        listener = self._bind()
+        config = uvicorn.Config(
+            build_web(self._settings, self.gate, self._stall),
+            http="httptools",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=int(DRAIN_S),
+            backlog=2048,
+        )
+        server = Server(config, self)
+        tasks = [
+            asyncio.create_task(self._guard(work, server))
+            for work in (self._open(server), self._stall.run())
+        ]
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._close()
+        if self._failure is not None:
+            raise self._failure
+
+    def drain(self) -> None:
+        """Turn new requests away and answer those that wait."""
+        self.gate.stopping = True
+        if self._started is not None:
+            self._started.engine.drain()
+
+    async def _guard(self, work: Coroutine[Any, Any, None], server: uvicorn.Server) -> None:
+        """A task that fails takes the server down with it: half a server is worse than none."""
+        try:
+            await work
+        except Exception as error:
+            self._failure = error
+            self.drain()
+            server.should_exit = True
+
+    async def _open(self, server: uvicorn.Server) -> None:
+        settings = self._settings
+        parts = Parts(
+            disk=self._disk,
+            objects=LocalObjects(self._disk),
+            clock=SystemClock(),
+            pool=self._pool,
+            sealer=self._sealer,
+            writer=WriterThread,
+            caps=Caps(settings.max_topics, settings.max_total_bytes, settings.tail_bytes),
+            pace=Pace(settings.seal_bytes, settings.disk_sync_ms),
+            block_cache_bytes=settings.block_cache_bytes,
+        )
+        began = asyncio.get_running_loop().time()
+        self._started = started = await start(parts, self._note_progress)
+        # What recovery built lives as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        self._stall.reset()
+        self.gate.open(started.engine)
+        say(
+            "info", "ready", topics=len(started.engine.state.logs), records=started.engine.state.count,
+            frames_replayed=started.recovered.frames, clean=started.recovered.clean,
+            seconds=round(asyncio.get_running_loop().time() - began, 3),
+        )  # fmt: skip
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(started.upkeep.run())
+            tasks.create_task(started.upkeep.run_timers())
+
+    def _note_progress(self, share: float) -> None:
+        self.gate.progress = min(share, 0.999)
+
+    async def _close(self) -> None:
+        if self._started is not None:
+            try:
+                async with asyncio.timeout(DRAIN_S):
+                    await stop(self._started)
+            except (OSError, TimeoutError) as error:
+                say("error", "the last snapshot was not written", problem=str(error))
+        await self._sealer.close()
+        self._pool.close()
+        say("info", "stopped")
+
+    def _lock(self) -> None:
+        try:
+            self._settings.data_dir.mkdir(parents=True, exist_ok=True)
+            self._disk.lock(layout.LOCK)
+        except BlockingIOError:
+            raise StartError(
+                f"{self._settings.data_dir} is in use by another headrace process; "
+                "stop that one or choose another TOPICS_DATA_DIR"
+            ) from None
+        except OSError as error:
+            raise StartError(f"cannot use {self._settings.data_dir}: {error.strerror}") from None
+
+    def _bind(self) -> socket.socket:
+        settings = self._settings
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((settings.host, settings.port))
+        except OSError as error:
+            listener.close()
+            raise StartError(
+                f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
+                "choose another with TOPICS_HOST, TOPICS_PORT or --port"
+            ) from None
+        listener.listen(2048)
+        listener.set_inheritable(False)
+        port = listener.getsockname()[1]
+        if settings.port_file is not None:
+            settings.port_file.write_text(f"{port}\n")
+        say("info", f"listening on http://{settings.host}:{port}", data=settings.data_dir)
+        if not len(settings.api_keys):
+            where = "this machine" if is_loopback(settings.host) else "ANYONE WHO REACHES THIS PORT"
+            say("warning", f"no API keys: authentication is off, {where} may do everything")
+        return listener
+
+
+def serve(settings: Settings) -> None:
+    """Run a server until a signal stops it."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(*GC_THRESHOLDS)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    os.umask(0o027)
+    app = App(settings)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(app.run())
+    except Corrupt as damage:
+        raise StartError(
+            f"the data directory is damaged: {damage}\n"
+            "nothing was changed; `headrace verify` lists everything that is wrong"
+        ) from None
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,126 @@
+"""An append request as drafts: checks every limit of the surface, without looking into the payloads."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import accumulate
+
+import msgspec
+from msgspec import Raw
+
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import META_KEYS_MAX, NESTING_MAX
+from headrace.core.record import Blobs, Drafts, Texts
+from headrace.surfaces.topics.wire import AppendRequest, RecordRequest
+from headrace.web.bodies import is_too_deep
+
+
+class AppendLimits(msgspec.Struct, frozen=True):
+    """What one append may carry."""
+
+    batch_records: int
+    record_bytes: int
+    meta_bytes: int
+    tag_bytes: int
+    node_bytes: int
+
+
+_meta_keys = msgspec.json.Decoder(dict[str, Raw])
+
+
+def parse_drafts(request: AppendRequest, body_bytes: int, limits: AppendLimits) -> Drafts:
+    """The records as columns; `body_bytes` is an upper bound for what any of them can hold."""
+    records = request.records
+    count = len(records)
+    if not count:
+        raise Refused(Code.INVALID, "records must hold at least one record", field="records")
+    if count > limits.batch_records:
+        raise Refused(
+            Code.BATCH_TOO_LARGE,
+            f"{count} records in one write; the limit is {limits.batch_records}",
+            max=limits.batch_records,
+        )
+    datas = [record.data for record in records]
+    metas = _metas(records, limits)
+    if body_bytes > limits.record_bytes:
+        _check_sizes(datas, metas, limits.record_bytes)
+    if body_bytes > 2 * NESTING_MAX:
+        _check_nesting(datas)
+    lengths = accumulate(map(len, datas))
+    return Drafts(
+        b"".join(datas),
+        array("I", lengths).tobytes(),
+        metas,
+        _texts([record.tag for record in records], limits.tag_bytes, "tag"),
+        _texts(_nodes(request), limits.node_bytes, "node"),
+    )
+
+
+def _nodes(request: AppendRequest) -> Texts:
+    default = request.node
+    return [default if record.node is None else record.node for record in request.records]
+
+
+def _texts(texts: Texts, bytes_max: int, field: str) -> Texts | None:
+    if texts.count(None) == len(texts):
+        return None
+    for text in texts:
+        # No character takes more than four bytes: most need no counting.
+        if text is not None and len(text) * 4 > bytes_max and len(text.encode()) > bytes_max:
+            raise Refused(
+                Code.INVALID, f"a {field} has at most {bytes_max} bytes", field=field, max=bytes_max
+            )
+    return texts
+
+
+def _metas(records: list[RecordRequest], limits: AppendLimits) -> Blobs | None:
+    raws = [record.meta for record in records]
+    if not any(map(len, raws)):
+        return None
+    return [_meta(bytes(raw), limits.meta_bytes) if len(raw) else None for raw in raws]
+
+
+def _meta(raw: bytes, bytes_max: int) -> bytes | None:
+    if raw == b"null":
+        return None
+    if raw[:1] != b"{":
+        raise Refused(Code.INVALID, "meta is an object", field="meta")
+    if len(raw) > bytes_max:
+        raise Refused(
+            Code.RECORD_TOO_LARGE,
+            f"a meta has at most {bytes_max} bytes",
+            field="meta",
+            max=bytes_max,
+        )
+    if raw.count(b":") > META_KEYS_MAX and len(_meta_keys.decode(raw)) > META_KEYS_MAX:
+        raise Refused(
+            Code.INVALID,
+            f"a meta has at most {META_KEYS_MAX} keys",
+            field="meta",
+            max=META_KEYS_MAX,
+        )
+    if is_too_deep(raw):
+        raise _too_deep()
+    return raw
+
+
+def _check_sizes(datas: list[Raw], metas: Blobs | None, bytes_max: int) -> None:
+    for index, data in enumerate(datas):
+        size = len(data) + len((metas[index] if metas else None) or b"")
+        if size > bytes_max:
+            raise Refused(
+                Code.RECORD_TOO_LARGE,
+                f"record {index} has {size} bytes; the limit is {bytes_max}",
+                index=index,
+                max=bytes_max,
+            )
+
+
+def _check_nesting(datas: list[Raw]) -> None:
+    for data in datas:
+        if len(data) > 2 * NESTING_MAX and is_too_deep(bytes(data)):
+            raise _too_deep()
+
+
+def _too_deep() -> Refused:
+    return Refused(Code.INVALID, f"JSON nests at most {NESTING_MAX} levels", max=NESTING_MAX)

@@ -1,0 +1,151 @@
+"""The topics surface, joined: which path takes which handler, and what its documentation says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import falcon.asgi
+
+from headrace.core.errors import Code
+from headrace.surfaces.topics import wire
+from headrace.surfaces.topics.errors import REFUSALS, refusals
+from headrace.surfaces.topics.probes import PROMETHEUS, Probe, Probes
+from headrace.surfaces.topics.routes import Topics
+from headrace.web.calls import Endpoint, Gate
+from headrace.web.credentials import Scope
+from headrace.web.openapi import ErrorCode, Parameter, Reply, Route
+
+TOPIC = "/v0/topics/{name}"
+
+
+def mount(app: falcon.asgi.App[Any, Any], gate: Gate, topics: Topics, probes: Probes) -> None:
+    """Put the surface's routes into the application."""
+    listing = Endpoint(gate, refusals, get=topics.list)
+    topic = Endpoint(
+        gate, refusals, put=topics.put, get=topics.get, delete=topics.drop, post=topics.append
+    )
+    app.add_route("/v0/topics", listing)
+    app.add_route(TOPIC, topic)
+    app.add_route(f"{TOPIC}/diff", Endpoint(gate, refusals, post=topics.diff))
+    app.add_route(f"{TOPIC}/delete", Endpoint(gate, refusals, post=topics.delete))
+    for path, answer in (
+        ("/v0/health", probes.health),
+        ("/healthz", probes.health),
+        ("/v0/ready", probes.ready),
+        ("/readyz", probes.ready),
+        ("/v0/metrics", probes.metrics),
+    ):
+        app.add_route(path, Probe(answer))
+
+
+ERRORS = [ErrorCode(code, status, meaning) for status, code, meaning in REFUSALS.values()]
+
+_NAME = Parameter("name", str, "The topic: 1 to 255 of A-Z a-z 0-9 . _ : -", place="path")
+
+
+def _replies(ok: dict[int, Reply], *codes: Code) -> dict[int, Reply]:
+    """The good replies, and the refusals an endpoint can give."""
+    replies = dict(ok)
+    always = (Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.THROTTLED, Code.NOT_READY)
+    for code in (*codes, *always):
+        status, name, _ = REFUSALS[code]
+        said = replies[status].description + ", " if status in replies else ""
+        replies[status] = Reply(wire.ErrorReply, f"{said}`{name}`")
+    return dict(sorted(replies.items()))
+
+
+ROUTES = [
+    Route(
+        "PUT", TOPIC, "Create or configure a topic",
+        _replies(
+            {
+                200: Reply(wire.TopicReply, "The topic existed; it has this config now"),
+                201: Reply(wire.TopicReply, "The topic is new"),
+            },
+            Code.INVALID, Code.LOG_INCOMPATIBLE, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
+        ),
+        request=wire.ConfigRequest, parameters=(_NAME,), scope=Scope.ADMIN, group="Topics",
+        description="Fields left out take their defaults; the type of an existing topic stays.",
+        example={"ttl_ms": 60000, "cap_records": 1000000, "durability": "fsync"},
+    ),
+    Route(
+        "GET", TOPIC, "Where a topic stands",
+        _replies({200: Reply(wire.StateReply, "Its state")}, Code.INVALID, Code.LOG_NOT_FOUND),
+        parameters=(_NAME, Parameter("touch", bool, "Counts as a read for auto-priority", default=True)),
+        scope=Scope.READ, group="Topics",
+    ),
+    Route(
+        "GET", "/v0/topics", "List topics by name",
+        _replies({200: Reply(wire.ListReply, "One page")}, Code.INVALID),
+        parameters=(
+            Parameter("prefix", str, "Only names that start with this"),
+            Parameter("page_size", int, "1 to 1000", default=100),
+            Parameter("cursor", str, "`next_cursor` of the page before"),
+            Parameter("touch", bool, "Counts as a read for auto-priority", default=False),
+        ),
+        scope=Scope.READ, group="Topics",
+    ),
+    Route(
+        "DELETE", TOPIC, "Delete a topic with all its records",
+        _replies({200: Reply(wire.DropReply, "It is gone")}, Code.INVALID, Code.LOG_NOT_EMPTY),
+        parameters=(_NAME, Parameter("if_empty", bool, "Only if it has no records", default=False)),
+        scope=Scope.DELETE, group="Topics",
+    ),
+    Route(
+        "POST", TOPIC, "Append records",
+        _replies(
+            {
+                200: Reply(wire.AppendReply, "Appended, or deduplicated by its idempotency key"),
+                201: Reply(wire.AppendReply, "Appended; the topic is new"),
+            },
+            Code.INVALID, Code.BATCH_TOO_LARGE, Code.RECORD_TOO_LARGE, Code.LOG_NOT_FOUND,
+            Code.BODY_TOO_LARGE, Code.MEDIA_TYPE, Code.LOG_FULL, Code.READ_ONLY,
+        ),
+        request=wire.AppendRequest,
+        parameters=(
+            _NAME,
+            Parameter("return_seqs", bool, "List every seq in the reply", default=True),
+            Parameter("Idempotency-Key", str, "As `idempotency_key`; the body wins", place="header"),
+        ),
+        scope=Scope.WRITE, group="Records",
+        description="All records get consecutive seqs, or none is stored.",
+        example={"records": [{"data": {"hello": "world"}, "tag": "greeting"}]},
+    ),
+    Route(
+        "POST", f"{TOPIC}/diff", "Read records after a seq",
+        _replies(
+            {200: Reply(wire.DiffReply, "One page, and what was lost before it")},
+            Code.INVALID, Code.LOG_NOT_FOUND, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
+        ),
+        request=wire.DiffRequest, parameters=(_NAME,), scope=Scope.READ, group="Records",
+        description="Pass `next_from_seq` back as `from_seq`; `caught_up` says there is no more now.",
+        example={"from_seq": 0, "limit": 100, "wait_ms": 0},
+    ),
+    Route(
+        "POST", f"{TOPIC}/delete", "Delete records by seq or by tag",
+        _replies(
+            {200: Reply(wire.DeleteReply, "They are gone")},
+            Code.INVALID, Code.LOG_NOT_FOUND, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE, Code.READ_ONLY,
+        ),
+        request=wire.DeleteRequest, parameters=(_NAME,), scope=Scope.DELETE, group="Records",
+        description='`match` is a tag, `["tag","Eq","X"]` or `["tag","Glob","X*"]`.',
+        example={"match": ["tag", "Glob", "chat-42:*"]},
+    ),
+    Route(
+        "GET", "/v0/health", "Is the process alive",
+        {200: Reply(wire.HealthReply, "Yes")}, group="Probes", description="Also at /healthz.",
+    ),
+    Route(
+        "GET", "/v0/ready", "Is the server ready",
+        {
+            200: Reply(wire.ReadyReply, "Yes"),
+            503: Reply(wire.ErrorReply, "`not_ready` with `replay_progress`, or `shutting_down`"),
+        },
+        group="Probes", description="Also at /readyz.",
+    ),
+    Route(
+        "GET", "/v0/metrics", "Metrics for Prometheus, or as JSON",
+        {200: Reply(str, "Text by default, JSON with Accept: application/json", media=PROMETHEUS)},
+        scope=Scope.READ, group="Probes",
+    ),
+]  # fmt: skip

@@ -1,0 +1,163 @@
+"""Liveness, readiness and metrics: what a load balancer and a scraper ask."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from time import monotonic
+
+import falcon
+import falcon.asgi
+import msgspec
+
+from headrace import __version__
+from headrace.core.config import Durability, Kind
+from headrace.core.errors import Refused
+from headrace.engine.engine import Engine
+from headrace.engine.live import Live
+from headrace.observe import Histogram, render_prometheus, snapshot
+from headrace.storage.journal import Journal
+from headrace.surfaces.topics import wire
+from headrace.surfaces.topics.errors import refusals
+from headrace.surfaces.topics.metrics import read_samples
+from headrace.web.calls import Gate, refuse
+from headrace.web.credentials import Scope
+from headrace.web.stall import Stall
+
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Probes:
+    """Answers from what the gate and the engine know; never waits."""
+
+    def __init__(self, gate: Gate, stall: Stall, *, need_key: bool) -> None:
+        self._gate = gate
+        self._stall = stall
+        self._need_key = need_key
+        self._started = monotonic()
+
+    @property
+    def uptime_ms(self) -> int:
+        return int((monotonic() - self._started) * 1000)
+
+    async def health(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
+        self._authenticate(req)
+        reply = wire.HealthReply(status="ok", version=__version__, uptime_ms=self.uptime_ms)
+        resp.data = msgspec.json.encode(reply)
+
+    async def ready(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
+        self._authenticate(req)
+        topics = len(self._gate.engine.state.logs)
+        reply = wire.ReadyReply(status="ready", wal_replay_complete=True, topics=topics)
+        resp.data = msgspec.json.encode(reply)
+
+    async def metrics(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
+        principal = self._gate.keyring.authenticate(req.get_header("AUTHORIZATION"))
+        principal.require(Scope.READ)
+        samples = read_samples(Vitals(self._gate, self._stall, self.uptime_ms), principal)
+        if req.client_prefers((falcon.MEDIA_TEXT, falcon.MEDIA_JSON)) == falcon.MEDIA_JSON:
+            resp.data = msgspec.json.encode(snapshot(samples))
+        else:
+            resp.content_type = PROMETHEUS
+            resp.data = render_prometheus(samples).encode()
+
+    def _authenticate(self, req: falcon.asgi.Request) -> None:
+        if self._need_key:
+            self._gate.keyring.authenticate(req.get_header("AUTHORIZATION"))
+
+
+class Probe:
+    """A Falcon resource around one of the answers."""
+
+    def __init__(
+        self, answer: Callable[[falcon.asgi.Request, falcon.asgi.Response], object]
+    ) -> None:
+        self._answer = answer
+
+    async def on_get(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
+        started = monotonic()
+        resp.content_type = falcon.MEDIA_JSON
+        resp.set_header("cache-control", "no-store")
+        try:
+            await self._answer(req, resp)  # type: ignore[misc]
+        except Refused as refused:
+            refuse(refusals, refused, resp, started)
+
+
+class Vitals:
+    """The engine as the metrics want to see it; zeros while it recovers."""
+
+    routers = 0
+    queue_leases_in_flight = 0
+    sse_connections = 0
+    watch_sessions = 0
+
+    def __init__(self, gate: Gate, stall: Stall, uptime_ms: int) -> None:
+        self._engine: Engine | None = gate.engine if gate.ready else None
+        self.ready = gate.ready
+        self.recovery_progress = gate.progress
+        self.uptime_ms = uptime_ms
+        self.loop_stall_max_ms = stall.max_ms
+
+    @property
+    def topics_by_class(self) -> Mapping[str, int]:
+        counts = Counter(live.log.config.durability for live in self._lives())
+        return {durability.value: counts[durability] for durability in Durability}
+
+    @property
+    def records_live(self) -> int:
+        return self._engine.state.count if self._engine else 0
+
+    @property
+    def bytes_live(self) -> int:
+        return self._engine.state.size_bytes if self._engine else 0
+
+    @property
+    def queue_topics(self) -> int:
+        return sum(live.log.config.kind is Kind.QUEUE for live in self._lives())
+
+    @property
+    def journal(self) -> JournalVitals:
+        return JournalVitals(self._engine.journal if self._engine else None)
+
+    def topics(self, wanted: Callable[[str], bool]) -> Iterator[TopicVitals]:
+        if self._engine is None:
+            return
+        state = self._engine.state
+        for name in state.names("", ""):
+            if wanted(name):
+                yield TopicVitals(self._engine.lives[state.by_name[name].id])
+
+    def _lives(self) -> Iterator[Live]:
+        return iter(self._engine.lives.values() if self._engine else ())
+
+
+class TopicVitals:
+    """One topic."""
+
+    def __init__(self, live: Live) -> None:
+        log = live.log
+        queue = log.config.kind is Kind.QUEUE
+        self.name = log.name
+        self.earliest_seq, self.head_seq = wire.head_of(log, live.visible)
+        self.records_live = log.count
+        self.bytes_live = log.size_bytes
+        self.queue_ready = log.count if queue else None
+        self.queue_in_flight = 0 if queue else None
+
+
+class JournalVitals:
+    """The journal's own counts."""
+
+    def __init__(self, journal: Journal | None) -> None:
+        stats = journal.stats if journal else None
+        self.frames = stats.frames if stats else 0
+        self.batches = stats.batches if stats else 0
+        self.fsyncs = stats.syncs if stats else 0
+        self.bytes_written = stats.bytes_written if stats else 0
+        self.rotations = stats.rotations if stats else 0
+        self.queue_depth = journal.queue_depth if journal else 0
+        self.queue_depth_peak = stats.queue_peak if stats else 0
+        self.submit_full = stats.turned_away if stats else 0
+        self.read_only = journal is not None and journal.failure is not None
+        self.fsync_latency_us = stats.sync_latency_us if stats else Histogram("none", "", (1,))

@@ -1,0 +1,243 @@
+"""The endpoints of topics as logs: parse, authorise, call the engine, encode."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET
+
+from headrace.core import priority
+from headrace.core.config import Kind, LogConfig
+from headrace.core.cursor import encode_cursor, parse_cursor
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import (
+    IDEMPOTENCY_KEY_LENGTH_MAX,
+    LIST_PAGE_DEFAULT,
+    LIST_PAGE_MAX,
+    READ_BYTES_DEFAULT,
+    READ_BYTES_MAX,
+    READ_RECORDS_DEFAULT,
+    WAIT_MS_MAX,
+)
+from headrace.core.match import parse_match
+from headrace.engine.live import Live
+from headrace.surfaces.topics import wire
+from headrace.surfaces.topics.appends import AppendLimits, parse_drafts
+from headrace.surfaces.topics.events import format_tombstone, render_records
+from headrace.surfaces.topics.names import OWNER, parse_topic
+from headrace.web.calls import Call, Reply, decode, parse_bool, parse_whole
+from headrace.web.credentials import NO_SCOPE, Scope
+
+_config = msgspec.json.Decoder(wire.ConfigRequest)
+_append = msgspec.json.Decoder(wire.AppendRequest)
+_diff = msgspec.json.Decoder(wire.DiffRequest)
+_delete = msgspec.json.Decoder(wire.DeleteRequest)
+
+
+class Topics:
+    """The handlers of one server."""
+
+    def __init__(self, limits: AppendLimits, max_limit: int) -> None:
+        self._limits = limits
+        self._max_limit = max_limit
+
+    async def put(self, call: Call) -> Reply:
+        topic = _authorise(call, Scope.ADMIN)
+        request = decode(_config, await call.body() or b"{}")
+        engine = call.engine
+        known = engine.state.by_name.get(topic)
+        config = _parse_config(call, request, topic, known.config.kind if known else Kind.LOG)
+        log, created = await engine.put(topic, OWNER, config)
+        reply = wire.TopicReply(topic=topic, created=created, config=wire.format_config(log.config))
+        return Reply([wire.open_object(reply)], 201 if created else 200)
+
+    async def get(self, call: Call) -> Reply:
+        topic = _authorise(call, Scope.READ)
+        touch = parse_bool(call.req, "touch", default=True)
+        live = await call.engine.state_of(topic)
+        now_ms = call.engine.clock.now_ms()
+        if touch:
+            live.last_read_at_ms = now_ms
+        return Reply([wire.open_object(_state(live, now_ms))])
+
+    async def list(self, call: Call) -> Reply:
+        call.principal.require(Scope.READ)
+        req, engine = call.req, call.engine
+        prefix = req.get_param("prefix") or ""
+        size = parse_whole(req, "page_size", LIST_PAGE_DEFAULT, LIST_PAGE_MAX)
+        cursor = req.get_param("cursor")
+        after = parse_cursor(cursor) if cursor is not None else ""
+        touch = parse_bool(req, "touch", default=False)
+        found, more = await engine.list_logs(after, prefix, size, call.principal.may_see)
+        now_ms = engine.clock.now_ms()
+        if touch:
+            for live in found:
+                live.last_read_at_ms = now_ms
+        reply = wire.ListReply(
+            topics=[_summary(live, now_ms) for live in found],
+            next_cursor=encode_cursor(found[-1].log.name) if more else UNSET,
+        )
+        return Reply([wire.open_object(reply)])
+
+    async def drop(self, call: Call) -> Reply:
+        topic = _authorise(call, Scope.DELETE)
+        if_empty = parse_bool(call.req, "if_empty", default=False)
+        deleted = await call.engine.drop(topic, if_empty=if_empty)
+        reply = wire.DropReply(topic=topic, deleted=deleted, routers_removed=[])
+        return Reply([wire.open_object(reply)])
+
+    async def append(self, call: Call) -> Reply:
+        topic = _authorise(call, Scope.WRITE)
+        return_seqs = not call.req.query_string or parse_bool(call.req, "return_seqs", default=True)
+        body = await call.body()
+        request = decode(_append, body or b"{}")
+        drafts = parse_drafts(request, len(body), self._limits)
+        engine = call.engine
+        create = None if topic in engine.state.by_name else _config_to_create(call, request, topic)
+        done = await engine.append(
+            topic,
+            drafts,
+            owner=OWNER,
+            create=create,
+            key=_idempotency_key(call, request),
+            patient=request.disable_backpressure,
+            cost=call.cost,
+        )
+        reply = wire.AppendReply(
+            topic=topic,
+            first_seq=done.first,
+            last_seq=done.last,
+            seqs=list(range(done.first, done.last + 1)) if return_seqs else UNSET,
+            head_seq=done.head,
+            count=done.last - done.first + 1,
+            created=done.created,
+            deduped=done.deduped,
+        )
+        return Reply([wire.open_object(reply)], 201 if done.created else 200)
+
+    async def diff(self, call: Call) -> Reply:
+        topic = _authorise(call, Scope.READ)
+        request = decode(_diff, await call.body() or b"{}")
+        engine = call.engine
+        engine.live(topic).last_read_at_ms = engine.clock.now_ms()
+        live, page = await engine.read_or_wait(
+            topic,
+            request.from_seq,
+            wait_ms=min(request.wait_ms, WAIT_MS_MAX),
+            epoch=request.epoch,
+            records_max=min(request.limit or READ_RECORDS_DEFAULT, self._max_limit),
+            bytes_max=min(request.max_batch_bytes or READ_BYTES_DEFAULT, READ_BYTES_MAX),
+            exclude=_nodes(request.node),
+        )
+        earliest = min(page.earliest, page.head + 1)
+        tombstone = format_tombstone(page.gap, earliest, page.head) if page.gap else None
+        records = render_records(page, tags=request.include_tags, meta=request.include_meta)
+        tail = (
+            f'],"next_from_seq":{page.next},"head_seq":{page.head},"earliest_seq":{earliest},'
+            f'"caught_up":{"true" if page.caught_up else "false"},"lag":{page.head - page.next},'
+            f'"epoch":{live.log.id},"tombstone":'
+        )
+        parts = [b'{"topic":"', topic.encode(), b'","records":[', records, tail.encode()]
+        parts.append(msgspec.json.encode(tombstone))
+        return Reply(parts, scanned=page.scanned)
+
+    async def delete(self, call: Call) -> Reply:
+        topic = _authorise(call, Scope.DELETE)
+        request = decode(_delete, await call.body() or b"{}")
+        if request.before_seq is None and request.match is None:
+            raise Refused(Code.INVALID, "say which records: before_seq, match, or both")
+        match = None if request.match is None else parse_match(request.match)
+        live, deleted = await call.engine.delete(topic, request.before_seq, match, call.cost)
+        earliest, head = wire.head_of(live.log, live.visible)
+        reply = wire.DeleteReply(
+            topic=topic,
+            deleted=deleted,
+            earliest_seq=earliest,
+            head_seq=head,
+            count=live.log.count,
+            bytes=live.log.size_bytes,
+        )
+        return Reply([wire.open_object(reply)])
+
+
+def _authorise(call: Call, scope: Scope) -> str:
+    """The topic of the path, if the caller may do this with it."""
+    topic = parse_topic(call.name)
+    call.principal.require(scope, topic)
+    return topic
+
+
+def _parse_config(call: Call, request: wire.ConfigRequest, topic: str, kind: Kind) -> LogConfig:
+    config = request.parse(topic, kind)
+    if config.dead_letter is not None:
+        # Data will flow there on the caller's behalf, so it must be one of the caller's names.
+        call.principal.require(NO_SCOPE, config.dead_letter)
+    return config
+
+
+def _config_to_create(call: Call, request: wire.AppendRequest, topic: str) -> LogConfig | None:
+    """The config of a topic that this write may bring into existence; None when it may not."""
+    asked = request.config
+    allowed = request.create if request.create is not None else (asked is None or asked.auto_create)
+    if not allowed:
+        return None
+    if asked is None:
+        return LogConfig()
+    call.principal.require(Scope.ADMIN, topic)
+    return _parse_config(call, asked, topic, Kind.LOG)
+
+
+def _idempotency_key(call: Call, request: wire.AppendRequest) -> str | None:
+    key = request.idempotency_key
+    if key is None:
+        key = call.req.get_header("IDEMPOTENCY-KEY")
+    if key is None:
+        return None
+    if not 0 < len(key) <= IDEMPOTENCY_KEY_LENGTH_MAX:
+        raise Refused(
+            Code.INVALID,
+            f"an idempotency key has 1 to {IDEMPOTENCY_KEY_LENGTH_MAX} characters",
+            field="idempotency_key",
+        )
+    return key
+
+
+def _nodes(node: str | list[str] | None) -> frozenset[str]:
+    if node is None:
+        return frozenset()
+    return frozenset((node,) if isinstance(node, str) else node)
+
+
+def _state(live: Live, now_ms: int) -> wire.StateReply:
+    log = live.log
+    earliest, head = wire.head_of(log, live.visible)
+    queue = log.config.kind is Kind.QUEUE
+    return wire.StateReply(
+        topic=log.name,
+        type=log.config.kind.value,
+        head_seq=head,
+        earliest_seq=earliest,
+        next_seq=head + 1,
+        count=log.count,
+        bytes=log.size_bytes,
+        epoch=log.id,
+        config=wire.format_config(log.config),
+        effective_priority=priority.effective(log.config, live.last_read_at_ms, now_ms),
+        last_write_ts=live.last_write_at_ms,
+        last_read_ts=live.last_read_at_ms,
+        # No lease can be held before queues are served: every live job is ready.
+        queue=wire.QueueCounters(ready=log.count, in_flight=0, dead_lettered=0) if queue else UNSET,
+    )
+
+
+def _summary(live: Live, now_ms: int) -> wire.TopicSummary:
+    log = live.log
+    earliest, head = wire.head_of(log, live.visible)
+    return wire.TopicSummary(
+        topic=log.name,
+        head_seq=head,
+        earliest_seq=earliest,
+        count=log.count,
+        bytes=log.size_bytes,
+        durable=log.config.synced,
+        effective_priority=priority.effective(log.config, live.last_read_at_ms, now_ms),
+    )

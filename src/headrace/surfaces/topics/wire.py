@@ -1,0 +1,320 @@
+"""The JSON of the topics surface: every request and reply, and nothing about what they do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from headrace.core.config import Discard, Durability, Kind, LogConfig
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import (
+    CLAIM_JITTER_MS_MAX,
+    IDEMPOTENCY_KEY_LENGTH_MAX,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    PRIORITY_MAX,
+    SEQ_MAX,
+)
+from headrace.core.log import Log
+from headrace.surfaces.topics.names import parse_topic
+
+Count = Annotated[int, Meta(ge=0, le=SEQ_MAX)]
+
+
+class ConfigRequest(msgspec.Struct, kw_only=True):
+    """How a topic behaves. Whatever is left out takes its default; an existing topic keeps its type."""
+
+    type: Literal["log", "queue"] | UnsetType = UNSET
+    ttl_ms: Count = 0
+    cap_records: Count = 0
+    cap_bytes: Count = 0
+    discard: Literal["old", "reject"] = "old"
+    durable: bool = False
+    durability: Literal["ephemeral", "memory", "disk", "fsync"] | UnsetType = UNSET
+    priority: int | None = None
+    auto_priority: bool = True
+    auto_create: bool = True
+    idempotency_window_ms: Count = 120_000
+    dedupe_node: bool = True
+    lease_ms: Count = 30_000
+    claim_jitter_ms: Count = 0
+    max_deliveries: Count = 0
+    dead_letter: str | None = None
+    leases_durable: bool = False
+
+    def parse(self, topic: str, kind: Kind) -> LogConfig:
+        """The config of this topic; `kind` is what it is when the request does not say."""
+        if self.dead_letter is not None:
+            parse_topic(self.dead_letter)
+            if self.dead_letter == topic:
+                raise Refused(
+                    Code.INVALID, "dead_letter must name another topic", field="dead_letter"
+                )
+        if self.durability is UNSET:
+            durability = Durability.FSYNC if self.durable else Durability.DISK
+        else:
+            durability = Durability(self.durability)
+        return LogConfig(
+            kind=kind if self.type is UNSET else Kind(self.type),
+            ttl_ms=self.ttl_ms,
+            cap_records=self.cap_records,
+            cap_bytes=self.cap_bytes,
+            discard=Discard(self.discard),
+            durability=durability,
+            priority=_clamp(self.priority, -PRIORITY_MAX, PRIORITY_MAX),
+            auto_priority=self.auto_priority,
+            auto_create=self.auto_create,
+            idempotency_window_ms=self.idempotency_window_ms,
+            dedupe_node=self.dedupe_node,
+            lease_ms=max(LEASE_MS_MIN, min(LEASE_MS_MAX, self.lease_ms)),
+            claim_jitter_ms=min(CLAIM_JITTER_MS_MAX, self.claim_jitter_ms),
+            max_deliveries=self.max_deliveries,
+            dead_letter=self.dead_letter,
+            leases_durable=self.leases_durable,
+        )
+
+
+def _clamp(value: int | None, low: int, high: int) -> int | None:
+    return None if value is None else max(low, min(high, value))
+
+
+class Config(msgspec.Struct, kw_only=True):
+    """The whole config of a topic, as the server holds it."""
+
+    type: str
+    ttl_ms: int
+    cap_records: int
+    cap_bytes: int
+    discard: str
+    durable: bool
+    durability: str
+    priority: int | None
+    auto_priority: bool
+    auto_create: bool
+    idempotency_window_ms: int
+    dedupe_node: bool
+    lease_ms: int
+    claim_jitter_ms: int
+    max_deliveries: int
+    dead_letter: str | None
+    leases_durable: bool
+
+
+def format_config(config: LogConfig) -> Config:
+    return Config(
+        type=config.kind.value,
+        ttl_ms=config.ttl_ms,
+        cap_records=config.cap_records,
+        cap_bytes=config.cap_bytes,
+        discard=config.discard.value,
+        durable=config.synced,
+        durability=config.durability.value,
+        priority=config.priority,
+        auto_priority=config.auto_priority,
+        auto_create=config.auto_create,
+        idempotency_window_ms=config.idempotency_window_ms,
+        dedupe_node=config.dedupe_node,
+        lease_ms=config.lease_ms,
+        claim_jitter_ms=config.claim_jitter_ms,
+        max_deliveries=config.max_deliveries,
+        dead_letter=config.dead_letter,
+        leases_durable=config.leases_durable,
+    )
+
+
+_NONE = Raw(b"")
+
+
+class RecordRequest(msgspec.Struct, gc=False):
+    """One record to append. `data` and `meta` are kept as the JSON text they came as."""
+
+    data: Raw
+    tag: str | None = None
+    node: str | None = None
+    meta: Raw = _NONE
+
+
+class AppendRequest(msgspec.Struct, gc=False, kw_only=True):
+    """Records to append, all or none, and what to do when the topic is not there."""
+
+    records: list[RecordRequest]
+    node: str | None = None
+    idempotency_key: Annotated[str, Meta(max_length=IDEMPOTENCY_KEY_LENGTH_MAX)] | None = None
+    create: bool | None = None
+    config: ConfigRequest | None = None
+    disable_backpressure: bool = False
+
+
+class DiffRequest(msgspec.Struct, gc=False, kw_only=True):
+    """Where to read from and how much."""
+
+    from_seq: Count = 0
+    limit: Count = 0
+    node: str | list[str] | None = None
+    include_tags: bool = False
+    include_meta: bool = True
+    wait_ms: Count = 0
+    max_batch_bytes: Count = 0
+    epoch: Count | None = None
+
+
+class DeleteRequest(msgspec.Struct, kw_only=True):
+    """Which records go: all below a seq, all with a matching tag, or both conditions together."""
+
+    before_seq: Count | None = None
+    match: Any = None
+
+
+class Performance(msgspec.Struct, kw_only=True):
+    """Where the time of a request went. Any subset may be present."""
+
+    server_total_ms: float
+    wal_append_ms: float = 0.0
+    fsync_ms: float = 0.0
+    throttle_wait_ms: float = 0.0
+    records_scanned: int | UnsetType = UNSET
+
+
+class TopicReply(msgspec.Struct, kw_only=True):
+    topic: str
+    created: bool
+    config: Config
+
+
+class QueueCounters(msgspec.Struct, kw_only=True):
+    ready: int
+    in_flight: int
+    dead_lettered: int
+
+
+class StateReply(msgspec.Struct, kw_only=True):
+    """Where a topic stands."""
+
+    topic: str
+    type: str
+    head_seq: int
+    earliest_seq: int
+    next_seq: int
+    count: int
+    bytes: int
+    epoch: int
+    config: Config
+    effective_priority: int
+    last_write_ts: int | None
+    last_read_ts: int | None
+    queue: QueueCounters | UnsetType = UNSET
+
+
+class TopicSummary(msgspec.Struct, kw_only=True):
+    topic: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    durable: bool
+    effective_priority: int
+
+
+class ListReply(msgspec.Struct, kw_only=True):
+    topics: list[TopicSummary]
+    next_cursor: str | UnsetType = UNSET
+
+
+class DropReply(msgspec.Struct, kw_only=True):
+    topic: str
+    deleted: bool
+    routers_removed: list[str]
+
+
+class AppendReply(msgspec.Struct, kw_only=True, gc=False):
+    """The seqs the records were given."""
+
+    topic: str
+    first_seq: int
+    last_seq: int
+    seqs: list[int] | UnsetType = UNSET
+    head_seq: int
+    count: int
+    created: bool
+    deduped: bool
+
+
+class Tombstone(msgspec.Struct, kw_only=True):
+    """A range of records that was lost, and why."""
+
+    gap_from: int
+    gap_to: int
+    reason: str
+    missed_estimate: int
+    earliest_seq: int
+    head_seq: int
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """One record as read."""
+
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    node: str | UnsetType = msgspec.field(name="$node", default=UNSET)
+    tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
+    data: Any
+    meta: dict[str, Any] | UnsetType = UNSET
+
+
+class DiffReply(msgspec.Struct, kw_only=True):
+    """One page of a topic. The records are rendered apart, from the bytes they were sent as."""
+
+    topic: str
+    records: list[Record]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    caught_up: bool
+    tombstone: Tombstone | None
+    lag: int
+    epoch: int
+
+
+class DeleteReply(msgspec.Struct, kw_only=True):
+    topic: str
+    deleted: int
+    earliest_seq: int
+    head_seq: int
+    count: int
+    bytes: int
+
+
+class HealthReply(msgspec.Struct, kw_only=True):
+    status: str
+    version: str
+    uptime_ms: int
+
+
+class ReadyReply(msgspec.Struct, kw_only=True):
+    status: str
+    wal_replay_complete: bool
+    topics: int
+
+
+class ErrorBody(msgspec.Struct, kw_only=True):
+    code: str
+    message: str
+    detail: dict[str, Any] | UnsetType = UNSET
+
+
+class ErrorReply(msgspec.Struct, kw_only=True):
+    """The one shape of every refusal."""
+
+    error: ErrorBody
+
+
+def open_object(value: msgspec.Struct) -> bytes:
+    """A reply as JSON without its closing brace, for the performance block to follow."""
+    return msgspec.json.encode(value)[:-1]
+
+
+def head_of(log: Log, visible: int) -> tuple[int, int]:
+    """(earliest_seq, head_seq) as readers see them."""
+    return min(log.earliest, visible + 1), visible

@@ -1,0 +1,224 @@
+"""One request, whatever the surface: who calls, what for, and the one place where refusals become replies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Any, Protocol, TypeVar
+
+import falcon
+import falcon.asgi
+import msgspec
+
+from headrace.core.errors import Code, Refused
+from headrace.engine.engine import Cost, Engine
+from headrace.observe import say
+from headrace.web.bodies import accepts_gzip, compress, read_body
+from headrace.web.credentials import Keyring, Principal
+from headrace.web.slots import Slots
+
+T = TypeVar("T")
+
+GZIP_BYTES_MIN = 1024
+GZIP_INLINE_BYTES_MAX = 64 << 10
+
+STATUS = {code: falcon.code_to_http_status(code) for code in range(100, 600)}
+
+
+class Gate:
+    """Lets requests in: knows the keys, the caps, and whether the engine is there yet."""
+
+    def __init__(self, keyring: Keyring, slots: Slots, max_body_bytes: int) -> None:
+        self.keyring = keyring
+        self.slots = slots
+        self.max_body_bytes = max_body_bytes
+        self.progress = 0.0
+        self.stopping = False
+        self._engine: Engine | None = None
+
+    def open(self, engine: Engine) -> None:
+        self.progress = 1.0
+        self._engine = engine
+
+    @property
+    def ready(self) -> bool:
+        return self._engine is not None and not self.stopping
+
+    @property
+    def engine(self) -> Engine:
+        """The engine; refuses while it recovers and once it stops."""
+        if self.stopping:
+            raise Refused(Code.SHUTTING_DOWN, "the server is shutting down")
+        if self._engine is None:
+            raise Refused(
+                Code.NOT_READY,
+                "the server is still reading its journal",
+                replay_progress=round(self.progress, 4),
+            )
+        return self._engine
+
+
+class Reply(msgspec.Struct):
+    """A JSON object without its closing brace: the performance block is added behind it."""
+
+    parts: list[bytes]
+    status: int = 200
+    scanned: int | None = None
+
+
+class Call:
+    """One request under way."""
+
+    __slots__ = ("_gate", "cost", "name", "principal", "req", "started")
+
+    def __init__(self, gate: Gate, req: falcon.asgi.Request, name: str) -> None:
+        self._gate = gate
+        self.req = req
+        self.name = name
+        self.started = perf_counter()
+        self.cost = Cost()
+        self.principal: Principal = gate.keyring.authenticate(req.get_header("AUTHORIZATION"))
+
+    @property
+    def engine(self) -> Engine:
+        return self._gate.engine
+
+    async def body(self) -> bytes:
+        return await read_body(self.req, self._gate.max_body_bytes)
+
+    def performance(self, scanned: int | None) -> bytes:
+        """Where the time went, as the last member of the reply."""
+        cost = self.cost
+        total_ms = (perf_counter() - self.started) * 1e3
+        rest = "" if scanned is None else f',"records_scanned":{scanned}'
+        return (
+            f',"performance":{{"server_total_ms":{total_ms:.3f},'
+            f'"wal_append_ms":{cost.append_ms:.3f},"fsync_ms":{cost.sync_ms:.3f},'
+            f'"throttle_wait_ms":{cost.throttle_ms:.3f}{rest}}}}}'
+        ).encode()
+
+
+class Refusals(Protocol):
+    """How a surface says no."""
+
+    def __call__(self, refused: Refused) -> tuple[int, dict[str, str], dict[str, Any]]:
+        """Status, headers and body of a refusal."""
+
+
+Handler = Callable[[Call], Awaitable[Reply]]
+
+
+class Endpoint:
+    """A Falcon resource made of handlers, one for each method."""
+
+    def __init__(self, gate: Gate, refusals: Refusals, **handlers: Handler) -> None:
+        for method, handler in handlers.items():
+            setattr(self, f"on_{method}", _responder(gate, refusals, handler))
+
+
+def _responder(gate: Gate, refusals: Refusals, handler: Handler) -> Callable[..., Awaitable[None]]:
+    async def respond(req: falcon.asgi.Request, resp: falcon.asgi.Response, name: str = "") -> None:
+        started = perf_counter()
+        try:
+            call = Call(gate, req, name)
+            with gate.slots.take(call.principal):
+                reply = await handler(call)
+        except Refused as refused:
+            refuse(refusals, refused, resp, started)
+            return
+        reply.parts.append(call.performance(reply.scanned))
+        body = b"".join(reply.parts)
+        resp.status = STATUS[reply.status]
+        resp.content_type = falcon.MEDIA_JSON
+        if len(body) >= GZIP_BYTES_MIN and accepts_gzip(req.get_header("ACCEPT-ENCODING")):
+            body = await _pack(body)
+            resp.set_header("content-encoding", "gzip")
+            resp.append_header("vary", "accept-encoding")
+        resp.data = body
+
+    return respond
+
+
+async def _pack(body: bytes) -> bytes:
+    if len(body) <= GZIP_INLINE_BYTES_MAX:
+        return compress(body)
+    return await asyncio.get_running_loop().run_in_executor(None, compress, body)
+
+
+def refuse(
+    refusals: Refusals, refused: Refused, resp: falcon.asgi.Response, started: float
+) -> None:
+    """Turn a refusal into the surface's reply."""
+    status, headers, body = refusals(refused)
+    body["performance"] = {"server_total_ms": round((perf_counter() - started) * 1e3, 3)}
+    resp.status = STATUS[status]
+    resp.content_type = falcon.MEDIA_JSON
+    for name, value in headers.items():
+        resp.set_header(name, value)
+    resp.data = msgspec.json.encode(body)
+
+
+def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """The body as a wire type; says what is wrong and where."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        problem, _, where = str(error).partition(" - at `$")
+        field = where.rstrip("`").lstrip(".")
+        detail = {"field": field} if field else {}
+        raise Refused(
+            Code.INVALID, f"{problem}{f' at {field}' if field else ''}", **detail
+        ) from None
+    except RecursionError:
+        raise Refused(Code.INVALID, "the JSON is nested too deeply") from None
+    except msgspec.DecodeError as error:
+        raise Refused(Code.INVALID, f"the body is not JSON: {error}") from None
+
+
+def parse_bool(req: falcon.asgi.Request, name: str, default: bool) -> bool:
+    text = req.get_param(name)
+    if text is None:
+        return default
+    if text in ("true", "1"):
+        return True
+    if text in ("false", "0"):
+        return False
+    raise Refused(Code.INVALID, f"{name} is true or false", field=name)
+
+
+def parse_whole(req: falcon.asgi.Request, name: str, default: int, most: int) -> int:
+    """A query parameter from 1 up; more than `most` counts as `most`."""
+    text = req.get_param(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) < 1:
+        raise Refused(Code.INVALID, f"{name} is a whole number from 1 on", field=name)
+    return min(int(text), most)
+
+
+def install_errors(app: falcon.asgi.App[Any, Any], refusals: Refusals) -> None:
+    """What Falcon itself refuses, and bugs, get the same envelope."""
+
+    async def on_http_error(
+        req: falcon.asgi.Request, resp: falcon.asgi.Response, error: Exception, params: object
+    ) -> None:
+        assert isinstance(error, falcon.HTTPError)
+        started = perf_counter()
+        if isinstance(error, falcon.HTTPNotFound):
+            refused = Refused(Code.NOT_FOUND, f"there is nothing at {req.path}")
+        elif isinstance(error, falcon.HTTPMethodNotAllowed):
+            refused = Refused(Code.METHOD_NOT_ALLOWED, f"{req.method} does not go with {req.path}")
+            resp.set_header("allow", dict(error.headers or ()).get("Allow", ""))
+        else:
+            refused = Refused(Code.INVALID, error.description or error.title or "bad request")
+        refuse(refusals, refused, resp, started)
+
+    async def on_bug(
+        req: falcon.asgi.Request, resp: falcon.asgi.Response, error: Exception, params: object
+    ) -> None:
+        say("error", "a request failed", trace=error, method=req.method, path=req.path)
+        refuse(refusals, Refused(Code.INTERNAL, "internal error"), resp, perf_counter())
+
+    app.add_error_handler(Exception, on_bug)
+    app.add_error_handler(falcon.HTTPError, on_http_error)
