@@ -133,7 +133,7 @@ def _candidates(buffer: memoryview, offset: int, start: int) -> Iterator[int]:
     a search for those bytes is many times faster than a look at each offset.
     """
     low, high = start + offset, start + len(buffer)
-    loose = (low ^ high).bit_length() // 8 + 1
+    loose = ((low ^ high).bit_length() + 7) // 8
     known = high.to_bytes(8, "little")[loose:]
     pattern = re.compile(b"(?=%s[^\0])" % re.escape(known), re.DOTALL)
     skipped = _PREFIX.size + loose

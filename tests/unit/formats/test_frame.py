@@ -1,0 +1,91 @@
+"""Frames: an entry on disk, and the difference between a torn tail and damage."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.core.config import LogConfig
+from headrace.core.entry import Append, Create, Drop, Entry, Reserve, Stop
+from headrace.core.errors import Corrupt
+from headrace.core.record import block, draft
+from headrace.formats.frame import (
+    HEADER_BYTES,
+    _candidates,
+    decode_frame,
+    encode_frame,
+    read_frames,
+)
+
+CREATE = Create(1, "a", "topics", LogConfig(), 0, 1024)
+APPEND = Append(1, block(draft([b'{"n":1}', b"null"]), 1, 5), "key")
+
+
+def journal(*entries: tuple[Entry, int]) -> bytes:
+    """Frames of these entries, each with the position the writer knew to be synced."""
+    raw = b""
+    for entry, synced in entries:
+        raw += encode_frame(entry, len(raw), synced)
+    return raw
+
+
+def entries_of(raw: bytes, *, final: bool = True) -> list[Entry]:
+    return [frame.entry for frame in read_frames(memoryview(raw), 0, "journal", final=final)]
+
+
+def test_a_frame_gives_its_entry_back() -> None:
+    raw = encode_frame(APPEND, 100, 40)
+    frame = decode_frame(memoryview(raw), 0, 100)
+    assert frame is not None
+    assert (frame.entry, frame.log, frame.synced, frame.size) == (APPEND, 1, 40, len(raw))
+
+
+def test_a_frame_is_valid_only_where_it_was_written() -> None:
+    assert decode_frame(memoryview(encode_frame(APPEND, 100, 40)), 0, 101) is None
+
+
+def test_a_torn_tail_ends_the_log() -> None:
+    whole = journal((CREATE, 0), (APPEND, 0))
+    first = len(journal((CREATE, 0)))
+    for stop in range(first, len(whole)):
+        assert entries_of(whole[:stop]) == [CREATE]
+    assert entries_of(whole) == [CREATE, APPEND]
+
+
+def test_a_torn_tail_may_have_holes_where_nothing_was_promised() -> None:
+    """One write of two frames, of which only the second reached the disk."""
+    first = len(journal((CREATE, 0)))
+    torn = bytearray(journal((CREATE, 0), (APPEND, first), (Drop(1), first)))
+    torn[first + HEADER_BYTES] ^= 1
+    assert entries_of(bytes(torn)) == [CREATE]
+
+
+def test_damage_that_a_later_frame_vouches_for_is_reported() -> None:
+    first = len(journal((CREATE, 0)))
+    second = len(journal((CREATE, 0), (APPEND, 0)))
+    raw = bytearray(journal((CREATE, 0), (APPEND, 0), (Drop(1), second)))
+    raw[first + HEADER_BYTES] ^= 1
+    with pytest.raises(Corrupt) as damage:
+        entries_of(bytes(raw))
+    assert damage.value.offset == first
+
+
+def test_a_file_that_has_a_successor_has_no_torn_tail() -> None:
+    with pytest.raises(Corrupt):
+        entries_of(journal((CREATE, 0))[:-1], final=False)
+
+
+def test_a_frame_of_another_kind_is_not_an_entry() -> None:
+    raw = bytearray(encode_frame(Stop(), 0, 0))
+    frame = decode_frame(memoryview(raw), 0, 0)
+    assert frame is not None
+    frame.kind = 99
+    with pytest.raises(Corrupt):
+        _ = frame.entry
+
+
+@pytest.mark.parametrize("tail", [b"\0", b'{"text":"of a payload"}', b"\x07\0\0\0"])
+def test_a_long_torn_tail_is_not_looked_at_byte_by_byte(tail: bytes) -> None:
+    raw = encode_frame(Reserve(1, 5), 0, 0)
+    torn = raw + tail * ((1 << 20) // len(tail))
+    assert entries_of(torn) == [Reserve(1, 5)]
+    assert len(list(_candidates(memoryview(torn), len(raw), 0))) < 10
