@@ -1,4 +1,4 @@
-"""Records in columns. A block is what one append brought, or a run of rows read back from a segment.
+"""Records in columns: a block is what one append brought, or a run of rows read from a segment.
 
 Work is done for each block, not each record: the payloads are one byte string, cut by `ends`.
 """
@@ -65,7 +65,10 @@ class Block(msgspec.Struct, gc=False, array_like=True):
     ts_ms: int
     data: bytes
     ends: bytes
-    """Cumulative end of each payload in `data`, as native u32. Both may be views of a larger buffer."""
+    """Cumulative end of each payload in `data`, as native u32.
+
+    Both may be views of a larger buffer.
+    """
     metas: Blobs | None = None
     tags: Texts | None = None
     nodes: Texts | None = None

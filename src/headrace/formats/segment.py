@@ -1,8 +1,9 @@
-"""A segment: one Parquet file with the records of many logs, sorted by log and seq; and its two companions.
+"""A segment: one Parquet file with the records of many logs, sorted by log and seq.
 
-Columns of a segment: log, log_id, seq, ts, tag, node, data, meta. `data` and `meta` are the JSON text as sent. Row groups
-are cut at a byte and a row budget, and at the border of every log that fills one by itself.
-Index companion: one row for each log in each row group it has rows in. Tag companion: one row for each tagged record, sorted by log, tag, seq.
+Its columns: log, log_id, seq, ts, tag, node, data, meta. `data` and `meta` are the JSON text as
+sent. Row groups are cut at a byte and a row budget, and before a log that would not fit the one
+begun. It has two companions. Index: one row for each log in each row group it has rows in, sorted
+by log id and seq. Tags: one row for each tagged record, sorted by log id, tag and seq.
 """
 
 from __future__ import annotations
@@ -228,7 +229,7 @@ def _companion(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> bytes:
 
 
 def block_of(table: pa.Table, start: int, stop: int) -> Block:
-    """Rows [start, stop) of a row group with one chunk a column, as a block that shares its buffers."""
+    """Rows [start, stop) of a row group with one chunk a column, as a block on its buffers."""
     count = stop - start
     seqs = _ints(table.column("seq").chunk(0), start, count)
     stamps = _ints(table.column("ts").chunk(0), start, count)
