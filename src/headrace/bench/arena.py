@@ -12,11 +12,13 @@ from typing import TypeVar
 
 import msgspec
 
+from headrace.bench.errors import BenchError
 from headrace.bench.process import ServerProcess
 from headrace.bench.redis import Fsync, RedisProcess
 
 # Extra scenarios recover far more than the tests do.
 READY_TIMEOUT_S = 600.0
+OUTPUT_CHARS_MAX = 2000
 
 T = TypeVar("T")
 
@@ -63,7 +65,12 @@ class Arena:
         with self._folder() as folder:
             data_dir = folder / "data"
             with ServerProcess(data_dir, env=env, ready_timeout_s=READY_TIMEOUT_S) as server:
-                yield server
+                try:
+                    yield server
+                except BenchError as error:
+                    # The reason is often in what the server said, which goes away with it.
+                    error.add_note(server.output()[-OUTPUT_CHARS_MAX:])
+                    raise
 
     @contextmanager
     def contenders(self, fsync: Fsync) -> Iterator[Contenders]:

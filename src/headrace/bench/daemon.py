@@ -79,7 +79,12 @@ class Daemon:
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            # Also on Ctrl-C: nobody calls __exit__ for what was never entered.
+            self.kill()
+            raise
 
     def __exit__(
         self,

@@ -124,7 +124,9 @@ def run_scenarios(
         try:
             rows += scenario(arena)
         except (BenchError, RuntimeError, OSError, subprocess.SubprocessError) as error:
-            failures.append(Failure(name, f"{type(error).__name__}: {error}"))
+            notes = getattr(error, "__notes__", [])
+            message = "\n".join([f"{type(error).__name__}: {error}", *notes])
+            failures.append(Failure(name, message))
         progress.end()
     return rows, failures
 
