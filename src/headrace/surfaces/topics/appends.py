@@ -6,7 +6,7 @@ from array import array
 from itertools import accumulate
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import META_KEYS_MAX, NESTING_MAX
@@ -75,9 +75,9 @@ def _texts(texts: Texts, bytes_max: int, field: str) -> Texts | None:
 
 def _metas(records: list[RecordRequest], limits: AppendLimits) -> Blobs | None:
     raws = [record.meta for record in records]
-    if not any(map(len, raws)):
+    if raws.count(UNSET) == len(raws):
         return None
-    return [_meta(bytes(raw), limits.meta_bytes) if len(raw) else None for raw in raws]
+    return [None if raw is UNSET else _meta(bytes(raw), limits.meta_bytes) for raw in raws]
 
 
 def _meta(raw: bytes, bytes_max: int) -> bytes | None:

@@ -124,16 +124,13 @@ def format_config(config: LogConfig) -> Config:
     )
 
 
-_NONE = Raw(b"")
-
-
 class RecordRequest(msgspec.Struct, gc=False):
     """One record to append. `data` and `meta` are kept as the JSON text they came as."""
 
     data: Raw
     tag: str | None = None
     node: str | None = None
-    meta: Raw = _NONE
+    meta: Raw | UnsetType = UNSET
 
 
 class AppendRequest(msgspec.Struct, gc=False, kw_only=True):
