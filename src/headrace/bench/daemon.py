@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import tempfile
@@ -35,8 +36,12 @@ class Daemon:
         return self._end(signal.SIGTERM)
 
     def output(self) -> str:
-        self._log.seek(0)
-        return self._log.read().decode(errors="replace")
+        """What the process said so far and, if it ended by itself, how."""
+        # Not seek and read: the process writes at the same file position.
+        size_bytes = os.fstat(self._log.fileno()).st_size
+        said = os.pread(self._log.fileno(), size_bytes, 0).decode(errors="replace")
+        status = None if self._process is None else self._process.poll()
+        return said if status is None else f"{said}(ended with status {status})\n"
 
     def _launch(self, command: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
         assert self._process is None, "already started"

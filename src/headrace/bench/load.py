@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import selectors
+from collections import deque
 from collections.abc import Callable, Iterator
 from time import perf_counter
 
@@ -106,11 +107,12 @@ def run_paced(
     due: Iterator[float],
 ) -> None:
     """Requests go out when due; with every connection busy they wait, and the wait counts."""
-    idle = list(connections)
+    # First in, first out: every connection takes its turn, none is left alone for long.
+    idle = deque(connections)
     next_due = next(due, None)
     while next_due is not None or len(idle) < len(connections):
         while idle and next_due is not None and next_due <= perf_counter():
-            idle.pop().send(next(requests), next_due)
+            idle.popleft().send(next(requests), next_due)
             next_due = next(due, None)
         wait_s = next_due - perf_counter() if idle and next_due is not None else SILENCE_S_MAX
         for connection in wait_replies(selector, wait_s):
