@@ -40,6 +40,7 @@ from headrace.surfaces.topics.probes import Probes
 from headrace.surfaces.topics.routes import Topics
 from headrace.web import docs_page, openapi
 from headrace.web.calls import Gate, install_errors
+from headrace.web.protocol import Protocol
 from headrace.web.slots import Cap, Slots
 from headrace.web.stall import Stall
 
@@ -121,11 +122,12 @@ class App:
         listener = self._bind()
         config = uvicorn.Config(
             build_web(self._settings, self.gate, self._stall),
-            http="httptools",
+            http=Protocol,
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=int(DRAIN_S),
             backlog=2048,

@@ -286,7 +286,8 @@ class WriterThread:
         self._loop = loop
         self._stopping = False
         self._awake = False
-        self._signal = threading.Semaphore(0)
+        self._signal = threading.Lock()  # a bare lock wakes a thread faster than a semaphore
+        self._signal.acquire()
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -297,7 +298,7 @@ class WriterThread:
 
     def close(self) -> None:
         self._stopping = True
-        self._signal.release()
+        self.wake()
         self._thread.join()
 
     def _run(self) -> None:
