@@ -98,8 +98,13 @@ class Server(uvicorn.Server):
         self._app = app
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop gracefully, and at once when asked by Ctrl-C a second time.
+
+        uvicorn would raise the signal again once it has stopped; a stop that was asked for is a success.
+        """
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
         self._app.drain()
-        super().handle_exit(sig, frame)
 
 
 class App:

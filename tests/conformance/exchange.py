@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 40.0
 CHUNK_BYTES = 16 * 1024
 
 
@@ -19,8 +19,12 @@ class NotJson(Exception):
     """A body that should be JSON is not."""
 
 
+class NoAnswer(Exception):
+    """The server closed the connection, refused it, or took too long."""
+
+
 class Request(msgspec.Struct, frozen=True):
-    """What goes over the wire; `declared_bytes` announces a body that is never sent."""
+    """What goes over the wire; `declared_bytes` announces a body whose rest is never sent."""
 
     method: str
     target: str
@@ -53,22 +57,28 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def exchange(port: int, request: Request) -> Answer:
-    """Send on a connection of its own and read the whole answer."""
-    started = time.perf_counter()
+    """Send on a connection of its own and read the whole answer; raises NoAnswer without one."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
     try:
-        connection.putrequest(request.method, request.target, skip_accept_encoding=True)
-        for name, value in request.headers.items():
-            connection.putheader(name, value)
-        try:
-            _send_body(connection, request)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # a server may answer an oversized body before it has read all of it
-        response = connection.getresponse()
-        raw = response.read()
-        headers = {name.lower(): value for name, value in response.getheaders()}
+        return _exchange(connection, request)
+    except (OSError, http.client.HTTPException) as error:
+        raise NoAnswer(f"{type(error).__name__}: {error}") from error
     finally:
         connection.close()
+
+
+def _exchange(connection: http.client.HTTPConnection, request: Request) -> Answer:
+    started = time.perf_counter()
+    connection.putrequest(request.method, request.target, skip_accept_encoding=True)
+    for name, value in request.headers.items():
+        connection.putheader(name, value)
+    try:
+        _send_body(connection, request)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # a server may answer an oversized body before it has read all of it
+    response = connection.getresponse()
+    raw = response.read()
+    headers = {name.lower(): value for name, value in response.getheaders()}
     if headers.get("content-encoding") == "gzip":
         raw = gzip.decompress(raw)
     took_ms = (time.perf_counter() - started) * 1000
@@ -76,15 +86,13 @@ def exchange(port: int, request: Request) -> Answer:
 
 
 def _send_body(connection: http.client.HTTPConnection, request: Request) -> None:
-    if request.declared_bytes is not None:
-        connection.putheader("Content-Length", str(request.declared_bytes))
-        connection.endheaders()
-    elif request.chunked:
+    if request.chunked:
         connection.putheader("Transfer-Encoding", "chunked")
         connection.endheaders(_pieces(request.body or b""), encode_chunked=True)
     else:
         if request.body is not None:
-            connection.putheader("Content-Length", str(len(request.body)))
+            length = request.declared_bytes or len(request.body)
+            connection.putheader("Content-Length", str(length))
         connection.endheaders(request.body)
 
 

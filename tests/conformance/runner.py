@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from .cases import Scenario, Step, fill
 from .checks import CHECKS, check_conventions
-from .exchange import Answer, NotJson, Request, exchange
+from .exchange import Answer, NoAnswer, NotJson, Request, exchange
 from .matching import find_differences, within
 
 UNTIL_S = 5.0
@@ -66,16 +66,23 @@ class _Play:
             future = self._pool.submit(exchange, self._server.port, request)
             self._background[step.background] = future
             return
+        try:
+            answer, differences = self._judge(step)
+        except NoAnswer as problem:
+            raise Mismatch(self._report(number, step, None, [str(problem)])) from problem
+        if differences:
+            raise Mismatch(self._report(number, step, answer, differences))
+        for name, path in step.save.items():
+            self.variables[name] = _text_of(_at(answer.parse_json(), path))
+
+    def _judge(self, step: Step) -> tuple[Answer, list[str]]:
         topics = fill(step.unchanged, self.variables).split()
         before = {topic: self._state(topic) for topic in topics}
         answer, differences = self._answer(step)
         for topic, state in before.items():
             same = {"<only>": True, **state}
             differences += find_differences(same, self._state(topic), f"state of {topic}")
-        if differences:
-            raise Mismatch(self._report(number, step, answer, differences))
-        for name, path in step.save.items():
-            self.variables[name] = _text_of(_at(answer.parse_json(), path))
+        return answer, differences
 
     def _restart(self, how: str) -> None:
         endings = {"stop": self._server.stop, "kill": self._server.kill}
@@ -161,16 +168,19 @@ class _Play:
         answer = exchange(self._server.port, Request("GET", target, self._scenario.headers))
         return {key: value for key, value in answer.parse_json().items() if key not in FLEETING}
 
-    def _report(self, number: int, step: Step, answer: Answer, differences: list[str]) -> str:
+    def _report(
+        self, number: int, step: Step, answer: Answer | None, differences: list[str]
+    ) -> str:
         sent = fill(step.send or f"the answer of {step.join!r}", self.variables)
         parts = [
             f"case {self._scenario.id}: {self._scenario.case.name}",
             f"expected by: {self._scenario.case.by}",
             f"step {number}: {sent} {_shorten(fill(step.body or '', self.variables))}",
             *(f"  - {difference}" for difference in differences),
-            f"got {answer.status} {_shorten(answer.raw.decode('utf-8', 'replace'))}",
         ]
-        if answer.status >= 500:
+        if answer is not None:
+            parts.append(f"got {answer.status} {_shorten(answer.raw.decode('utf-8', 'replace'))}")
+        if answer is None or answer.status >= 500:
             parts.append(f"server output: {self._server.output()[-SHOWN_CHARACTERS:]}")
         text = "\n".join(parts)
         return text.encode("utf-8", "backslashreplace").decode("utf-8")

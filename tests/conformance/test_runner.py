@@ -292,7 +292,7 @@ class KnownServer:
         self.calls.append("kill")
 
     def output(self) -> str:
-        return ""
+        return "what the server said"
 
 
 @pytest.fixture
@@ -394,6 +394,12 @@ def test_a_saved_value_is_used(known: KnownServer) -> None:
 def test_a_name_nobody_gave_a_value_is_an_error(known: KnownServer) -> None:
     with pytest.raises(KeyError, match="nobody"):
         run_scenario(scenario(Step(send="GET /v0/topics/${nobody}", status=200)), known)
+
+
+def test_no_answer_is_a_mismatch(known: KnownServer) -> None:
+    nobody = KnownServer(port=1)
+    with pytest.raises(Mismatch, match=r"step 1(.|\n)*Connection"):
+        run_scenario(scenario(Step(send=READ, status=200)), nobody)
 
 
 def test_a_restart_ends_and_starts(known: KnownServer) -> None:

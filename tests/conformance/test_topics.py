@@ -24,14 +24,20 @@ def test_topics(scenario: Scenario, shared_server: SharedServer, tmp_path: Path)
     if scenario.case.refuses_to_start:
         _expect_no_start(scenario, tmp_path / "data")
         return
+    if problem := _play(scenario, shared_server, tmp_path / "data"):
+        pytest.fail(problem, pytrace=False)
+
+
+def _play(scenario: Scenario, shared_server: SharedServer, data_dir: Path) -> str:
     try:
         if scenario.case.own_server:
-            with ServerUnderTest(tmp_path / "data", env=scenario.env) as server:
+            with ServerUnderTest(data_dir, env=scenario.env) as server:
                 run_scenario(scenario, server)
         else:
             run_scenario(scenario, shared_server(scenario.env))
     except Mismatch as mismatch:
-        pytest.fail(str(mismatch), pytrace=False)
+        return str(mismatch)
+    return ""
 
 
 def _expect_no_start(scenario: Scenario, data_dir: Path) -> None:

@@ -7,7 +7,6 @@ that one crash can be survived in many ways.
 
 from __future__ import annotations
 
-import copy
 import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -44,6 +43,13 @@ class _Content:
         self.dirty: list[tuple[int, int]] = []
         self.abandoned: list[tuple[int, int]] = []  # a sync failed: clean in the cache, not on disk
         self.emptied = False
+
+    def clone(self) -> _Content:
+        twin = _Content()
+        twin.cached, twin.stable = self.cached[:], self.stable[:]
+        twin.dirty, twin.abandoned = self.dirty[:], self.abandoned[:]
+        twin.emptied = self.emptied
+        return twin
 
     def empty(self) -> None:
         self.emptied = bool(self.stable)
@@ -155,14 +161,38 @@ class World:
         self.folders: dict[str, _Folder] = {"": _Folder()}
         self.boot = 1
         self.locked: set[str] = set()
+        self.torn: tuple[_Content, bytes] | None = None
+        """The write that is under way."""
 
-    def contents(self) -> dict[str, bytes]:
-        """Every file by path, for comparing."""
-        return {
-            f"{folder}/{name}".lstrip("/"): bytes(content.cached)
+    def clone(self) -> World:
+        """A world of its own; a file with two names still is one file."""
+        twins: dict[int, _Content] = {}
+
+        def twin(content: _Content) -> _Content:
+            if id(content) not in twins:
+                twins[id(content)] = content.clone()
+            return twins[id(content)]
+
+        world = World()
+        world.boot = self.boot
+        for path, folder in self.folders.items():
+            held = world.folders[path] = _Folder()
+            held.names = {name: twin(content) for name, content in folder.names.items()}
+            held.stable = {name: twin(content) for name, content in folder.stable.items()}
+            held.changes = [
+                (old, new, content and twin(content)) for old, new, content in folder.changes
+            ]
+        if self.torn is not None:
+            world.torn = (twin(self.torn[0]), self.torn[1])
+        return world
+
+    def contents(self) -> frozenset[tuple[str, str, bytes, bytes]]:
+        """Every file by folder and name, as seen and as stable; for comparing."""
+        return frozenset(
+            (folder, name, bytes(content.cached), bytes(content.stable))
             for folder, held in self.folders.items()
             for name, content in held.names.items()
-        }
+        )
 
 
 class HostileDisk:
@@ -178,7 +208,6 @@ class HostileDisk:
         self.before: Callable[[int, str, str], None] = lambda number, kind, path: None
         """Told number, kind and path of each call before it happens."""
         self._dead = False
-        self._torn: tuple[_Content, bytes] | None = None
 
     # What happens to it
 
@@ -188,9 +217,8 @@ class HostileDisk:
 
     def copy(self) -> HostileDisk:
         """This moment, to be crashed on its own."""
-        world, torn = copy.deepcopy((self.world, self._torn))
-        twin = HostileDisk(world)
-        twin._torn, twin._dead = torn, True
+        twin = HostileDisk(self.world.clone())
+        twin._dead = True
         return twin
 
     def kill(self, torn: Random | None = None) -> HostileDisk:
@@ -199,19 +227,19 @@ class HostileDisk:
         When it was killed inside a write, `torn` draws how much of that write is there.
         """
         self._dead = True
-        world, interrupted = copy.deepcopy((self.world, self._torn))
-        if torn and interrupted:
-            content, data = interrupted
+        world = self.world.clone()
+        if torn and world.torn:
+            content, data = world.torn
             content.append(data[: torn.randint(0, len(data))])
-        world.locked.clear()
+        world.torn = None
         return HostileDisk(world)
 
     def lose_power(self, survival: Survival, random: Random) -> HostileDisk:
         """What is found when the power is back."""
         self._dead = True
-        world = copy.deepcopy(self.world)
+        world = self.world.clone()
         world.boot += 1
-        world.locked.clear()
+        world.torn = None
         for folder in world.folders.values():
             folder.lose_power(survival, random)
         settled: set[int] = set()
@@ -237,13 +265,13 @@ class HostileDisk:
 
     def _put(self, kind: str, path: str, content: _Content, data: bytes) -> None:
         """One write, which a crash or a full disk may cut."""
-        self._torn = (content, data)
+        self.world.torn = (content, data)
         try:
             self._call(kind, path)
         except OSError:
             content.append(data[: len(data) // 2])
             raise
-        self._torn = None
+        self.world.torn = None
         content.append(data)
 
     def _sync_content(self, kind: str, path: str, content: _Content) -> None:

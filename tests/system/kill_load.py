@@ -121,16 +121,15 @@ class Load:
     def _live(
         self, live: Callable[[Connection, random.Random], None], port: int, seed: int
     ) -> None:
-        connection = Connection(port)
         try:
-            live(connection, random.Random(seed))
+            with Connection(port) as connection:
+                live(connection, random.Random(seed))
         except LostError as lost:
             if not self.dying.is_set():
                 self._errors.append(UnexpectedError(f"a living server went silent: {lost}"))
         except (UnexpectedError, msgspec.MsgspecError, AssertionError) as error:
             self._errors.append(error)
         finally:
-            connection.close()
             with self._progress:
                 self._alive -= 1
                 self._progress.notify_all()

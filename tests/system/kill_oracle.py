@@ -138,6 +138,7 @@ class Ledger:
         self.undecided: list[Delete] = []
         self.head = 0
         self.floor = 0
+        self.reach = Rising(0, ())
         self._complaints = complaints
 
     def complain(self, text: str) -> None:
@@ -156,6 +157,7 @@ class Ledger:
         for delete in share.deletes:
             self._delete(delete)
         self._check_never_back(share)
+        self._note_reach(share)
         for walk in sorted(share.walks, key=lambda walk: walk.pages[0].started):
             self._check_walk(walk)
 
@@ -218,6 +220,17 @@ class Ledger:
             if surely and delete.reaches(seq) and delete.names(fate.payload.tag):
                 fate.deleted_at = min(fate.deleted_at or delete.ended, delete.ended)
 
+    def _note_reach(self, share: Round) -> None:
+        """How far the log may have grown at each moment, answered or not."""
+        readings = []
+        loose = 0
+        for append in sorted(share.appends, key=lambda append: append.started):
+            loose += len(append.payloads) if append in self.loose else 0
+            first = self.firsts.get(append, 0)
+            last = first + len(append.payloads) - 1 if first else self.head
+            readings.append(Reading(append.started, append.started, last + loose))
+        self.reach = Rising(self.head, readings)
+
     # --- checks ---
 
     def _check_never_back(self, share: Round) -> None:
@@ -253,15 +266,19 @@ class Ledger:
         self._check_gaps(gaps, records, walk)
 
     def _check_page(self, page: Page, walk: Walk, gaps: list[Gap]) -> None:
-        present = set()
         for seen in page.records:
-            present.add(seen.seq)
             if not page.after < seen.seq <= page.next:
                 self.complain(f"seq {seen.seq} is outside of the page ({page.after}, {page.next}]")
             self._check_present(seen, page, walk)
-        for seq in range(page.after + 1, page.next + 1):
-            if seq not in present:
-                self._check_absent(seq, page, walk, gaps)
+        present = {seen.seq for seen in page.records}
+        absent = [seq for seq in range(page.after + 1, page.next + 1) if seq not in present]
+        silent, unexcused = [], []
+        for seq in absent:
+            explicit = any(gap.first <= seq <= gap.last for gap in gaps)
+            if not self._is_excused(seq, page, walk, explicit):
+                (unexcused if explicit else silent).append(seq)
+        self._complain_of(silent, "missing without a gap", page, walk)
+        self._complain_of(unexcused, "lost, which nothing excuses", page, walk)
 
     def _check_present(self, seen: Seen, page: Page, walk: Walk) -> None:
         gone_at = self.gone.get(seen.seq)
@@ -275,19 +292,20 @@ class Ledger:
         if self.terms.durability == "ephemeral" and fate.append.run < walk.run:
             self.complain(f"seq {seen.seq} is ephemeral and outlived its process")
 
-    def _check_absent(self, seq: int, page: Page, walk: Walk, gaps: list[Gap]) -> None:
+    def _is_excused(self, seq: int, page: Page, walk: Walk, explicit: bool) -> bool:
         self.gone[seq] = min(self.gone.get(seq, page.ended), page.ended)
         self.live.pop(seq, None)
-        explicit = any(gap.first <= seq <= gap.last for gap in gaps)
-        allowed = self._may_be_evicted(seq, page) or self._may_be_lost(seq, walk)
-        if (explicit and allowed) or self._may_be_deleted(seq, page):
+        allowed = self._may_be_evicted(seq, page, walk) or self._may_be_lost(seq, walk)
+        return (explicit and allowed) or self._may_be_deleted(seq, page)
+
+    def _complain_of(self, seqs: list[int], what: str, page: Page, walk: Walk) -> None:
+        if not seqs:
             return
-        fate = self.fates.get(seq)
-        what = f"given to {fate.append}" if fate else "given to nobody we know"
-        if not explicit:
-            self.complain(f"seq {seq} is missing without a gap ({what}; run {walk.run})")
-        else:
-            self.complain(f"seq {seq} is lost, which nothing excuses ({what}; run {walk.run})")
+        fate = self.fates.get(seqs[0])
+        given = f"the first was given to {fate.append}" if fate else "given to nobody we know"
+        self.complain(
+            f"{format_seqs(seqs)} {what}; {given}; seen in run {walk.run} by {format_page(page)}"
+        )
 
     def _may_be_deleted(self, seq: int, page: Page) -> bool:
         fate = self.fates.get(seq)
@@ -310,9 +328,11 @@ class Ledger:
             for append in self.loose
         )
 
-    def _may_be_evicted(self, seq: int, page: Page) -> bool:
+    def _may_be_evicted(self, seq: int, page: Page, walk: Walk) -> bool:
+        """A cap may take what is as far behind the newest record, even one not committed yet."""
         cap = self.terms.cap_records
-        return cap > 0 and seq <= page.head - cap
+        grown = 0 if walk.state is not None else self.reach.before(page.ended)
+        return cap > 0 and seq <= max(page.head, grown) - cap
 
     def _may_be_lost(self, seq: int, walk: Walk) -> bool:
         """A crash may take seqs that nobody was given, and what an earlier life held in memory."""
@@ -344,7 +364,9 @@ class Ledger:
         if gap.reason == "restart":
             return any(self._may_be_lost(seq, walk) for seq in seqs)
         last = walk.pages[-1]
-        return gap.reason in REASONS_OF_CAP and any(self._may_be_evicted(s, last) for s in seqs)
+        return gap.reason in REASONS_OF_CAP and any(
+            self._may_be_evicted(seq, last, walk) for seq in seqs
+        )
 
     def _check_quiet(self, walk: Walk, records: list[Seen]) -> None:
         state = walk.state
@@ -386,7 +408,7 @@ class Ledger:
                     fate.placed_at < delete.started
                     and delete.reaches(seq)
                     and delete.names(fate.payload.tag)
-                    and not self._may_be_evicted(seq, page)
+                    and not self._may_be_evicted(seq, page, walk)
                     and not self._may_be_lost(seq, walk)
                     and not any(o.reaches(seq) and self._could_mean(o, fate) for o in others)
                 )
@@ -430,6 +452,13 @@ def covered(gaps: list[Gap]) -> list[tuple[int, int, str]]:
 
 def format_payload(payload: Payload) -> str:
     return f"({payload.data[:80]!r}, tag {payload.tag!r}, meta {payload.meta!r})"
+
+
+def format_page(page: Page) -> str:
+    return (
+        f"a read after {page.after} to {page.next} with {len(page.records)} records, "
+        f"earliest {page.earliest}, head {page.head}, {page.gap}"
+    )
 
 
 def format_seqs(seqs: Iterable[int]) -> str:

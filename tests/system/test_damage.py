@@ -39,7 +39,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def write(directory: Path, env: dict[str, str], *, pad: int, graceful: bool = False) -> None:
     with ExitStack() as stack:
         server = Servers(directory, stack)(**env).start()
-        connection = Connection(server.port)
+        connection = stack.enter_context(Connection(server.port))
         for batch in range(BATCHES):
             records = [
                 {"data": f"{name(batch * BATCH_RECORDS + n)} {'x' * pad}"}
@@ -47,7 +47,6 @@ def write(directory: Path, env: dict[str, str], *, pad: int, graceful: bool = Fa
             ]
             body = {"records": records, "config": {"durability": "fsync"}}
             connection.ask("POST", "/v0/topics/precious", body)
-        connection.close()
         if graceful:
             assert server.stop() == 0
         else:
@@ -100,9 +99,8 @@ def find_record(directory: Path, number: int) -> tuple[Path, int]:
 
 
 def records_of(server_port: int) -> list[str]:
-    connection = Connection(server_port)
-    pages = read_pages(connection, Clock(), "precious")
-    connection.close()
+    with Connection(server_port) as connection:
+        pages = read_pages(connection, Clock(), "precious")
     return [seen.payload.data[1:13].decode() for page in pages for seen in page.records]
 
 
@@ -147,10 +145,9 @@ def test_a_missing_journal_file_in_the_middle_is_not_skipped(
 ) -> None:
     """Rotation before sealing leaves several files; one of them gone is damage, not a start."""
     server = new_server(HEADRACE_SEAL_BYTES="16KiB").start()
-    connection = Connection(server.port)
-    for _ in range(60):
-        connection.ask("POST", "/v0/topics/precious", {"records": [{"data": "x" * 1000}] * 5})
-    connection.close()
+    with Connection(server.port) as connection:
+        for _ in range(60):
+            connection.ask("POST", "/v0/topics/precious", {"records": [{"data": "x" * 1000}] * 5})
     server.kill()
     journals = journals_of(data_dir)
     if len(journals) < 3:
@@ -226,10 +223,10 @@ def test_a_torn_tail_ends_the_log(
     assert found == everything[: len(found)]
     assert len(found) % BATCH_RECORDS == 0
     assert len(everything) - len(found) <= BATCH_RECORDS
-    connection = Connection(server.port)
-    answer = connection.ask("POST", "/v0/topics/precious", {"records": [{"data": "record-after"}]})
+    with Connection(server.port) as connection:
+        body = {"records": [{"data": "record-after"}]}
+        answer = connection.ask("POST", "/v0/topics/precious", body)
     assert answer["first_seq"] > len(found)
-    connection.close()
     server.kill()
     server.start()
     assert records_of(server.port) == [*found, "record-after"]
@@ -294,8 +291,7 @@ def test_sealed_records_are_read_back_after_a_restart(
     copy(sealed, data_dir)
     server = new_server(HEADRACE_TAIL_BYTES="0", HEADRACE_BLOCK_CACHE_BYTES="0").start()
     assert records_of(server.port) == [name(number) for number in range(BATCHES * BATCH_RECORDS)]
-    connection = Connection(server.port)
-    state = read_state(connection, "precious")
-    connection.close()
+    with Connection(server.port) as connection:
+        state = read_state(connection, "precious")
     assert state is not None
     assert (state.head, state.count) == (BATCHES * BATCH_RECORDS, BATCHES * BATCH_RECORDS)

@@ -50,16 +50,21 @@ def fill(port: int) -> None:
 
 
 def fill_some(port: int, numbers: range, statuses: list[int]) -> None:
-    connection = Connection(port)
-    for number in numbers:
-        body = format_write(payloads_of(number))
-        status, _ = connection.call("POST", f"/v0/topics/{name(number)}", body)
-        statuses.append(status)
-    connection.close()
+    with Connection(port) as connection:
+        for number in numbers:
+            body = format_write(payloads_of(number))
+            status, _ = connection.call("POST", f"/v0/topics/{name(number)}", body)
+            statuses.append(status)
 
 
 def check(port: int, data_dir: Path) -> None:
-    connection = Connection(port)
+    with Connection(port) as connection:
+        check_topics(connection)
+    files = [path for path in data_dir.rglob("*") if path.is_file()]
+    assert len(files) < FILES_MAX, files
+
+
+def check_topics(connection: Connection) -> None:
     listed = {entry["topic"]: entry for entry in list_all(connection)}
     assert len(listed) == TOPICS
     wrong = [
@@ -72,9 +77,6 @@ def check(port: int, data_dir: Path) -> None:
         pages = read_pages(connection, Clock(), name(number))
         found = tuple(seen.payload for page in pages for seen in page.records)
         assert found == payloads_of(number)
-    connection.close()
-    files = [path for path in data_dir.rglob("*") if path.is_file()]
-    assert len(files) < FILES_MAX, files
 
 
 def list_all(connection: Connection) -> Iterator[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http.client
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from kill_history import Clock, Gap, Page, Payload, Seen, State
@@ -54,6 +54,12 @@ class Connection:
 
     def close(self) -> None:
         self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _send(self, method: str, path: str, body: bytes | None) -> None:
         headers = {} if body is None else {"Content-Type": "application/json"}

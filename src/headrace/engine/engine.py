@@ -254,8 +254,12 @@ class Engine:
             entries.insert(0, reserve)
         self._apply(entry)
         if not entries:
+            self.on_growth()
             return journal.tail
+        # The file an entry lands in is known only once it is enqueued: upkeep looks after that.
         position = journal.enqueue(entries, sync=log.config.synced or reserve is not None)
+        self.touched.add(log.id)
+        self.on_growth()
         if reserve is not None:
             live.promised(ahead, position, before, journal.synced, now_ms)
         return position
@@ -509,10 +513,8 @@ class Engine:
                 live = self.lives[entry.log]
                 live.last_write_at_ms = entry.block.ts_ms
                 self.tail_bytes += live.tail.add(entry.block)
-                self.touched.add(entry.log)
                 if entry.trim is not None:
                     self._release_trimmed(live)
-                self.on_growth()
             case Trim():
                 self._release_trimmed(self.lives[entry.log])
             case Drop():

@@ -16,7 +16,7 @@ import msgspec
 
 from headrace.core.entry import Start, Stop
 from headrace.core.limits import SLICE_MS
-from headrace.core.log import add_extent, prune_extents
+from headrace.core.log import Log, add_extent, prune_extents
 from headrace.engine.engine import Engine
 from headrace.engine.ports import Pool, Sealer
 from headrace.formats import layout
@@ -91,7 +91,8 @@ class Upkeep:
         """Take over what recovery found unsealed, and say in the journal who writes from here on."""
         for start, stop, logs in recovered.closed:
             self._closed.append(_Closed(start, stop, logs))
-        self._engine.journal.enqueue([Start(0, self._disk.boot_id()), *recovered.losses], sync=True)
+        # Losses first: until they are written down, the next start must be able to find them again.
+        self._engine.journal.enqueue([*recovered.losses, Start(0, self._disk.boot_id())], sync=True)
         unsealed = sum(closed.stop - closed.start for closed in self._closed)
         if unsealed >= self._pace.seal_bytes or len(self._closed) >= _CLOSED_FILES_MAX:
             self._wake.set()
@@ -221,7 +222,7 @@ class Upkeep:
         while self._sealed and engine.tail_bytes > engine.caps.tail_bytes:
             async for log, last in _slices(self._sealed.popleft()):
                 if live := engine.lives.get(log):
-                    engine.tail_bytes -= live.tail.drop_to(last)
+                    engine.tail_bytes -= live.tail.drop_to(min(last, _resident_below(live.log)))
         if engine.tail_bytes <= self._memory_max:
             engine.room.set()
 
@@ -283,6 +284,11 @@ class Upkeep:
             return
         await self.snapshot()
         await journal.wait_synced(journal.enqueue([Stop()], sync=True))
+
+
+def _resident_below(log: Log) -> int:
+    """The last seq before those that live in memory only."""
+    return log.volatile[0] - 1 if log.volatile else log.head
 
 
 def _read_exception(future: asyncio.Future[None]) -> None:
