@@ -68,10 +68,9 @@ class _Document:
 
 def build_web(settings: Settings, gate: Gate, stall: Stall) -> falcon.asgi.App[Any, Any]:
     """The web application, complete but for the engine behind the gate."""
-    middleware: list[object] = []
+    app: falcon.asgi.App[Any, Any] = falcon.asgi.App()
     if settings.cors_origins:
-        middleware.append(falcon.CORSMiddleware(allow_origins=settings.cors_origins))
-    app = falcon.asgi.App(middleware=middleware)
+        app.add_middleware(falcon.CORSMiddleware(allow_origins=settings.cors_origins))
     app.req_options.strip_url_path_trailing_slash = False
     install_errors(app, refusals)
     limits = AppendLimits(

@@ -27,6 +27,7 @@ from headrace.bench.scenarios.extras import large_log, many_topics
 
 LARGE_LOG_GB = 10.0
 INTERRUPTED = 130
+LOAD_MAX = 0.5
 NO_REDIS = """\
 {missing} not found, so Headrace is measured alone and there are no ratios.
 To compare, install Redis: `apt-get install redis-server` on Debian and Ubuntu,
@@ -79,6 +80,9 @@ def run(options: argparse.Namespace) -> int:
     missing = redis.find_missing()
     if missing:
         print(NO_REDIS.format(missing=" and ".join(missing)), file=sys.stderr)
+    load_before = os.getloadavg()[0]
+    if load_before > LOAD_MAX:
+        print(f"The machine is busy (load {load_before:.1f}): expect noise.", file=sys.stderr)
     scenarios = choose_scenarios(options)
     sizes = QUICK if options.quick else FULL
     try:
@@ -92,7 +96,8 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("interrupted; everything is cleaned up", file=sys.stderr)
         return INTERRUPTED
-    report = Report(describe_machine(not missing), msgspec.to_builtins(sizes), rows, failures)
+    machine = describe_machine(not missing) | {"load_before": f"{load_before:.2f}"}
+    report = Report(machine, msgspec.to_builtins(sizes), rows, failures)
     options.json.write_bytes(encode_report(report))
     show(report, options.json)
     return 1 if failures or (options.strict and report.missed()) else 0

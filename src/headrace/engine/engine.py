@@ -82,8 +82,8 @@ class Engine:
         self.clock = clock
         self.caps = caps
         self.lives: dict[int, Live] = {}
-        self.touched: set[int] = set()
-        """Logs with records in the open journal file."""
+        self.touched: dict[int, str] = {}
+        """Logs with records in the open journal file, and their names."""
         self.aging: set[int] = set()
         """Logs with a time to live."""
         self.tail_bytes = 0
@@ -258,7 +258,7 @@ class Engine:
             return journal.tail
         # The file an entry lands in is known only once it is enqueued: upkeep looks after that.
         position = journal.enqueue(entries, sync=log.config.synced or reserve is not None)
-        self.touched.add(log.id)
+        self.touched[log.id] = log.name
         self.on_growth()
         if reserve is not None:
             live.promised(ahead, position, before, journal.synced, now_ms)

@@ -51,7 +51,7 @@ class _Closed(msgspec.Struct, frozen=True):
 
     start: int
     stop: int
-    logs: set[int]
+    logs: dict[int, str]
 
 
 class Upkeep:
@@ -109,7 +109,7 @@ class Upkeep:
         journal = self._engine.journal
         start, stop = journal.file_start, journal.rotate()
         if stop > start:
-            logs, self._engine.touched = self._engine.touched, set()
+            logs, self._engine.touched = self._engine.touched, {}
             self._closed.append(_Closed(start, stop, logs))
             self._wake.set()
 
@@ -168,12 +168,12 @@ class Upkeep:
             group.append(closed)
         stop = group[-1].stop
         await self._engine.journal.wait_synced(stop)
-        logs = set[int]().union(*(closed.logs for closed in group))
+        names = {log: name for closed in group for log, name in closed.logs.items()}
         job = SealJob(
             self._manifest.next_number,
             max(group[0].start, self._manifest.sealed_to),
             stop,
-            await self._pool.run(self._names, logs),
+            names,
         )
         started = perf_counter()
         segment = await self._sealer.seal(job)
@@ -195,10 +195,6 @@ class Upkeep:
                 "info", "sealed a segment", number=segment.number, rows=segment.rows,
                 bytes=segment.file_bytes, seconds=round(perf_counter() - started, 3),
             )  # fmt: skip
-
-    def _names(self, logs: set[int]) -> dict[int, str]:
-        known = self._engine.state.logs
-        return {log: known[log].name for log in logs if log in known}
 
     async def _publish(self, manifest: Manifest) -> None:
         manifest = msgspec.structs.replace(manifest, version=self._manifest.version + 1)

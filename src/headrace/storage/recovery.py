@@ -37,7 +37,7 @@ class Recovered(msgspec.Struct):
     """Where the journal goes on."""
     blocks: dict[int, list[Block]]
     """Records that are in no segment yet, by log."""
-    closed: list[tuple[int, int, set[int]]]
+    closed: list[tuple[int, int, dict[int, str]]]
     """(start, stop, logs) of journal files that are not sealed yet."""
     losses: list[Lose]
     """What the restart took; journaled before anybody sees it."""
@@ -63,7 +63,7 @@ class Recovery:
         self._known_to: dict[int, int] = {}  # log → the position its state already reflects
         self._replay_from = 0
         self._blocks: dict[int, list[Block]] = {}
-        self._closed: list[tuple[int, int, set[int]]] = []
+        self._closed: list[tuple[int, int, dict[int, str]]] = []
         self._frames = 0
         self._boot_id = ""
         self._clean = False
@@ -130,7 +130,7 @@ class Recovery:
 
     def _replay_file(self, file: JournalFile, sealed_to: int) -> int:
         position = file.start
-        touched: set[int] = set()
+        touched: dict[int, str] = {}
         for frame in frames_of(self._disk, file):
             self._frames += 1
             self._replay_frame(frame, sealed_to, touched)
@@ -139,7 +139,7 @@ class Recovery:
             self._closed.append((file.start, position, touched))
         return position
 
-    def _replay_frame(self, frame: Frame, sealed_to: int, touched: set[int]) -> None:
+    def _replay_frame(self, frame: Frame, sealed_to: int, touched: dict[int, str]) -> None:
         known_to = max(self._replay_from, self._known_to.get(frame.log, 0))
         fresh = frame.position >= known_to or frame.log == 0
         unsealed = frame.position >= sealed_to
@@ -155,9 +155,11 @@ class Recovery:
                 self._clean = True
             case Drop():
                 self._blocks.pop(entry.log, None)
-            case Append() if unsealed and entry.log in self._state.logs:
-                self._blocks.setdefault(entry.log, []).append(entry.block)
-                touched.add(entry.log)
+            case Append() if unsealed:
+                log = self._state.logs.get(entry.log)
+                touched[entry.log] = log.name if log else ""
+                if log is not None:
+                    self._blocks.setdefault(entry.log, []).append(entry.block)
 
     def _attach_extents(self, manifest: Manifest, seen: int) -> None:
         for segment in manifest.segments:

@@ -28,7 +28,10 @@ class SealFailed(Exception):
 
 
 class SealJob(msgspec.Struct, frozen=True):
-    """Which part of the journal to seal, under which number, and what its logs are called."""
+    """Which part of the journal to seal, under which number, and what its logs are called.
+
+    A log without a name was dropped; one that is not listed at all is a mistake.
+    """
 
     number: int
     start: int
@@ -103,6 +106,8 @@ def _take(held: dict[int, _Held], entry: Entry) -> None:
 def _rows(held: dict[int, _Held], names: dict[int, str]) -> Iterator[LogRows]:
     for log, kept in held.items():
         if log not in names:
+            raise SealFailed(f"log {log} has records in the range but nobody named it")
+        if not names[log]:
             continue  # dropped after this range was closed
         blocks = [
             part for block in kept.blocks for part in live_parts(block, kept.deleted, kept.floor)

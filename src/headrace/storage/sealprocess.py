@@ -82,7 +82,7 @@ def _serve(root: Path, jobs: BinaryIO, answers: BinaryIO) -> None:
         job = msgspec.msgpack.decode(body, type=SealJob)
         try:
             answer = Answer(segment=seal(disk, objects, job))
-        except (OSError, Corrupt) as error:
+        except (OSError, Corrupt, SealFailed) as error:
             answer = Answer(problem=str(error))
         reply = msgspec.msgpack.encode(answer)
         answers.write(_LENGTH.pack(len(reply)) + reply)

@@ -1,0 +1,1 @@
+"""What must be true of each kind of file, and of all of them together. Reads only."""

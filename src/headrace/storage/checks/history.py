@@ -1,0 +1,114 @@
+"""What the entries of a journal say one after the other, and where one contradicts those before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from headrace.core import ranges
+from headrace.core.entry import (
+    Append,
+    Configure,
+    Create,
+    Delete,
+    Drop,
+    Entry,
+    Lose,
+    Start,
+    Stop,
+    Trim,
+)
+from headrace.storage.checks.payloads import block_problems
+from headrace.storage.checks.states import is_set
+
+
+class _Seen(msgspec.Struct):
+    """How far the entries of one log have come."""
+
+    name: str | None = None
+    head: int = 0
+    ts_ms: int = 0
+
+
+class History:
+    """Reads entries in journal order. `complete` while nothing before or between them is missing."""
+
+    def __init__(self, *, complete: bool) -> None:
+        self.complete = complete
+        self._seen: dict[int, _Seen] = {}
+        self._names: dict[str, int] = {}
+        self._dropped: set[int] = set()
+        self._last_id = 0
+
+    def contradictions(self, entry: Entry) -> Iterator[str]:
+        """Take in the next entry; say what in it cannot be."""
+        match entry:
+            case Start() | Stop():
+                return
+            case Create():
+                yield from self._create(entry)
+                return
+        if entry.log in self._dropped:
+            yield f"log {entry.log} was dropped before"
+            return
+        if entry.log not in self._seen and self.complete:
+            yield f"log {entry.log} was never created"
+        seen = self._seen.setdefault(entry.log, _Seen())
+        match entry:
+            case Append():
+                yield from _append(seen, entry)
+            case Configure():
+                seen.head = max(seen.head, entry.head)
+            case Delete():
+                yield from _delete(entry)
+            case Trim():
+                yield from _trim(entry)
+            case Lose():
+                if not is_set(entry.ranges):
+                    yield "the lost seqs are not sorted, disjoint ranges"
+                seen.head = max(seen.head, entry.head)
+            case Drop():
+                self._drop(entry, seen)
+
+    def _create(self, entry: Create) -> Iterator[str]:
+        if entry.log <= self._last_id:
+            yield f"log id {entry.log} is not above {self._last_id}, which was given out before"
+        if (other := self._names.get(entry.name)) is not None:
+            yield f'the name "{entry.name}" belongs to log {other}'
+        self._last_id = max(self._last_id, entry.log)
+        self._names[entry.name] = entry.log
+        self._seen[entry.log] = _Seen(entry.name)
+
+    def _drop(self, entry: Drop, seen: _Seen) -> None:
+        if seen.name is not None:
+            self._names.pop(seen.name, None)
+        del self._seen[entry.log]
+        self._dropped.add(entry.log)
+
+
+def _append(seen: _Seen, entry: Append) -> Iterator[str]:
+    block = entry.block
+    yield from block_problems(block)
+    if block.first <= seen.head:
+        yield f"seq {block.first} was given out before: the log had come to {seen.head}"
+    if block.ts_ms < seen.ts_ms:
+        yield f"its time, {block.ts_ms}, is before {seen.ts_ms}, that of the append before"
+    if entry.trim is not None:
+        if entry.trim.log != entry.log:
+            yield f"it trims another log, {entry.trim.log}"
+        yield from _trim(entry.trim)
+    seen.head = max(seen.head, block.last)
+    seen.ts_ms = max(seen.ts_ms, block.ts_ms)
+
+
+def _delete(entry: Delete) -> Iterator[str]:
+    if not entry.ranges or not is_set(entry.ranges):
+        yield "the deleted seqs are not sorted, disjoint ranges"
+    elif entry.count != ranges.count(entry.ranges):
+        yield f"says {entry.count} records and names {ranges.count(entry.ranges)}"
+
+
+def _trim(entry: Trim) -> Iterator[str]:
+    if min(entry.count, entry.size_bytes) < 0 or max(entry.floor_cap, entry.floor_ttl) < 1:
+        yield "a trim that moves no floor, or takes less than nothing"

@@ -1,0 +1,96 @@
+"""The journal: every frame whole, every entry possible, positions without a hole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.core.errors import Corrupt
+from headrace.formats.frame import HEADER_BYTES, Frame, decode_frame, read_frames
+from headrace.storage.checks.findings import Advance, Finding, Note, Problem, byte
+from headrace.storage.checks.history import History
+from headrace.storage.disk import Disk
+from headrace.storage.replay import JournalFile, journal_files
+
+
+def check_journal(disk: Disk, synced_to: int, advance: Advance) -> Iterator[Finding]:
+    """Findings of all journal files; `synced_to` is what snapshots and manifest were made of."""
+    files = journal_files(disk)
+    history = History(complete=bool(files) and files[0].start == 0)
+    for file in files:
+        raw = memoryview(disk.read(file.path))
+        yield from _check_size(file, raw)
+        stop = len(raw) if file.stop is None else file.stop - file.start
+        yield from _check_frames(file, raw[:stop], synced_to, history)
+        advance(len(raw))
+
+
+def _check_size(file: JournalFile, raw: memoryview) -> Iterator[Finding]:
+    """A file reaches to where the next one starts; more than that is a torn tail."""
+    if file.stop is None:
+        return
+    size = file.stop - file.start
+    missing = size - len(raw)
+    if missing > 0:
+        what = f"the journal goes on at position {file.stop}; {missing} bytes before it are missing"
+        yield Problem(file.path, byte(len(raw)), what)
+    elif missing < 0:
+        if decode_frame(raw, size, file.stop) is not None:
+            what = f"a whole frame at position {file.stop}, where the next file starts as well"
+            yield Problem(file.path, byte(size), what)
+        else:
+            yield Note(file.path, byte(size), f"a torn tail of {-missing} bytes")
+
+
+def _check_frames(
+    file: JournalFile, buffer: memoryview, synced_to: int, history: History
+) -> Iterator[Finding]:
+    offset = 0
+    while offset < len(buffer):
+        frame = decode_frame(buffer, offset, file.start + offset)
+        if frame is not None:
+            for what in _entry_problems(frame, history):
+                yield Problem(file.path, byte(offset), what)
+            offset += frame.size
+            continue
+        if file.stop is None and _is_torn(file, buffer, offset):
+            yield Note(file.path, byte(offset), f"a torn tail of {len(buffer) - offset} bytes")
+            break
+        history.complete = False
+        if onward := _next_frame(buffer, offset, file.start):
+            what = f"damaged frame of {onward - offset} bytes; the one behind it is whole"
+            yield Problem(file.path, byte(offset), what)
+            offset = onward
+        else:
+            what = f"damaged frame; {len(buffer) - offset} bytes from here on cannot be read"
+            yield Problem(file.path, byte(offset), what)
+            return
+    if file.stop is None and file.start + offset < synced_to:
+        what = f"the journal ends here; a snapshot or the manifest knew it up to {synced_to}"
+        yield Problem(file.path, byte(offset), what)
+
+
+def _entry_problems(frame: Frame, history: History) -> Iterator[str]:
+    try:
+        entry = frame.entry
+    except Corrupt as damage:
+        yield damage.problem
+        return
+    if entry.log != frame.log:
+        yield f"the frame is of log {frame.log}, its entry of log {entry.log}"
+    yield from history.contradictions(entry)
+
+
+def _is_torn(file: JournalFile, buffer: memoryview, offset: int) -> bool:
+    """Whether recovery takes what is from here on for the end of the journal."""
+    rest = read_frames(buffer[offset:], file.start + offset, file.path, final=True)
+    try:
+        return next(rest, None) is None
+    except Corrupt:
+        return False
+
+
+def _next_frame(buffer: memoryview, offset: int, start: int) -> int | None:
+    """Where the frame behind a damaged one is, if the length of the damaged one still stands."""
+    length = int.from_bytes(buffer[offset : offset + 4], "little")
+    onward = offset + HEADER_BYTES + length
+    return onward if decode_frame(buffer, onward, start + onward) is not None else None

@@ -1,0 +1,61 @@
+"""Snapshots: whole, and every log in them in a state that can be."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+
+from headrace.core.errors import Corrupt
+from headrace.formats import layout
+from headrace.formats.manifest import Manifest
+from headrace.formats.snapshot import Captured, Head, decode_snapshot
+from headrace.storage.checks.findings import Advance, Finding, Problem
+from headrace.storage.checks.findings import log as of_log
+from headrace.storage.checks.states import state_problems
+from headrace.storage.disk import Disk
+
+
+def check_snapshots(
+    disk: Disk, manifest: Manifest | None, advance: Advance
+) -> Generator[Finding, None, int]:
+    """Findings of all snapshots; returns how far the journal was synced when they were made."""
+    synced_to = 0
+    for name in disk.list(layout.SNAPSHOTS):
+        path = f"{layout.SNAPSHOTS}/{name}"
+        raw = disk.read(path)
+        try:
+            head, parts = decode_snapshot(raw, path)
+        except Corrupt as damage:
+            yield Problem(damage.where, f"byte {damage.offset}", damage.problem)
+        else:
+            captured = list(parts)
+            yield from _check_head(path, head, manifest)
+            yield from _check_captured(path, head, captured)
+            synced_to = max(synced_to, head.position, *(item.position for item in captured), 0)
+        advance(len(raw))
+    return synced_to
+
+
+def _check_head(path: str, head: Head, manifest: Manifest | None) -> Iterator[Finding]:
+    if layout.snapshot_file(head.position) != path:
+        yield Problem(path, "", f"is a snapshot of position {head.position}")
+    if manifest is not None and head.manifest > manifest.version:
+        what = f"reflects manifest version {head.manifest}; the newest is {manifest.version}"
+        yield Problem(path, "", what)
+
+
+def _check_captured(path: str, head: Head, captured: Iterable[Captured]) -> Iterator[Finding]:
+    ids: set[int] = set()
+    names: set[str] = set()
+    for item in captured:
+        if item.id in ids or item.id >= head.next_id or item.position < head.position:
+            what = f"log {item.id} at position {item.position} does not fit the snapshot"
+            yield Problem(path, "", what)
+        ids.add(item.id)
+        if item.log is None:
+            continue
+        place = of_log(item.log.name)
+        if item.log.id != item.id or item.log.name in names:
+            yield Problem(path, place, "its id or name is that of another log")
+        names.add(item.log.name)
+        for what in state_problems(item.log):
+            yield Problem(path, place, what)
