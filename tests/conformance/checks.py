@@ -27,13 +27,18 @@ _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(?:,|$)
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 
 ROUTES = {
-    "/v0/topics": {"get"},
-    "/v0/topics/{topic}": {"get", "put", "post", "delete"},
-    "/v0/topics/{topic}/diff": {"post"},
-    "/v0/topics/{topic}/delete": {"post"},
-    "/v0/health": {"get"},
-    "/v0/ready": {"get"},
-    "/v0/metrics": {"get"},
+    "/v0/topics": {"get": {"200", "400", "401", "403"}},
+    "/v0/topics/{}": {
+        "get": {"200", "400", "401", "403", "404"},
+        "put": {"200", "201", "400", "401", "403", "409", "413", "415", "429"},
+        "post": {"200", "201", "400", "401", "403", "404", "413", "415", "422", "429"},
+        "delete": {"200", "400", "401", "403", "409"},
+    },
+    "/v0/topics/{}/diff": {"post": {"200", "400", "401", "403", "404", "415"}},
+    "/v0/topics/{}/delete": {"post": {"200", "400", "401", "403", "404", "415"}},
+    "/v0/health": {"get": {"200"}},
+    "/v0/ready": {"get": {"200", "503"}},
+    "/v0/metrics": {"get": {"200", "401", "403"}},
 }
 
 
@@ -123,10 +128,12 @@ def check_openapi(answer: Answer) -> Iterator[str]:
         document,
     )
     paths = document.get("paths", {})
+    bare = {re.sub(r"\{\w+\}", "{}", path): item for path, item in paths.items()}
     for path, methods in ROUTES.items():
-        missing = methods - paths.get(path, {}).keys()
-        if missing:
-            yield f"openapi: {path} lacks {sorted(missing)}"
+        for method, statuses in methods.items():
+            described = bare.get(path, {}).get(method, {}).get("responses", {}).keys()
+            if missing := statuses - described:
+                yield f"openapi: {method} {path} lacks {sorted(missing)}"
     names: list[str] = []
     for path, item in paths.items():
         for method in (name for name in _METHODS if name in item):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -31,6 +31,9 @@ from kill_history import (
 REASONS_OF_CAP = ("cap", "mixed")
 COMPLAINTS_MAX = 20
 
+Span = tuple[int, int]
+"""Seqs from the first to the last, both included."""
+
 
 class Reading(msgspec.Struct, frozen=True):
     """A value that must not fall from one reading to a later one."""
@@ -49,6 +52,7 @@ class Fate:
     placed_at: int
     deleted_at: int | None = None
     deletable: bool = False
+    seen: bool = False
 
 
 class Oracle:
@@ -130,7 +134,8 @@ class Ledger:
         self.born = run
         self.fates: dict[int, Fate] = {}
         self.live: dict[int, Fate] = {}
-        self.gone: dict[int, int] = {}
+        self.gone: dict[Span, int] = {}
+        self.placed: list[int] = []
         self.offers: dict[bytes, tuple[Append, int]] = {}
         self.firsts: dict[Append, int] = {}
         self.loose: set[Append] = set()
@@ -158,6 +163,7 @@ class Ledger:
             self._delete(delete)
         self._check_never_back(share)
         self._note_reach(share)
+        self.placed = sorted(self.fates)
         for walk in sorted(share.walks, key=lambda walk: walk.pages[0].started):
             self._check_walk(walk)
 
@@ -271,48 +277,77 @@ class Ledger:
                 self.complain(f"seq {seen.seq} is outside of the page ({page.after}, {page.next}]")
             self._check_present(seen, page, walk)
         present = {seen.seq for seen in page.records}
-        absent = [seq for seq in range(page.after + 1, page.next + 1) if seq not in present]
-        silent, unexcused = [], []
-        for seq in absent:
-            explicit = any(gap.first <= seq <= gap.last for gap in gaps)
-            if not self._is_excused(seq, page, walk, explicit):
-                (unexcused if explicit else silent).append(seq)
+        silent: list[Span] = []
+        unexcused: list[Span] = []
+        for span in self._absent_spans(page, present):
+            for part, explicit in split(span, gaps):
+                if not self._is_excused(part, page, walk, explicit):
+                    (unexcused if explicit else silent).append(part)
         self._complain_of(silent, "missing without a gap", page, walk)
         self._complain_of(unexcused, "lost, which nothing excuses", page, walk)
 
+    def _absent_spans(self, page: Page, present: set[int]) -> Iterator[Span]:
+        """What was examined and not returned: placed seqs one by one, others in one span."""
+        low = bisect.bisect_right(self.placed, page.after)
+        high = bisect.bisect_right(self.placed, page.next)
+        start = page.after + 1
+        for seq in self.placed[low:high]:
+            if start < seq:
+                yield start, seq - 1
+            if seq not in present:
+                yield seq, seq
+            start = seq + 1
+        if start <= page.next:
+            yield start, page.next
+
     def _check_present(self, seen: Seen, page: Page, walk: Walk) -> None:
-        gone_at = self.gone.get(seen.seq)
-        if gone_at is not None and gone_at < page.started:
-            self.complain(f"seq {seen.seq} was gone and is back")
         fate = self.fates.get(seen.seq)
         if fate is None:
             return
+        if self._was_gone(seen.seq, fate, page.started):
+            self.complain(f"seq {seen.seq} was gone and is back")
         if fate.deleted_at is not None and fate.deleted_at < page.started:
             self.complain(f"seq {seen.seq} was deleted and is still there")
         if self.terms.durability == "ephemeral" and fate.append.run < walk.run:
             self.complain(f"seq {seen.seq} is ephemeral and outlived its process")
 
-    def _is_excused(self, seq: int, page: Page, walk: Walk, explicit: bool) -> bool:
-        self.gone[seq] = min(self.gone.get(seq, page.ended), page.ended)
-        self.live.pop(seq, None)
-        allowed = self._may_be_evicted(seq, page, walk) or self._may_be_lost(seq, walk)
-        return (explicit and allowed) or self._may_be_deleted(seq, page)
-
-    def _complain_of(self, seqs: list[int], what: str, page: Page, walk: Walk) -> None:
-        if not seqs:
-            return
-        fate = self.fates.get(seqs[0])
-        given = f"the first was given to {fate.append}" if fate else "given to nobody we know"
-        self.complain(
-            f"{format_seqs(seqs)} {what}; {given}; seen in run {walk.run} by {format_page(page)}"
+    def _was_gone(self, seq: int, fate: Fate, moment: int) -> bool:
+        """Whether a read that ended before this moment had passed over the seq."""
+        if self.gone.get((seq, seq), moment) < moment:
+            return True
+        if fate.seen:
+            return False
+        fate.seen = True
+        return any(
+            first <= seq <= last and gone_at < moment
+            for (first, last), gone_at in self.gone.items()
+            if first < last
         )
 
-    def _may_be_deleted(self, seq: int, page: Page) -> bool:
-        fate = self.fates.get(seq)
+    def _is_excused(self, span: Span, page: Page, walk: Walk, explicit: bool) -> bool:
+        self.gone[span] = min(self.gone.get(span, page.ended), page.ended)
+        self.live.pop(span[0], None)
+        first, last = span
+        allowed = self._may_be_evicted(last, page, walk) or self._may_be_lost(first, walk)
+        return (explicit and allowed) or self._may_be_deleted(span, page)
+
+    def _complain_of(self, spans: list[Span], what: str, page: Page, walk: Walk) -> None:
+        if not spans:
+            return
+        fate = self.fates.get(spans[0][0])
+        given = f"the first was given to {fate.append}" if fate else "given to nobody we know"
+        self.complain(
+            f"{format_spans(spans)} {what}; {given}; seen in run {walk.run} by {format_page(page)}"
+        )
+
+    def _may_be_deleted(self, span: Span, page: Page) -> bool:
+        fate = self.fates.get(span[0])
         if fate is not None and fate.deletable:
             return True
         found = any(
-            delete.started < page.ended and delete.reaches(seq) and self._could_mean(delete, fate)
+            delete.started < page.ended
+            and delete.reaches(span[1])
+            and self._could_mean(delete, fate)
             for delete in self.deletes
         )
         if found and fate is not None:
@@ -360,13 +395,10 @@ class Ledger:
                 self.complain(f"{gap} gives a reason that nothing supports (run {walk.run})")
 
     def _is_reason(self, gap: Gap, walk: Walk) -> bool:
-        seqs = range(gap.first, gap.last + 1)
         if gap.reason == "restart":
-            return any(self._may_be_lost(seq, walk) for seq in seqs)
+            return any(self._may_be_lost(seq, walk) for seq in range(gap.first, gap.last + 1))
         last = walk.pages[-1]
-        return gap.reason in REASONS_OF_CAP and any(
-            self._may_be_evicted(seq, last, walk) for seq in seqs
-        )
+        return gap.reason in REASONS_OF_CAP and self._may_be_evicted(gap.first, last, walk)
 
     def _check_quiet(self, walk: Walk, records: list[Seen]) -> None:
         state = walk.state
@@ -459,6 +491,27 @@ def format_page(page: Page) -> str:
         f"a read after {page.after} to {page.next} with {len(page.records)} records, "
         f"earliest {page.earliest}, head {page.head}, {page.gap}"
     )
+
+
+def split(span: Span, gaps: list[Gap]) -> Iterator[tuple[Span, bool]]:
+    """The parts of a span, each with whether a gap covers it."""
+    start, last = span
+    while start <= last:
+        covering = [gap.last for gap in gaps if gap.first <= start <= gap.last]
+        if covering:
+            stop = min(last, max(covering))
+        else:
+            stop = min([gap.first - 1 for gap in gaps if start < gap.first] + [last])
+        yield (start, stop), bool(covering)
+        start = stop + 1
+
+
+def format_spans(spans: list[Span]) -> str:
+    text = ", ".join(
+        f"{first}" if first == last else f"{first}–{last}" for first, last in spans[:8]
+    )
+    count = sum(last - first + 1 for first, last in spans)
+    return f"[{text}{', …' if len(spans) > 8 else ''}] ({count})"
 
 
 def format_seqs(seqs: Iterable[int]) -> str:

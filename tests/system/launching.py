@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 from headrace.bench.process import ServerProcess
 
 CLI_TIMEOUT_S = 60.0
+DEADLINE_S = 30.0
+POLL_S = 0.005
 
 
 class Servers:
@@ -48,3 +51,16 @@ def serve_to_the_end(data_dir: Path, **env: str) -> subprocess.CompletedProcess[
     """Run a server that is expected to refuse to start; take its status and what it said."""
     settings = {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(data_dir)}
     return run_headrace("serve", env=settings | env)
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Look again and again, for a bounded time."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(POLL_S)
+
+
+def manifest_of(data_dir: Path) -> int:
+    """The newest version of the list of segments that was published; 0 before the first."""
+    return max((int(p.stem) for p in data_dir.glob("objects/manifests/*.json")), default=0)

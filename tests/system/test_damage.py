@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from kill_history import Clock
-from launching import Servers, run_headrace, serve_to_the_end
+from launching import Servers, manifest_of, run_headrace, serve_to_the_end, wait_until
 from topics_wire import Connection, read_pages, read_state
 
 pytestmark = pytest.mark.system
@@ -48,6 +48,7 @@ def write(directory: Path, env: dict[str, str], *, pad: int, graceful: bool = Fa
             body = {"records": records, "config": {"durability": "fsync"}}
             connection.ask("POST", "/v0/topics/precious", body)
         if graceful:
+            wait_until(lambda: manifest_of(directory) > 0, "a segment")
             assert server.stop() == 0
         else:
             server.kill()

@@ -59,7 +59,7 @@ class Campaign:
 
     def live_round(self, ending: str) -> None:
         """One life of the server under load, its end, and what the next life says about it."""
-        operations = self.rng.choice((self.rng.randrange(1, 40), self.rng.randrange(100, 400)))
+        operations = self.rng.choice((self.rng.randrange(1, 40), self.rng.randrange(150, 700)))
         self.load.start(self.server.port, self.rng)
         try:
             self.load.wait_for(operations)

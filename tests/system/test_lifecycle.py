@@ -9,29 +9,19 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kill_history import Clock
-from launching import Servers, run_headrace, serve_to_the_end
+from launching import Servers, run_headrace, serve_to_the_end, wait_until
 from topics_wire import Connection, read_pages
 
 pytestmark = pytest.mark.system
 
 DEADLINE_S = 20.0
 DRAIN_LIMIT_S = 10.0
-POLL_S = 0.005
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Look again and again, for a bounded time."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(POLL_S)
 
 
 def is_read_by_server(client: socket.socket) -> bool:

@@ -77,6 +77,8 @@ class Upkeep:
         self._closed: deque[_Closed] = deque()
         self._sealed: deque[list[tuple[int, int]]] = deque()
         """For each segment whose records are still in memory: (log, last seq), oldest segment first."""
+        self._attached = manifest.version
+        """The newest manifest version whose segments every log knows of."""
         self._wake = asyncio.Event()
         self._snapshot_position = -1
         self._snapshot_bytes = 0
@@ -191,10 +193,17 @@ class Upkeep:
             self._closed.popleft()
         if segment is not None:
             await self._attach(segment)
+        self._attached = self._manifest.version
+        if segment is not None:
             say(
                 "info", "sealed a segment", number=segment.number, rows=segment.rows,
                 bytes=segment.file_bytes, seconds=round(perf_counter() - started, 3),
             )  # fmt: skip
+
+    def _listed(self, segment: Segment | None) -> tuple[Segment, ...]:
+        if segment is None:
+            return ()
+        return (msgspec.structs.replace(segment, since=self._manifest.version + 1),)
 
     async def _publish(self, manifest: Manifest) -> None:
         manifest = msgspec.structs.replace(manifest, version=self._manifest.version + 1)
@@ -234,6 +243,8 @@ class Upkeep:
         dead = [s for s in self._manifest.segments if s.number in numbers - needed]
         if not dead:
             return
+        # What made them dead must be durable first: a lost deletion must not find its records gone.
+        await self._engine.journal.wait_synced(self._engine.journal.tail)
         kept = tuple(s for s in self._manifest.segments if s not in dead)
         await self._publish(msgspec.structs.replace(self._manifest, segments=kept))
         for segment in dead:
@@ -248,9 +259,7 @@ class Upkeep:
         """The state of every log, captured in slices while writes go on; durable when this returns."""
         engine, journal = self._engine, self._engine.journal
         position = journal.tail
-        head = Head(
-            FORMAT, position, engine.state.next_id, self._manifest.version, self._disk.boot_id()
-        )
+        head = Head(FORMAT, position, engine.state.next_id, self._attached, self._disk.boot_id())
         parts = [encode_part(head)]
         async for log in _slices(list(engine.state.logs)):
             held = engine.state.logs.get(log)

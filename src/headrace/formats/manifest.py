@@ -16,6 +16,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """One sealed Parquet file and the journal range it was made from."""
 
     number: int
+    since: int = 0
+    """The manifest version that first listed it."""
     name: str
     index: str
     tags: str | None

@@ -163,7 +163,7 @@ class Recovery:
 
     def _attach_extents(self, manifest: Manifest, seen: int) -> None:
         for segment in manifest.segments:
-            if segment.journal_stop <= self._replay_from and seen >= manifest.version:
+            if segment.since <= seen:
                 continue  # every log of the snapshot knows it already
             for log, first, last in self._segments.extents(segment.number):
                 if held := self._state.logs.get(log):

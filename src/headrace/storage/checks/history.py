@@ -110,5 +110,5 @@ def _delete(entry: Delete) -> Iterator[str]:
 
 
 def _trim(entry: Trim) -> Iterator[str]:
-    if min(entry.count, entry.size_bytes) < 0 or max(entry.floor_cap, entry.floor_ttl) < 1:
-        yield "a trim that moves no floor, or takes less than nothing"
+    if min(entry.floor_cap, entry.floor_ttl, entry.count, entry.size_bytes) < 0:
+        yield "a trim with numbers below zero"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import msgspec
 
@@ -44,7 +45,8 @@ def block_problems(block: Block) -> Iterator[str]:
         if column is not None and len(column) != count:
             yield f"{len(column)} {title} for {count} records"
             return
-    for at in bad_json(map(block.data_at, range(count))):
+    spans = pairwise((block.base, *cuts))
+    for at in bad_json(bytes(block.data[start:stop]) for start, stop in spans):
         yield f"data of seq {block.first + at} is not JSON"
     for at in bad_json(block.metas or ()):
         yield f"meta of seq {block.first + at} is not JSON"

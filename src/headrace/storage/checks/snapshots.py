@@ -30,7 +30,7 @@ def check_snapshots(
             captured = list(parts)
             yield from _check_head(path, head, manifest)
             yield from _check_captured(path, head, captured)
-            synced_to = max(synced_to, head.position, *(item.position for item in captured), 0)
+            synced_to = max(synced_to, head.position, *(item.position for item in captured))
         advance(len(raw))
     return synced_to
 

@@ -60,8 +60,9 @@ def _ledger_problems(log: Log, ledger: Ledger) -> Iterator[str]:
     if not len(firsts) == len(lasts) == len(stamps) == len(sizes):
         yield "the columns of its ledger differ in length"
         return
-    bounds = [seq for run in zip(firsts, lasts, strict=True) for seq in run]
-    if bounds != sorted(bounds) or list(stamps) != sorted(stamps):
+    behind = array("q", (0, *lasts[:-1]))
+    runs = zip(behind, firsts, lasts, strict=False)
+    if list(stamps) != sorted(stamps) or not all(a < b <= c for a, b, c in runs):
         yield "the runs of its ledger do not ascend"
         return
     count, size_bytes = ledger.measure(log.floor, log.head, log.gone)
