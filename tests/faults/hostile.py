@@ -402,6 +402,11 @@ class HostileFile:
     def write(self, parts: Sequence[bytes]) -> None:
         self._disk._put("append", self._path, self._content, b"".join(parts))
 
+    def write_synced(self, parts: Sequence[bytes]) -> None:
+        # As unkind as it may be: two steps, with a crash possible between them.
+        self.write(parts)
+        self.sync()
+
     def sync(self) -> None:
         self._disk._sync_content("sync", self._path, self._content)
 

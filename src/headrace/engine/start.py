@@ -14,7 +14,7 @@ from headrace.engine.upkeep import Pace, Upkeep
 from headrace.storage.disk import Disk
 from headrace.storage.journal import Journal, Writer
 from headrace.storage.objects import Objects
-from headrace.storage.recovery import Recovered, Recovery
+from headrace.storage.recovery import Recovered, Recovery, settle
 from headrace.storage.segments import Segments
 
 
@@ -43,6 +43,7 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
     segments = Segments(parts.objects, parts.block_cache_bytes)
     recovery = Recovery(parts.disk, parts.objects, segments, progress)
     recovered = await parts.pool.run(recovery.run)
+    await parts.pool.run(settle, parts.disk, recovered)
     for loss in recovered.losses:
         catalog.apply(recovered.state, loss)
     journal = Journal(parts.disk, recovered.position)

@@ -19,7 +19,7 @@ from headrace.formats import layout
 from headrace.formats.frame import APPEND, Frame
 from headrace.formats.manifest import Manifest
 from headrace.storage import manifests, snapshots
-from headrace.storage.disk import Disk
+from headrace.storage.disk import Disk, write_atomically
 from headrace.storage.objects import Objects
 from headrace.storage.replay import JournalFile, frames_of, journal_files
 from headrace.storage.segments import Segments
@@ -35,6 +35,8 @@ class Recovered(msgspec.Struct):
     manifest: Manifest
     position: int
     """Where the journal goes on."""
+    synced: int
+    """From here on, what the journal's last file holds may not be on stable storage."""
     blocks: dict[int, list[Block]]
     """Records that are in no segment yet, by log."""
     closed: list[tuple[int, int, dict[int, str]]]
@@ -43,6 +45,19 @@ class Recovered(msgspec.Struct):
     """What the restart took; journaled before anybody sees it."""
     frames: int
     clean: bool
+
+
+def settle(disk: Disk, recovered: Recovered) -> None:
+    """What a killed process had written but not synced is a durable part of the journal after this.
+
+    It is written anew: after a sync that failed, another one succeeds without writing anything.
+    """
+    start, stop = recovered.synced, recovered.position
+    if start < stop:
+        last = journal_files(disk)[-1]
+        with disk.open_read(last.path) as file:
+            tail = file.read_at(stop - start, start - last.start)
+        write_atomically(disk, layout.journal_file(start), (tail,))
 
 
 class Recovery:
@@ -65,6 +80,7 @@ class Recovery:
         self._blocks: dict[int, list[Block]] = {}
         self._closed: list[tuple[int, int, dict[int, str]]] = []
         self._frames = 0
+        self._synced = 0
         self._boot_id = ""
         self._clean = False
 
@@ -82,6 +98,7 @@ class Recovery:
             self._state,
             manifest,
             position,
+            self._synced,
             self._blocks,
             self._closed,
             losses,
@@ -117,23 +134,15 @@ class Recovery:
             stop = self._replay_file(file, sealed_to)
             position = max(position, stop)
             self._progress((at + 1) / len(wanted))
-        if wanted:
-            self._settle(wanted[-1], position)
         return position
 
-    def _settle(self, last: JournalFile, position: int) -> None:
-        """What a killed process had written but not synced is part of the log from here on."""
-        if position == last.start:
-            self._disk.remove(last.path)  # not one whole frame: the next file takes its place
-        else:
-            self._disk.sync_file(last.path)
-
     def _replay_file(self, file: JournalFile, sealed_to: int) -> int:
-        position = file.start
+        position = self._synced = file.start
         touched: dict[int, str] = {}
         for frame in frames_of(self._disk, file):
             self._frames += 1
             self._replay_frame(frame, sealed_to, touched)
+            self._synced = max(self._synced, frame.synced)
             position = frame.position + frame.size
         if position > sealed_to:
             self._closed.append((file.start, position, touched))

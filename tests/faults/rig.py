@@ -1,0 +1,136 @@
+"""A whole engine on a disk of choice, without threads, processes or real time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+from unittest import mock
+
+from hostile import HostileDisk
+from virtual import VirtualClock
+from writers import LoopWriter
+
+from headrace.core.config import LogConfig
+from headrace.core.read import Gap
+from headrace.core.record import RECORD_OVERHEAD_BYTES
+from headrace.engine.engine import Caps, Engine
+from headrace.engine.ports import Inline, InlineSealer
+from headrace.engine.start import Parts, Started, start
+from headrace.engine.upkeep import Pace
+from headrace.storage.objects import LocalObjects
+
+CAPS = Caps(tail_bytes=600)
+PACE = Pace(seal_bytes=500, disk_sync_ms=200)
+RESERVE_SEQS = 4
+
+
+@contextmanager
+def small(perf_counter: Callable[[], float] = lambda: 0.0) -> Iterator[None]:
+    """Few seqs promised ahead, so that promises run out; time slices as told."""
+    with (
+        mock.patch("headrace.core.state.RESERVE_SEQS_MIN", RESERVE_SEQS),
+        mock.patch("headrace.engine.live.RESERVE_SEQS_MIN", RESERVE_SEQS),
+        mock.patch("headrace.engine.live.RESERVE_SEQS_MAX", RESERVE_SEQS * 4),
+        mock.patch("headrace.engine.upkeep.perf_counter", perf_counter),
+    ):
+        yield
+
+
+async def boot(
+    disk: HostileDisk,
+    clock: VirtualClock,
+    *,
+    caps: Caps = CAPS,
+    pace: Pace = PACE,
+    delay_s: Callable[[], float] = lambda: 0.0,
+    throttled: bool = False,
+) -> Started:
+    """Start the engine as a server does, on this disk; writers are not held back unless told."""
+    disk.lock("LOCK")
+    objects, pool = LocalObjects(disk), Inline()
+    started = await start(
+        Parts(
+            disk=disk,
+            objects=objects,
+            clock=clock,
+            pool=pool,
+            sealer=InlineSealer(disk, objects, pool),
+            writer=lambda journal, loop: LoopWriter(journal, delay_s),
+            caps=caps,
+            pace=pace,
+        )
+    )
+    if not throttled:
+        started.upkeep._memory_max = 1 << 30
+    return started
+
+
+class Record(NamedTuple):
+    """One record as a reader gets it."""
+
+    data: bytes
+    meta: bytes | None
+    tag: str | None
+    node: str | None
+    ts_ms: int
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data) + len(self.meta or b"") + RECORD_OVERHEAD_BYTES
+
+
+class View(NamedTuple):
+    """All a reader can learn of one log."""
+
+    id: int
+    config: LogConfig
+    records: dict[int, Record]
+    gaps: list[Gap]
+    head: int
+    floor: int
+    earliest: int
+    count: int
+    size_bytes: int
+
+    def lost(self, seq: int) -> bool:
+        """Whether readers are told that this seq is gone."""
+        return any(gap.first <= seq <= gap.last for gap in self.gaps)
+
+
+async def view(engine: Engine, name: str) -> View:
+    """Read one log from its start to its head, in small pages."""
+    live = await engine.state_of(name)
+    records: dict[int, Record] = {}
+    gaps: list[Gap] = []
+    after = 0
+    while True:
+        page = await engine.read(live, after, records_max=4, bytes_max=400)
+        if page.gap is not None:
+            gaps.append(page.gap)
+        for piece in page.slices:
+            block = piece.block
+            for at in piece.picks:
+                seq = block.seq_at(at)
+                assert seq > after, f"{name}: seq {seq} is not above {after}"
+                assert seq not in records, f"{name}: seq {seq} came twice"
+                records[seq] = Record(
+                    block.data_at(at),
+                    block.metas[at] if block.metas else None,
+                    block.tags[at] if block.tags else None,
+                    block.nodes[at] if block.nodes else None,
+                    block.ts_at(at),
+                )
+        if page.caught_up:
+            break
+        assert page.next > after, f"{name}: a read after {after} makes no progress"
+        after = page.next
+    log = live.log
+    return View(
+        log.id, log.config, records, gaps, live.visible, log.floor, log.earliest, log.count,
+        log.size_bytes,
+    )  # fmt: skip
+
+
+async def view_all(engine: Engine) -> dict[str, View]:
+    return {name: await view(engine, name) for name in list(engine.state.names("", ""))}

@@ -1,0 +1,184 @@
+"""Every disk call of a workload as crash point, in every way to survive it; and every call failing."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import pytest
+from hostile import HostileDisk, Survival
+from oracle import Blow, History, Mark, judge
+from rig import boot, small, view_all
+from virtual import VirtualClock, VirtualLoop
+from workload import Client, ReadOnly, live, probe, stay_read_only
+
+from headrace.core.errors import Refused
+
+HARMLESS = frozenset({"list", "exists", "size", "read", "open_read", "close", "lock"})
+"""Calls that change nothing: to die there is to die at the next one that does."""
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    made = VirtualLoop()
+    with small():
+        yield made
+    made.close()
+
+
+@dataclass
+class Moment:
+    """A call at which the process may die: the disk as it is, and what was promised until then."""
+
+    number: int
+    call: str
+    disk: HostileDisk
+    mark: Mark
+
+    def survivors(self) -> Iterator[tuple[str, Blow, HostileDisk]]:
+        yield "kill", Blow.KILL, self.disk.kill()
+        yield "kill inside", Blow.KILL, self.disk.kill(torn=Random(self.number))
+        for survival in Survival:
+            left = self.disk.lose_power(survival, Random(self.number))
+            yield f"power loss, {survival.value} survives", Blow.POWER, left
+
+
+class Recorder:
+    """Keeps every moment at which a process could have ended."""
+
+    def __init__(self, disk: HostileDisk, mark: Callable[[], Mark]) -> None:
+        self.moments: list[Moment] = []
+        self._disk = disk
+        self._mark = mark
+        disk.before = self._note
+
+    def _note(self, number: int, kind: str, path: str) -> None:
+        if kind not in HARMLESS:
+            moment = Moment(number, f"{kind} {path}", self._disk.copy(), self._mark())
+            self.moments.append(moment)
+
+
+class Trials:
+    """Many small runs on one loop; says of all of them together which went wrong."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self._known: set[object] = set()
+        self._problems: list[str] = []
+        self.count = 0
+
+    def fresh(self, mark: Mark, blow: Blow, disk: HostileDisk) -> bool:
+        """Whether there was no such case before."""
+        case = (mark.offered, mark.promised(blow), blow, disk.world.contents())
+        if case in self._known:
+            return False
+        self._known.add(case)
+        return True
+
+    def run(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        self.count += 1
+        try:
+            self._loop.run(work)
+        except Exception as problem:  # noqa: BLE001  (reported below, all together)
+            self._problems.append(f"{what}: {type(problem).__name__}: {problem}")
+
+    def close(self) -> None:
+        head = f"{len(self._problems)} of {self.count} went wrong\n"
+        assert not self._problems, head + "\n".join(self._problems[:10])
+
+
+async def run_workload(disk: HostileDisk, clock: VirtualClock, history: History) -> None:
+    started = await boot(disk, clock)
+    upkeep = asyncio.create_task(started.upkeep.run())
+    client = Client(started, clock, history)
+    try:
+        await live(client)
+    except ReadOnly:
+        await stay_read_only(client)
+    await asyncio.sleep(1)
+    assert not upkeep.done(), "upkeep ended"
+
+
+async def recover(
+    disk: HostileDisk, clock: VirtualClock, history: History, mark: Mark, blow: Blow
+) -> None:
+    """Recover and compare; recover again, go on, lose power, and nothing that was found is lost."""
+    views = await view_all((await boot(disk, clock)).engine)
+    index = judge(history, mark, blow, views, clock.now_ms())
+    disk = disk.kill()
+    started = await boot(disk, clock)
+    upkeep = asyncio.create_task(started.upkeep.run())
+    assert await view_all(started.engine) == views, "the second recovery found something else"
+    then = history.after(mark, index, views)
+    await probe(Client(started, clock, then), history.states[index])
+    upkeep.cancel()
+    disk = disk.lose_power(Survival.NOTHING, Random(0))
+    later = await view_all((await boot(disk, clock)).engine)
+    judge(then, then.mark(), Blow.POWER, later, clock.now_ms())
+
+
+def record(loop: VirtualLoop, clock: VirtualClock, history: History) -> list[Moment]:
+    disk = HostileDisk()
+    recorder = Recorder(disk, history.mark)
+    loop.run(run_workload(disk, clock, history))
+    return recorder.moments
+
+
+def test_crash_at_every_call(loop: VirtualLoop) -> None:
+    clock, history, trials = VirtualClock(loop), History(), Trials(loop)
+    moments = record(loop, clock, history)
+    assert len(moments) > 200, "the workload does too little"
+    for moment in moments:
+        for how, blow, disk in moment.survivors():
+            if trials.fresh(moment.mark, blow, disk):
+                what = f"call {moment.number} ({moment.call}), {how}"
+                trials.run(what, recover(disk, clock, history, moment.mark, blow))
+    trials.close()
+
+
+def test_crash_again_while_recovering(loop: VirtualLoop) -> None:
+    clock, history, trials = VirtualClock(loop), History(), Trials(loop)
+    for moment in record(loop, clock, history)[5::40]:
+        for how, blow, disk in moment.survivors():
+            recorder = Recorder(disk, lambda moment=moment: moment.mark)
+            loop.run(_discard(boot(disk, clock)))
+            for inner in recorder.moments:
+                for again, second, left in inner.survivors():
+                    worst = Blow.POWER if Blow.POWER in (blow, second) else Blow.KILL
+                    if trials.fresh(moment.mark, worst, left):
+                        what = f"call {moment.number} ({moment.call}), {how}, then recovery's call "
+                        what += f"{inner.number} ({inner.call}), {again}"
+                        trials.run(what, recover(left, clock, history, moment.mark, worst))
+    trials.close()
+
+
+async def _discard(work: Coroutine[Any, Any, object]) -> None:
+    await work
+
+
+def test_fail_every_call(loop: VirtualLoop) -> None:
+    clock, trials = VirtualClock(loop), Trials(loop)
+    moments = record(loop, clock, History())
+    for moment in moments:
+        kind = moment.call.split()[0]
+        for code in (errno.EIO, errno.ENOSPC) if kind in ("append", "write") else (errno.EIO,):
+            what = f"call {moment.number} ({moment.call}) fails with {errno.errorcode[code]}"
+            trials.run(what, _fail_at(moment.number, code, clock))
+    trials.close()
+
+
+async def _fail_at(number: int, code: int, clock: VirtualClock) -> None:
+    disk, history = HostileDisk(), History()
+    disk.faults[number] = code
+    try:
+        await run_workload(disk, clock, history)
+    except (OSError, Refused):
+        assert history.now == {}, "an error of the disk reached a user"
+    mark = history.mark()
+    kill, power = disk.kill(), disk.lose_power(Survival.PREFIX, Random(number))
+    await recover(kill, clock, history, mark, Blow.KILL)
+    await recover(power, clock, history, mark, Blow.POWER)

@@ -1,0 +1,74 @@
+"""An event loop and a clock without real time: nothing sleeps, and every run is the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+EPOCH_MS = 1_700_000_000_000
+
+
+class Stuck(Exception):
+    """Everybody waits and nothing is going to happen."""
+
+
+class _Selector:
+    """Where a real loop would sleep, time passes at once."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[object]:
+        if timeout is None:
+            raise Stuck
+        self._loop.now_s += max(0.0, timeout)
+        return []
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Callbacks in the order asyncio promises; time moves only when nothing else can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self.complaints: list[dict[str, Any]] = []
+        self._selector = _Selector(self)
+        self.set_exception_handler(lambda loop, context: self.complaints.append(context))
+
+    def time(self) -> float:
+        return self.now_s
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run to the end, together with whatever it started; then stop what is left."""
+        task = self.create_task(work)
+        try:
+            return self.run_until_complete(task)
+        finally:
+            self.stop_all()
+
+    def stop_all(self) -> None:
+        """Cancel every task and let it go; how it ends does not matter."""
+        while tasks := asyncio.all_tasks(self):
+            for task in tasks:
+                task.cancel()
+            self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+    def _process_events(self, event_list: list[object]) -> None:
+        assert not event_list
+
+    def _write_to_self(self) -> None:
+        raise AssertionError("no other threads here")
+
+
+class VirtualClock:
+    """Wall-clock time that follows a virtual loop."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self.skew_ms = 0
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + int(self._loop.now_s * 1000) + self.skew_ms

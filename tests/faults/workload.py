@@ -1,0 +1,251 @@
+"""A short life of an engine in which everything happens once, told to the model as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from oracle import History, ModelLog, State, judge
+from rig import Record, view_all
+from virtual import VirtualClock
+
+from headrace.core.config import Discard, Durability, LogConfig
+from headrace.core.errors import Code, Refused
+from headrace.core.match import TagEq, TagMatch
+from headrace.core.record import draft
+from headrace.engine.start import Started
+
+T = TypeVar("T")
+
+EPHEMERAL, MEMORY, DISK, FSYNC = Durability
+
+
+class ReadOnly(Exception):
+    """The engine writes no more."""
+
+
+class Client:
+    """Does what a user may do, and tells the model before and after."""
+
+    def __init__(self, started: Started, clock: VirtualClock, history: History) -> None:
+        self.engine = started.engine
+        self.upkeep = started.upkeep
+        self.history = history
+        self._clock = clock
+        self._sent = 0
+
+    def _records(self, count: int, tag: str | None, meta: bytes | None) -> list[Record]:
+        """Payloads nobody else ever sends, of different lengths."""
+        made = []
+        for at in range(count):
+            self._sent += 1
+            data = b'{"log":%d,"n":%d}' % (len(self.history.states), self._sent) + b" " * (at % 3)
+            made.append(Record(data, meta, tag if at % 2 == 0 else None, None, 0))
+        return made
+
+    def _log(self, name: str, config: LogConfig | None = None) -> ModelLog:
+        """The log in the model, made if need be, with its age accounted for."""
+        log = self.history.now.get(name)
+        if log is None:
+            assert config is not None
+            log = ModelLog(self.engine.state.next_id, config)
+            self.history.step(name, log)
+            return log
+        aged = log.expire(self._clock.now_ms())
+        if aged is not log:
+            self.history.step(name, aged)
+        return aged
+
+    async def append(
+        self,
+        name: str,
+        count: int = 1,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        meta: bytes | None = None,
+        config: LogConfig | None = None,
+    ) -> None:
+        records = self._records(count, tag, meta)
+        drafts = draft(
+            [record.data for record in records],
+            metas=[record.meta for record in records] if meta else None,
+            tags=[record.tag for record in records] if tag else None,
+        )
+        call = partial(self.engine.append, name, drafts, owner="topics", create=config, key=key)
+        if self.engine.journal.failure is not None:
+            await _refused(call, Code.READ_ONLY)
+            raise ReadOnly
+        before = self._log(name, config)
+        if key in before.keys and name in self.history.now:
+            appended = await _writing(call)
+            assert appended.deduped
+            assert (appended.first, appended.last) == before.keys[key][:2]
+            return
+        if before.full(records):
+            await _refused(call, Code.LOG_FULL)
+            return
+        log = before.append(records, key, self._clock.now_ms())
+        self.history.step(name, log)
+        index = len(self.history.states) - 1
+        appended = await _writing(call)
+        assert not appended.deduped
+        assert (appended.first, appended.last) == (before.head + 1, log.head)
+        assert appended.log.id == log.id
+        self.history.acknowledge(index, log.config.durability)
+        stamped = [record._replace(ts_ms=log.last_ts_ms) for record in records]
+        self.history.show(log.id, enumerate(stamped, appended.first), appended.last)
+
+    async def put(self, name: str, config: LogConfig) -> None:
+        known = name in self.history.now
+        log = self._log(name, config)
+        if known and config != log.config:
+            log = replace(log, config=config)
+            self.history.step(name, log)
+            for trimmed in (log.trim(), log.trim().expire(self._clock.now_ms())):
+                if trimmed is not log:
+                    log = trimmed
+                    self.history.step(name, log)
+        index = len(self.history.states) - 1
+        found, created = await _writing(partial(self.engine.put, name, "topics", config))
+        assert created is not known
+        assert found.id == log.id
+        self.history.acknowledge(index, FSYNC)
+
+    async def delete(
+        self, name: str, *, before: int | None = None, match: TagMatch | None = None
+    ) -> None:
+        log = self._log(name)
+        shrunk = log.delete(
+            lambda seq, record: (
+                (before is None or seq < before) and (match is None or match.matches(record.tag))
+            )
+        )
+        if shrunk.deleted != log.deleted:
+            self.history.step(name, shrunk)
+        index = len(self.history.states) - 1
+        _, count = await _writing(partial(self.engine.delete, name, before, match))
+        assert count == len(log.records) - len(shrunk.records)
+        self.history.acknowledge(index, log.config.durability)
+
+    async def drop(self, name: str) -> None:
+        self._log(name)
+        self.history.step(name, None)
+        index = len(self.history.states) - 1
+        assert await _writing(partial(self.engine.drop, name, if_empty=False))
+        self.history.acknowledge(index, FSYNC)
+
+    async def look(self) -> None:
+        """Read everything; it must be what the model says."""
+        for name in list(self.history.now):
+            self._log(name)
+        mark = self.history.mark()
+        views = await view_all(self.engine)
+        judge(self.history, mark, None, views, self._clock.now_ms())
+        for found in views.values():
+            self.history.show(found.id, found.records.items(), found.head)
+
+
+Call = Callable[[], Awaitable[T]]
+
+
+async def _refused(call: Call[object], code: Code) -> None:
+    try:
+        await call()
+    except Refused as refused:
+        assert refused.code is code, refused
+    else:
+        raise AssertionError(f"not refused with {code}")
+
+
+async def _writing(call: Call[T]) -> T:
+    try:
+        return await call()
+    except Refused as refused:
+        assert refused.code is Code.READ_ONLY, refused
+        raise ReadOnly from None
+
+
+_NAMES = {"eph": EPHEMERAL, "mem": MEMORY, "disk": DISK, "sync": FSYNC}
+
+
+async def live(client: Client) -> None:
+    """The whole story, one thing after another, some of them at once."""
+    for name, durability in _NAMES.items():
+        await client.append(name, 2, config=LogConfig(durability=durability))
+    await client.put("cap", LogConfig(durability=DISK, cap_records=5))
+    await client.put("ttl", LogConfig(durability=FSYNC, ttl_ms=5_000))
+    await client.append("ttl", 2, tag="t")
+    for turn in range(3):
+        await asyncio.gather(
+            *(client.append(name, 1 + turn, tag=f"t{turn}", key=f"k{turn}") for name in _NAMES),
+            client.append("cap", 2, meta=b'{"m":1}'),
+        )
+    await client.append("disk", 3, key="k1")  # a retry: nothing happens
+    await client.delete("disk", match=TagEq("t1"))
+    await client.delete("sync", before=3)
+    await client.delete("eph", match=TagEq("t0"))
+    await client.look()
+    await asyncio.sleep(3)
+    await client.append("ttl", 1)
+    await client.append("full", 2, config=LogConfig(cap_records=3, discard=Discard.REJECT))
+    await client.append("full", 2)
+    await asyncio.sleep(3)
+    await client.append("ttl", 2)  # pushes out what is too old
+    await client.put("eph", LogConfig(durability=DISK))
+    await client.append("eph", 2, tag="now kept")
+    await client.append("cap", 7)  # more than there is room for
+    await client.drop("mem")
+    await client.append("mem", 1, config=LogConfig(durability=MEMORY))
+    await client.put("disk", LogConfig(durability=EPHEMERAL, cap_records=9))
+    await client.append("disk", 2, key="lost")
+    await client.append("disk", 3, tag="x")
+    await client.look()
+    await client.put("sync", LogConfig(durability=FSYNC, cap_bytes=150))
+    await client.delete("cap", before=1000)
+    await client.append("sync", 1)
+    await client.put("disk", LogConfig(durability=DISK))
+    await client.append("disk", 1)
+    await client.append("mem", 5)
+    await client.delete("eph", before=2)
+    await client.look()
+
+
+async def probe(client: Client, before: State) -> None:
+    """Go on after a recovery: new seqs are new, keys still work, nothing is in the way."""
+    for name, log in before.items():
+        await client.append(name, 1, tag="probe")
+        for key in log.keys:
+            await client.append(name, 1, key=key)
+    for name in list(before)[::2]:
+        await client.delete(name, match=TagEq("t1"))
+    await client.append("probe", 2, config=LogConfig(durability=FSYNC))
+    await client.look()
+
+
+async def stay_read_only(client: Client) -> None:
+    """Every write is refused, every read goes on."""
+    engine, history = client.engine, client.history
+    drafts = draft([b"{}"])
+    name = next(iter(engine.state.names("", "")))
+    for call in (
+        partial(engine.append, name, drafts, owner="topics", create=None),
+        partial(engine.append, "new", drafts, owner="topics", create=LogConfig()),
+        partial(engine.put, "new", "topics", LogConfig()),
+        partial(engine.put, name, "topics", LogConfig(cap_records=77)),
+        partial(engine.drop, name, if_empty=False),
+    ):
+        await _refused(call, Code.READ_ONLY)
+    if engine.live(name).visible:
+        await _refused(partial(engine.delete, name, 1000, None), Code.READ_ONLY)
+    views = await view_all(engine)
+    possible = history.states[history.written :]
+    for name, found in views.items():
+        states = [state[name].records for state in possible if name in state]
+        for seq, record in found.records.items():
+            assert any(s.get(seq) == record for s in states), f"{name}: seq {seq} from nowhere"
+        for seq in set.intersection(*(set(s) for s in states)):
+            assert seq in found.records, f"{name}: acknowledged seq {seq} cannot be read"
