@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from headrace.core import log as one
 from headrace.core.config import LogConfig
-from headrace.core.entry import Create, Drop, Entry, Start, Stop
+from headrace.core.entry import Configure, Create, Drop, Entry, Start, Stop
 from headrace.core.limits import RESERVE_SEQS_MIN
 from headrace.core.log import Log
 from headrace.core.retention import Ledger
@@ -95,9 +95,9 @@ def apply(state: State, entry: Entry) -> None:
             pass
         case _:
             log = state.logs[entry.log]
-            state.count -= log.count
-            state.size_bytes -= log.size_bytes
+            count, size_bytes = log.count, log.size_bytes
             one.apply(log, entry)
-            log.config = state.share(log.config)
-            state.count += log.count
-            state.size_bytes += log.size_bytes
+            if isinstance(entry, Configure):
+                log.config = state.share(log.config)
+            state.count += log.count - count
+            state.size_bytes += log.size_bytes - size_bytes

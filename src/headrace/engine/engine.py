@@ -18,7 +18,7 @@ from headrace.core import log as one
 from headrace.core import read as reading
 from headrace.core import state as catalog
 from headrace.core.config import Durability, LogConfig
-from headrace.core.entry import Append, Configure, Delete, Drop, Entry, Trim
+from headrace.core.entry import Append, Configure, Delete, Drop, Entry, Reserve, Trim
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import JOURNAL_PENDING_BYTES_MAX, READ_SCANNED_MAX
 from headrace.core.log import Log
@@ -234,7 +234,8 @@ class Engine:
             if known := producer.find(log.keys, key, window_ms, now_ms):
                 await self._wait(live, self.journal.tail, known[1], cost)
                 return Appended(log, *known, live.visible, created=False, deduped=True)
-        self.expire_now(live)
+        if log.config.ttl_ms:
+            self.expire_now(live)
         entry = one.append(log, drafts, key, now_ms)
         self._check_total(entry)
         position = self._enqueue_append(live, entry, now_ms)
@@ -246,10 +247,12 @@ class Engine:
         """Apply an append and put it in journal order, with a promise of further seqs if one is due."""
         log, journal = live.log, self.journal
         entries = self._journaled(log, entry)
-        ahead = live.plan_ahead(now_ms)
         before = log.reserved
+        ahead = live.reserve_ahead
         reserve = one.reserve(log, entry.block.last, ahead)
         if reserve is not None:
+            ahead = live.plan_ahead(now_ms)
+            reserve = Reserve(log.id, max(reserve.upto, entry.block.last + ahead))
             self._apply(reserve)
             entries.insert(0, reserve)
         self._apply(entry)

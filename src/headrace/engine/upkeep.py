@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from headrace.core.entry import Start, Stop
+from headrace.core.errors import Refused
 from headrace.core.limits import SLICE_MS
 from headrace.core.log import Log, add_extent, prune_extents
 from headrace.engine.engine import Engine
@@ -106,6 +107,7 @@ class Upkeep:
             self.close_file()
         if engine.tail_bytes > self._memory_max and self._closed:
             engine.room.clear()
+            self._wake.set()
 
     def close_file(self) -> None:
         journal = self._engine.journal
@@ -124,6 +126,9 @@ class Upkeep:
             try:
                 await self.checkpoint()
                 failures = 0
+            except Refused as refused:
+                say("error", "upkeep ends until the next start", problem=refused.message)
+                return
             except (OSError, manifests.Conflict, SealFailed) as error:
                 wait_s = _RETRY_S[min(failures, len(_RETRY_S) - 1)]
                 failures += 1
@@ -184,9 +189,7 @@ class Upkeep:
                 self._manifest,
                 next_number=job.number + 1,
                 sealed_to=stop,
-                segments=(*self._manifest.segments, segment)
-                if segment
-                else self._manifest.segments,
+                segments=self._manifest.segments + self._listed(segment),
             )
         )
         for _ in group:

@@ -53,7 +53,7 @@ _KINDS: dict[int, type[Entry]] = {
 _KIND_OF = {kind: number for number, kind in _KINDS.items()}
 APPEND = _KIND_OF[Append]
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode_into = msgspec.msgpack.Encoder().encode_into
 _DECODERS = {number: msgspec.msgpack.Decoder(kind) for number, kind in _KINDS.items()}
 
 
@@ -75,12 +75,14 @@ class Frame(msgspec.Struct, gc=False):
             raise Corrupt("journal", self.position, f"not an entry: {error}") from None
 
 
-def encode_frame(entry: Entry, position: int, synced: int) -> bytes:
-    """The bytes of the frame at this position."""
-    body = _encode(entry)
-    rest = _REST.pack(synced, _KIND_OF[type(entry)], entry.log)
-    checked = b"".join((rest, body))
-    return b"".join((_PREFIX.pack(len(body), xxh3_64_intdigest(checked, position)), checked))
+def encode_frame(entry: Entry, position: int, synced: int) -> bytearray:
+    """The bytes of the frame at this position. Encoded in place: a batch is copied once, not thrice."""
+    frame = bytearray(HEADER_BYTES)
+    _encode_into(entry, frame, HEADER_BYTES)
+    _REST.pack_into(frame, _PREFIX.size, synced, _KIND_OF[type(entry)], entry.log)
+    checksum = xxh3_64_intdigest(memoryview(frame)[_PREFIX.size :], position)
+    _PREFIX.pack_into(frame, 0, len(frame) - HEADER_BYTES, checksum)
+    return frame
 
 
 def decode_frame(buffer: memoryview, offset: int, position: int) -> Frame | None:

@@ -21,7 +21,7 @@ from headrace.core.errors import Code, Refused
 from headrace.formats import layout
 from headrace.formats.frame import encode_frame
 from headrace.observe import Histogram
-from headrace.storage.disk import AppendFile, Disk
+from headrace.storage.disk import AppendFile, Buffer, Disk
 
 SYNC_LATENCY_US = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000, 100_000, 1_000_000)
 
@@ -75,7 +75,7 @@ class Journal:
         self._tail = position
         self._file_start = position
         self._lock = threading.Lock()  # guards the two below: the writer swaps them away
-        self._pending: list[bytes | int] = []  # frames, and positions where a new file starts
+        self._pending: list[Buffer | int] = []  # frames, and positions where a new file starts
         self._frames_pending = 0
         self._reached = Progress(position, position)  # the writer's own count, ahead of ours
         self._sync_wanted = position
@@ -110,7 +110,7 @@ class Journal:
         """Put entries in order; returns the position behind them, to wait for."""
         if self.failure is not None:
             raise self.refusal()
-        frames: list[bytes] = []
+        frames: list[Buffer] = []
         for entry in entries:
             frame = encode_frame(entry, self._tail, self.synced)
             frames.append(frame)
@@ -219,37 +219,52 @@ class Journal:
             self._frames_pending = 0
         written, synced = self._reached.written, self._reached.synced
         try:
-            written = self._write(pending, written)
+            start = 0
+            for at, item in enumerate(pending):
+                if isinstance(item, int):
+                    written += self._write(pending[start:at])
+                    self._turn_page(item)
+                    synced = written
+                    start = at + 1
+            frames = pending[start:]
             if self._sync_wanted <= synced:
-                self._reached = Progress(written, synced)
+                written += self._write(frames)
+            elif frames and synced == written and not self._waiting_written:
+                synced = written = written + self._write_synced(frames)
             else:
+                written += self._write(frames)
                 if self._waiting_written:
                     report(Progress(written, synced))
                 self._sync()
-                self._reached = Progress(written, written)
+                synced = written
+            self._reached = Progress(written, synced)
         except OSError as failure:
             self._reached = Progress(written, synced, failure)
         report(self._reached)
 
-    def _write(self, pending: list[bytes | int], written: int) -> int:
+    def _turn_page(self, position: int) -> None:
+        """Go on in a new file; the old one is complete on stable storage before that."""
         assert self._file is not None
-        start = 0
-        for at, item in enumerate(pending):
-            if isinstance(item, int):
-                written += self._write_frames(pending[start:at])
-                self._sync()
-                self._file.close()
-                self._file = self._open(item)
-                start = at + 1
-        return written + self._write_frames(pending[start:])
+        self._sync()
+        self._file.close()
+        self._file = self._open(position)
 
-    def _write_frames(self, frames: Sequence[bytes | int]) -> int:
-        if not frames:
-            return 0
+    def _write(self, frames: Sequence[Buffer | int]) -> int:
         assert self._file is not None
-        self._file.write(frames)  # type: ignore[arg-type]
+        if frames:
+            self._file.write(frames)  # type: ignore[arg-type]
+        return self._count(frames)
+
+    def _write_synced(self, frames: Sequence[Buffer | int]) -> int:
+        assert self._file is not None
+        started = time.perf_counter()
+        self._file.write_synced(frames)  # type: ignore[arg-type]
+        self._count_sync(started)
+        return self._count(frames)
+
+    def _count(self, frames: Sequence[Buffer | int]) -> int:
         size = sum(map(len, frames))  # type: ignore[arg-type]
-        self.stats.batches += 1
+        self.stats.batches += bool(frames)
         self.stats.bytes_written += size
         return size
 
@@ -257,6 +272,9 @@ class Journal:
         assert self._file is not None
         started = time.perf_counter()
         self._file.sync()
+        self._count_sync(started)
+
+    def _count_sync(self, started: float) -> None:
         self.stats.sync_latency_us.observe((time.perf_counter() - started) * 1e6)
         self.stats.syncs += 1
 

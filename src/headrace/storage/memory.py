@@ -6,15 +6,18 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from headrace.storage.disk import TEMPORARY, AppendFile
+from headrace.storage.disk import TEMPORARY, AppendFile, Buffer
 
 
 class _MemoryFile:
     def __init__(self, content: bytearray) -> None:
         self._content = content
 
-    def write(self, parts: Sequence[bytes]) -> None:
+    def write(self, parts: Sequence[Buffer]) -> None:
         self._content += b"".join(parts)
+
+    def write_synced(self, parts: Sequence[Buffer]) -> None:
+        self.write(parts)
 
     def sync(self) -> None:
         pass

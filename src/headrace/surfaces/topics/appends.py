@@ -44,12 +44,12 @@ def parse_drafts(request: AppendRequest, body_bytes: int, limits: AppendLimits) 
     metas = _metas(records, limits)
     if body_bytes > limits.record_bytes:
         _check_sizes(datas, metas, limits.record_bytes)
-    if body_bytes > 2 * NESTING_MAX:
+    lengths = [*map(len, datas)]
+    if max(lengths) > 2 * NESTING_MAX:
         _check_nesting(datas)
-    lengths = accumulate(map(len, datas))
     return Drafts(
         b"".join(datas),
-        array("I", lengths).tobytes(),
+        array("I", accumulate(lengths)).tobytes(),
         metas,
         _texts([record.tag for record in records], limits.tag_bytes, "tag"),
         _texts(_nodes(request), limits.node_bytes, "node"),
@@ -118,7 +118,7 @@ def _check_sizes(datas: list[Raw], metas: Blobs | None, bytes_max: int) -> None:
 
 def _check_nesting(datas: list[Raw]) -> None:
     for data in datas:
-        if len(data) > 2 * NESTING_MAX and is_too_deep(bytes(data)):
+        if is_too_deep(bytes(data)):
             raise _too_deep()
 
 
