@@ -24,13 +24,13 @@ from headrace.bench.process import ServerProcess
 pytestmark = pytest.mark.system
 
 ROUNDS = int(os.environ.get("HEADRACE_KILL_ROUNDS", "12"))
-ROUNDS_ON_ONE_DIRECTORY = 12
+ROUNDS_ON_ONE_DIRECTORY = 6
 SEED = os.environ.get("HEADRACE_KILL_SEED")
 
 SETTINGS = {
-    "HEADRACE_SEAL_BYTES": "256KiB",
-    "HEADRACE_TAIL_BYTES": "256KiB",
-    "HEADRACE_BLOCK_CACHE_BYTES": "64KiB",
+    "HEADRACE_SEAL_BYTES": ("128KiB", "256KiB"),
+    "HEADRACE_TAIL_BYTES": ("384KiB", "1MiB"),
+    "HEADRACE_BLOCK_CACHE_BYTES": ("0", "64KiB", "1MiB"),
 }
 """Small enough that journals rotate, segments are sealed and memory is left many times a round."""
 
@@ -113,18 +113,22 @@ class Campaign:
             return self.load.walk_all(connection, self.rng)
 
 
+def choose_settings(seed: int) -> dict[str, str]:
+    rng = random.Random(seed)
+    return {name: rng.choice(values) for name, values in SETTINGS.items()}
+
+
 @pytest.mark.parametrize("campaign", range(-(-ROUNDS // ROUNDS_ON_ONE_DIRECTORY)))
 def test_a_killed_server_keeps_its_word(campaign: int, data_dir: Path, new_server: Servers) -> None:
     seed = random.randrange(1 << 32) if SEED is None else int(SEED) + campaign
     rounds = min(ROUNDS_ON_ONE_DIRECTORY, ROUNDS - campaign * ROUNDS_ON_ONE_DIRECTORY)
-    server = new_server(**SETTINGS)
+    settings = choose_settings(seed)
+    server = new_server(**settings)
     play = Campaign(server, seed)
     play.begin()
     for number in range(rounds):
         (ending,) = play.rng.choices(list(ENDINGS), list(ENDINGS.values()))
-        plot = (
-            f"HEADRACE_KILL_SEED={seed}, round {number} of {rounds} ({ending}), run {play.load.run}"
-        )
+        plot = f"HEADRACE_KILL_SEED={seed}, round {number} of {rounds} ({ending}), {settings}"
         try:
             play.live_round(ending)
         except (UnexpectedError, RuntimeError, TimeoutError) as error:
@@ -219,7 +223,7 @@ def test_a_topic_made_anew_does_not_inherit_anything(new_server: Servers) -> Non
 
 def test_a_big_batch_is_all_there_or_not_at_all(new_server: Servers) -> None:
     """A write larger than a journal file, acknowledged or in flight when the server dies."""
-    server = new_server(**SETTINGS).start()
+    server = new_server(**choose_settings(1)).start()
     source, rng = PayloadSource(1), random.Random(1)
     batches = [tuple(source.make(rng) for _ in range(2000)) for _ in range(4)]
     with Connection(server.port) as connection:
