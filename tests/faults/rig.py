@@ -100,7 +100,7 @@ class View(NamedTuple):
 
 async def view(engine: Engine, name: str) -> View:
     """Read one log from its start to its head, in small pages."""
-    live = await engine.state_of(name)
+    live = engine.state_of(name)
     records: dict[int, Record] = {}
     gaps: list[Gap] = []
     after = 0

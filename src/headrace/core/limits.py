@@ -5,6 +5,9 @@ from __future__ import annotations
 SEQ_MAX = 2**63 - 1
 """The largest seq, count or millisecond value accepted; what a Parquet INT64 holds."""
 
+U64_MAX = 2**64 - 1
+"""The largest number a request may name."""
+
 NAME_LENGTH_MAX = 255
 IDEMPOTENCY_KEY_LENGTH_MAX = 256
 META_KEYS_MAX = 64

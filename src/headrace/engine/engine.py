@@ -115,13 +115,31 @@ class Engine:
         if live.log.id not in self.lives:
             raise Refused(Code.LOG_NOT_FOUND, f'topic "{live.log.name}" was deleted')
 
-    async def state_of(self, name: str) -> Live:
-        """A log with its floors as of now."""
+    def state_of(self, name: str) -> Live:
+        """A log with its floors as of now. Whoever tells of it must `settle` before."""
         live = self.live(name)
-        await self._expire(live)
+        self.expire_now(live)
         return live
 
-    async def list_logs(
+    async def settle(self, *lives: Live) -> None:
+        """Wait until every loss these logs have taken is durable enough to be told.
+
+        What an answer says of floors and deletions must still be true after a crash. The answer is made first, and only
+        then held back for what it knows: a log that shrinks all the time cannot keep a reader waiting.
+        """
+        journal = self.journal
+        aged = max((live.aged_position for live in lives), default=0)
+        synced = [live.shrunk_position for live in lives if live.log.config.synced]
+        written = max((live.shrunk_position for live in lives), default=0)
+        try:
+            if max(aged, *synced, 0) > journal.synced:
+                await journal.wait_synced(max(aged, *synced, 0))
+            if written > journal.written:
+                await journal.wait_written(written)
+        except Refused:
+            pass  # read-only: what is in memory is all there is to tell
+
+    def list_logs(
         self, after: str, prefix: str, count_max: int, wanted: Callable[[str], bool]
     ) -> tuple[list[Live], bool]:
         """Up to `count_max` logs by name, and whether there are more."""
@@ -133,10 +151,7 @@ class Engine:
             if len(found) == count_max:
                 more = True
                 break
-            found.append(self.lives[self.state.by_name[name].id])
-        position = max((self.expire_now(live) for live in found), default=0)
-        if position:
-            await self.journal.wait_synced(position)
+            found.append(self.state_of(name))
         return found, more
 
     # --- creating and configuring ----------------------------------------------------------------
@@ -163,14 +178,15 @@ class Engine:
             )
         if config == log.config:
             return
-        await self._expire(live)
         if config.trims and log.ledger is None:
             await self._build_ledger(live)
         self._check_alive(live)
+        self.expire_now(live)
         position = self._commit([Configure(log.id, config, log.head)], sync=True)
         live.config_position = position
-        if trims := [t for t in (one.overflow(log), one.expire(log, self.clock.now_ms())) if t]:
-            position = self._commit(trims, sync=True)
+        if trim := one.overflow(log):
+            position = self._commit([trim], sync=True)
+        self.expire_now(live)
         await self.journal.wait_synced(position)
 
     async def _build_ledger(self, live: Live) -> None:
@@ -190,7 +206,7 @@ class Engine:
         """Remove the log and all its records; False when there is none."""
         if name not in self.state.by_name:
             return False
-        live = await self.state_of(name)
+        live = self.state_of(name)
         log = live.log
         if if_empty and log.count:
             raise Refused(
@@ -199,8 +215,6 @@ class Engine:
                 topic=name,
                 count=log.count,
             )
-        if log.id not in self.lives:
-            return False  # somebody else was faster
         position = self._commit([Drop(log.id)], sync=True)
         await self.journal.wait_synced(position)
         return True
@@ -262,6 +276,8 @@ class Engine:
         # The file an entry lands in is known only once it is enqueued: upkeep looks after that.
         position = journal.enqueue(entries, sync=log.config.synced or reserve is not None)
         self.touched[log.id] = log.name
+        if entry.trim is not None:
+            live.shrunk_position = position
         self.on_growth()
         if reserve is not None:
             live.promised(ahead, position, before, journal.synced, now_ms)
@@ -310,7 +326,11 @@ class Engine:
         unsettled = journal.synced < live.config_position
         if config.synced or unsettled:
             await journal.wait_synced(position, show)
-            cost.sync_ms = (perf_counter() - started) * 1e3
+            waited_ms = (perf_counter() - started) * 1e3
+            if config.synced:
+                cost.sync_ms = waited_ms
+            else:
+                cost.append_ms = waited_ms
         elif last > live.reserved_before and journal.synced < live.reserve_position:
             await journal.wait_synced(live.reserve_position, show)
         elif config.durability is Durability.EPHEMERAL:
@@ -367,7 +387,7 @@ class Engine:
     ) -> tuple[Live, int]:
         """Delete records below `before` and/or with a matching tag; returns how many there were."""
         cost = cost or Cost()
-        live = await self.state_of(name)
+        live = self.state_of(name)
         bound = live.visible + 1 if before is None else min(before, live.visible + 1)
         if match is None:
             entry = await self._delete_below(live, bound)
@@ -376,7 +396,7 @@ class Engine:
         self._check_alive(live)
         if entry is None:
             return live, 0
-        position = self._commit([entry], sync=live.log.config.synced)
+        position = live.shrunk_position = self._commit([entry], sync=live.log.config.synced)
         await self._wait(live, position, live.visible, cost)
         return live, entry.count
 
@@ -435,14 +455,16 @@ class Engine:
     ) -> Page:
         """One page of records after `after`, from memory where it can, else from sealed segments."""
         log = live.log
-        await self._expire(live)
+        self.expire_now(live)
         visible = live.visible
         plan = reading.plan(log, visible, after, epoch)
         budget = Budget(records_max, bytes_max, READ_SCANNED_MAX)
         page = Gathering(log, plan, budget, exclude)
         if plan.start <= plan.last:
             await self._gather(live, page, plan.last, records_max)
-        return page.page(visible)
+        answer = page.page(visible)
+        await self.settle(live)
+        return answer
 
     async def _gather(self, live: Live, page: Gathering, last: int, rows_max: int) -> None:
         while page.next < last and page.next + 1 < live.tail.start:
@@ -486,19 +508,15 @@ class Engine:
 
     # --- age -------------------------------------------------------------------------------------
 
-    async def _expire(self, live: Live) -> None:
-        """Move the floor past what is too old; durable before anybody sees it."""
-        if position := self.expire_now(live):
-            await self.journal.wait_synced(position)
-
-    def expire_now(self, live: Live) -> int:
-        """Returns the position to wait for, 0 when there is nothing to wait for."""
-        trim = one.expire(live.log, self.clock.now_ms()) if live.log.config.ttl_ms else None
-        if trim is not None and self.journal.failure is not None:
+    def expire_now(self, live: Live) -> None:
+        """Move the floor past what is too old."""
+        trim = one.expire(live.log, self.clock.now_ms())
+        if trim is None:
+            return
+        if self.journal.failure is not None:
             self._apply(trim)  # read-only: the next start works it out again
-        elif trim is not None:
-            live.trim_position = self._commit([trim], sync=True)
-        return live.trim_position if live.trim_position > self.journal.synced else 0
+        else:
+            live.aged_position = self._commit([trim], sync=True)
 
     # --- the one way to change state -------------------------------------------------------------
 

@@ -13,6 +13,7 @@ class Live:
     """One log in operation."""
 
     __slots__ = (
+        "aged_position",
         "config_position",
         "last_read_at_ms",
         "last_write_at_ms",
@@ -22,7 +23,7 @@ class Live:
         "reserved_at_ms",
         "reserved_before",
         "tail",
-        "trim_position",
+        "shrunk_position",
         "visible",
         "waiters",
     )
@@ -41,8 +42,10 @@ class Live:
         """Seqs up to here were promised durably; beyond, the sync of `reserve_position` must come first."""
         self.reserve_ahead = RESERVE_SEQS_MIN
         self.reserved_at_ms = 0
-        self.trim_position = 0
-        """Where the newest floor moved by age was journaled; shown only when synced."""
+        self.aged_position = 0
+        """Where the newest floor moved by age was journaled: an answer that knows of it waits for its sync."""
+        self.shrunk_position = 0
+        """Where records last went for another reason; an answer waits for the commit point of the class."""
         self.waiters: dict[asyncio.Future[None], None] = {}
 
     def wakeup(self) -> asyncio.Future[None]:

@@ -51,8 +51,9 @@ class TagIndex:
         if isinstance(match, TagEq):
             return [seq for seq in self._seqs.get(match.tag, ()) if seq < before]
         if self._fresh:
-            self._sorted = sorted({tag for tag in self._sorted if self._seqs[tag]} | {*self._fresh})
+            # A tag whose records have all left memory goes here, not where each of them left.
             self._seqs = {tag: seqs for tag, seqs in self._seqs.items() if seqs}
+            self._sorted = sorted(self._seqs)
             self._fresh = []
         found: list[int] = []
         for at in range(bisect_left(self._sorted, match.prefix), len(self._sorted)):

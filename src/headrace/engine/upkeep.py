@@ -231,8 +231,8 @@ class Upkeep:
             async for log, last in _slices(self._sealed.popleft()):
                 if live := engine.lives.get(log):
                     engine.tail_bytes -= live.tail.drop_to(min(last, _resident_below(live.log)))
-        if engine.tail_bytes <= self._memory_max:
-            engine.room.set()
+        if engine.tail_bytes <= self._memory_max or not self._closed:
+            engine.room.set()  # what is left is not ours to free
 
     async def _drop_dead_segments(self) -> None:
         """Whole segments go when nothing in them is live."""

@@ -10,7 +10,9 @@ from threading import Lock
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from xxhash import xxh3_64_hexdigest
 
+from headrace.core.errors import Corrupt
 from headrace.core.log import Log
 from headrace.core.match import TagEq, TagMatch
 from headrace.core.record import Block
@@ -128,7 +130,11 @@ class Segments:
             if (index := self._indexes.get(number)) is not None:
                 self._indexes.move_to_end(number)
                 return index
-        index = _Index(pq.read_table(self._objects.open(self._known[number].index)))
+        segment = self._known[number]
+        raw = self._objects.get(segment.index)
+        if xxh3_64_hexdigest(raw) != segment.index_checksum:
+            raise Corrupt(segment.index, 0, "checksum mismatch in the index")
+        index = _Index(pq.read_table(pa.BufferReader(raw)))
         with self._lock:
             self._indexes[number] = index
             while len(self._indexes) > _INDEXES_MAX:

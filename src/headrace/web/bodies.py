@@ -93,7 +93,7 @@ def is_too_deep(json: bytes) -> bool:
 
 def accepts_gzip(accept_encoding: str | None) -> bool:
     """Whether the client asked for gzip (and did not rule it out with q=0)."""
-    if not accept_encoding or "gzip" not in accept_encoding:
+    if not accept_encoding or "gzip" not in accept_encoding.lower():
         return False
     for part in accept_encoding.split(","):
         name, _, params = part.strip().partition(";")

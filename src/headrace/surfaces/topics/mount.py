@@ -145,7 +145,11 @@ ROUTES = [
     ),
     Route(
         "GET", "/v0/metrics", "Metrics for Prometheus, or as JSON",
-        {200: Reply(str, "Text by default, JSON with Accept: application/json", media=PROMETHEUS)},
+        {
+            200: Reply(str, "Text by default, JSON with Accept: application/json", media=PROMETHEUS),
+            401: Reply(wire.ErrorReply, "`unauthorized`"),
+            403: Reply(wire.ErrorReply, "`forbidden`"),
+        },
         scope=Scope.READ, group="Probes",
     ),
 ]  # fmt: skip

@@ -53,11 +53,13 @@ class Topics:
     async def get(self, call: Call) -> Reply:
         topic = _authorise(call, Scope.READ)
         touch = parse_bool(call.req, "touch", default=True)
-        live = await call.engine.state_of(topic)
+        live = call.engine.state_of(topic)
         now_ms = call.engine.clock.now_ms()
         if touch:
             live.last_read_at_ms = now_ms
-        return Reply([wire.open_object(_state(live, now_ms))])
+        reply = _state(live, now_ms)
+        await call.engine.settle(live)
+        return Reply([wire.open_object(reply)])
 
     async def list(self, call: Call) -> Reply:
         call.principal.require(Scope.READ)
@@ -67,7 +69,7 @@ class Topics:
         cursor = req.get_param("cursor")
         after = parse_cursor(cursor) if cursor is not None else ""
         touch = parse_bool(req, "touch", default=False)
-        found, more = await engine.list_logs(after, prefix, size, call.principal.may_see)
+        found, more = engine.list_logs(after, prefix, size, call.principal.may_see)
         now_ms = engine.clock.now_ms()
         if touch:
             for live in found:
@@ -76,6 +78,7 @@ class Topics:
             topics=[_summary(live, now_ms) for live in found],
             next_cursor=encode_cursor(found[-1].log.name) if more else UNSET,
         )
+        await engine.settle(*found)
         return Reply([wire.open_object(reply)])
 
     async def drop(self, call: Call) -> Reply:
@@ -156,6 +159,7 @@ class Topics:
             count=live.log.count,
             bytes=live.log.size_bytes,
         )
+        await call.engine.settle(live)
         return Reply([wire.open_object(reply)])
 
 

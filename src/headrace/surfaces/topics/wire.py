@@ -15,12 +15,12 @@ from headrace.core.limits import (
     LEASE_MS_MAX,
     LEASE_MS_MIN,
     PRIORITY_MAX,
-    SEQ_MAX,
+    U64_MAX,
 )
 from headrace.core.log import Log
 from headrace.surfaces.topics.names import parse_topic
 
-Count = Annotated[int, Meta(ge=0, le=SEQ_MAX)]
+Count = Annotated[int, Meta(ge=0, le=U64_MAX)]
 
 
 class ConfigRequest(msgspec.Struct, kw_only=True):
