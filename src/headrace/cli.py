@@ -6,8 +6,12 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace import __version__, config
+
+if TYPE_CHECKING:
+    _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _EPILOG = """\
 examples:
@@ -16,6 +20,19 @@ examples:
   headrace inspect --data-dir data    what a data directory holds (read-only)
   headrace verify --data-dir data     check every checksum and invariant
   headrace bench --quick              measure against Redis Streams
+"""
+_INSPECT_EPILOG = """\
+examples:
+  headrace inspect                          sizes, positions, the largest logs
+  headrace inspect logs --limit 0 --json    every log, for a program to read
+  headrace inspect segments --log orders    where the sealed records of a log lie
+  headrace inspect journal --limit 20       the newest frames and what they say
+"""
+_VERIFY_EPILOG = """\
+exit status:
+  0  everything is as it should be; notes tell of torn tails and of files nobody needs
+  1  something is wrong
+  2  could not run: no such directory, or a server runs on it
 """
 
 
@@ -57,32 +74,73 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     serve.set_defaults(run=_serve)
 
-    for name, run, text in (
-        ("inspect", _inspect, "show the logs, segments and journal of a data directory, read-only"),
-        ("verify", _verify, "check every checksum and invariant of a data directory"),
-    ):
-        command = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
-        command.add_argument(
-            "--data-dir", metavar="DIR", type=Path, default=Path("data"), help="default: ./data"
-        )
-        command.set_defaults(run=run)
-        if name == "inspect":
-            command.add_argument(
-                "what", nargs="?", choices=("summary", "logs", "segments", "journal")
-            )
-            command.add_argument("--log", metavar="NAME", help="only this log")
-            command.add_argument("--limit", type=int, default=50, help="rows at the most (50)")
+    _add_inspect(commands)
+    _add_verify(commands)
 
     from headrace.bench import main as bench
 
     measure = commands.add_parser(
         "bench",
         help="measure the server, beside Redis Streams in one run",
-        description="Start the server and Redis as processes of their own and measure both in one run.",
+        description="Start the server and Redis as processes of their own; measure both in one run.",
     )
     bench.add_arguments(measure)
     measure.set_defaults(run=bench.run)
     return parser
+
+
+def _add_inspect(commands: _Commands) -> None:
+    inspect = commands.add_parser(
+        "inspect",
+        help="show the logs, segments and journal of a data directory",
+        description="Show what a data directory holds, as a server would start from it.\n"
+        "Reads only: a running server is not disturbed, and nothing is locked or changed.",
+        epilog=_INSPECT_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    inspect.add_argument(
+        "what",
+        nargs="?",
+        default="summary",
+        choices=("summary", "logs", "segments", "journal"),
+        metavar="WHAT",
+        help="summary (default), logs, segments or journal",
+    )
+    _add_data_dir(inspect)
+    inspect.add_argument("--log", metavar="NAME", help="only this log, its segments, its frames")
+    inspect.add_argument(
+        "--limit",
+        metavar="N",
+        type=_count,
+        default=50,
+        help="rows at the most, 0 for all (default 50): the first logs, the newest of the others",
+    )
+    inspect.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    inspect.set_defaults(run=_inspect)
+
+
+def _add_verify(commands: _Commands) -> None:
+    verify = commands.add_parser(
+        "verify",
+        help="check every checksum and invariant of a data directory",
+        description="Check every checksum and invariant of a data directory and say what is\n"
+        "wrong where, one line each. Takes the lock, so no server may run on it; changes nothing.",
+        epilog=_VERIFY_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_data_dir(verify)
+    verify.set_defaults(run=_verify)
+
+
+def _add_data_dir(command: argparse.ArgumentParser) -> None:
+    text = "the data directory (default: TOPICS_DATA_DIR or ./data)"
+    command.add_argument("--data-dir", metavar="DIR", type=Path, help=text)
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -113,12 +171,23 @@ def _fail(*problems: str) -> int:
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    from headrace import tools
+    from headrace import offline
 
-    return tools.inspect(options)
+    return _run_offline(options, lambda root: offline.inspect(root, options))
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from headrace import tools
+    from headrace import offline
 
-    return tools.verify(options)
+    return _run_offline(options, offline.verify)
+
+
+def _run_offline(options: argparse.Namespace, run: Callable[[Path], int]) -> int:
+    from headrace.offline import CannotRun
+
+    try:
+        return run(options.data_dir or config.load().data_dir)
+    except config.ConfigError as error:
+        return _fail(*error.problems)
+    except CannotRun as error:
+        return _fail(str(error))

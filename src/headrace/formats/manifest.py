@@ -28,7 +28,9 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     record_bytes: int
     file_bytes: int
     checksum: str
-    """XXH3-64 of the Parquet file, in hex."""
+    """XXH3-64 of the Parquet file, in hex; below, of its companions."""
+    index_checksum: str
+    tags_checksum: str | None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +54,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def decode_manifest(raw: bytes, where: str) -> Manifest:
     try:
         manifest = msgspec.json.decode(raw, type=Manifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Corrupt(where, 0, f"not a manifest: {error}") from None
     if manifest.format != FORMAT:
         raise Corrupt(where, 0, f"format {manifest.format} is not one this version reads")

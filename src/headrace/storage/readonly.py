@@ -11,15 +11,13 @@ from headrace.storage.disk import AppendFile, Disk
 
 
 class ReadOnlyDisk:
-    """Reads as the disk below it does; a folder that is not there is empty.
+    """Reads as the disk below it does, and refuses to change anything.
 
-    What recovery does to settle a directory (folders, syncs, an empty file removed) is taken as
-    done. Anything that would bring bytes into the directory is refused.
+    A folder that is not there is empty, and so need not be made; what was written counts as synced.
     """
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._removed: set[str] = set()
 
     def boot_id(self) -> str:
         return self._disk.boot_id()
@@ -29,13 +27,12 @@ class ReadOnlyDisk:
 
     def list(self, folder: str) -> list[str]:
         try:
-            names = self._disk.list(folder)
+            return self._disk.list(folder)
         except FileNotFoundError:
             return []
-        return [name for name in names if f"{folder}/{name}" not in self._removed]
 
     def exists(self, path: str) -> bool:
-        return path not in self._removed and self._disk.exists(path)
+        return self._disk.exists(path)
 
     def size(self, path: str) -> int:
         return self._disk.size(path)
@@ -62,7 +59,7 @@ class ReadOnlyDisk:
         _refuse(new)
 
     def remove(self, path: str) -> None:
-        self._removed.add(path)
+        _refuse(path)
 
     def sync_folder(self, folder: str) -> None:
         pass

@@ -128,13 +128,25 @@ class Recovery:
             raise Corrupt(
                 files[0].path, 0, f"the journal before it is missing, from position {start} on"
             )
-        position = max(self._replay_from, sealed_to)
+        position = 0
         wanted = [file for file in files if file.stop is None or file.stop > start]
         for at, file in enumerate(wanted):
-            stop = self._replay_file(file, sealed_to)
-            position = max(position, stop)
+            position = self._replay_file(file, sealed_to)
             self._progress((at + 1) / len(wanted))
-        return position
+        self._check_end(files, position, sealed_to)
+        return max(position, self._replay_from)
+
+    def _check_end(self, files: list[JournalFile], end: int, sealed_to: int) -> None:
+        """Snapshots and segments are made of what was synced: a journal that lacks it is damaged."""
+        known = (to for to in self._known_to.values() if to != _DROPPED)
+        synced = max(self._replay_from, sealed_to, max(known, default=0))
+        if files and end < synced:
+            last = files[-1]
+            raise Corrupt(
+                last.path, end - last.start, f"the journal ends here, and was known up to {synced}"
+            )
+        if not files and min(self._replay_from, sealed_to) < synced:
+            raise Corrupt(layout.JOURNAL, 0, f"the journal is missing; it was known up to {synced}")
 
     def _replay_file(self, file: JournalFile, sealed_to: int) -> int:
         position = self._synced = file.start

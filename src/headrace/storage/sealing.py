@@ -72,6 +72,8 @@ def seal(disk: Disk, objects: Objects, job: SealJob) -> Segment | None:
         record_bytes=built.record_bytes,
         file_bytes=len(built.segment),
         checksum=xxh3_64_hexdigest(built.segment),
+        index_checksum=xxh3_64_hexdigest(built.index),
+        tags_checksum=xxh3_64_hexdigest(built.tags) if built.tags else None,
     )
 
 

@@ -32,7 +32,7 @@ class _Seen(msgspec.Struct):
 
 
 class History:
-    """Reads entries in journal order. `complete` while nothing before or between them is missing."""
+    """Reads entries in journal order; `complete` while none before or between them is missing."""
 
     def __init__(self, *, complete: bool) -> None:
         self.complete = complete

@@ -25,20 +25,16 @@ def check_journal(disk: Disk, synced_to: int, advance: Advance) -> Iterator[Find
 
 
 def _check_size(file: JournalFile, raw: memoryview) -> Iterator[Finding]:
-    """A file reaches to where the next one starts; more than that is a torn tail."""
+    """A file reaches to where the next one starts; more than that is what a crash left."""
     if file.stop is None:
         return
-    size = file.stop - file.start
-    missing = size - len(raw)
+    missing = file.stop - file.start - len(raw)
     if missing > 0:
         what = f"the journal goes on at position {file.stop}; {missing} bytes before it are missing"
         yield Problem(file.path, byte(len(raw)), what)
     elif missing < 0:
-        if decode_frame(raw, size, file.stop) is not None:
-            what = f"a whole frame at position {file.stop}, where the next file starts as well"
-            yield Problem(file.path, byte(size), what)
-        else:
-            yield Note(file.path, byte(size), f"a torn tail of {-missing} bytes")
+        what = f"{-missing} bytes from before a restart; the next file stands for them"
+        yield Note(file.path, byte(len(raw) + missing), what)
 
 
 def _check_frames(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from itertools import pairwise
 
 from headrace.core.limits import RECORD_OVERHEAD_BYTES
 from headrace.core.log import Log, live_ranges
@@ -13,9 +14,9 @@ from headrace.core.retention import Ledger
 
 def is_set(ranges: Ranges) -> bool:
     """Whether these are sorted, disjoint ranges with something between any two of them."""
-    steps = zip(ranges, ranges[1:], strict=False)
+    steps = enumerate(pairwise(ranges))
     return len(ranges) % 2 == 0 and all(
-        low + 1 < high if at % 2 else low <= high for at, (low, high) in enumerate(steps)
+        low + 1 < high if at % 2 else low <= high for at, (low, high) in steps
     )
 
 

@@ -119,7 +119,7 @@ class Topics:
 
     async def diff(self, call: Call) -> Reply:
         topic = _authorise(call, Scope.READ)
-        request = decode(_diff, await call.body() or b"{}")
+        request = wire.checked(decode(_diff, await call.body() or b"{}"))
         engine = call.engine
         engine.live(topic).last_read_at_ms = engine.clock.now_ms()
         live, page = await engine.read_or_wait(
@@ -145,7 +145,7 @@ class Topics:
 
     async def delete(self, call: Call) -> Reply:
         topic = _authorise(call, Scope.DELETE)
-        request = decode(_delete, await call.body() or b"{}")
+        request = wire.checked(decode(_delete, await call.body() or b"{}"))
         if request.before_seq is None and request.match is None:
             raise Refused(Code.INVALID, "say which records: before_seq, match, or both")
         match = None if request.match is None else parse_match(request.match)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
@@ -20,7 +20,17 @@ from headrace.core.limits import (
 from headrace.core.log import Log
 from headrace.surfaces.topics.names import parse_topic
 
-Count = Annotated[int, Meta(ge=0, le=U64_MAX)]
+Count = Annotated[int, Meta(ge=0, description="u64")]
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def checked(request: T) -> T:
+    """The request, if its numbers fit a u64 (msgspec has no bounds beyond an i64)."""
+    for field in request.__struct_fields__:
+        value = getattr(request, field)
+        if type(value) is int and value > U64_MAX:
+            raise Refused(Code.INVALID, f"{field} does not fit a u64", field=field)
+    return request
 
 
 class ConfigRequest(msgspec.Struct, kw_only=True):
@@ -46,6 +56,7 @@ class ConfigRequest(msgspec.Struct, kw_only=True):
 
     def parse(self, topic: str, kind: Kind) -> LogConfig:
         """The config of this topic; `kind` is what it is when the request does not say."""
+        checked(self)
         if self.dead_letter is not None:
             parse_topic(self.dead_letter)
             if self.dead_letter == topic:
