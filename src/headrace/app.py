@@ -24,7 +24,7 @@ from headrace.config import Settings, is_loopback
 from headrace.core.errors import Corrupt
 from headrace.core.limits import DRAIN_S
 from headrace.engine.engine import Caps
-from headrace.engine.ports import SystemClock, ThreadPool
+from headrace.engine.ports import RandomIds, SystemClock, ThreadPool
 from headrace.engine.start import Parts, Started, start, stop
 from headrace.engine.upkeep import Pace
 from headrace.formats import layout
@@ -174,6 +174,7 @@ class App:
             clock=SystemClock(),
             pool=self._pool,
             sealer=self._sealer,
+            ids=RandomIds(),
             writer=WriterThread,
             caps=Caps(settings.max_topics, settings.max_total_bytes, settings.tail_bytes),
             pace=Pace(settings.seal_bytes, settings.disk_sync_ms),

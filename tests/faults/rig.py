@@ -15,7 +15,7 @@ from headrace.core.config import LogConfig
 from headrace.core.read import Gap
 from headrace.core.record import RECORD_OVERHEAD_BYTES
 from headrace.engine.engine import Caps, Engine
-from headrace.engine.ports import Inline, InlineSealer
+from headrace.engine.ports import CountedIds, Inline, InlineSealer
 from headrace.engine.start import Parts, Started, start
 from headrace.engine.upkeep import Pace
 from headrace.storage.objects import LocalObjects
@@ -56,6 +56,7 @@ async def boot(
             clock=clock,
             pool=pool,
             sealer=InlineSealer(disk, objects, pool),
+            ids=CountedIds(),
             writer=lambda journal, loop: LoopWriter(journal, delay_s),
             caps=caps,
             pace=pace,

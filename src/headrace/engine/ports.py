@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,28 @@ class Clock(Protocol):
 class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+
+class Ids(Protocol):
+    """Names nobody else has."""
+
+    def token(self) -> str: ...
+
+
+class RandomIds:
+    def token(self) -> str:
+        return secrets.token_hex(6)
+
+
+class CountedIds:
+    """One after the other: for simulations, where nothing is random."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def token(self) -> str:
+        self._count += 1
+        return f"{self._count:x}"
 
 
 class Pool(Protocol):

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.core import state as catalog
 from headrace.engine.engine import Caps, Engine
-from headrace.engine.ports import Clock, Pool, Sealer
+from headrace.engine.ports import Clock, Ids, Pool, Sealer
 from headrace.engine.upkeep import Pace, Upkeep
 from headrace.storage.disk import Disk
 from headrace.storage.journal import Journal, Writer
@@ -26,6 +26,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     pool: Pool
     sealer: Sealer
+    ids: Ids
     writer: Callable[[Journal, asyncio.AbstractEventLoop], Writer]
     caps: Caps
     pace: Pace
@@ -52,7 +53,14 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
     for log in recovered.state.logs.values():
         engine.adopt(log, recovered.blocks.pop(log.id, []))
     upkeep = Upkeep(
-        engine, parts.disk, parts.objects, parts.sealer, parts.pool, parts.pace, recovered.manifest
+        engine,
+        parts.disk,
+        parts.objects,
+        parts.sealer,
+        parts.pool,
+        parts.ids,
+        parts.pace,
+        recovered.manifest,
     )
     upkeep.resume(recovered)
     await journal.wait_synced(journal.tail)

@@ -19,7 +19,7 @@ from headrace.core.errors import Refused
 from headrace.core.limits import SLICE_MS
 from headrace.core.log import Log, add_extent, prune_extents
 from headrace.engine.engine import Engine
-from headrace.engine.ports import Pool, Sealer
+from headrace.engine.ports import Ids, Pool, Sealer
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, encode_part
@@ -65,6 +65,7 @@ class Upkeep:
         objects: Objects,
         sealer: Sealer,
         pool: Pool,
+        ids: Ids,
         pace: Pace,
         manifest: Manifest,
     ) -> None:
@@ -73,6 +74,7 @@ class Upkeep:
         self._objects = objects
         self._sealer = sealer
         self._pool = pool
+        self._ids = ids
         self._pace = pace
         self._manifest = manifest
         self._closed: deque[_Closed] = deque()
@@ -119,6 +121,7 @@ class Upkeep:
 
     async def run(self) -> None:
         """Work whenever a journal file was closed; try again, ever more slowly, when something fails."""
+        await self.remove_orphans()
         failures = 0
         while True:
             await self._wake.wait()
@@ -178,6 +181,7 @@ class Upkeep:
         names = {log: name for closed in group for log, name in closed.logs.items()}
         job = SealJob(
             self._manifest.next_number,
+            self._ids.token(),
             max(group[0].start, self._manifest.sealed_to),
             stop,
             names,
@@ -255,6 +259,16 @@ class Upkeep:
                 if name is not None:
                     await self._pool.run(self._objects.remove, name)
         say("info", "dropped segments in which nothing is live", count=len(dead))
+
+    async def remove_orphans(self) -> None:
+        """Remove what sealers left that no manifest names."""
+        named = {
+            name for s in self._manifest.segments for name in (s.name, s.index, s.tags) if name
+        }
+        for folder in (layout.SEGMENTS, layout.COMPANIONS):
+            for name in await self._pool.run(self._objects.list, folder):
+                if name not in named:
+                    await self._pool.run(self._objects.remove, name)
 
     # --- snapshots -------------------------------------------------------------------------------
 

@@ -24,18 +24,23 @@ def snapshot_file(position: int) -> str:
     return f"{SNAPSHOTS}/{position:0{_DIGITS}d}.snap"
 
 
-def segment(number: int) -> str:
-    return f"{SEGMENTS}/{number:010d}.parquet"
+def segment(number: int, attempt: str = "") -> str:
+    """A segment. Each attempt to seal it has files of its own; the manifest says which ones count."""
+    return f"{SEGMENTS}/{_numbered(number, attempt)}.parquet"
 
 
-def segment_index(number: int) -> str:
+def segment_index(number: int, attempt: str = "") -> str:
     """Which log lies where in a segment."""
-    return f"{COMPANIONS}/{number:010d}.index.parquet"
+    return f"{COMPANIONS}/{_numbered(number, attempt)}.index.parquet"
 
 
-def segment_tags(number: int) -> str:
+def segment_tags(number: int, attempt: str = "") -> str:
     """The tags of a segment, sorted by log and tag."""
-    return f"{COMPANIONS}/{number:010d}.tags.parquet"
+    return f"{COMPANIONS}/{_numbered(number, attempt)}.tags.parquet"
+
+
+def _numbered(number: int, attempt: str) -> str:
+    return f"{number:010d}-{attempt}" if attempt else f"{number:010d}"
 
 
 def manifest(version: int) -> str:

@@ -34,6 +34,8 @@ class SealJob(msgspec.Struct, frozen=True):
     """
 
     number: int
+    attempt: str
+    """Makes the names of the files unique: a forgotten sealer must not replace published ones."""
     start: int
     stop: int
     names: dict[int, str]
@@ -52,9 +54,9 @@ def seal(disk: Disk, objects: Objects, job: SealJob) -> Segment | None:
         return None
     built = build(rows)
     name, index, tags = (
-        layout.segment(job.number),
-        layout.segment_index(job.number),
-        layout.segment_tags(job.number) if built.tags else None,
+        layout.segment(job.number, job.attempt),
+        layout.segment_index(job.number, job.attempt),
+        layout.segment_tags(job.number, job.attempt) if built.tags else None,
     )
     objects.put(name, built.segment)
     objects.put(index, built.index)

@@ -10,6 +10,7 @@ import asyncio
 import os
 import struct
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -91,4 +92,5 @@ def _serve(root: Path, jobs: BinaryIO, answers: BinaryIO) -> None:
 
 if __name__ == "__main__":
     os.nice(_NICE)
-    _serve(Path(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
+    with suppress(BrokenPipeError):  # the server is gone; the next one starts from what is published
+        _serve(Path(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
