@@ -62,18 +62,22 @@ class _Content:
             self.dirty.append((len(self.cached), len(self.cached) + len(data)))
             self.cached += data
 
-    def sync(self) -> None:
+    def sync(self, start: int = 0) -> None:
+        """Everything from `start` on is on disk."""
         if self.emptied:
             self.stable.clear()
             self.emptied = False
-        for start, stop in self.dirty:
-            self._land(start, stop)
-        self.dirty.clear()
+        for low, high in self._take_dirty(start):
+            self._land(low, high)
 
-    def fail_sync(self) -> None:
+    def fail_sync(self, start: int = 0) -> None:
         """As Linux does it: the pages count as clean afterwards, and no later sync writes them."""
-        self.abandoned += self.dirty
-        self.dirty.clear()
+        self.abandoned += self._take_dirty(start)
+
+    def _take_dirty(self, start: int) -> list[tuple[int, int]]:
+        taken = [span for span in self.dirty if span[0] >= start]
+        self.dirty = [span for span in self.dirty if span[0] < start]
+        return taken
 
     def lose_power(self, survival: Survival, random: Random) -> None:
         pending = sorted(self.dirty + self.abandoned)
@@ -274,13 +278,13 @@ class HostileDisk:
         self.world.torn = None
         content.append(data)
 
-    def _sync_content(self, kind: str, path: str, content: _Content) -> None:
+    def _sync_content(self, kind: str, path: str, content: _Content, start: int = 0) -> None:
         try:
             self._call(kind, path)
         except OSError:
-            content.fail_sync()
+            content.fail_sync(start)
             raise
-        content.sync()
+        content.sync(start)
 
     # The Disk protocol
 
@@ -406,6 +410,11 @@ class HostileFile:
         # As unkind as it may be: two steps, with a crash possible between them.
         self.write(parts)
         self.sync()
+
+    def write_synced(self, parts: Sequence[bytes]) -> None:
+        start = len(self._content.cached)
+        self.write(parts)
+        self._disk._sync_content("sync", self._path, self._content, start)
 
     def sync(self) -> None:
         self._disk._sync_content("sync", self._path, self._content)

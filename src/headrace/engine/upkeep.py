@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 _SWEEP_S = 1.0
 _CLOSED_FILES_MAX = 8
+_BACKLOG_FILES = 3
+"""Journal files whose records may wait in memory for the sealer before writers are held back."""
 _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _SNAPSHOT_RATIO = 2
 """A snapshot is due when the journal has grown by this many times the size of the last one."""
@@ -85,7 +87,7 @@ class Upkeep:
         self._wake = asyncio.Event()
         self._snapshot_position = -1
         self._snapshot_bytes = 0
-        self._memory_max = engine.caps.tail_bytes * 2 + pace.seal_bytes * 4
+        self._memory_max = engine.caps.tail_bytes + _BACKLOG_FILES * pace.seal_bytes
         engine.on_growth = self._look
 
     @property

@@ -12,7 +12,7 @@ from headrace.core.errors import Corrupt
 FORMAT = 1
 
 
-class Segment(msgspec.Struct, frozen=True, kw_only=True):
+class Segment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One sealed Parquet file and the journal range it was made from."""
 
     number: int
@@ -33,7 +33,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     tags_checksum: str | None
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the object store holds, as of one version."""
 
     format: int = FORMAT
