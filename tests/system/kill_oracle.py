@@ -9,10 +9,9 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-import msgspec
 from kill_history import (
     Answer,
     Append,
@@ -27,20 +26,20 @@ from kill_history import (
     Terms,
     Walk,
 )
+from kill_spans import (
+    Reading,
+    Rising,
+    Span,
+    covered,
+    format_page,
+    format_payload,
+    format_seqs,
+    format_spans,
+    split,
+)
 
 REASONS_OF_CAP = ("cap", "mixed")
 COMPLAINTS_MAX = 20
-
-Span = tuple[int, int]
-"""Seqs from the first to the last, both included."""
-
-
-class Reading(msgspec.Struct, frozen=True):
-    """A value that must not fall from one reading to a later one."""
-
-    started: int
-    ended: int
-    value: int
 
 
 @dataclass(slots=True)
@@ -451,70 +450,3 @@ class Ledger:
                     f"half of a delete survived: took {format_seqs(took)}, left {format_seqs(left)}"
                 )
         self.undecided.clear()
-
-
-class Rising:
-    """The highest value that was already known at a moment."""
-
-    def __init__(self, start: int, readings: Iterable[Reading]) -> None:
-        self._ended = [0]
-        self._highest = [start]
-        for reading in sorted(readings, key=lambda reading: reading.ended):
-            self._ended.append(reading.ended)
-            self._highest.append(max(reading.value, self._highest[-1]))
-
-    def before(self, moment: int) -> int:
-        return self._highest[bisect.bisect_left(self._ended, moment) - 1]
-
-    @property
-    def last(self) -> int:
-        return self._highest[-1]
-
-
-def covered(gaps: list[Gap]) -> list[tuple[int, int, str]]:
-    """Gaps as they add up, however many answers it took to report them."""
-    merged: list[tuple[int, int, str]] = []
-    for gap in sorted(gaps, key=lambda gap: gap.first):
-        if merged and merged[-1][2] == gap.reason and gap.first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], gap.last), gap.reason)
-        else:
-            merged.append((gap.first, gap.last, gap.reason))
-    return merged
-
-
-def format_payload(payload: Payload) -> str:
-    return f"({payload.data[:80]!r}, tag {payload.tag!r}, meta {payload.meta!r})"
-
-
-def format_page(page: Page) -> str:
-    return (
-        f"a read after {page.after} to {page.next} with {len(page.records)} records, "
-        f"earliest {page.earliest}, head {page.head}, {page.gap}"
-    )
-
-
-def split(span: Span, gaps: list[Gap]) -> Iterator[tuple[Span, bool]]:
-    """The parts of a span, each with whether a gap covers it."""
-    start, last = span
-    while start <= last:
-        covering = [gap.last for gap in gaps if gap.first <= start <= gap.last]
-        if covering:
-            stop = min(last, max(covering))
-        else:
-            stop = min([gap.first - 1 for gap in gaps if start < gap.first] + [last])
-        yield (start, stop), bool(covering)
-        start = stop + 1
-
-
-def format_spans(spans: list[Span]) -> str:
-    text = ", ".join(
-        f"{first}" if first == last else f"{first}–{last}" for first, last in spans[:8]
-    )
-    count = sum(last - first + 1 for first, last in spans)
-    return f"[{text}{', …' if len(spans) > 8 else ''}] ({count})"
-
-
-def format_seqs(seqs: Iterable[int]) -> str:
-    ordered = sorted(seqs)
-    text = ", ".join(map(str, ordered[:8]))
-    return f"[{text}{', …' if len(ordered) > 8 else ''}] ({len(ordered)})"

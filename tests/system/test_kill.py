@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from kill_history import Clock, Walk
 from kill_load import Load, PayloadSource
-from kill_oracle import Oracle, covered
+from kill_oracle import Oracle
+from kill_spans import covered
 from launching import Servers, run_headrace
 from topics_wire import Connection, LostError, UnexpectedError, format_write, read_pages, read_state
 
