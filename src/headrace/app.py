@@ -45,7 +45,8 @@ from headrace.web.slots import Cap, Slots
 from headrace.web.stall import Stall
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread may keep the interpreter from the others: the journal's hand-overs wait for it."""
+"""How long a thread may keep the interpreter from the others: the journal's hand-overs wait for it.
+"""
 GC_THRESHOLDS = (50_000, 20, 1_000)
 """Full collections walk every log; young ones catch what requests leave behind."""
 
@@ -99,7 +100,8 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop gracefully, and at once when asked by Ctrl-C a second time.
 
-        uvicorn would raise the signal again once it has stopped; a stop that was asked for is a success.
+        uvicorn would raise the signal again once it has stopped; a stop that was asked for is a
+        success.
         """
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
@@ -121,7 +123,10 @@ class App:
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
-        """Serve until asked to stop. The port is bound before recovery, so that probes can watch it."""
+        """Serve until asked to stop.
+
+        The port is bound before recovery, so that probes can watch it.
+        """
         self._lock()
         listener = self._bind()
         config = uvicorn.Config(
@@ -188,7 +193,8 @@ class App:
         self._stall.reset()
         self.gate.open(started.engine)
         say(
-            "info", "ready", topics=len(started.engine.state.logs), records=started.engine.state.count,
+            "info", "ready",
+            topics=len(started.engine.state.logs), records=started.engine.state.count,
             frames_replayed=started.recovered.frames, clean=started.recovered.clean,
             seconds=round(asyncio.get_running_loop().time() - began, 3),
         )  # fmt: skip

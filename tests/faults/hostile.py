@@ -408,10 +408,6 @@ class HostileFile:
 
     def write_synced(self, parts: Sequence[bytes]) -> None:
         # As unkind as it may be: two steps, with a crash possible between them.
-        self.write(parts)
-        self.sync()
-
-    def write_synced(self, parts: Sequence[bytes]) -> None:
         start = len(self._content.cached)
         self.write(parts)
         self._disk._sync_content("sync", self._path, self._content, start)

@@ -1,11 +1,12 @@
-"""What must be true after a crash, written once: a naive model, a history of it, and the comparison.
+"""What must be true after a crash, written once: a naive model, its history, and the comparison.
 
-There is one journal, so whatever survives is a prefix of what was offered: `History` keeps the model's
-state after every step, and `judge` looks for the step that the survivors match, not before the last
-step that was promised to survive.
+There is one journal, so whatever survives is a prefix of what was offered: `History` keeps the
+model's state after every step, and `judge` looks for the step that the survivors match, not before
+the last step that was promised to survive.
 
-Promised after a process kill: every acknowledged step, class ephemeral aside. After a power loss: every
-acknowledged step of class fsync and every acknowledged create, configure and drop, with all before them.
+Promised after a process kill: every acknowledged step, class ephemeral aside. After a power loss:
+every acknowledged step of class fsync and every acknowledged create, configure and drop, with all
+that came before them.
 """
 
 from __future__ import annotations

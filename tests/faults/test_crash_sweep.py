@@ -1,4 +1,4 @@
-"""Every disk call of a workload as crash point, in every way to survive it; and every call failing."""
+"""Every disk call of a workload as crash point, in every way to survive it; and every one failing."""
 
 from __future__ import annotations
 

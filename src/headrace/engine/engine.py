@@ -1,7 +1,8 @@
 """The engine: every use case that changes or reads a log.
 
-A write decides (pure), applies (pure), puts its entries in journal order, and only then waits for the commit its
-durability class asks for. The first three steps contain no await, so they are atomic on the event loop.
+A write decides (pure), applies (pure), puts its entries in journal order, and only then waits for
+the commit its durability class asks for. The first three steps contain no await, so they are atomic
+on the event loop.
 """
 
 from __future__ import annotations
@@ -124,8 +125,9 @@ class Engine:
     async def settle(self, *lives: Live) -> None:
         """Wait until every loss these logs have taken is durable enough to be told.
 
-        What an answer says of floors and deletions must still be true after a crash. The answer is made first, and only
-        then held back for what it knows: a log that shrinks all the time cannot keep a reader waiting.
+        What an answer says of floors and deletions must still be true after a crash. The answer is
+        made first, and only then held back for what it knows: a log that shrinks all the time
+        cannot keep a reader waiting.
         """
         journal = self.journal
         aged = max((live.aged_position for live in lives), default=0)
@@ -194,13 +196,14 @@ class Engine:
         log = live.log
         while True:
             start = live.tail.start
-            sealed = await self._pool.run(
-                lambda: list(self.segments.blocks(log, log.floor, start - 1))
-            )
+            sealed = await self._pool.run(self._sealed_blocks, log, start - 1)
             if live.tail.start == start:
                 break
         log.ledger = build(block for part in (sealed, live.tail.blocks) for block in part)
         log.ledger.drop_below(log.floor)
+
+    def _sealed_blocks(self, log: Log, last: int) -> list[Block]:
+        return list(self.segments.blocks(log, log.floor, last))
 
     async def drop(self, name: str, *, if_empty: bool) -> bool:
         """Remove the log and all its records; False when there is none."""
@@ -258,7 +261,9 @@ class Engine:
         return Appended(log, block.first, block.last, live.visible, created=False, deduped=False)
 
     def _enqueue_append(self, live: Live, entry: Append, now_ms: int) -> int:
-        """Apply an append and put it in journal order, with a promise of further seqs if one is due."""
+        """Apply an append and put it in journal order, with a promise of further seqs if one is
+        due.
+        """
         log, journal = live.log, self.journal
         entries = self._journaled(log, entry)
         before = log.reserved
@@ -340,7 +345,9 @@ class Engine:
             cost.append_ms = (perf_counter() - started) * 1e3
 
     async def _wait_for_room(self, patient: bool, cost: Cost) -> None:
-        """Memory or the journal is full: wait a little for upkeep to catch up, then turn the writer away."""
+        """Memory or the journal is full: wait a little for upkeep to catch up, then turn the writer
+        away.
+        """
         started = perf_counter()
         wait_s = None if patient else _ROOM_WAIT_S
         try:

@@ -1,4 +1,6 @@
-"""A log as the running engine sees it: its state, its tail, what readers may see, and who waits for more."""
+"""A log as the running engine sees it: its state, its tail, what readers may see, and who waits for
+more.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ class Live:
         "reserve_position",
         "reserved_at_ms",
         "reserved_before",
-        "tail",
         "shrunk_position",
+        "tail",
         "visible",
         "waiters",
     )
@@ -39,13 +41,19 @@ class Live:
         """Until the journal is synced to here, the durability class is still changing."""
         self.reserve_position = 0
         self.reserved_before = log.reserved
-        """Seqs up to here were promised durably; beyond, the sync of `reserve_position` must come first."""
+        """Seqs up to here were promised durably; beyond, the sync of `reserve_position` must come
+        first.
+        """
         self.reserve_ahead = RESERVE_SEQS_MIN
         self.reserved_at_ms = 0
         self.aged_position = 0
-        """Where the newest floor moved by age was journaled: an answer that knows of it waits for its sync."""
+        """Where the newest floor moved by age was journaled: an answer that knows of it waits for
+        its sync.
+        """
         self.shrunk_position = 0
-        """Where records last went for another reason; an answer waits for the commit point of the class."""
+        """Where records last went for another reason; an answer waits for the commit point of the
+        class.
+        """
         self.waiters: dict[asyncio.Future[None], None] = {}
 
     def wakeup(self) -> asyncio.Future[None]:

@@ -40,7 +40,9 @@ class Started(msgspec.Struct, frozen=True):
 
 
 async def start(parts: Parts, progress: Callable[[float], None] = lambda share: None) -> Started:
-    """Recover what the disk holds and go into operation; losses are durable before anybody sees them."""
+    """Recover what the disk holds and go into operation; losses are durable before anybody sees
+    them.
+    """
     segments = Segments(parts.objects, parts.block_cache_bytes)
     recovery = Recovery(parts.disk, parts.objects, segments, progress)
     recovered = await parts.pool.run(recovery.run)

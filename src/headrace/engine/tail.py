@@ -21,7 +21,10 @@ def resident_bytes(block: Block) -> int:
 
 
 class TagIndex:
-    """Which seqs carry a tag. Distinct tags are kept sorted for prefixes, but sorted only when asked."""
+    """Which seqs carry a tag.
+
+    Distinct tags are kept sorted for prefixes, but sorted only when asked.
+    """
 
     __slots__ = ("_fresh", "_seqs", "_sorted")
 

@@ -1,7 +1,8 @@
-"""Upkeep: seal closed journal files, publish them, take snapshots, let go of memory and of dead files.
+"""Upkeep: seal closed journal files, publish them, take snapshots, let go of memory and of dead
+files.
 
-Runs beside requests on the same loop, so it works in slices of a few milliseconds; what blocks runs in the pool, and the
-heavy part, making Parquet, runs in another process.
+Runs beside requests on the same loop, so it works in slices of a few milliseconds; what blocks runs
+in the pool, and the heavy part, making Parquet, runs in another process.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ class Upkeep:
         self._manifest = manifest
         self._closed: deque[_Closed] = deque()
         self._sealed: deque[list[tuple[int, int]]] = deque()
-        """For each segment whose records are still in memory: (log, last seq), oldest segment first."""
+        """For each segment whose records are still in memory: (log, last seq), oldest segment
+        first.
+        """
         self._attached = manifest.version
         """The newest manifest version whose segments every log knows of."""
         self._wake = asyncio.Event()
@@ -122,7 +125,9 @@ class Upkeep:
             self._wake.set()
 
     async def run(self) -> None:
-        """Work whenever a journal file was closed; try again, ever more slowly, when something fails."""
+        """Work whenever a journal file was closed; try again, ever more slowly, when something
+        fails.
+        """
         await self.remove_orphans()
         failures = 0
         while True:
@@ -284,7 +289,8 @@ class Upkeep:
             held = engine.state.logs.get(log)
             parts.append(encode_part(Captured(journal.tail, log, held)))
         parts.append(encode_part(Foot(len(parts) - 1)))
-        # What was captured may be ahead of the disk; it must not outlive a journal that never got there.
+        # What was captured may be ahead of the disk; it must not outlive a journal that never got
+        # there.
         await journal.wait_synced(journal.tail)
         await self._pool.run(snapshots.write, self._disk, position, parts)
         self._snapshot_position = position

@@ -76,7 +76,10 @@ class Frame(msgspec.Struct, gc=False):
 
 
 def encode_frame(entry: Entry, position: int, synced: int) -> bytearray:
-    """The bytes of the frame at this position. Encoded in place: a batch is copied once, not thrice."""
+    """The bytes of the frame at this position.
+
+    Encoded in place: a batch is copied once, not thrice.
+    """
     frame = bytearray(HEADER_BYTES)
     _encode_into(entry, frame, HEADER_BYTES)
     _REST.pack_into(frame, _PREFIX.size, synced, _KIND_OF[type(entry)], entry.log)

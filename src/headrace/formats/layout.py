@@ -25,7 +25,10 @@ def snapshot_file(position: int) -> str:
 
 
 def segment(number: int, attempt: str = "") -> str:
-    """A segment. Each attempt to seal it has files of its own; the manifest says which ones count."""
+    """A segment.
+
+    Each attempt to seal it has files of its own; the manifest says which ones count.
+    """
     return f"{SEGMENTS}/{_numbered(number, attempt)}.parquet"
 
 

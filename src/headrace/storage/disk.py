@@ -36,7 +36,9 @@ class Disk(Protocol):
     """A data directory. Paths are relative to it."""
 
     def boot_id(self) -> str:
-        """Changes when the operating system restarts, and with it whatever was written but not synced."""
+        """Changes when the operating system restarts, and with it whatever was written but not
+        synced.
+        """
 
     def make_folder(self, path: str) -> None:
         """A folder and those above it, durable when this returns."""

@@ -1,8 +1,9 @@
 """The journal: frames in order, committed in groups by one writer.
 
-Everything runs on the event loop except `commit`, which the writer calls: it takes whatever has been enqueued since
-the last call, writes it, syncs it if somebody waits for that, and reports how far it got. The next commit starts when
-the last one ends; there is no timer, so a group is as large as the disk is slow.
+Everything runs on the event loop except `commit`, which the writer calls: it takes whatever has
+been enqueued since the last call, writes it, syncs it if somebody waits for that, and reports how
+far it got. The next commit starts when the last one ends; there is no timer, so a group is as large
+as the disk is slow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sealing: a closed range of the journal becomes one Parquet segment with its companions.
 
-Reads only the journal, so it can run in another process while the server goes on. What was deleted or trimmed inside the
-range never reaches the segment.
+Reads only the journal, so it can run in another process while the server goes on. What was deleted
+or trimmed inside the range never reaches the segment.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ class _Held(msgspec.Struct):
 
 
 def seal(disk: Disk, objects: Objects, job: SealJob) -> Segment | None:
-    """Write the segment; None when nothing in the range is worth keeping. Publishing is the caller's."""
+    """Write the segment; None when nothing in the range is worth keeping.
+
+    Publishing is the caller's.
+    """
     rows = sorted(_rows(_gather(disk, job), job.names), key=lambda log: (log.name, log.log))
     if not rows:
         return None

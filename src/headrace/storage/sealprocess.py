@@ -1,7 +1,8 @@
 """Sealing in a process of its own, so that making Parquet never holds the server's interpreter.
 
-Run as a module it is that process: it reads jobs from standard input and answers on standard output, each message with its
-length before it, and ends when its input ends, however the server went away.
+Run as a module it is that process: it reads jobs from standard input and answers on standard
+output, each message with its length before it, and ends when its input ends, however the server
+went away.
 """
 
 from __future__ import annotations
@@ -92,5 +93,5 @@ def _serve(root: Path, jobs: BinaryIO, answers: BinaryIO) -> None:
 
 if __name__ == "__main__":
     os.nice(_NICE)
-    with suppress(BrokenPipeError):  # the server is gone; the next one starts from what is published
+    with suppress(BrokenPipeError):  # the server is gone; nobody waits for the answer
         _serve(Path(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)

@@ -1,4 +1,7 @@
-"""Reading sealed segments: by log and seq, by tag, by size. Blocking; callers run it off the event loop."""
+"""Reading sealed segments: by log and seq, by tag, by size.
+
+Blocking; callers run it off the event loop.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,9 @@ class Segments:
         return self._index(number).extents()
 
     def read(self, log: Log, seq: int, rows_max: int) -> Block | None:
-        """Records of the log from `seq` on, as many as lie together; None when no segment reaches it."""
+        """Records of the log from `seq` on, as many as lie together; None when no segment reaches
+        it.
+        """
         for number, _, last in log.extents:
             if last < seq or number not in self._known:
                 continue

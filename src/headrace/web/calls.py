@@ -1,4 +1,6 @@
-"""One request, whatever the surface: who calls, what for, and the one place where refusals become replies."""
+"""One request, whatever the surface: who calls, what for, and the one place where refusals become
+replies.
+"""
 
 from __future__ import annotations
 

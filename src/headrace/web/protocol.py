@@ -1,8 +1,9 @@
-"""uvicorn's HTTP protocol with one difference: what one step of the loop writes leaves in one system call.
+"""uvicorn's HTTP protocol with one difference: what one step of the loop writes leaves in one
+system call.
 
-uvicorn hands the head and the body of a reply to the transport one after the other, and uvloop sends each at once. The
-second call costs as much as the first, and wakes the client a second time for nothing: a quarter of the time of a small
-request (docs/PERFORMANCE.md).
+uvicorn hands the head and the body of a reply to the transport one after the other, and uvloop
+sends each at once. The second call costs as much as the first, and wakes the client a second time
+for nothing: a quarter of the time of a small request (docs/PERFORMANCE.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""An append request as drafts: checks every limit of the surface, without looking into the payloads."""
+"""An append request as drafts: checks every limit of the surface, without looking into the
+payloads.
+"""
 
 from __future__ import annotations
 

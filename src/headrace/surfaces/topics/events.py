@@ -1,4 +1,7 @@
-"""What goes out: records as JSON, rendered from the bytes they came as. Shared by diff and, later, watch."""
+"""What goes out: records as JSON, rendered from the bytes they came as.
+
+Shared by diff and, later, watch.
+"""
 
 from __future__ import annotations
 

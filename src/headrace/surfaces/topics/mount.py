@@ -71,7 +71,7 @@ ROUTES = [
     Route(
         "GET", TOPIC, "Where a topic stands",
         _replies({200: Reply(wire.StateReply, "Its state")}, Code.INVALID, Code.LOG_NOT_FOUND),
-        parameters=(_NAME, Parameter("touch", bool, "Counts as a read for auto-priority", default=True)),
+        parameters=(_NAME, Parameter("touch", bool, "Counts as a read", default=True)),
         scope=Scope.READ, group="Topics",
     ),
     Route(
@@ -105,7 +105,7 @@ ROUTES = [
         parameters=(
             _NAME,
             Parameter("return_seqs", bool, "List every seq in the reply", default=True),
-            Parameter("Idempotency-Key", str, "As `idempotency_key`; the body wins", place="header"),
+            Parameter("Idempotency-Key", str, "`idempotency_key`; the body wins", place="header"),
         ),
         scope=Scope.WRITE, group="Records",
         description="All records get consecutive seqs, or none is stored.",
@@ -118,7 +118,7 @@ ROUTES = [
             Code.INVALID, Code.LOG_NOT_FOUND, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
         ),
         request=wire.DiffRequest, parameters=(_NAME,), scope=Scope.READ, group="Records",
-        description="Pass `next_from_seq` back as `from_seq`; `caught_up` says there is no more now.",
+        description="Pass `next_from_seq` back as `from_seq`; `caught_up`: no more for now.",
         example={"from_seq": 0, "limit": 100, "wait_ms": 0},
     ),
     Route(
@@ -146,7 +146,7 @@ ROUTES = [
     Route(
         "GET", "/v0/metrics", "Metrics for Prometheus, or as JSON",
         {
-            200: Reply(str, "Text by default, JSON with Accept: application/json", media=PROMETHEUS),
+            200: Reply(str, "Text; JSON with Accept: application/json", media=PROMETHEUS),
             401: Reply(wire.ErrorReply, "`unauthorized`"),
             403: Reply(wire.ErrorReply, "`forbidden`"),
         },

@@ -34,7 +34,10 @@ def checked(request: T) -> T:
 
 
 class ConfigRequest(msgspec.Struct, kw_only=True):
-    """How a topic behaves. Whatever is left out takes its default; an existing topic keeps its type."""
+    """How a topic behaves.
+
+    Whatever is left out takes its default; an existing topic keeps its type.
+    """
 
     type: Literal["log", "queue"] | UnsetType = UNSET
     ttl_ms: Count = 0
