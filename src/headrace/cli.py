@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     measure = commands.add_parser(
         "bench",
         help="measure the server, beside Redis Streams in one run",
-        description="Start the server and Redis as processes of their own; measure both in one run.",
+        description="Start the server and Redis as processes; measure both in one run.",
     )
     bench.add_arguments(measure)
     measure.set_defaults(run=bench.run)

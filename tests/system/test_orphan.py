@@ -15,7 +15,7 @@ from topics_wire import Connection, read_pages
 
 pytestmark = pytest.mark.system
 
-SETTINGS = {"HEADRACE_SEAL_BYTES": "64KiB", "HEADRACE_TAIL_BYTES": "0"}
+SETTINGS = {"HEADRACE_SEAL_BYTES": "64KiB", "HEADRACE_TAIL_BYTES": "256KiB"}
 
 
 def test_an_orphaned_sealer_does_no_harm(new_server: Servers, data_dir: Path) -> None:

@@ -27,7 +27,7 @@ from headrace.core.match import TagMatch
 from headrace.core.ranges import Ranges
 from headrace.core.read import Budget, Gathering, Page
 from headrace.core.record import Block, Drafts
-from headrace.core.retention import build
+from headrace.core.retention import Ledger, build
 from headrace.core.state import State
 from headrace.engine.live import Live
 from headrace.engine.ports import Clock, Pool
@@ -196,14 +196,16 @@ class Engine:
         log = live.log
         while True:
             start = live.tail.start
-            sealed = await self._pool.run(self._sealed_blocks, log, start - 1)
+            ledger = await self._pool.run(self._sealed_ledger, log, start - 1)
             if live.tail.start == start:
                 break
-        log.ledger = build(block for part in (sealed, live.tail.blocks) for block in part)
-        log.ledger.drop_below(log.floor)
+        for block in live.tail.blocks:
+            ledger.add(block)
+        ledger.drop_below(log.floor)
+        log.ledger = ledger
 
-    def _sealed_blocks(self, log: Log, last: int) -> list[Block]:
-        return list(self.segments.blocks(log, log.floor, last))
+    def _sealed_ledger(self, log: Log, last: int) -> Ledger:
+        return build(self.segments.blocks(log, log.floor, last))
 
     async def drop(self, name: str, *, if_empty: bool) -> bool:
         """Remove the log and all its records; False when there is none."""
@@ -235,7 +237,7 @@ class Engine:
         patient: bool = False,
         cost: Cost | None = None,
     ) -> Appended:
-        """Append the drafts, all or none; `create` is the config of the log should there be none."""
+        """Append the drafts, all or none; `create` is the config of a log that is not there yet."""
         cost = cost or Cost()
         if not self.room.is_set() or self.journal.pending_bytes > JOURNAL_PENDING_BYTES_MAX:
             await self._wait_for_room(patient, cost)
@@ -460,7 +462,7 @@ class Engine:
         exclude: frozenset[str] = frozenset(),
         epoch: int | None = None,
     ) -> Page:
-        """One page of records after `after`, from memory where it can, else from sealed segments."""
+        """One page of records after `after`, from memory where it can, else from segments."""
         log = live.log
         self.expire_now(live)
         visible = live.visible

@@ -98,7 +98,7 @@ class Upkeep:
         return self._manifest
 
     def resume(self, recovered: Recovered) -> None:
-        """Take over what recovery found unsealed, and say in the journal who writes from here on."""
+        """Take over what recovery found unsealed; say in the journal who writes from here on."""
         for start, stop, logs in recovered.closed:
             self._closed.append(_Closed(start, stop, logs))
         # Losses first: until they are written down, the next start must be able to find them again.
@@ -280,7 +280,7 @@ class Upkeep:
     # --- snapshots -------------------------------------------------------------------------------
 
     async def snapshot(self) -> None:
-        """The state of every log, captured in slices while writes go on; durable when this returns."""
+        """The state of every log, captured in slices while writes go on; then made durable."""
         engine, journal = self._engine, self._engine.journal
         position = journal.tail
         head = Head(FORMAT, position, engine.state.next_id, self._attached, self._disk.boot_id())

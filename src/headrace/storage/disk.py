@@ -1,4 +1,4 @@
-"""The disk seam: the few file operations storage is made of, each a point where a crash may strike."""
+"""The disk seam: the few file operations storage is made of, each a possible crash point."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AppendFile(Protocol):
         """Hand the bytes to the operating system; all of them or an OSError."""
 
     def write_synced(self, parts: Sequence[Buffer]) -> None:
-        """Write, and return when these bytes are on stable storage; says nothing of earlier ones."""
+        """Write, and return when these bytes are on stable storage; not a word of earlier ones."""
 
     def sync(self) -> None:
         """Return when everything written is on stable storage."""

@@ -298,7 +298,7 @@ class Journal:
 
 
 class WriterThread:
-    """Runs commits in one thread; a commit covers all that was enqueued while the one before ran."""
+    """Runs commits in one thread; each covers all that was enqueued while the last one ran."""
 
     def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop) -> None:
         self._journal = journal

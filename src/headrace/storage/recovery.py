@@ -1,4 +1,4 @@
-"""Recovery: newest valid snapshot, then the journal through the same `apply` that live writes use."""
+"""Recovery: the newest valid snapshot, then the journal through the `apply` of live writes."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Recovery:
         return max(position, self._replay_from)
 
     def _check_end(self, files: list[JournalFile], end: int, sealed_to: int) -> None:
-        """Snapshots and segments are made of what was synced: a journal that lacks it is damaged."""
+        """Snapshots and segments hold only what was synced: a journal without it is damaged."""
         known = (to for to in self._known_to.values() if to != _DROPPED)
         synced = max(self._replay_from, sealed_to, max(known, default=0))
         if files and end < synced:

@@ -61,7 +61,7 @@ class _Index:
 
 
 class Segments:
-    """The segments of the current manifest, with bounded caches of files, indexes and row groups."""
+    """The segments of a manifest, with bounded caches of files, indexes and row groups."""
 
     def __init__(self, objects: Objects, cache_bytes: int) -> None:
         self._objects = objects

@@ -1,4 +1,4 @@
-"""Keeping snapshots: written aside, synced, renamed; the newest valid one is the one that counts."""
+"""Keeping snapshots: written aside, synced, renamed; the newest valid one counts."""
 
 from __future__ import annotations
 
