@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-_TICK_S = 0.005
+_TICK_S = 0.01
 _WINDOW_S = 60.0
 
 
