@@ -53,11 +53,12 @@ def serve_to_the_end(data_dir: Path, **env: str) -> subprocess.CompletedProcess[
     return run_headrace("serve", env=settings | env)
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Look again and again, for a bounded time."""
+def wait_until(condition: Callable[[], bool], what: str | Callable[[], str]) -> None:
+    """Look again and again, for a bounded time; what was waited for is told when it is up."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited in vain for {what if isinstance(what, str) else what()}")
         time.sleep(POLL_S)
 
 
