@@ -6,6 +6,9 @@ import asyncio
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
+from headrace import cli
 from headrace.core.config import Durability, LogConfig
 from headrace.core.match import TagEq
 from headrace.core.record import draft
@@ -133,3 +136,11 @@ def flip(path: Path, offset: int) -> None:
     content = bytearray(path.read_bytes())
     content[offset] ^= 0x10
     path.write_bytes(content)
+
+
+def run_command(*argv: str) -> int:
+    """Run `headrace …` in this process, without touching its log; returns the exit status."""
+    with mock.patch("headrace.offline.start_log"), pytest.raises(SystemExit) as ended:
+        cli.main(argv)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code

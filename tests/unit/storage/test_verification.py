@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import directories
@@ -13,17 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 from xxhash import xxh3_64_hexdigest
 
-from headrace import cli
-from headrace.core.entry import Append, Create, Delete, Drop, Entry, Lose
 from headrace.core.config import LogConfig
+from headrace.core.entry import Append, Configure, Create, Delete, Drop, Entry, Lose, Stop, Trim
+from headrace.core.log import Log
 from headrace.core.record import Block, block, draft
+from headrace.core.retention import Ledger
 from headrace.formats import layout
 from headrace.formats.frame import encode_frame
 from headrace.formats.manifest import Manifest, decode_manifest, encode_manifest
-from headrace.formats.snapshot import Captured, Foot, Head, decode_snapshot, encode_part
-from headrace.core.log import Log
+from headrace.formats.segment import SCHEMA
+from headrace.formats.snapshot import Captured, Foot, decode_snapshot, encode_part
 from headrace.storage.checks.findings import Finding, Note, Problem
 from headrace.storage.checks.history import History
+from headrace.storage.checks.payloads import block_problems, is_json
 from headrace.storage.checks.states import is_set, state_problems
 from headrace.storage.disk import RealDisk
 from headrace.storage.verification import Verification
@@ -50,6 +52,11 @@ def problems(root: Path) -> list[Problem]:
 
 def files(root: Path, pattern: str) -> list[Path]:
     return sorted(root.glob(pattern))
+
+
+def objects(root: Path, pattern: str) -> list[str]:
+    """The names of objects, in order."""
+    return [str(path.relative_to(root / "objects")) for path in files(root / "objects", pattern)]
 
 
 # --- nothing wrong ---
@@ -112,7 +119,6 @@ def cut(path: Path) -> None:
 DAMAGES = {
     "journal flipped": ("journal/*", flip_at(0.5)),
     "journal cut": ("journal/*", cut),
-    "journal file removed": ("journal/*", Path.unlink),
     "snapshot flipped": ("snapshots/*", flip_at(0.5)),
     "snapshot cut": ("snapshots/*", cut),
     "segment flipped": ("objects/segments/*", flip_at(0.1)),
@@ -125,3 +131,377 @@ DAMAGES = {
     "tags removed": ("objects/companions/*.tags.parquet", Path.unlink),
     "manifest garbled": ("objects/manifests/*", garble),
 }
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_found_in_the_file_that_has_it(damage: str, root: Path) -> None:
+    pattern, do = DAMAGES[damage]
+    path = files(root, pattern)[0]
+    do(path)
+    before = directories.fingerprint(root)
+    found = problems(root)
+    assert str(path.relative_to(root)) in {problem.where for problem in found}, found
+    assert directories.fingerprint(root) == before
+
+
+def test_a_journal_file_that_is_missing_is_missed(root: Path) -> None:
+    oldest, newest = files(root, "journal/*")
+    oldest.unlink()
+    (problem,) = problems(root)
+    assert problem.where == "recovery"
+    assert newest.name in problem.what
+
+
+def test_every_damaged_frame_is_named_with_its_place(root: Path) -> None:
+    path = files(root, "journal/*")[0]
+    for share in (0.2, 0.5, 0.8):
+        directories.flip(path, int(path.stat().st_size * share))
+    places = [found.place for found in problems(root) if found.where.startswith("journal")]
+    assert len(places) == 3
+    assert all(place.startswith("byte ") for place in places)
+
+
+def test_a_journal_that_ends_before_the_snapshot_is_cut(root: Path) -> None:
+    """Without the snapshot this would be a torn tail."""
+    newest = files(root, "journal/*")[-1]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    found = [problem.where for problem in problems(root)]
+    assert found == [f"journal/{newest.name}", "recovery"]
+
+
+# --- content with the right checksum that cannot be ---
+
+
+def edit_manifest(root: Path, edit: Callable[[Manifest], Manifest]) -> str:
+    """Change the newest manifest; returns its place."""
+    path = files(root, "objects/manifests/*")[-1]
+    path.write_bytes(encode_manifest(edit(decode_manifest(path.read_bytes(), path.name))))
+    return str(path.relative_to(root))
+
+
+def edit_first(**changes: object) -> Callable[[Manifest], Manifest]:
+    def edit(manifest: Manifest) -> Manifest:
+        first = msgspec.structs.replace(manifest.segments[0], **changes)
+        return msgspec.structs.replace(manifest, segments=(first, *manifest.segments[1:]))
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        edit_first(rows=1),
+        edit_first(journal_stop=1 << 40),
+        lambda manifest: msgspec.structs.replace(manifest, sealed_to=0),
+        lambda manifest: msgspec.structs.replace(manifest, version=77),
+        lambda manifest: msgspec.structs.replace(manifest, next_number=1),
+        lambda manifest: msgspec.structs.replace(manifest, segments=manifest.segments[::-1]),
+    ],
+)
+def test_an_edited_manifest_does_not_fit(edit: Callable[[Manifest], Manifest], root: Path) -> None:
+    where = edit_manifest(root, edit)
+    assert where in {problem.where for problem in problems(root)}
+
+
+def test_segments_that_a_manifest_forgot_leave_records_missing(root: Path) -> None:
+    forgotten = objects(root, "segments/*")[-1:] + objects(root, "companions/*")[-2:]
+    edit_manifest(root, lambda m: msgspec.structs.replace(m, segments=m.segments[:-1]))
+    found = verify(root)
+    notes = {note.where for note in found if isinstance(note, Note)}
+    assert notes == {f"objects/{name}" for name in forgotten}
+    missing = [problem for problem in found if isinstance(problem, Problem)]
+    assert {problem.where for problem in missing} == {"recovery"}
+    assert any("records of" in problem.what for problem in missing)
+
+
+def reseal(root: Path, name: str, table: pa.Table, field: str) -> None:
+    """Write an object of the first segment anew, with a checksum that fits."""
+    path = root / "objects" / name
+    pq.write_table(table, path)
+    raw = path.read_bytes()
+    changes: dict[str, object] = {field: xxh3_64_hexdigest(raw)}
+    if field == "checksum":
+        changes["file_bytes"] = len(raw)
+    edit_manifest(root, edit_first(**changes))
+
+
+def swap(table: pa.Table, column: str, values: Sequence[object]) -> pa.Table:
+    at = table.schema.get_field_index(column)
+    return table.set_column(
+        at, table.schema.field(at), pa.array(values, table.schema.field(at).type)
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "what"),
+    [
+        ("seq", lambda values: values[:1] + values[:1] + values[2:], "seq is not above"),
+        ("ts", lambda values: [values[0] + 10**9, *values[1:]], "time is before"),
+        ("log", lambda values: ["zzz", *values[1:]], "another name"),
+        ("log_id", lambda values: [9, *values[1:]], "sorts before"),
+        ("data", lambda values: ["{", *values[1:]], "data is not JSON"),
+        ("meta", lambda values: ["{'a'}", *values[1:]], "meta is not JSON"),
+    ],
+)
+def test_rows_that_cannot_be_are_found(
+    column: str, change: Callable[[list[object]], list[object]], what: str, root: Path
+) -> None:
+    name = objects(root, "segments/*")[0]
+    table = pq.read_table(root / "objects" / name, schema=SCHEMA)
+    table = swap(table, column, change(table.column(column).to_pylist()))
+    reseal(root, name, table, "checksum")
+    found = [problem for problem in problems(root) if what in problem.what]
+    assert [(problem.where, problem.place[:4]) for problem in found] == [
+        (f"objects/{name}", "row ")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"), [("index", "row_start"), ("index", "record_bytes"), ("tags", "size")]
+)
+def test_companions_must_say_what_the_rows_say(kind: str, column: str, root: Path) -> None:
+    name = objects(root, f"companions/*.{kind}.parquet")[0]
+    table = pq.read_table(root / "objects" / name)
+    values = table.column(column).to_pylist()
+    values[2] += 1
+    reseal(root, name, swap(table, column, values), f"{kind}_checksum")
+    found = [problem for problem in problems(root) if "where the rows say" in problem.what]
+    assert [(problem.where, problem.place) for problem in found] == [(f"objects/{name}", "row 2")]
+
+
+def edit_snapshot(root: Path, name: str, edit: Callable[[Log], None]) -> str:
+    path = files(root, "snapshots/*")[-1]
+    head, logs = decode_snapshot(path.read_bytes(), path.name)
+    captured: list[Captured] = list(logs)
+    for item in captured:
+        if item.log is not None and item.log.name == name:
+            edit(item.log)
+    parts = [encode_part(head), *map(encode_part, captured), encode_part(Foot(len(captured)))]
+    path.write_bytes(b"".join(parts))
+    return str(path.relative_to(root))
+
+
+def test_a_state_that_cannot_be_is_found(root: Path) -> None:
+    def edit(log: Log) -> None:
+        log.count += 1
+
+    where = edit_snapshot(root, "plain", edit)
+    found = {(problem.where, problem.place) for problem in problems(root)}
+    assert found == {(where, 'log "plain"'), ("recovery", 'log "plain"')}
+
+
+def test_a_state_that_does_not_agree_with_the_records_is_found(root: Path) -> None:
+    def edit(log: Log) -> None:
+        log.size_bytes += 8
+
+    edit_snapshot(root, "plain", edit)
+    (problem,) = problems(root)
+    assert (problem.where, problem.place) == ("recovery", 'log "plain"')
+
+
+def test_an_extent_that_recovery_does_not_know_is_found(root: Path) -> None:
+    def edit(log: Log) -> None:
+        log.extents = log.extents[1:]
+
+    edit_snapshot(root, "synced", edit)
+    (problem,) = problems(root)
+    where = f"objects/{objects(root, 'segments/*')[0]}"
+    assert (problem.where, problem.place) == (where, 'log "synced"')
+
+
+def test_a_frame_with_an_impossible_entry_is_found(root: Path) -> None:
+    newest = files(root, "journal/*")[-1]
+    size = newest.stat().st_size
+    position = int(newest.stem) + size
+    again = Append(1, block(draft([b"1"]), 1, 1))
+    newest.write_bytes(newest.read_bytes() + encode_frame(again, position, position))
+    found = problems(root)
+    assert (f"journal/{newest.name}", f"byte {size}") in {(p.where, p.place) for p in found}
+
+
+# --- the rules, one by one ---
+
+CREATE = Create(1, "one", "topics", LogConfig(), 0, 0)
+
+
+def appended(first: int, ts_ms: int = 5) -> Append:
+    return Append(1, block(draft([b"1", b"2"]), first, ts_ms))
+
+
+def contradictions(*entries: Entry, complete: bool = True) -> list[str]:
+    history = History(complete=complete)
+    return [what for entry in entries for what in history.contradictions(entry)]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        (CREATE, appended(1), appended(3), Stop()),
+        (CREATE, appended(1), appended(10)),  # what lies between was never journaled
+        (CREATE, appended(1), Delete(1, [1, 1], 1, 17), Trim(1, 2, 0, 0, 0)),
+        (CREATE, Drop(1), Create(2, "one", "topics", LogConfig(), 0, 0)),
+    ],
+)
+def test_a_journal_without_contradictions(entries: Sequence[Entry]) -> None:
+    assert contradictions(*entries) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "entries"),
+    [
+        ("given out before", (CREATE, appended(1), appended(2))),
+        ("given out before", (CREATE, Lose(1, [1, 8], 8, 0, 0), appended(8))),
+        ("given out before", (CREATE, Configure(1, LogConfig(), 4), appended(4))),
+        ("is before 5", (CREATE, appended(1), appended(3, ts_ms=4))),
+        ("never created", (appended(1),)),
+        ("dropped before", (CREATE, Drop(1), appended(1))),
+        ("not above 1", (CREATE, Drop(1), CREATE)),
+        ('"one" belongs', (CREATE, Create(2, "one", "topics", LogConfig(), 0, 0))),
+        ("sorted", (CREATE, Delete(1, [5, 4], 1, 17))),
+        ("says 3 records", (CREATE, Delete(1, [4, 5], 3, 17))),
+        ("below zero", (CREATE, Trim(1, 2, 0, -1, 0))),
+    ],
+)
+def test_contradictions_are_told(what: str, entries: Sequence[Entry]) -> None:
+    (told,) = contradictions(*entries)
+    assert what in told
+
+
+def test_logs_of_a_journal_without_its_beginning_need_no_creation() -> None:
+    assert contradictions(appended(1), complete=False) == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Block(2, 1, 0, b"", b""),
+        Block(1, 1, 0, b"1", b""),
+        Block(1, 1, 0, b"1", (2).to_bytes(4, "little")),
+        Block(1, 1, 0, b"1", (1).to_bytes(4, "little"), tags=["a", "b"]),
+        Block(1, 1, 0, b"{", (1).to_bytes(4, "little")),
+        Block(1, 1, 0, b"1", (1).to_bytes(4, "little"), metas=[b"\xff"]),
+    ],
+)
+def test_blocks_that_cannot_be(bad: Block) -> None:
+    assert len(list(block_problems(bad))) == 1
+
+
+@pytest.mark.parametrize(
+    ("raw", "valid"),
+    [(b"1", True), (b'{"a":[]}', True), (b"", False), (b"1,2", False), (b'"\xff"', False)],
+)
+def test_json(raw: bytes, valid: bool) -> None:
+    assert is_json(raw) is valid
+
+
+@pytest.mark.parametrize(
+    ("held", "valid"),
+    [
+        ((), True),
+        ((1, 1), True),
+        ((1, 2, 4, 4), True),
+        ((1, 2, 3, 4), False),  # neighbours would have melted together
+        ((2, 1), False),
+        ((1, 5, 3, 9), False),
+        ((1, 2, 3), False),
+    ],
+)
+def test_sets_of_seqs(held: Sequence[int], valid: bool) -> None:
+    assert is_set(held) is valid
+
+
+def state(**fields: object) -> Log:
+    """A log with ten records of 20 bytes, then as told."""
+    known: dict[str, object] = {"head": 10, "count": 10, "size_bytes": 200}
+    return Log(1, "one", "topics", LogConfig(), **known | fields)  # type: ignore[arg-type]
+
+
+def ledger(count: int, size: int) -> Ledger:
+    held = Ledger()
+    held.add(block(draft([b"x" * (size - 16)] * count), 1, 1))
+    return held
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        state(),
+        state(head=0, count=0, size_bytes=0),
+        state(floor_cap=11, count=0, size_bytes=0),
+        state(deleted=[3, 4], gaps=[6, 6], count=7),
+        state(extents=[(1, 1, 4), (3, 5, 10)]),
+    ],
+)
+def test_states_that_can_be(good: Log) -> None:
+    assert list(state_problems(good)) == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        state(count=9),
+        state(size_bytes=100),
+        state(count=0, floor_cap=11),
+        state(floor_ttl=0),
+        state(deleted=[4, 3]),
+        state(deleted=[9, 11], count=8),
+        state(gaps=[1, 2], floor_lost=2, count=8),
+        state(volatile=[11, 11]),
+        state(ledger=ledger(10, 20)),
+        state(extents=[(2, 1, 4), (1, 5, 10)]),
+        state(extents=[(1, 1, 4), (2, 4, 10)]),
+        state(extents=[(1, 1, 11)]),
+        state(keys={"k": (9, 12, 0)}),
+    ],
+)
+def test_states_that_cannot_be(bad: Log) -> None:
+    assert len(list(state_problems(bad))) == 1
+
+
+@pytest.mark.parametrize(
+    ("held", "problems"), [(ledger(10, 20), 0), (ledger(9, 20), 1), (ledger(10, 21), 1), (None, 1)]
+)
+def test_a_ledger_must_agree_with_its_log(held: Ledger | None, problems: int) -> None:
+    log = state(ledger=held)
+    log.config = LogConfig(ttl_ms=1)
+    assert len(list(state_problems(log))) == problems
+
+
+# --- the command ---
+
+
+def test_the_command_says_that_all_is_well(
+    pristine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert directories.run_command("verify", "--data-dir", str(pristine)) == 0
+    out = capsys.readouterr().out
+    assert "0 problems, 0 notes in 2 journal files, 2 snapshots and 4 segments" in out
+
+
+def test_the_command_lists_problems(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = files(root, "objects/segments/*")[0]
+    path.unlink()
+    assert directories.run_command("verify", "--data-dir", str(root)) == 1
+    problem, summary = capsys.readouterr().out.splitlines()
+    assert problem.startswith(f"objects/segments/{path.name}: ")
+    assert "1 problem, " in summary
+
+
+def test_the_command_keeps_away_from_a_directory_in_use(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = RealDisk(root)
+    server.lock(layout.LOCK)
+    assert directories.run_command("verify", "--data-dir", str(root)) == 2
+    assert f"{root} is in use" in capsys.readouterr().err
+    for held in server._held:
+        held.close()
+
+
+@pytest.mark.parametrize("name", ["nowhere", "."])
+def test_the_command_needs_a_data_directory(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert directories.run_command("verify", "--data-dir", str(tmp_path / name)) == 2
+    assert str(tmp_path / name) in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
