@@ -21,6 +21,10 @@ PAGE_BYTES = 64
 """Small, so that even a short frame lies on several pages."""
 
 
+HARMLESS = frozenset({"list", "exists", "size", "read", "open_read", "close", "lock"})
+"""Calls that change nothing: to die there is to die at the next one that does."""
+
+
 class Crash(BaseException):
     """The process is no more. Not an Exception: nothing may catch it and go on."""
 
@@ -297,9 +301,10 @@ class HostileDisk:
         for depth in range(1, len(parts) + 1):
             self.world.folders.setdefault("/".join(parts[:depth]), _Folder())
 
-    def list(self, folder: str) -> list[str]:
+    def list(self, folder: str, *, unfinished: bool = False) -> list[str]:
         self._call("list", folder)
-        return sorted(n for n in self._folder(folder).names if not n.endswith(TEMPORARY))
+        names = self._folder(folder).names
+        return sorted(name for name in names if name.endswith(TEMPORARY) is unfinished)
 
     def exists(self, path: str) -> bool:
         self._call("exists", path)

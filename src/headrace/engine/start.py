@@ -11,7 +11,8 @@ from headrace.core import state as catalog
 from headrace.engine.engine import Caps, Engine
 from headrace.engine.ports import Clock, Ids, Pool, Sealer
 from headrace.engine.upkeep import Pace, Upkeep
-from headrace.storage.disk import Disk
+from headrace.formats import layout
+from headrace.storage.disk import Disk, sweep
 from headrace.storage.journal import Journal, Writer
 from headrace.storage.objects import Objects
 from headrace.storage.recovery import Recovered, Recovery, settle
@@ -47,6 +48,7 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
     recovery = Recovery(parts.disk, parts.objects, segments, progress)
     recovered = await parts.pool.run(recovery.run)
     await parts.pool.run(settle, parts.disk, recovered)
+    await parts.pool.run(sweep, parts.disk, layout.FOLDERS)
     for loss in recovered.losses:
         catalog.apply(recovered.state, loss)
     journal = Journal(parts.disk, recovered.position)

@@ -11,6 +11,14 @@ SEGMENTS = "segments"
 COMPANIONS = "companions"
 MANIFESTS = "manifests"
 
+FOLDERS = (
+    JOURNAL,
+    SNAPSHOTS,
+    f"{OBJECTS}/{SEGMENTS}",
+    f"{OBJECTS}/{COMPANIONS}",
+    f"{OBJECTS}/{MANIFESTS}",
+)
+
 _DIGITS = 20
 
 

@@ -43,8 +43,8 @@ class Disk(Protocol):
     def make_folder(self, path: str) -> None:
         """A folder and those above it, durable when this returns."""
 
-    def list(self, folder: str) -> list[str]:
-        """Names in a folder, sorted; temporary files aside."""
+    def list(self, folder: str, *, unfinished: bool = False) -> list[str]:
+        """Names in a folder, sorted: of finished files, or of those that never got their name."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -77,6 +77,13 @@ class Disk(Protocol):
 
 
 TEMPORARY = ".tmp"
+
+
+def sweep(disk: Disk, folders: Iterable[str]) -> None:
+    """Remove files that a killed process began and nobody will finish."""
+    for folder in folders:
+        for name in disk.list(folder, unfinished=True):
+            disk.remove(f"{folder}/{name}")
 
 
 def write_atomically(disk: Disk, path: str, parts: Iterable[bytes]) -> None:
@@ -152,8 +159,9 @@ class RealDisk:
         for part in reversed(new):
             _sync(part.parent)
 
-    def list(self, folder: str) -> list[str]:
-        return sorted(n for n in os.listdir(self._root / folder) if not n.endswith(TEMPORARY))
+    def list(self, folder: str, *, unfinished: bool = False) -> list[str]:
+        names = os.listdir(self._root / folder)
+        return sorted(name for name in names if name.endswith(TEMPORARY) is unfinished)
 
     def exists(self, path: str) -> bool:
         return (self._root / path).exists()

@@ -39,10 +39,11 @@ class MemoryDisk:
     def make_folder(self, path: str) -> None:
         pass
 
-    def list(self, folder: str) -> list[str]:
+    def list(self, folder: str, *, unfinished: bool = False) -> list[str]:
         prefix = folder + "/"
         names = (path.removeprefix(prefix) for path in self.files if path.startswith(prefix))
-        return sorted(name for name in names if "/" not in name and not name.endswith(TEMPORARY))
+        here = (name for name in names if "/" not in name)
+        return sorted(name for name in here if name.endswith(TEMPORARY) is unfinished)
 
     def exists(self, path: str) -> bool:
         return path in self.files

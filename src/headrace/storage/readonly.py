@@ -25,9 +25,9 @@ class ReadOnlyDisk:
     def make_folder(self, path: str) -> None:
         pass
 
-    def list(self, folder: str) -> list[str]:
+    def list(self, folder: str, *, unfinished: bool = False) -> list[str]:
         try:
-            return self._disk.list(folder)
+            return self._disk.list(folder, unfinished=unfinished)
         except FileNotFoundError:
             return []
 
