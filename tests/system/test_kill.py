@@ -115,7 +115,7 @@ class Campaign:
 
 
 def leftovers_of(data_dir: Path) -> set[str]:
-    """Files of killed servers, for the next one to remove: half-written, or on no published list."""
+    """Files of killed servers for the next to remove: half-written, or on no published list."""
     manifests = sorted(data_dir.glob("objects/manifests/*.json"))
     published = manifests[-1].read_text() if manifests else ""
     folders = ("segments", "companions")

@@ -21,11 +21,13 @@ pytestmark = pytest.mark.system
 TOPICS = int(os.environ.get("HEADRACE_MANY_TOPICS", "2000"))
 RECORDS = 10
 FILES_MAX = 50
+SEAL_BYTES = TOPICS * 128
+"""A few segments, whatever the number of topics."""
 WRITERS = 4
 
 
 def test_many_small_topics_survive_a_restart(new_server: Servers, data_dir: Path) -> None:
-    server = new_server(HEADRACE_SEAL_BYTES="1MiB", TOPICS_MAX_TOPICS="0").start()
+    server = new_server(HEADRACE_SEAL_BYTES=str(SEAL_BYTES), TOPICS_MAX_TOPICS="0").start()
     fill(server.port)
     server.kill()
     server.start()
