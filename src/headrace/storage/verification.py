@@ -15,7 +15,7 @@ from headrace.storage.checks.findings import Advance, Finding, Problem
 from headrace.storage.checks.journal import check_journal
 from headrace.storage.checks.manifests import check_manifests, check_orphans, path_of
 from headrace.storage.checks.segments import UNREADABLE, SegmentCheck
-from headrace.storage.checks.snapshots import check_snapshots
+from headrace.storage.checks.snapshots import Reach, check_snapshots
 from headrace.storage.disk import Disk
 from headrace.storage.objects import LocalObjects
 from headrace.storage.readonly import ReadOnlyDisk
@@ -59,9 +59,10 @@ class Verification:
     def run(self) -> Iterator[Finding]:
         """Everything there is to say, as it is found."""
         manifest = yield from check_manifests(self._objects)
-        synced_to = yield from check_snapshots(self._disk, manifest, self._advance)
+        reach = yield from check_snapshots(self._disk, manifest, self._advance)
         sealed_to = manifest.sealed_to if manifest else 0
-        yield from check_journal(self._disk, max(synced_to, sealed_to), self._advance)
+        reach = Reach(min(reach.needed_from, sealed_to), max(reach.synced_to, sealed_to))
+        yield from check_journal(self._disk, reach, self._advance)
         agreement = Agreement({}, {})
         try:
             agreement = self._recover()

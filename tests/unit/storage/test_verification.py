@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from headrace.core.entry import Append, Configure, Create, Delete, Drop, Entry, 
 from headrace.core.log import Log
 from headrace.core.record import Block, block, draft
 from headrace.core.retention import Ledger
+from headrace.engine.start import stop
 from headrace.formats import layout
 from headrace.formats.frame import encode_frame
 from headrace.formats.manifest import Manifest, decode_manifest, encode_manifest
@@ -73,6 +75,14 @@ def test_a_killed_server_leaves_nothing_wrong(tmp_path: Path) -> None:
     assert problems(root) == []
 
 
+def test_a_server_without_logs_leaves_nothing_wrong(tmp_path: Path) -> None:
+    async def come_and_go() -> None:
+        await stop(await directories.boot(tmp_path))
+
+    asyncio.run(come_and_go())
+    assert verify(tmp_path) == []
+
+
 def test_an_empty_directory_is_clean(tmp_path: Path) -> None:
     assert verify(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
@@ -92,6 +102,14 @@ def test_a_torn_tail_is_a_note(root: Path) -> None:
     assert isinstance(note, Note)
     assert note.where == f"journal/{newest.name}"
     assert "100 bytes" in note.what
+
+
+def test_journal_files_that_nobody_needs_may_be_missing(root: Path) -> None:
+    """They are removed oldest first, but a power loss may bring back the oldest alone."""
+    (root / "journal/00000000000000000000.log").write_bytes(b"")
+    (note,) = verify(root)
+    assert isinstance(note, Note)
+    assert "are missing" in note.what
 
 
 def test_objects_that_no_manifest_names_are_notes(root: Path) -> None:

@@ -8,33 +8,37 @@ from headrace.core.errors import Corrupt
 from headrace.formats.frame import HEADER_BYTES, Frame, decode_frame, read_frames
 from headrace.storage.checks.findings import Advance, Finding, Note, Problem, byte
 from headrace.storage.checks.history import History
+from headrace.storage.checks.snapshots import Reach
 from headrace.storage.disk import Disk
 from headrace.storage.replay import JournalFile, journal_files
 
 
-def check_journal(disk: Disk, synced_to: int, advance: Advance) -> Iterator[Finding]:
-    """Findings of all journal files; `synced_to` is what snapshots and manifest were made of."""
+def check_journal(disk: Disk, reach: Reach, advance: Advance) -> Iterator[Finding]:
+    """Findings of all journal files, given what snapshots and manifest say of them."""
     files = journal_files(disk)
     history = History(complete=bool(files) and files[0].start == 0)
     for file in files:
         raw = memoryview(disk.read(file.path))
-        yield from _check_size(file, raw)
-        stop = len(raw) if file.stop is None else file.stop - file.start
-        yield from _check_frames(file, raw[:stop], synced_to, history)
-        advance(len(raw))
+        size = len(raw)
+        if file.stop is not None:
+            yield from _check_size(file, file.stop, len(raw), reach)
+            history.complete &= file.start + len(raw) >= file.stop
+            raw = raw[: file.stop - file.start]
+        yield from _check_frames(file, raw, reach.synced_to, history)
+        advance(size)
 
 
-def _check_size(file: JournalFile, raw: memoryview) -> Iterator[Finding]:
+def _check_size(file: JournalFile, stop: int, size: int, reach: Reach) -> Iterator[Finding]:
     """A file reaches to where the next one starts; more than that is what a crash left."""
-    if file.stop is None:
-        return
-    missing = file.stop - file.start - len(raw)
+    missing = stop - file.start - size
     if missing > 0:
-        what = f"the journal goes on at position {file.stop}; {missing} bytes before it are missing"
-        yield Problem(file.path, byte(len(raw)), what)
+        what = f"the journal goes on at position {stop}; {missing} bytes before it are missing"
+        # What nobody needs is being removed, and a crash keeps no order of removals.
+        kind = Note if stop <= reach.needed_from else Problem
+        yield kind(file.path, byte(size), what)
     elif missing < 0:
         what = f"{-missing} bytes from before a restart; the next file stands for them"
-        yield Note(file.path, byte(len(raw) + missing), what)
+        yield Note(file.path, byte(size + missing), what)
 
 
 def _check_frames(

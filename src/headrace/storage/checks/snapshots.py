@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 
+import msgspec
+
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest
@@ -14,11 +16,20 @@ from headrace.storage.checks.states import state_problems
 from headrace.storage.disk import Disk
 
 
+class Reach(msgspec.Struct, frozen=True):
+    """What the snapshots, or the manifest with them, say of the journal."""
+
+    needed_from: int = 0
+    """Nothing below this position is read again."""
+    synced_to: int = 0
+    """Everything up to here was on stable storage once."""
+
+
 def check_snapshots(
     disk: Disk, manifest: Manifest | None, advance: Advance
-) -> Generator[Finding, None, int]:
-    """Findings of all snapshots; returns how far the journal was synced when they were made."""
-    synced_to = 0
+) -> Generator[Finding, None, Reach]:
+    """Findings of all snapshots; returns what they say of the journal."""
+    reach = Reach()
     for name in disk.list(layout.SNAPSHOTS):
         path = f"{layout.SNAPSHOTS}/{name}"
         raw = disk.read(path)
@@ -30,9 +41,10 @@ def check_snapshots(
             captured = list(parts)
             yield from _check_head(path, head, manifest)
             yield from _check_captured(path, head, captured)
-            synced_to = max(synced_to, head.position, *(item.position for item in captured))
+            positions = [reach.synced_to, head.position, *(item.position for item in captured)]
+            reach = Reach(head.position, max(positions))
         advance(len(raw))
-    return synced_to
+    return reach
 
 
 def _check_head(path: str, head: Head, manifest: Manifest | None) -> Iterator[Finding]:
