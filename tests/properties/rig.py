@@ -249,7 +249,7 @@ class Rig:
         return state
 
     def tear(self, count: int) -> None:
-        """A power cut: up to `count` appends at the journal's end, which nobody synced, are gone."""
+        """A power cut: up to `count` appends at the end of the journal, never synced, are gone."""
         frames = list(read_frames(memoryview(bytes(self.journal)), 0, "journal", final=True))
         for frame in reversed(frames[max(0, len(frames) - count) :]):
             entry = frame.entry
@@ -273,8 +273,8 @@ class Rig:
         # Appends never journaled had moved floors and the clock; their loss covers that.
         naive.floor_cap, naive.floor_ttl = log.floor_cap, log.floor_ttl
         naive.last_ts_ms = log.last_ts_ms
-        naive.lose(lost_seqs, head)
         if lost:
+            naive.lose(lost_seqs, head)
             self.commit(Lose(1, list(lost), head, 0, log.size_bytes - naive.size_bytes))
         self.blocks = [block for block in self.blocks if block.first not in lost_seqs]
         self.visible = log.head

@@ -244,8 +244,8 @@ TestDeletion = DeletionMachine.TestCase
 TestRestart = RestartMachine.TestCase
 TestKeys = KeyMachine.TestCase
 
-TestLog.settings = settings(max_examples=40, stateful_step_count=30)
-TestRetention.settings = settings(max_examples=100, stateful_step_count=30)
-TestDeletion.settings = settings(max_examples=40, stateful_step_count=30)
-TestRestart.settings = settings(max_examples=100, stateful_step_count=40)
-TestKeys.settings = settings(max_examples=40, stateful_step_count=30)
+TestLog.settings = settings(max_examples=60, stateful_step_count=30)
+TestRetention.settings = settings(max_examples=250, stateful_step_count=30)
+TestDeletion.settings = settings(max_examples=80, stateful_step_count=30)
+TestRestart.settings = settings(max_examples=250, stateful_step_count=40)
+TestKeys.settings = settings(max_examples=80, stateful_step_count=30)

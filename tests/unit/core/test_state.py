@@ -1,0 +1,53 @@
+"""All logs together: names, ids, totals."""
+
+from __future__ import annotations
+
+from headrace.core import log as one
+from headrace.core.config import Durability, LogConfig
+from headrace.core.entry import Create, Drop
+from headrace.core.record import draft
+from headrace.core.state import State, apply, create
+
+
+def state_with(*names: str) -> State:
+    state = State()
+    for name in names:
+        apply(state, create(state, name, "topics", LogConfig(), 0))
+    return state
+
+
+def test_an_id_is_never_given_again() -> None:
+    state = state_with("a", "b")
+    apply(state, Drop(2))
+    assert create(state, "b", "topics", LogConfig(), 0).log == 3
+
+
+def test_the_first_seqs_are_promised_with_the_log() -> None:
+    state = State()
+    assert create(state, "a", "topics", LogConfig(), 7) == Create(
+        1, "a", "topics", LogConfig(), 7, 1024
+    )
+    synced = LogConfig(durability=Durability.FSYNC)
+    assert create(state, "a", "topics", synced, 7).reserved == 0
+
+
+def test_names_are_listed_in_order() -> None:
+    state = state_with("b", "a:2", "a:1", "c")
+    assert list(state.names(after="", prefix="")) == ["a:1", "a:2", "b", "c"]
+    assert list(state.names(after="a:1", prefix="a:")) == ["a:2"]
+    apply(state, Drop(state.by_name["b"].id))
+    assert list(state.names(after="a:2", prefix="")) == ["c"]
+
+
+def test_totals_follow_every_entry() -> None:
+    state = state_with("a", "b")
+    for name in ("a", "b"):
+        apply(state, one.append(state.by_name[name], draft([b"1"]), None, 0))
+    assert (state.count, state.size_bytes) == (2, 34)
+    apply(state, Drop(state.by_name["a"].id))
+    assert (state.count, state.size_bytes) == (1, 17)
+
+
+def test_equal_configs_are_held_once() -> None:
+    state = state_with("a", "b")
+    assert state.by_name["a"].config is state.by_name["b"].config

@@ -1,0 +1,55 @@
+"""Segments: Parquet that anybody reads, and blocks that share its buffers."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.core.record import block, draft
+from headrace.formats.segment import SCHEMA, LogRows, block_of, build
+
+
+def test_a_segment_is_plain_parquet() -> None:
+    records = draft([b'{"n":1}', b"2"], metas=[None, b"{}"], tags=["t", None], nodes=[None, "x"])
+    built = build([LogRows(7, "a", [block(records, 5, 100)])])
+    table = pq.read_table(pa.BufferReader(built.segment))
+    assert table.schema.equals(SCHEMA)
+    assert table.to_pylist() == [
+        {"log": "a", "log_id": 7, "seq": 5, "ts": 100, "tag": "t", "node": None,
+         "data": '{"n":1}', "meta": None},
+        {"log": "a", "log_id": 7, "seq": 6, "ts": 100, "tag": None, "node": "x",
+         "data": "2", "meta": "{}"},
+    ]  # fmt: skip
+    assert (built.logs, built.rows, built.record_bytes) == (1, 2, 7 + 1 + 2 + 32)
+
+
+def test_the_companions_say_what_lies_where() -> None:
+    tagged = block(draft([b"1", b"2"], tags=["z", "a"]), 1, 0)
+    built = build([LogRows(2, "a", [tagged]), LogRows(1, "b", [block(draft([b"3"]), 9, 0)])])
+    index = pq.read_table(pa.BufferReader(built.index))
+    assert [tuple(row.values()) for row in index.to_pylist()] == [
+        (1, 9, 9, 0, 2, 1, 17),
+        (2, 1, 2, 0, 0, 2, 34),
+    ]
+    assert built.tags is not None
+    tags = pq.read_table(pa.BufferReader(built.tags))
+    assert [tuple(row.values()) for row in tags.to_pylist()] == [(2, "a", 2, 17), (2, "z", 1, 17)]
+
+
+def test_no_tags_no_companion() -> None:
+    assert build([LogRows(1, "a", [block(draft([b"1"]), 1, 0)])]).tags is None
+
+
+def test_rows_are_a_block_again() -> None:
+    parts = [block(draft([b"1"]), 3, 100), block(draft([b"[2]"]), 8, 200)]
+    built = build([LogRows(1, "a", parts)])
+    table = pq.ParquetFile(pa.BufferReader(built.segment)).read_row_group(0).combine_chunks()
+    rows = block_of(table, 0, 2)
+    assert (rows.first, rows.last, rows.count) == (3, 8, 2)
+    assert [(rows.seq_at(at), rows.ts_at(at), rows.data_at(at)) for at in range(2)] == [
+        (3, 100, b"1"),
+        (8, 200, b"[2]"),
+    ]
+    assert (rows.metas, rows.tags, rows.nodes) == (None, None, None)
+    second = block_of(table, 1, 2)
+    assert (second.first, second.data_at(0), second.size_bytes) == (8, b"[2]", 19)
