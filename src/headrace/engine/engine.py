@@ -26,7 +26,7 @@ from headrace.core.log import Log
 from headrace.core.match import TagMatch
 from headrace.core.ranges import Ranges
 from headrace.core.read import Budget, Gathering, Page
-from headrace.core.record import Block, Drafts
+from headrace.core.record import Block, Drafts, cut
 from headrace.core.retention import Ledger, build
 from headrace.core.state import State
 from headrace.engine.live import Live
@@ -243,6 +243,8 @@ class Engine:
             await self._wait_for_room(patient, cost)
         if self.journal.failure is not None:
             raise self.journal.refusal()
+        if self.draining:
+            raise Refused(Code.SHUTTING_DOWN, "the server is shutting down")
         log = self.state.by_name.get(name)
         now_ms = self.clock.now_ms()
         if log is None:
@@ -478,9 +480,11 @@ class Engine:
     async def _gather(self, live: Live, page: Gathering, last: int, rows_max: int) -> None:
         while page.next < last and page.next + 1 < live.tail.start:
             block = await self._pool.run(self.segments.read, live.log, page.next + 1, rows_max)
-            if block is None:
+            below = block.stop_index(live.tail.start - 1) if block is not None else 0
+            if block is None or not below:
                 break  # what is left below the tail is gone
-            if not page.take(block):
+            # The tail knows better than the segment: it may hold records no segment has.
+            if not page.take(cut(block, 0, below)):
                 return
         for block in live.tail.since(page.next + 1):
             if not page.take(block):

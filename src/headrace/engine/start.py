@@ -72,6 +72,7 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
 
 
 async def stop(started: Started) -> None:
-    """Snapshot, last sync, end of the writer."""
+    """No more writes; snapshot, last sync, end of the writer."""
+    started.engine.drain()
     await started.upkeep.stop()
     await started.engine.journal.close()

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from headrace.core import ranges
 from headrace.core.entry import Start, Stop
 from headrace.core.errors import Refused
 from headrace.core.limits import SLICE_MS
@@ -318,7 +319,8 @@ class Upkeep:
 
 def _resident_below(log: Log) -> int:
     """The last seq before those that live in memory only."""
-    return log.volatile[0] - 1 if log.volatile else log.head
+    volatile = next(ranges.overlap(log.volatile, log.floor, log.head), None)
+    return volatile[0] - 1 if volatile else log.head
 
 
 def _read_exception(future: asyncio.Future[None]) -> None:
