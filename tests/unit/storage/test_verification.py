@@ -22,14 +22,18 @@ from headrace.core.retention import Ledger
 from headrace.engine.start import stop
 from headrace.formats import layout
 from headrace.formats.frame import encode_frame
-from headrace.formats.manifest import Manifest, decode_manifest, encode_manifest
-from headrace.formats.segment import SCHEMA
+from headrace.formats.manifest import Manifest, Segment, decode_manifest, encode_manifest
+from headrace.formats.segment import SCHEMA, LogRows, build
 from headrace.formats.snapshot import Captured, Foot, decode_snapshot, encode_part
+from headrace.storage.checks.agreement import Agreement
 from headrace.storage.checks.findings import Finding, Note, Problem
 from headrace.storage.checks.history import History
 from headrace.storage.checks.payloads import block_problems, is_json
+from headrace.storage.checks.segments import SegmentCheck
 from headrace.storage.checks.states import is_set, state_problems
 from headrace.storage.disk import RealDisk
+from headrace.storage.memory import MemoryDisk
+from headrace.storage.objects import LocalObjects
 from headrace.storage.verification import Verification
 
 
@@ -185,6 +189,32 @@ def test_a_journal_that_ends_before_the_snapshot_is_cut(root: Path) -> None:
     newest.write_bytes(newest.read_bytes()[:-100])
     found = [problem.where for problem in problems(root)]
     assert found == [f"journal/{newest.name}", "recovery"]
+
+
+def test_many_logs_in_one_row_group() -> None:
+    names = sorted((f"log-{number}", number) for number in range(1, 16384))
+    rows = [LogRows(number, name, [block(draft([b"1"]), 1, 1)]) for name, number in names]
+    built = build(rows)
+    objects = LocalObjects(MemoryDisk())
+    objects.put("segments/many", built.segment)
+    objects.put("companions/many", built.index)
+    segment = Segment(
+        number=1,
+        name="segments/many",
+        index="companions/many",
+        tags=None,
+        journal_start=0,
+        journal_stop=1,
+        logs=built.logs,
+        rows=built.rows,
+        record_bytes=built.record_bytes,
+        file_bytes=len(built.segment),
+        checksum=xxh3_64_hexdigest(built.segment),
+        index_checksum=xxh3_64_hexdigest(built.index),
+        tags_checksum=None,
+    )
+    check = SegmentCheck(objects, segment, Agreement({}, {}), lambda size_bytes: None)
+    assert list(check.run()) == []
 
 
 # --- content with the right checksum that cannot be ---

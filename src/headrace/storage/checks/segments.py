@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate, zip_longest
+from itertools import pairwise, zip_longest
 
 import msgspec
 import pyarrow as pa
@@ -187,15 +187,16 @@ def _sizes(table: pa.Table) -> pa.ChunkedArray:
 
 def _pieces(table: pa.Table, group: int) -> list[Piece]:
     """The rows of each log in one row group."""
-    sums = table.group_by("log_id", use_threads=False).aggregate(
-        [("seq", "min"), ("seq", "max"), ("seq", "count"), ("size", "sum")]
-    )
-    logs, firsts, lasts, rows, sizes = (column.to_pylist() for column in sums.columns)
-    starts = accumulate(rows, initial=0)
+    runs = pc.run_end_encode(table.column("log_id").combine_chunks())
+    stops = runs.run_ends.to_pylist()
+    starts, ends = [0, *stops[:-1]], [stop - 1 for stop in stops]
+    seqs = table.column("seq")
+    sums = [0, *pc.cumulative_sum(table.column("size")).take(ends).to_pylist()]
+    columns = runs.values.to_pylist(), seqs.take(starts).to_pylist(), seqs.take(ends).to_pylist()
     return [
-        Piece(log, first, last, group, start, count, size)
-        for log, first, last, start, count, size in zip(
-            logs, firsts, lasts, starts, rows, sizes, strict=False
+        Piece(log, first, last, group, start, stop - start, after - before)
+        for log, first, last, start, stop, (before, after) in zip(
+            *columns, starts, stops, pairwise(sums), strict=True
         )
     ]
 
