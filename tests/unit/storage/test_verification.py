@@ -192,7 +192,7 @@ def test_a_journal_that_ends_before_the_snapshot_is_cut(root: Path) -> None:
 
 
 def test_many_logs_in_one_row_group() -> None:
-    names = sorted((f"log-{number}", number) for number in range(1, 16384))
+    names = sorted((f"log-{number}", number + 1) for number in range(16384))
     rows = [LogRows(number, name, [block(draft([b"1"]), 1, 1)]) for name, number in names]
     built = build(rows)
     objects = LocalObjects(MemoryDisk())
