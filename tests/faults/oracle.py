@@ -233,7 +233,7 @@ def _compare_log(log: ModelLog, mark: Mark, blow: Blow | None, found: View) -> I
     journaled = log.config.durability is not Durability.EPHEMERAL
     if blow is Blow.KILL and journaled and not log.volatile and found.head != log.head:
         yield f"head {found.head} after a kill instead of {log.head}"
-    if found.floor < log.floor:
+    if not all(found.lost(seq) for seq in range(found.floor, log.floor)):
         yield f"floor {found.floor} fell below {log.floor}"
     if found.earliest != min(found.records, default=found.head + 1):
         yield f"earliest {found.earliest} for {min(found.records, default=None)}"

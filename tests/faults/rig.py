@@ -15,7 +15,7 @@ from headrace.core.config import LogConfig
 from headrace.core.read import Gap
 from headrace.core.record import RECORD_OVERHEAD_BYTES
 from headrace.engine.engine import Caps, Engine
-from headrace.engine.ports import CountedIds, Inline, InlineSealer
+from headrace.engine.ports import CountedIds, Inline, InlineSealer, Pool
 from headrace.engine.start import Parts, Started, start
 from headrace.engine.upkeep import Pace
 from headrace.storage.objects import LocalObjects
@@ -43,12 +43,13 @@ async def boot(
     *,
     caps: Caps = CAPS,
     pace: Pace = PACE,
+    pool: Pool | None = None,
     delay_s: Callable[[], float] = lambda: 0.0,
     throttled: bool = False,
 ) -> Started:
     """Start the engine as a server does, on this disk; writers are not held back unless told."""
     disk.lock("LOCK")
-    objects, pool = LocalObjects(disk), Inline()
+    objects, pool = LocalObjects(disk), pool or Inline()
     started = await start(
         Parts(
             disk=disk,

@@ -10,16 +10,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from hostile import HostileDisk, Survival
+from hostile import HARMLESS, HostileDisk, Survival
 from oracle import Blow, History, Mark, judge
 from rig import boot, small, view_all
 from virtual import VirtualClock, VirtualLoop
 from workload import Client, ReadOnly, live, probe, stay_read_only
 
 from headrace.core.errors import Refused
-
-HARMLESS = frozenset({"list", "exists", "size", "read", "open_read", "close", "lock"})
-"""Calls that change nothing: to die there is to die at the next one that does."""
 
 
 @pytest.fixture

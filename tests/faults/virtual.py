@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -68,7 +69,17 @@ class VirtualClock:
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
+        self._held_ms: int | None = None
         self.skew_ms = 0
 
     def now_ms(self) -> int:
+        if self._held_ms is not None:
+            return self._held_ms
         return EPOCH_MS + int(self._loop.now_s * 1000) + self.skew_ms
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """Nothing grows older while one looks at all of it."""
+        self._held_ms = self.now_ms()
+        yield self._held_ms
+        self._held_ms = None

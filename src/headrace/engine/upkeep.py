@@ -298,11 +298,14 @@ class Upkeep:
         self._snapshot_bytes = sum(map(len, parts))
 
     async def _remove_journal(self) -> None:
-        """Journal files go when a snapshot and segments hold all they say."""
-        needed = min(self._snapshot_position, self._manifest.sealed_to)
-        await self._pool.run(self._remove_files_below, needed)
+        """Journal files go when segments and every snapshot we keep hold all they say."""
+        await self._pool.run(self._remove_files_below, self._manifest.sealed_to)
 
-    def _remove_files_below(self, position: int) -> None:
+    def _remove_files_below(self, sealed_to: int) -> None:
+        # From the oldest snapshot on: should the newest turn out damaged, the one before must do.
+        kept = map(layout.number_of, self._disk.list(layout.SNAPSHOTS))
+        position = min((number for number in kept if number is not None), default=0)
+        position = min(position, sealed_to)
         for file in journal_files(self._disk):
             if file.stop is not None and file.stop <= position:
                 self._disk.remove(file.path)

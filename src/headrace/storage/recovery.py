@@ -214,10 +214,12 @@ class Recovery:
             for part in ranges.outside(log.gone, max(first, log.floor), min(last, log.head))
         ]  # fmt: skip
         count = sum(last - first + 1 for first, last in alive)
-        size_bytes = log.size_bytes
-        if count < log.count:
-            size_bytes -= self._surviving_bytes(log, lost)
-        return Lose(log.id, list(lost), head, count, size_bytes if count else 0)
+        size_bytes = 0
+        if log.volatile:
+            # What was never journaled left its mark on the sum, so what is left is measured anew.
+            survives = count < log.count
+            size_bytes = log.size_bytes - (self._surviving_bytes(log, lost) if survives else 0)
+        return Lose(log.id, list(lost), head, count, size_bytes)
 
     def _surviving_bytes(self, log: Log, lost: Ranges) -> int:
         gone = ranges.union(list(log.gone), lost)

@@ -18,7 +18,7 @@ from xxhash import xxh3_64_hexdigest
 from headrace.core.errors import Corrupt
 from headrace.core.log import Log
 from headrace.core.match import TagEq, TagMatch
-from headrace.core.record import Block
+from headrace.core.record import Block, cut
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.segment import INDEX_COLUMNS, Piece, block_of
 from headrace.storage.objects import Objects
@@ -106,12 +106,12 @@ class Segments:
         return None
 
     def blocks(self, log: Log, first: int, last: int) -> Iterator[Block]:
-        """All sealed blocks of the log that touch [first, last], ascending."""
+        """All sealed records of the log in [first, last], ascending."""
         seq = first
         while seq <= last and (block := self.read(log, seq, 1 << 30)) is not None:
             if block.first > last:
                 return
-            yield block
+            yield cut(block, 0, block.stop_index(last))
             seq = block.last + 1
 
     def tagged(self, log: Log, match: TagMatch, before: int) -> list[tuple[int, int]]:
