@@ -113,7 +113,7 @@ class _Columns:
         self.datas.append(block.data[data_start : cuts[stop - 1]])
         if block.seqs is None:
             self.seqs.extend(range(block.first + start, block.first + stop))
-            self.stamps.extend([block.ts_ms] * count)
+            self.stamps.extend(array("q", [block.ts_ms]) * count)
         else:
             assert block.stamps is not None
             self.seqs.extend(block.seqs[start:stop])
@@ -136,9 +136,11 @@ class _Columns:
         self.size_bytes += size
 
     def table(self) -> pa.Table:
-        spans = list(zip(self.names, self.pieces, strict=True))
-        names = [name for name, piece in spans for _ in range(piece.rows)]
-        ids = array("q", [piece.log for piece in self.pieces for _ in range(piece.rows)])
+        names: list[str] = []
+        ids = array("q")
+        for name, piece in zip(self.names, self.pieces, strict=True):
+            names += [name] * piece.rows
+            ids += array("q", [piece.log]) * piece.rows
         data = pa.StringArray.from_buffers(
             self.rows, pa.py_buffer(self.ends), pa.py_buffer(b"".join(self.datas))
         )
