@@ -1,0 +1,188 @@
+"""The naive model beside a running engine: told of every change at the moment it is decided.
+
+The engine says *that* something changed, and in which order; *what* it changes to is worked out
+here anew, from what the user asked for, and must be the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+
+from oracle import History, ModelLog
+from rig import Record
+from virtual import VirtualClock
+
+from headrace.core import ranges
+from headrace.core.config import Durability, LogConfig
+from headrace.core.entry import Append, Configure, Create, Delete, Drop, Entry, Trim
+from headrace.core.match import TagMatch
+from headrace.core.read import Loss, Page
+from headrace.engine.engine import Engine
+
+
+@dataclass
+class Wish:
+    """What a client asked for, and what became of it."""
+
+    records: list[Record] = field(default_factory=list)
+    key: str | None = None
+    config: LogConfig | None = None
+    before: int | None = None
+    match: TagMatch | None = None
+    due: frozenset[int] = frozenset()
+    """A delete must take these: they were acknowledged before it was asked for."""
+    index: int = 0
+    """The step that made it true; 0 when nothing had to change."""
+    durability: Durability = Durability.FSYNC
+    """The class it is acknowledged under."""
+
+    def covers(self, seq: int, record: Record) -> bool:
+        return (self.before is None or seq < self.before) and (
+            self.match is None or self.match.matches(record.tag)
+        )
+
+
+WISH: ContextVar[Wish] = ContextVar("wish")
+
+
+class Shadow:
+    """Follows one engine and keeps the history."""
+
+    def __init__(self, engine: Engine, history: History, clock: VirtualClock) -> None:
+        self.history = history
+        self.keys = {
+            (log.id, key): span[:2]
+            for log in history.now.values()
+            for key, span in log.keys.items()
+        }
+        self._clock = clock
+        self._names = {log.id: name for name, log in history.now.items()}
+        self._watch(engine)
+
+    def _watch(self, engine: Engine) -> None:
+        apply: Callable[[Entry], None] = engine._apply
+
+        def watched(entry: Entry) -> None:
+            apply(entry)
+            self._follow(entry)
+
+        engine._apply = watched  # type: ignore[method-assign]
+
+    def log(self, id: int) -> ModelLog | None:
+        found = self.history.now.get(self._names.get(id, ""))
+        return found if found is not None and found.id == id else None
+
+    def _step(self, log: ModelLog) -> None:
+        self.history.step(self._names[log.id], log)
+
+    def _follow(self, entry: Entry) -> None:
+        match entry:
+            case Create():
+                self._create(entry)
+            case Append():
+                self._append(entry)
+            case Trim():
+                self._trim(entry)
+            case Delete():
+                self._delete(entry)
+            case Configure():
+                log = self._known(entry.log)
+                assert entry.config == WISH.get().config
+                self._step(replace(log, config=entry.config))
+                self._done(WISH.get(), Durability.FSYNC)
+            case Drop():
+                self.history.step(self._names[entry.log], None)
+                self._done(WISH.get(), Durability.FSYNC)
+
+    def _known(self, id: int) -> ModelLog:
+        log = self.log(id)
+        assert log is not None, f"an entry for log {id}, which does not exist"
+        return log
+
+    def _done(self, wish: Wish, durability: Durability) -> None:
+        wish.index = len(self.history.states) - 1
+        wish.durability = durability
+
+    def _create(self, entry: Create) -> None:
+        assert entry.name not in self.history.now, f"{entry.name} exists"
+        assert entry.log not in self._names, f"log id {entry.log} was used before"
+        assert entry.config == WISH.get().config
+        self._names[entry.log] = entry.name
+        self._step(ModelLog(entry.log, entry.config))
+        self._done(WISH.get(), Durability.FSYNC)
+
+    def _append(self, entry: Append) -> None:
+        wish, log, now_ms = WISH.get(), self._known(entry.log), self._clock.now_ms()
+        assert entry.key == wish.key
+        if wish.key in log.keys:
+            assert now_ms - log.keys[wish.key][2] > log.config.idempotency_window_ms, "twice"
+        assert not log.full(wish.records), "more than the caps allow"
+        grown = self._stamped(log, entry.block.ts_ms).append(wish.records, wish.key, now_ms)
+        assert (entry.block.first, entry.block.last) == (log.head + 1, grown.head)
+        floor = entry.trim.floor_cap if entry.trim else log.floor
+        assert floor == grown.floor, f"floor {floor} instead of {grown.floor}"
+        self._step(grown)
+        self._done(wish, log.config.durability)
+        if wish.key:
+            self.keys[log.id, wish.key] = (entry.block.first, entry.block.last)
+
+    def _stamped(self, log: ModelLog, ts_ms: int) -> ModelLog:
+        """Time does not run backwards in a log, but for what a restart took with it."""
+        now_ms = self._clock.now_ms()
+        newest_ms = max((record.ts_ms for record in log.records.values()), default=0)
+        assert max(now_ms, newest_ms) <= ts_ms <= max(now_ms, log.last_ts_ms)
+        return replace(log, last_ts_ms=ts_ms)
+
+    def _trim(self, entry: Trim) -> None:
+        log = self._known(entry.log)
+        shrunk = log.expire(self._clock.now_ms()) if entry.floor_ttl else log.trim()
+        floor = max(entry.floor_ttl, entry.floor_cap)
+        assert floor == shrunk.floor, f"floor {floor} instead of {shrunk.floor}"
+        self._step(shrunk)
+
+    def _delete(self, entry: Delete) -> None:
+        wish, log = WISH.get(), self._known(entry.log)
+        gone = {seq for low, high in ranges.pairs(entry.ranges) for seq in range(low, high + 1)}
+        for seq in gone:
+            assert seq in log.records, f"seq {seq} is deleted again"
+            assert wish.covers(seq, log.records[seq]), f"seq {seq} was not meant"
+        assert wish.due & log.records.keys() <= gone, f"{wish.due} should go, not {gone}"
+        assert entry.count == len(gone)
+        self._step(log.delete(lambda seq, record: seq in gone))
+        self._done(wish, log.config.durability)
+
+    def check_page(self, id: int, after: int, page: Page) -> None:
+        """A page leaves out nothing that is there, and shows nothing that is not."""
+        log = self.log(id)
+        found = dict(read_page(page))
+        assert list(found) == sorted(found)
+        gap = page.gap
+        recreated = gap is not None and gap.reason is Loss.RECREATED
+        start = 1 if recreated else after + 1
+        assert all(start <= seq <= page.next for seq in found)
+        assert page.next <= page.head
+        for seq in range(start, page.next + 1) if log else ():
+            told = gap is not None and gap.first <= seq <= gap.last and not recreated
+            assert not (told and seq in found), f"seq {seq} is there and in a gap"
+            if seq not in found and not told:
+                assert seq not in log.records, f"seq {seq} was left out"
+        self.history.show(id, found.items(), page.head)
+
+
+def read_page(page: Page) -> list[tuple[int, Record]]:
+    """The records of a page by seq."""
+    found: list[tuple[int, Record]] = []
+    for piece in page.slices:
+        block = piece.block
+        for at in piece.picks:
+            record = Record(
+                block.data_at(at),
+                block.metas[at] if block.metas else None,
+                block.tags[at] if block.tags else None,
+                block.nodes[at] if block.nodes else None,
+                block.ts_at(at),
+            )
+            found.append((block.seq_at(at), record))
+    return found
