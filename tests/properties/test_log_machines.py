@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from naive import Record
-from rig import Rig, drafts_of, plain
+from twins import Rig, drafts_of, plain
 
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.match import TagEq, TagPrefix
@@ -99,6 +99,7 @@ class LogMachine(RuleBasedStateMachine):
         assert (log.floor, log.earliest) == (naive.floor, naive.earliest)
         assert self.floor <= log.floor <= log.earliest <= log.head + 1
         assert (log.ledger is not None) == log.config.trims
+        assert all(held[0] >= log.floor for held in (log.deleted, log.gaps) if held)
         self.floor = log.floor
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive import Record
-from rig import Rig, drafts_of
+from twins import Rig, drafts_of
 
 from headrace.core.config import LogConfig
 from headrace.core.match import TagPrefix

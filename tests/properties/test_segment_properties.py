@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive import Record
-from rig import columns, records_of
+from twins import columns, records_of
 
 from headrace.core.ranges import Ranges, contains, from_seqs
 from headrace.core.record import Block, block, live_parts

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive import Record
-from rig import Rig, drafts_of, plain
+from twins import Rig, drafts_of, plain
 
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.errors import Corrupt

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from naive import Record
-from rig import columns, drafts_of, plain
+from twins import columns, drafts_of, plain
 
 from headrace.core import log as one
 from headrace.core import state as catalog

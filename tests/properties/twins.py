@@ -99,6 +99,8 @@ class Rig:
         self.blocks: list[Block] = []
         self.sent: dict[int, Record] = {}
         self.visible = 0
+        self.unwritten: set[int] = set()
+        """Seqs of class ephemeral: no restart may bring them back."""
         self.commit(Create(1, "a", "topics", config, self.now_ms, AHEAD))
         self.naive = NaiveLog(config)
 
@@ -134,6 +136,7 @@ class Rig:
             self.commit(entry)
         else:
             self._apply_only(entry)
+            self.unwritten.update(record.seq for record in added)
         self.blocks.append(entry.block)
         self.sent.update((record.seq, record) for record in added)
         if key is not None:
@@ -270,6 +273,8 @@ class Rig:
         log, naive = self.log, self.naive
         lost, head = one.lost_by_restart(log, clean=clean, same_boot=same_boot)
         lost_seqs = {seq for first, last in ranges.pairs(lost) for seq in range(first, last + 1)}
+        assert self.unwritten <= lost_seqs
+        self.unwritten = set()
         # Appends never journaled had moved floors and the clock; their loss covers that.
         naive.floor_cap, naive.floor_ttl = log.floor_cap, log.floor_ttl
         naive.last_ts_ms = log.last_ts_ms
