@@ -31,7 +31,7 @@ from headrace.engine.upkeep import Pace
 from headrace.formats import layout
 from headrace.observe import say
 from headrace.storage.disk import RealDisk
-from headrace.storage.journal import WriterThread
+from headrace.storage.kernelsync import best_writer
 from headrace.storage.objects import LocalObjects
 from headrace.storage.sealprocess import ProcessSealer
 from headrace.surfaces.topics import mount as topics
@@ -192,7 +192,7 @@ class App:
             pool=self._pool,
             sealer=self._sealer,
             ids=RandomIds(),
-            writer=WriterThread,
+            writer=best_writer,
             caps=Caps(settings.max_topics, settings.max_total_bytes, settings.tail_bytes),
             pace=Pace(settings.seal_bytes, settings.disk_sync_ms),
             block_cache_bytes=settings.block_cache_bytes,

@@ -39,11 +39,11 @@ def test_an_append_file_grows_in_order(disk: Disk) -> None:
     assert disk.read("folder/log") == b"abc"
 
 
-def test_a_synced_write_appends(disk: Disk) -> None:
+def test_writes_and_syncs_append(disk: Disk) -> None:
     file = disk.create_append("folder/log")
-    file.write_synced([b"a", b"b"])
+    file.write([b"a", b"b"])
     file.write([b"c"])
-    file.write_synced([b"d", bytearray(b"e")])
+    file.write([b"d", bytearray(b"e")])
     file.sync()
     file.close()
     assert disk.read("folder/log") == b"abcde"
@@ -52,7 +52,7 @@ def test_a_synced_write_appends(disk: Disk) -> None:
 def test_an_append_file_takes_more_parts_than_one_system_call_does(disk: Disk) -> None:
     file = disk.create_append("folder/log")
     file.write([b"%04d" % n for n in range(3000)])
-    file.write_synced([b"%04d" % n for n in range(3000, 6000)])
+    file.write([b"%04d" % n for n in range(3000, 6000)])
     file.close()
     assert disk.read("folder/log") == b"".join(b"%04d" % n for n in range(6000))
 

@@ -1,4 +1,4 @@
-"""What the journal promises, whoever runs its commits: the event loop or a thread."""
+"""What the journal promises, whoever runs its commits: the loop, a thread or the kernel."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from headrace.core.errors import Code, Refused
 from headrace.formats import layout
 from headrace.storage.disk import Disk
 from headrace.storage.journal import Journal, Writer, WriterThread
+from headrace.storage.kernelsync import best_writer
 from headrace.storage.replay import frames_of, journal_files
 
-_WRITERS: dict[str, Callable[[Journal], Writer]] = {
-    "loop": LoopWriter,
-    "thread": lambda journal: WriterThread(journal, asyncio.get_running_loop()),
+_WRITERS: dict[str, Callable[[Journal, asyncio.AbstractEventLoop], Writer]] = {
+    "loop": lambda journal, _: LoopWriter(journal),
+    "thread": WriterThread,
+    "kernel": best_writer,  # a thread again where a file has no number
 }
 
 
@@ -31,7 +33,7 @@ def start(request: pytest.FixtureRequest) -> Callable[[Disk, int], Journal]:
     def begin(disk: Disk, position: int = 0) -> Journal:
         disk.make_folder(layout.JOURNAL)
         journal = Journal(disk, position)
-        journal.attach(_WRITERS[request.param](journal))
+        journal.open(_WRITERS[request.param])
         return journal
 
     return begin

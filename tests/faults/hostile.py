@@ -273,7 +273,8 @@ class HostileDisk:
 
     def _put(self, kind: str, path: str, content: _Content, data: bytes) -> None:
         """One write, which a crash or a full disk may cut."""
-        self.world.torn = (content, data)
+        if not self._dead:
+            self.world.torn = (content, data)
         try:
             self._call(kind, path)
         except OSError:
@@ -411,14 +412,11 @@ class HostileFile:
     def write(self, parts: Sequence[bytes]) -> None:
         self._disk._put("append", self._path, self._content, b"".join(parts))
 
-    def write_synced(self, parts: Sequence[bytes]) -> None:
-        # As unkind as it may be: two steps, with a crash possible between them.
-        start = len(self._content.cached)
-        self.write(parts)
-        self._disk._sync_content("sync", self._path, self._content, start)
-
     def sync(self) -> None:
         self._disk._sync_content("sync", self._path, self._content)
 
     def close(self) -> None:
         self._disk._call("close", self._path)
+
+    def fileno(self) -> int:
+        raise OSError(errno.ENOTSUP, "a hostile file has no number")

@@ -122,18 +122,6 @@ def test_a_failed_sync_is_not_made_good_by_the_next(disk: HostileDisk) -> None:
     assert disk.lose_power(Survival.NOTHING, Random(0)).read("f/log") == b"\0\0\0\0kept"
 
 
-@pytest.mark.parametrize("survival", ANY)
-def test_a_synced_write_syncs_itself_alone(disk: HostileDisk, survival: Survival) -> None:
-    file = disk.create_append("f/log")
-    disk.sync_folder("f")
-    file.write([b"before"])
-    file.write_synced([b"itself"])
-    left = {bytes(disk.lose_power(survival, Random(seed)).read("f/log")) for seed in range(30)}
-    assert all(content[6:] == b"itself" for content in left)
-    if survival is Survival.NOTHING:
-        assert left == {bytes(6) + b"itself"}
-
-
 def test_a_full_disk_takes_half_a_write(disk: HostileDisk) -> None:
     file = disk.create_append("f/log")
     disk.faults[disk.calls] = errno.ENOSPC

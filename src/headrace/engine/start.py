@@ -52,7 +52,7 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
     for loss in recovered.losses:
         catalog.apply(recovered.state, loss)
     journal = Journal(parts.disk, recovered.position)
-    journal.attach(parts.writer(journal, asyncio.get_running_loop()))
+    journal.open(parts.writer)
     engine = Engine(recovered.state, journal, segments, parts.clock, parts.pool, parts.caps)
     for log in recovered.state.logs.values():
         engine.adopt(log, recovered.blocks.pop(log.id, []))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Iterable, Sequence
@@ -23,13 +22,13 @@ class AppendFile(Protocol):
     def write(self, parts: Sequence[Buffer]) -> None:
         """Hand the bytes to the operating system; all of them or an OSError."""
 
-    def write_synced(self, parts: Sequence[Buffer]) -> None:
-        """Write, and return when these bytes are on stable storage; not a word of earlier ones."""
-
     def sync(self) -> None:
         """Return when everything written is on stable storage."""
 
     def close(self) -> None: ...
+
+    def fileno(self) -> int:
+        """The operating system's number for it; OSError where there is none."""
 
 
 class Disk(Protocol):
@@ -96,35 +95,23 @@ def write_atomically(disk: Disk, path: str, parts: Iterable[bytes]) -> None:
 class _File:
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._size = 0
 
     def write(self, parts: Sequence[Buffer]) -> None:
-        self._write(parts, 0)
-
-    def write_synced(self, parts: Sequence[Buffer]) -> None:
-        # One system call instead of two: the writer gives up the interpreter once, not twice.
-        try:
-            self._write(parts, os.RWF_DSYNC)
-        except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:
-                raise
-            self._write(parts, 0)
-            self.sync()
-
-    def _write(self, parts: Sequence[Buffer], flags: int) -> None:
         for start in range(0, len(parts), _IOV_MAX):
             chunk = parts[start : start + _IOV_MAX]
             size = sum(map(len, chunk))
-            written = os.pwritev(self._fd, chunk, self._size, flags)
-            self._size += written
+            written = os.writev(self._fd, chunk)
             if written < size:
-                self._write([b"".join(chunk)[written:]], flags)
+                self.write([b"".join(chunk)[written:]])
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
 
     def close(self) -> None:
         os.close(self._fd)
+
+    def fileno(self) -> int:
+        return self._fd
 
 
 def _sync(path: Path) -> None:

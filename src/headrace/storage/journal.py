@@ -78,17 +78,17 @@ class Journal:
         self._lock = threading.Lock()  # guards the two below: the writer swaps them away
         self._pending: list[Buffer | int] = []  # frames, and positions where a new file starts
         self._frames_pending = 0
-        self._reached = Progress(position, position)  # the writer's own count, ahead of ours
+        self.reached_by_writer = Progress(position, position)  # its own count, ahead of ours
         self._sync_wanted = position
         self._waiting_written: deque[_Waiter] = deque()
         self._waiting_synced: deque[_Waiter] = deque()
         self._file: AppendFile | None = None
         self._writer: Writer | None = None
 
-    def attach(self, writer: Writer) -> None:
+    def open(self, make_writer: Callable[[Journal, asyncio.AbstractEventLoop], Writer]) -> None:
         """Open the first file and start to write."""
         self._file = self._open(self._tail)
-        self._writer = writer
+        self._writer = make_writer(self, asyncio.get_running_loop())
 
     @property
     def tail(self) -> int:
@@ -211,73 +211,73 @@ class Journal:
                     future.set_exception(self.refusal())
             waiting.clear()
 
+    # --- for the writer ----------------------------------------------------------------------------
+
     def commit(self, report: Callable[[Progress], None]) -> None:
-        """In the writer: write what is pending, sync it if wanted, and report each step."""
-        if self._reached.failure is not None:
+        """Write what is pending, sync it if wanted, and report each step. Blocks."""
+        if self.reached_by_writer.failure is not None:
             return  # a sync that works after one that failed says nothing about what was lost
+        try:
+            while (position := self.write_next()) is not None:
+                self.turn_page(position)
+            if self.sync_due:
+                if self._waiting_written:
+                    report(self.reached_by_writer)
+                self.sync()
+        except OSError as failure:
+            self.fail(failure)
+        report(self.reached_by_writer)
+
+    def write_next(self) -> int | None:
+        """Write what is pending, up to where a new file starts; returns that position."""
         with self._lock:
             pending, self._pending = self._pending, []
-            self._frames_pending = 0
-        written, synced = self._reached.written, self._reached.synced
-        try:
-            start = 0
-            for at, item in enumerate(pending):
-                if isinstance(item, int):
-                    written += self._write(pending[start:at])
-                    self._turn_page(item)
-                    synced = written
-                    start = at + 1
-            frames = pending[start:]
-            if self._sync_wanted <= synced:
-                written += self._write(frames)
-            elif frames and synced == written and not self._waiting_written:
-                synced = written = written + self._write_synced(frames)
-            else:
-                written += self._write(frames)
-                if self._waiting_written:
-                    report(Progress(written, synced))
-                self._sync()
-                synced = written
-            self._reached = Progress(written, synced)
-        except OSError as failure:
-            self._reached = Progress(written, synced, failure)
-        report(self._reached)
+            turn = next((at for at, item in enumerate(pending) if isinstance(item, int)), None)
+            if turn is not None:
+                self._pending = pending[turn + 1 :]
+            self._frames_pending = len(self._pending)
+        frames = pending[:turn]
+        if frames:
+            assert self._file is not None
+            self._file.write(frames)  # type: ignore[arg-type]
+            size = sum(map(len, frames))  # type: ignore[arg-type]
+            self.stats.batches += 1
+            self.stats.bytes_written += size
+            reached = self.reached_by_writer
+            self.reached_by_writer = Progress(reached.written + size, reached.synced)
+        return pending[turn] if turn is not None else None  # type: ignore[return-value]
 
-    def _turn_page(self, position: int) -> None:
+    def turn_page(self, position: int) -> None:
         """Go on in a new file; the old one is complete on stable storage before that."""
         assert self._file is not None
-        self._sync()
+        self.sync()
         self._file.close()
         self._file = self._open(position)
 
-    def _write(self, frames: Sequence[Buffer | int]) -> int:
-        assert self._file is not None
-        if frames:
-            self._file.write(frames)  # type: ignore[arg-type]
-        return self._count(frames)
+    @property
+    def sync_due(self) -> bool:
+        """Whether somebody waits for a sync of what was written."""
+        return self._sync_wanted > self.reached_by_writer.synced
 
-    def _write_synced(self, frames: Sequence[Buffer | int]) -> int:
-        assert self._file is not None
-        started = time.perf_counter()
-        self._file.write_synced(frames)  # type: ignore[arg-type]
-        self._count_sync(started)
-        return self._count(frames)
-
-    def _count(self, frames: Sequence[Buffer | int]) -> int:
-        size = sum(map(len, frames))  # type: ignore[arg-type]
-        self.stats.batches += bool(frames)
-        self.stats.bytes_written += size
-        return size
-
-    def _sync(self) -> None:
+    def sync(self) -> None:
         assert self._file is not None
         started = time.perf_counter()
         self._file.sync()
-        self._count_sync(started)
+        self.synced_to(self.reached_by_writer.written, started)
 
-    def _count_sync(self, started: float) -> None:
+    def synced_to(self, position: int, started: float) -> None:
+        """A sync that began at `started` covered everything below `position`."""
         self.stats.sync_latency_us.observe((time.perf_counter() - started) * 1e6)
         self.stats.syncs += 1
+        self.reached_by_writer = Progress(self.reached_by_writer.written, position)
+
+    def fail(self, failure: OSError) -> None:
+        reached = self.reached_by_writer
+        self.reached_by_writer = Progress(reached.written, reached.synced, failure)
+
+    def fileno(self) -> int:
+        assert self._file is not None
+        return self._file.fileno()
 
     def _open(self, position: int) -> AppendFile:
         path = layout.journal_file(position)

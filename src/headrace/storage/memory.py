@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
@@ -16,14 +17,14 @@ class _MemoryFile:
     def write(self, parts: Sequence[Buffer]) -> None:
         self._content += b"".join(parts)
 
-    def write_synced(self, parts: Sequence[Buffer]) -> None:
-        self.write(parts)
-
     def sync(self) -> None:
         pass
 
     def close(self) -> None:
         pass
+
+    def fileno(self) -> int:
+        raise OSError(errno.ENOTSUP, "a file in memory has no number")
 
 
 class MemoryDisk:
