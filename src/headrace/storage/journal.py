@@ -211,7 +211,7 @@ class Journal:
                     future.set_exception(self.refusal())
             waiting.clear()
 
-    # --- for the writer ----------------------------------------------------------------------------
+    # --- for the writer ---------------------------------------------------------------------------
 
     def commit(self, report: Callable[[Progress], None]) -> None:
         """Write what is pending, sync it if wanted, and report each step. Blocks."""
