@@ -91,6 +91,11 @@ class ModelLog:
         )  # fmt: skip
         return grown.trim()
 
+    def crash(self) -> ModelLog:
+        """What a restart leaves of it."""
+        kept = {seq: record for seq, record in self.records.items() if seq not in self.volatile}
+        return replace(self, records=kept)
+
     def delete(self, wanted: Callable[[int, Record], bool]) -> ModelLog:
         gone = frozenset(seq for seq, record in self.records.items() if wanted(seq, record))
         kept = {seq: record for seq, record in self.records.items() if seq not in gone}
@@ -209,7 +214,8 @@ def _compare(
         yield f"logs {sorted(views)} instead of {sorted(state)}"
         return
     for name, log in state.items():
-        for problem in _compare_log(log.expire(now_ms), mark, blow, views[name]):
+        left = log.crash() if blow else log
+        for problem in _compare_log(left.expire(now_ms), mark, blow, views[name]):
             yield f"{name}: {problem}"
 
 
@@ -218,10 +224,8 @@ def _compare_log(log: ModelLog, mark: Mark, blow: Blow | None, found: View) -> I
         yield f"id {found.id} instead of {log.id}"
     if found.config != log.config:
         yield f"config {found.config} instead of {log.config}"
-    lost = log.volatile if blow else frozenset[int]()
-    expected = {seq: record for seq, record in log.records.items() if seq not in lost}
-    if found.records != expected:
-        yield _difference(expected, found.records)
+    if found.records != log.records:
+        yield _difference(log.records, found.records)
     if found.count != len(found.records):
         yield f"count {found.count} for {len(found.records)} records"
     if found.size_bytes != (size := sum(r.size_bytes for r in found.records.values())):
