@@ -9,7 +9,7 @@ from unittest import mock
 
 from hostile import HostileDisk
 from virtual import VirtualClock
-from writers import LoopWriter
+from writers import Delay, kernel_writer
 
 from headrace.core.config import LogConfig
 from headrace.core.read import Gap
@@ -18,6 +18,7 @@ from headrace.engine.engine import Caps, Engine
 from headrace.engine.ports import CountedIds, Inline, InlineSealer, Pool
 from headrace.engine.start import Parts, Started, start
 from headrace.engine.upkeep import Pace
+from headrace.storage.journal import Journal, Writer
 from headrace.storage.objects import LocalObjects
 
 CAPS = Caps(tail_bytes=600)
@@ -44,7 +45,8 @@ async def boot(
     caps: Caps = CAPS,
     pace: Pace = PACE,
     pool: Pool | None = None,
-    delay_s: Callable[[], float] = lambda: 0.0,
+    make_writer: Callable[[Journal, Delay], Writer] = kernel_writer,
+    delay_s: Delay = lambda: 0.0,
     throttled: bool = False,
 ) -> Started:
     """Start the engine as a server does, on this disk; writers are not held back unless told."""
@@ -58,7 +60,7 @@ async def boot(
             pool=pool,
             sealer=InlineSealer(disk, objects, pool),
             ids=CountedIds(),
-            writer=lambda journal, loop: LoopWriter(journal, delay_s),
+            writer=lambda journal, loop: make_writer(journal, delay_s),
             caps=caps,
             pace=pace,
         )

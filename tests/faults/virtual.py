@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -36,6 +36,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.now_s = 0.0
         self.complaints: list[dict[str, Any]] = []
+        self._readers: dict[int, Callable[[], object]] = {}
         self._selector = _Selector(self)
         self.set_exception_handler(lambda loop, context: self.complaints.append(context))
 
@@ -56,6 +57,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
             for task in tasks:
                 task.cancel()
             self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+    def add_reader(self, fd: int, callback: Callable[[], object]) -> None:
+        """Nobody watches descriptors here: whoever has one calls `readable`."""
+        self._readers[fd] = callback
+
+    def remove_reader(self, fd: int) -> bool:
+        return self._readers.pop(fd, None) is not None
+
+    def readable(self, fd: int) -> None:
+        if fd in self._readers:
+            self._readers[fd]()
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: None, work: Callable[..., T], *args: object
+    ) -> asyncio.Future[T]:
+        """Soon, and not beside anything else: there are no threads."""
+
+        async def run() -> T:
+            return work(*args)
+
+        return self.create_task(run())
 
     def _process_events(self, event_list: list[object]) -> None:
         assert not event_list

@@ -1,17 +1,61 @@
-"""A journal writer without a thread: commits run on the event loop, after a delay it is told."""
+"""Journal writers without a thread, for a virtual loop: what they do takes as long as told."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
+from virtual import VirtualLoop
+
 from headrace.storage.journal import Journal, Progress
+from headrace.storage.kernelsync import KernelWriter
+
+Delay = Callable[[], float]
+
+
+def kernel_writer(journal: Journal, delay_s: Delay) -> KernelWriter:
+    """The writer that servers use, on a kernel of our own."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    journal.fileno = lambda: 0  # type: ignore[method-assign]
+    return KernelWriter(journal, loop, VirtualSync(journal, loop, delay_s))  # type: ignore[arg-type]
+
+
+class VirtualSync:
+    """A sync in the background of a virtual loop: done at its end, so a crash before that undoes it."""
+
+    def __init__(self, journal: Journal, loop: VirtualLoop, delay_s: Delay) -> None:
+        self._journal = journal
+        self._loop = loop
+        self._delay_s = delay_s
+        self._failure: OSError | None = None
+
+    def fileno(self) -> int:
+        return id(self)
+
+    def start(self, fd: int) -> None:
+        self._loop.call_later(self._delay_s(), self._end)
+
+    def _end(self) -> None:
+        try:
+            assert self._journal._file is not None
+            self._journal._file.sync()
+        except OSError as failure:
+            self._failure = failure
+        self._loop.readable(self.fileno())
+
+    def finish(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        pass
 
 
 class LoopWriter:
     """Commits some time after it was woken, and reports some time after that."""
 
-    def __init__(self, journal: Journal, delay_s: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(self, journal: Journal, delay_s: Delay = lambda: 0.0) -> None:
         self._journal = journal
         self._delay_s = delay_s
         self._loop = asyncio.get_running_loop()

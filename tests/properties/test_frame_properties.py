@@ -69,7 +69,7 @@ entries = st.one_of(
     st.builds(Delete, numbers, pairs, numbers, numbers),
     trims,
     st.builds(Reserve, numbers, numbers),
-    st.builds(Lose, numbers, pairs, numbers, numbers, numbers),
+    st.builds(Lose, numbers, pairs, numbers, numbers),
     st.builds(Start, st.just(0), texts),
     st.just(Stop()),
 )

@@ -280,6 +280,6 @@ class Rig:
         naive.last_ts_ms = log.last_ts_ms
         if lost:
             naive.lose(lost_seqs, head)
-            self.commit(Lose(1, list(lost), head, 0, log.size_bytes - naive.size_bytes))
+            self.commit(Lose(1, list(lost), head, naive.size_bytes))
         self.blocks = [block for block in self.blocks if block.first not in lost_seqs]
         self.visible = log.head

@@ -78,14 +78,14 @@ class Reserve(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Lose(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A restart took these seqs: each range becomes a gap, and the head is at least `head`.
 
-    `count` and `size_bytes` say how many live records that were, as far as replay knew of them.
+    `left_bytes` is the size of what is left, whatever replay had counted: records that were never
+    journaled leave no trace but in snapshots, and not in every one.
     """
 
     log: int
     ranges: list[int]
     head: int
-    count: int
-    size_bytes: int
+    left_bytes: int
 
 
 class Start(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -279,7 +279,7 @@ def _apply_lose(log: Log, entry: Lose) -> None:
         log.floor_lost = ranges.end_of(log.gaps, log.floor) + 1
     _forget_below_floor(log)
     log.count = sum(last - first + 1 for first, last in live_ranges(log, log.head))
-    log.size_bytes = log.size_bytes - entry.size_bytes if log.count else 0
+    log.size_bytes = entry.left_bytes
     if log.keys is not None:
         # A retry must not be told that records which are gone are safe.
         log.keys = {k: v for k, v in log.keys.items() if not ranges.contains(entry.ranges, v[0])}

@@ -323,8 +323,9 @@ class Engine:
         if log.config.journaled:
             return [entry]
         # Class ephemeral: nothing, unless it pushed out records that would come back at a restart.
-        if entry.trim is not None and not ranges.contains(log.volatile, log.floor):
-            return [entry.trim]
+        trim = entry.trim
+        if trim and next(ranges.outside(log.volatile, log.floor, trim.floor_cap - 1), None):
+            return [trim]
         return []
 
     async def _wait(self, live: Live, position: int, last: int, cost: Cost) -> None:

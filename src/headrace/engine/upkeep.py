@@ -129,12 +129,15 @@ class Upkeep:
         """Work whenever a journal file was closed; try again, ever more slowly, when something
         fails.
         """
-        await self.remove_orphans()
         failures = 0
+        swept = False
         while True:
-            await self._wake.wait()
-            self._wake.clear()
             try:
+                if not swept:
+                    await self.remove_orphans()
+                    swept = True
+                await self._wake.wait()
+                self._wake.clear()
                 await self.checkpoint()
                 failures = 0
             except Refused as refused:

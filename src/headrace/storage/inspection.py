@@ -276,7 +276,8 @@ def describe(entry: Entry) -> str:
         case Reserve():
             return f"seqs up to {entry.upto} may be given out"
         case Lose():
-            return f"a restart took {_seqs(entry.ranges)}: {entry.count} records; head {entry.head}"
+            left = f"{entry.left_bytes} bytes are left; head {entry.head}"
+            return f"a restart took {_seqs(entry.ranges)}; {left}"
         case Start():
             return f"a server started, boot {entry.boot_id or 'unknown'}"
         case Drop():

@@ -83,6 +83,7 @@ class Recovery:
         self._synced = 0
         self._boot_id = ""
         self._clean = False
+        self._snapshot_is_newest = True
 
     def run(self) -> Recovered:
         for folder in (layout.JOURNAL, layout.SNAPSHOTS):
@@ -111,7 +112,7 @@ class Recovery:
         loaded = snapshots.load(self._disk)
         if loaded is None:
             return 0
-        head, captured = loaded
+        head, captured, self._snapshot_is_newest = loaded
         self._replay_from = head.position
         self._boot_id = head.boot_id
         for item in captured:
@@ -202,24 +203,18 @@ class Recovery:
     def _losses(self) -> list[Lose]:
         same_boot = bool(self._boot_id) and self._boot_id == self._disk.boot_id()
         losses = []
+        # An older snapshot knows less of what was never journaled: as after an unclean stop.
+        clean = self._clean and self._snapshot_is_newest
         for log in self._state.logs.values():
-            lost, head = lost_by_restart(log, clean=self._clean, same_boot=same_boot)
+            lost, head = lost_by_restart(log, clean=clean, same_boot=same_boot)
             if lost:
                 losses.append(self._loss(log, lost, head))
         return losses
 
     def _loss(self, log: Log, lost: Ranges, head: int) -> Lose:
-        alive = [
-            part for first, last in ranges.pairs(lost)
-            for part in ranges.outside(log.gone, max(first, log.floor), min(last, log.head))
-        ]  # fmt: skip
-        count = sum(last - first + 1 for first, last in alive)
-        size_bytes = 0
-        if log.volatile:
-            # What was never journaled left its mark on the sum, so what is left is measured anew.
-            survives = count < log.count
-            size_bytes = log.size_bytes - (self._surviving_bytes(log, lost) if survives else 0)
-        return Lose(log.id, list(lost), head, count, size_bytes)
+        # What was never journaled left its mark on the sum, so what is left is measured anew.
+        left_bytes = self._surviving_bytes(log, lost) if log.volatile else log.size_bytes
+        return Lose(log.id, list(lost), head, left_bytes)
 
     def _surviving_bytes(self, log: Log, lost: Ranges) -> int:
         gone = ranges.union(list(log.gone), lost)

@@ -20,12 +20,13 @@ def write(disk: Disk, position: int, parts: Iterable[bytes]) -> None:
         disk.remove(f"{layout.SNAPSHOTS}/{name}")
 
 
-def load(disk: Disk) -> tuple[Head, Iterator[Captured]] | None:
-    """The newest snapshot that is whole; None when there is none."""
-    for name in reversed(disk.list(layout.SNAPSHOTS)):
+def load(disk: Disk) -> tuple[Head, Iterator[Captured], bool] | None:
+    """The newest snapshot that is whole, and whether it is the newest of all; None without any."""
+    names = disk.list(layout.SNAPSHOTS)
+    for name in reversed(names):
         path = f"{layout.SNAPSHOTS}/{name}"
         try:
-            return decode_snapshot(disk.read(path), path)
+            return *decode_snapshot(disk.read(path), path), name == names[-1]
         except Corrupt as damage:
             say("warning", "snapshot is damaged, trying the one before", problem=str(damage))
     return None
