@@ -165,8 +165,9 @@ class Engine:
             self._check_log_cap()
             entry = catalog.create(self.state, name, owner, config, self.clock.now_ms())
             position = self._commit([entry], sync=True)
+            log = self.state.logs[entry.log]
             await self.journal.wait_synced(position)
-            return self.state.by_name[name], True
+            return log, True
         await self._configure(self.lives[log.id], config)
         return log, False
 
