@@ -66,22 +66,18 @@ class _Content:
             self.dirty.append((len(self.cached), len(self.cached) + len(data)))
             self.cached += data
 
-    def sync(self, start: int = 0) -> None:
-        """Everything from `start` on is on disk."""
+    def sync(self) -> None:
         if self.emptied:
             self.stable.clear()
             self.emptied = False
-        for low, high in self._take_dirty(start):
-            self._land(low, high)
+        for start, stop in self.dirty:
+            self._land(start, stop)
+        self.dirty.clear()
 
-    def fail_sync(self, start: int = 0) -> None:
+    def fail_sync(self) -> None:
         """As Linux does it: the pages count as clean afterwards, and no later sync writes them."""
-        self.abandoned += self._take_dirty(start)
-
-    def _take_dirty(self, start: int) -> list[tuple[int, int]]:
-        taken = [span for span in self.dirty if span[0] >= start]
-        self.dirty = [span for span in self.dirty if span[0] < start]
-        return taken
+        self.abandoned += self.dirty
+        self.dirty.clear()
 
     def lose_power(self, survival: Survival, random: Random) -> None:
         pending = sorted(self.dirty + self.abandoned)
@@ -283,13 +279,13 @@ class HostileDisk:
         self.world.torn = None
         content.append(data)
 
-    def _sync_content(self, kind: str, path: str, content: _Content, start: int = 0) -> None:
+    def _sync_content(self, kind: str, path: str, content: _Content) -> None:
         try:
             self._call(kind, path)
         except OSError:
-            content.fail_sync(start)
+            content.fail_sync()
             raise
-        content.sync(start)
+        content.sync()
 
     # The Disk protocol
 

@@ -22,7 +22,7 @@ def kernel_writer(journal: Journal, delay_s: Delay) -> KernelWriter:
 
 
 class VirtualSync:
-    """A sync in the background of a virtual loop: done at its end, so a crash before that undoes it."""
+    """A sync in the background of a virtual loop; a crash before its end undoes it."""
 
     def __init__(self, journal: Journal, loop: VirtualLoop, delay_s: Delay) -> None:
         self._journal = journal
