@@ -31,7 +31,7 @@ from headrace.engine.upkeep import Pace
 from headrace.formats import layout
 from headrace.observe import say
 from headrace.storage.disk import RealDisk
-from headrace.storage.kernelsync import best_writer
+from headrace.storage.loopwriter import best_writer
 from headrace.storage.objects import LocalObjects
 from headrace.storage.sealprocess import ProcessSealer
 from headrace.surfaces.topics import mount as topics

@@ -1,4 +1,4 @@
-"""What the journal promises, whoever runs its commits: the loop, a thread or the kernel."""
+"""What the journal promises, whoever runs its commits: the loop, a thread or a process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from headrace.core.errors import Code, Refused
 from headrace.formats import layout
 from headrace.storage.disk import Disk
 from headrace.storage.journal import Journal, Writer, WriterThread
-from headrace.storage.kernelsync import best_writer
+from headrace.storage.loopwriter import best_writer
 from headrace.storage.replay import frames_of, journal_files
 
 _WRITERS: dict[str, Callable[[Journal, asyncio.AbstractEventLoop], Writer]] = {
     "loop": lambda journal, _: LoopWriter(journal),
     "thread": WriterThread,
-    "kernel": best_writer,  # a thread again where a file has no number
+    "process": best_writer,  # a thread again where a file has no number
 }
 
 

@@ -497,13 +497,15 @@ class Engine:
     ) -> tuple[Live, Page]:
         """A page as `read` gives it; when it would be empty, wait for something to deliver."""
         live = self.live(name)
+        if not wait_ms:
+            return live, await self.read(live, after, epoch=epoch, **how)  # type: ignore[arg-type]
         deadline = asyncio.get_running_loop().time() + wait_ms / 1000
         while True:
             changed = live.wakeup()
             try:
                 page = await self.read(live, after, epoch=epoch, **how)  # type: ignore[arg-type]
                 after, epoch = page.next, None
-                if page.slices or page.gap or not wait_ms or self.draining:
+                if page.slices or page.gap or self.draining:
                     return live, page
                 if not page.caught_up:
                     continue

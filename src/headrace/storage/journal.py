@@ -83,12 +83,14 @@ class Journal:
         self._waiting_written: deque[_Waiter] = deque()
         self._waiting_synced: deque[_Waiter] = deque()
         self._file: AppendFile | None = None
+        self._loop: asyncio.AbstractEventLoop
         self._writer: Writer | None = None
 
     def open(self, make_writer: Callable[[Journal, asyncio.AbstractEventLoop], Writer]) -> None:
         """Open the first file and start to write."""
         self._file = self._open(self._tail)
-        self._writer = make_writer(self, asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
+        self._writer = make_writer(self, self._loop)
 
     @property
     def tail(self) -> int:
@@ -174,7 +176,7 @@ class Journal:
         reached: int,
         waiting: deque[_Waiter],
     ) -> asyncio.Future[None]:
-        future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = self._loop.create_future()
         if position <= reached:
             if then is not None:
                 then()

@@ -1,0 +1,147 @@
+"""Commits on the event loop, with syncs in a process of their own: no thread, no hand-over.
+
+A writer thread needs the interpreter two or three times for every commit, and each time the event
+loop must stop for it (docs/decisions/0010). Here the loop hands a group to the operating system
+itself, asks the sync process to sync it, and goes on with requests until the answer comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+
+from headrace.storage import syncworker
+from headrace.storage.journal import Journal, Writer, WriterThread
+
+_STOP_S = 5.0
+
+
+class SyncProcess:
+    """One sync at a time of one file, elsewhere."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(Path(syncworker.__file__)), str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # a Ctrl-C at the terminal is the server's to handle
+            )
+
+    def fileno(self) -> int:
+        """Readable when a sync has ended."""
+        return self._socket.fileno()
+
+    def use(self, file: int) -> None:
+        """From now on, sync this file."""
+        socket.send_fds(self._socket, [b"f"], [file])
+
+    def start(self) -> None:
+        """Begin to sync."""
+        self._socket.send(b"s")
+
+    def finish(self) -> None:
+        """Take the result of a sync; waits if it has not ended. OSError when it failed."""
+        answer = self._socket.recv(syncworker.ERROR_BYTES)
+        if not answer:
+            raise OSError("the sync process is gone")
+        if error := int.from_bytes(answer, "little", signed=True):
+            raise OSError(error, os.strerror(error))
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait(_STOP_S)
+
+
+class LoopWriter:
+    """Commits what was enqueued since the last commit began.
+
+    While a sync runs, requests go on and the next group gathers; it is committed the moment the
+    sync ends.
+    """
+
+    def __init__(
+        self, journal: Journal, loop: asyncio.AbstractEventLoop, sync: SyncProcess
+    ) -> None:
+        self._journal = journal
+        self._loop = loop
+        self._sync = sync
+        self._busy = False
+        self._scheduled = False
+        self._closed = False
+        self._covered = 0
+        self._started = 0.0
+        loop.add_reader(sync.fileno(), self._synced)
+
+    def wake(self) -> None:
+        if not self._scheduled and not self._busy:
+            # At the end of this round of the loop: whatever else it brings joins the group.
+            self._scheduled = True
+            self._loop.call_soon(self._commit)
+
+    def close(self) -> None:
+        self._closed = True
+        self._loop.remove_reader(self._sync.fileno())
+        self._sync.close()
+
+    def _commit(self) -> None:
+        self._scheduled = False
+        journal = self._journal
+        if self._busy or self._closed or journal.reached_by_writer.failure is not None:
+            return
+        try:
+            position = journal.write_next()
+            if position is not None:
+                self._turn(position)
+            elif journal.sync_due:
+                self._covered = journal.reached_by_writer.written
+                self._started = perf_counter()
+                self._sync.start()
+                self._busy = True
+        except OSError as failure:
+            journal.fail(failure)
+        journal.reached(journal.reached_by_writer)
+
+    def _synced(self) -> None:
+        try:
+            self._sync.finish()
+            self._journal.synced_to(self._covered, self._started)
+        except OSError as failure:
+            self._loop.remove_reader(self._sync.fileno())
+            self._journal.fail(failure)
+        self._go_on()
+
+    def _turn(self, position: int) -> None:
+        """Changing files syncs and opens, which blocks: that goes to a thread, once a file."""
+        self._busy = True
+        turning = self._loop.run_in_executor(None, self._turn_page, position)
+        turning.add_done_callback(lambda _: self._go_on())
+
+    def _turn_page(self, position: int) -> None:
+        try:
+            self._journal.turn_page(position)
+            self._sync.use(self._journal.fileno())
+        except OSError as failure:
+            self._journal.fail(failure)
+
+    def _go_on(self) -> None:
+        self._busy = False
+        self._journal.reached(self._journal.reached_by_writer)
+        if self._journal.queue_depth or self._journal.sync_due:
+            self._commit()
+
+
+def best_writer(journal: Journal, loop: asyncio.AbstractEventLoop) -> Writer:
+    """A loop writer where files can be handed to another process, else a thread."""
+    try:
+        file = journal.fileno()
+    except OSError:
+        return WriterThread(journal, loop)
+    sync = SyncProcess()
+    sync.use(file)
+    return LoopWriter(journal, loop, sync)
