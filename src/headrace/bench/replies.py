@@ -15,7 +15,8 @@ _ENTRY_FIELDS = b"\r\n*2\r\n$%d\r\n%s\r\n" % (len(STREAM_FIELD), STREAM_FIELD)
 
 
 class Reply(Protocol):
-    held: bytearray
+    @property
+    def held(self) -> bytes | bytearray: ...
 
     def feed(self, chunk: bytes) -> bool:
         """Take bytes; true once the reply is whole."""
@@ -34,23 +35,30 @@ class HttpReply:
     """One HTTP/1.1 reply: only the status line and the length are looked at."""
 
     def __init__(self) -> None:
-        self.held = bytearray()
+        self.held: bytes | bytearray = b""
         self._size_bytes = 0
 
     def feed(self, chunk: bytes) -> bool:
-        self.held += chunk
+        # Most replies come in one piece: nothing is gathered then.
+        if not self.held:
+            self.held = chunk
+        else:
+            if isinstance(self.held, bytes):
+                self.held = bytearray(self.held)
+            self.held += chunk
+        held = self.held
         if not self._size_bytes:
-            head_stop = self.held.find(b"\r\n\r\n")
+            head_stop = held.find(b"\r\n\r\n")
             if head_stop < 0:
                 return False
-            self._size_bytes = head_stop + 4 + parse_length(self.held[:head_stop])
-        return len(self.held) >= self._size_bytes
+            self._size_bytes = head_stop + 4 + parse_length(held[:head_stop])
+        return len(held) >= self._size_bytes
 
     def succeeded(self) -> bool:
         return self.held.startswith(b"HTTP/1.1 2")
 
     def clear(self) -> None:
-        self.held.clear()
+        self.held = b""
         self._size_bytes = 0
 
 
@@ -110,7 +118,9 @@ class RespPage:
 
 def parse_length(head: bytes | bytearray) -> int:
     """The Content-Length of a reply's head."""
-    start = head.lower().find(_LENGTH)
+    start = head.find(_LENGTH)
+    if start < 0:
+        start = head.lower().find(_LENGTH)
     if start >= 0:
         return int(head[start + len(_LENGTH) :].split(b"\r\n", 1)[0])
     raise BenchError(f"a reply without Content-Length: {head[:EXCERPT_BYTES_MAX]!r}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pyarrow as pa
@@ -45,6 +45,16 @@ INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in INDEX_COLUMNS])
 TAGS_SCHEMA = pa.schema(
     [("log_id", pa.int64()), ("tag", pa.string()), ("seq", pa.int64()), ("size", pa.int64())]
 )
+
+
+# Payloads rarely repeat and are never searched by range: a dictionary and statistics of them would
+# be most of the work of sealing.
+_WRITE: dict[str, Any] = {
+    "compression": "zstd",
+    "compression_level": 1,
+    "use_dictionary": ["log", "tag", "node"],
+    "write_statistics": ["log", "log_id", "seq", "ts", "tag"],
+}
 
 
 class LogRows(msgspec.Struct):
@@ -167,7 +177,7 @@ def build(rows: Iterable[LogRows]) -> Built:
     pieces: list[Piece] = []
     tagged: list[tuple[int, str, int, int]] = []
     logs = 0
-    with pq.ParquetWriter(sink, SCHEMA, compression="zstd", compression_level=1) as writer:
+    with pq.ParquetWriter(sink, SCHEMA, **_WRITE) as writer:
         pending = _Columns(0)
         for log in rows:
             logs += 1

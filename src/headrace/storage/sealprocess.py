@@ -24,7 +24,7 @@ from headrace.storage.objects import LocalObjects
 from headrace.storage.sealing import SealFailed, SealJob, seal
 
 _LENGTH = struct.Struct("<I")
-_NICE = 5
+_NICE = 10
 
 
 class Answer(msgspec.Struct, frozen=True):

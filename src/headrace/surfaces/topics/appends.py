@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import META_KEYS_MAX, NESTING_MAX
 from headrace.core.record import Blobs, Drafts, Texts
-from headrace.surfaces.topics.wire import AppendRequest, RecordRequest
+from headrace.surfaces.topics.wire import AppendRequest, PlainAppendRequest, RecordRequest
 from headrace.web.bodies import is_too_deep
 
 
@@ -33,29 +33,52 @@ _meta_keys = msgspec.json.Decoder(dict[str, Raw])
 def parse_drafts(request: AppendRequest, body_bytes: int, limits: AppendLimits) -> Drafts:
     """The records as columns; `body_bytes` is an upper bound for what any of them can hold."""
     records = request.records
-    count = len(records)
+    _check_count(len(records), limits.batch_records)
+    metas = _metas(records, limits)
+    tags = _texts([record.tag for record in records], limits.tag_bytes, "tag")
+    nodes = _texts(_nodes(request), limits.node_bytes, "node")
+    return _columns([record.data for record in records], metas, tags, nodes, body_bytes, limits)
+
+
+def parse_plain_drafts(
+    request: PlainAppendRequest, body_bytes: int, limits: AppendLimits
+) -> Drafts:
+    """As `parse_drafts`, for records that have nothing but data."""
+    count = len(request.records)
+    _check_count(count, limits.batch_records)
+    nodes: Texts | None = None
+    if request.node is not None:
+        nodes = _texts([request.node] * count, limits.node_bytes, "node")
+    datas = [record.data for record in request.records]
+    return _columns(datas, None, None, nodes, body_bytes, limits)
+
+
+def _check_count(count: int, records_max: int) -> None:
     if not count:
         raise Refused(Code.INVALID, "records must hold at least one record", field="records")
-    if count > limits.batch_records:
+    if count > records_max:
         raise Refused(
             Code.BATCH_TOO_LARGE,
-            f"{count} records in one write; the limit is {limits.batch_records}",
-            max=limits.batch_records,
+            f"{count} records in one write; the limit is {records_max}",
+            max=records_max,
         )
-    datas = [record.data for record in records]
-    metas = _metas(records, limits)
+
+
+def _columns(
+    datas: list[Raw],
+    metas: Blobs | None,
+    tags: Texts | None,
+    nodes: Texts | None,
+    body_bytes: int,
+    limits: AppendLimits,
+) -> Drafts:
     if body_bytes > limits.record_bytes:
         _check_sizes(datas, metas, limits.record_bytes)
     lengths = [*map(len, datas)]
     if max(lengths) > 2 * NESTING_MAX:
         _check_nesting(datas)
-    return Drafts(
-        b"".join(datas),
-        array("I", accumulate(lengths)).tobytes(),
-        metas,
-        _texts([record.tag for record in records], limits.tag_bytes, "tag"),
-        _texts(_nodes(request), limits.node_bytes, "node"),
-    )
+    ends = array("I", accumulate(lengths)).tobytes()
+    return Drafts(b"".join(datas), ends, metas, tags, nodes)
 
 
 def _nodes(request: AppendRequest) -> Texts:

@@ -19,9 +19,10 @@ from headrace.core.limits import (
     WAIT_MS_MAX,
 )
 from headrace.core.match import parse_match
+from headrace.core.record import Drafts
 from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
-from headrace.surfaces.topics.appends import AppendLimits, parse_drafts
+from headrace.surfaces.topics.appends import AppendLimits, parse_drafts, parse_plain_drafts
 from headrace.surfaces.topics.events import format_tombstone, render_records
 from headrace.surfaces.topics.names import OWNER, parse_topic
 from headrace.web.calls import Call, Reply, decode, parse_bool, parse_whole
@@ -29,8 +30,12 @@ from headrace.web.credentials import NO_SCOPE, Scope
 
 _config = msgspec.json.Decoder(wire.ConfigRequest)
 _append = msgspec.json.Decoder(wire.AppendRequest)
+_append_plain = msgspec.json.Decoder(wire.PlainAppendRequest)
 _diff = msgspec.json.Decoder(wire.DiffRequest)
 _delete = msgspec.json.Decoder(wire.DeleteRequest)
+
+
+Appending = wire.AppendRequest | wire.PlainAppendRequest
 
 
 class Topics:
@@ -92,8 +97,7 @@ class Topics:
         topic = _authorise(call, Scope.WRITE)
         return_seqs = not call.req.query_string or parse_bool(call.req, "return_seqs", default=True)
         body = await call.body()
-        request = decode(_append, body or b"{}")
-        drafts = parse_drafts(request, len(body), self._limits)
+        request, drafts = self._parse_append(body)
         engine = call.engine
         create = None if topic in engine.state.by_name else _config_to_create(call, request, topic)
         done = await engine.append(
@@ -116,6 +120,15 @@ class Topics:
             deduped=done.deduped,
         )
         return Reply([wire.open_object(reply)], 201 if done.created else 200)
+
+    def _parse_append(self, body: bytes) -> tuple[Appending, Drafts]:
+        try:
+            plain = _append_plain.decode(body)
+        except (msgspec.MsgspecError, RecursionError):
+            # Anything else than plain data, or a mistake: the full type tells which.
+            request = decode(_append, body or b"{}")
+            return request, parse_drafts(request, len(body), self._limits)
+        return plain, parse_plain_drafts(plain, len(body), self._limits)
 
     async def diff(self, call: Call) -> Reply:
         topic = _authorise(call, Scope.READ)
@@ -178,7 +191,7 @@ def _parse_config(call: Call, request: wire.ConfigRequest, topic: str, kind: Kin
     return config
 
 
-def _config_to_create(call: Call, request: wire.AppendRequest, topic: str) -> LogConfig | None:
+def _config_to_create(call: Call, request: Appending, topic: str) -> LogConfig | None:
     """The config of a topic that this write may bring into existence; None when it may not."""
     asked = request.config
     allowed = request.create if request.create is not None else (asked is None or asked.auto_create)
@@ -190,7 +203,7 @@ def _config_to_create(call: Call, request: wire.AppendRequest, topic: str) -> Lo
     return _parse_config(call, asked, topic, Kind.LOG)
 
 
-def _idempotency_key(call: Call, request: wire.AppendRequest) -> str | None:
+def _idempotency_key(call: Call, request: Appending) -> str | None:
     key = request.idempotency_key
     if key is None:
         key = call.req.get_header("IDEMPOTENCY-KEY")

@@ -147,15 +147,30 @@ class RecordRequest(msgspec.Struct, gc=False):
     meta: Raw | UnsetType = UNSET
 
 
-class AppendRequest(msgspec.Struct, gc=False, kw_only=True):
-    """Records to append, all or none, and what to do when the topic is not there."""
+class PlainRecordRequest(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A record with nothing but data: the most common kind, and the cheapest to decode."""
 
-    records: list[RecordRequest]
+    data: Raw
+
+
+class _AppendOptions(msgspec.Struct, gc=False, kw_only=True):
     node: str | None = None
     idempotency_key: Annotated[str, Meta(max_length=IDEMPOTENCY_KEY_LENGTH_MAX)] | None = None
     create: bool | None = None
     config: ConfigRequest | None = None
     disable_backpressure: bool = False
+
+
+class AppendRequest(_AppendOptions, gc=False, kw_only=True):
+    """Records to append, all or none, and what to do when the topic is not there."""
+
+    records: list[RecordRequest]
+
+
+class PlainAppendRequest(_AppendOptions, gc=False, kw_only=True):
+    """An append whose records have nothing but data."""
+
+    records: list[PlainRecordRequest]
 
 
 class DiffRequest(msgspec.Struct, gc=False, kw_only=True):
