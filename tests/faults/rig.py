@@ -9,7 +9,7 @@ from unittest import mock
 
 from hostile import HostileDisk
 from virtual import VirtualClock
-from writers import Delay, kernel_writer
+from writers import Delay, server_writer
 
 from headrace.core.config import LogConfig
 from headrace.core.read import Gap
@@ -45,7 +45,7 @@ async def boot(
     caps: Caps = CAPS,
     pace: Pace = PACE,
     pool: Pool | None = None,
-    make_writer: Callable[[Journal, Delay], Writer] = kernel_writer,
+    make_writer: Callable[[Journal, Delay], Writer] = server_writer,
     delay_s: Delay = lambda: 0.0,
     throttled: bool = False,
 ) -> Started:

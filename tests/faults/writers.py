@@ -8,17 +8,17 @@ from collections.abc import Callable
 from virtual import VirtualLoop
 
 from headrace.storage.journal import Journal, Progress
-from headrace.storage.kernelsync import KernelWriter
+from headrace.storage.loopwriter import LoopWriter as ServerWriter
 
 Delay = Callable[[], float]
 
 
-def kernel_writer(journal: Journal, delay_s: Delay) -> KernelWriter:
-    """The writer that servers use, on a kernel of our own."""
+def server_writer(journal: Journal, delay_s: Delay) -> ServerWriter:
+    """The writer that servers use, with a sync process of our own."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     journal.fileno = lambda: 0  # type: ignore[method-assign]
-    return KernelWriter(journal, loop, VirtualSync(journal, loop, delay_s))  # type: ignore[arg-type]
+    return ServerWriter(journal, loop, VirtualSync(journal, loop, delay_s))  # type: ignore[arg-type]
 
 
 class VirtualSync:
@@ -33,7 +33,10 @@ class VirtualSync:
     def fileno(self) -> int:
         return id(self)
 
-    def start(self, fd: int) -> None:
+    def use(self, file: int) -> None:
+        pass
+
+    def start(self) -> None:
         self._loop.call_later(self._delay_s(), self._end)
 
     def _end(self) -> None:

@@ -14,7 +14,7 @@ from oracle import Blow, History, Mark, judge
 from rig import Record, boot, small, view_all
 from shadow import WISH, Shadow, Wish
 from virtual import Stuck, VirtualClock, VirtualLoop
-from writers import LoopWriter, kernel_writer
+from writers import LoopWriter, server_writer
 
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.errors import Code, Refused
@@ -175,7 +175,7 @@ class Life:
             caps=self._world._caps,
             pace=self._world._pace,
             pool=SlowPool(random),
-            make_writer=random.choice((LoopWriter, kernel_writer)),
+            make_writer=random.choice((LoopWriter, server_writer)),
             delay_s=lambda: random.choice((0.0, 0.0, 0.001, 0.03)),
             throttled=True,
         )
