@@ -1,0 +1,130 @@
+"""What the sweeps and the simulation found, told in a few lines each."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+from hostile import HostileDisk
+from oracle import Blow, History, judge
+from rig import boot, small, view_all
+from virtual import VirtualClock, VirtualLoop
+from workload import DISK, EPHEMERAL, FSYNC, MEMORY, Client
+
+from headrace.core.config import LogConfig
+from headrace.core.match import TagEq
+from headrace.engine.engine import Caps
+
+Story = Callable[[Client], Awaitable[None]]
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    made = VirtualLoop()
+    with small():
+        yield made
+    made.close()
+
+
+async def tell(story: Story, clock: VirtualClock, disk: HostileDisk, tail_bytes: int = 1) -> None:
+    """Live the story, look, be killed, and look again."""
+    history = History()
+    started = await boot(disk, clock, caps=Caps(tail_bytes=tail_bytes))
+    client = Client(started, clock, history)
+    await story(client)
+    await client.append("end", 1, config=LogConfig(durability=FSYNC))  # all before it is promised
+    mark = history.mark()
+    views = await view_all((await boot(disk.kill(), clock)).engine)
+    judge(history, mark, Blow.KILL, views, clock.now_ms())
+
+
+async def seal(client: Client) -> None:
+    client.upkeep.close_file()
+    await client.upkeep.checkpoint()
+
+
+async def ephemeral_between_sealed(client: Client) -> None:
+    await client.append("a", 1, config=LogConfig(durability=DISK))
+    await client.append("a", 1, tag="gone")
+    await client.delete("a", match=TagEq("gone"))
+    await seal(client)
+    await client.put("a", LogConfig(durability=EPHEMERAL))
+    await client.append("a", 3)
+    await client.put("a", LogConfig(durability=DISK))
+    await client.append("a", 2)
+    await seal(client)
+    await client.look()
+
+
+async def caps_over_sealed_records_in_memory(client: Client) -> None:
+    await client.append("a", 4, config=LogConfig(durability=DISK))
+    await client.append("a", 4)
+    await seal(client)
+    client.engine.lives[1].tail.drop_to(4)  # one block is in memory and sealed, one only sealed
+    await client.append("a", 4)
+    await client.put("a", LogConfig(durability=DISK, cap_records=2))
+    await client.look()
+
+
+async def trim_over_ephemeral_and_journaled(client: Client) -> None:
+    await client.append("a", 5, config=LogConfig(durability=EPHEMERAL))
+    await client.put("a", LogConfig(durability=MEMORY))
+    await client.append("a", 3)
+    await client.put("a", LogConfig(durability=EPHEMERAL, cap_records=6))
+    await client.append("a", 6)
+    await client.look()
+
+
+async def sizes_of_what_was_never_journaled(client: Client) -> None:
+    await client.append("a", 5, config=LogConfig(durability=EPHEMERAL))
+    await client.put("a", LogConfig(durability=DISK, cap_records=4))
+    await client.append("a", 4)
+    await client.look()
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        ephemeral_between_sealed,
+        caps_over_sealed_records_in_memory,
+        trim_over_ephemeral_and_journaled,
+        sizes_of_what_was_never_journaled,
+    ],
+)
+@pytest.mark.parametrize("tail_bytes", [1, 1 << 20])
+def test_mixed_logs(loop: VirtualLoop, story: Story, tail_bytes: int) -> None:
+    loop.run(tell(story, VirtualClock(loop), HostileDisk(), tail_bytes))
+
+
+def test_a_log_may_be_dropped_while_its_creation_is_synced(loop: VirtualLoop) -> None:
+    async def work() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        made, _ = await asyncio.gather(
+            engine.put("a", "topics", LogConfig(durability=FSYNC)), engine.drop("a", if_empty=False)
+        )
+        assert made[1]
+
+    loop.run(work())
+
+
+def test_upkeep_outlives_a_file_that_cannot_be_removed(loop: VirtualLoop) -> None:
+    async def work() -> None:
+        disk = HostileDisk()
+        disk.make_folder("objects/segments")
+        disk.write("objects/segments/0000000001-dead.parquet", (b"",))
+        started = await boot(disk, VirtualClock(loop))
+
+        def watch(number: int, kind: str, path: str) -> None:
+            if kind == "remove" and not disk.faults:
+                disk.faults[number] = errno.EIO
+
+        disk.before = watch
+        upkeep = asyncio.create_task(started.upkeep.run())
+        await asyncio.sleep(60)
+        assert disk.faults, "nothing was removed"
+        assert not upkeep.done()
+        assert disk.list("objects/segments") == []
+
+    loop.run(work())
