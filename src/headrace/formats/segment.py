@@ -196,7 +196,7 @@ def build(rows: Iterable[LogRows]) -> Built:
         _flush(writer, pending, pieces)
     tagged.sort()
     return Built(
-        sink.getvalue().to_pybytes(),
+        cast(bytes, memoryview(sink.getvalue())),  # as large as a journal file: not copied
         _companion(INDEX_SCHEMA, sorted(msgspec.structs.astuple(piece) for piece in pieces)),
         _companion(TAGS_SCHEMA, tagged) if tagged else None,
         logs,
