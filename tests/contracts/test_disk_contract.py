@@ -124,7 +124,7 @@ def test_remove_is_content_with_what_is_not_there(disk: Disk) -> None:
     assert disk.list("folder") == []
 
 
-@pytest.mark.parametrize("call", ["read", "size", "open_read", "sync_file"])
+@pytest.mark.parametrize("call", ["read", "size", "open_read"])
 def test_a_missing_file_is_not_found(disk: Disk, call: str) -> None:
     assert not disk.exists("folder/none")
     with pytest.raises(FileNotFoundError):
@@ -140,7 +140,6 @@ def test_a_missing_file_gets_no_other_name(disk: Disk, call: str) -> None:
 
 def test_syncs_change_nothing_that_can_be_seen(disk: Disk) -> None:
     disk.write("folder/a", (b"x",))
-    disk.sync_file("folder/a")
     disk.sync_folder("folder")
     assert disk.read("folder/a") == b"x"
     assert disk.list("folder") == ["a"]

@@ -341,9 +341,6 @@ class HostileDisk:
         self._put("write", path, content, data)
         self._sync_content("sync", path, content)
 
-    def sync_file(self, path: str) -> None:
-        self._sync_content("sync_file", path, self._content(path))
-
     def rename(self, old: str, new: str) -> None:
         self._call("rename", new)
         content = self._content(old)

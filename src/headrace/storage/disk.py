@@ -60,8 +60,6 @@ class Disk(Protocol):
     def write(self, path: str, parts: Iterable[bytes]) -> None:
         """A whole file, synced; its name is durable when its folder is synced."""
 
-    def sync_file(self, path: str) -> None: ...
-
     def rename(self, old: str, new: str) -> None: ...
 
     def link(self, old: str, new: str) -> None:
@@ -172,9 +170,6 @@ class RealDisk:
                 file.write(part)
             file.flush()
             os.fsync(file.fileno())
-
-    def sync_file(self, path: str) -> None:
-        _sync(self._root / path)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(self._root / old, self._root / new)

@@ -67,9 +67,6 @@ class MemoryDisk:
     def write(self, path: str, parts: Iterable[bytes]) -> None:
         self.files[path] = bytearray(b"".join(parts))
 
-    def sync_file(self, path: str) -> None:
-        self._file(path)
-
     def rename(self, old: str, new: str) -> None:
         self.files[new] = self._file(old)
         del self.files[old]

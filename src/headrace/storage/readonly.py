@@ -49,9 +49,6 @@ class ReadOnlyDisk:
     def write(self, path: str, parts: Iterable[bytes]) -> None:
         _refuse(path)
 
-    def sync_file(self, path: str) -> None:
-        pass
-
     def rename(self, old: str, new: str) -> None:
         _refuse(old)
 
