@@ -16,7 +16,10 @@ def main() -> None:
     server = socket.socket(fileno=int(sys.argv[1]))
     file = -1
     while True:
-        message, descriptors, _, _ = socket.recv_fds(server, 1, 1)
+        try:
+            message, descriptors, _, _ = socket.recv_fds(server, 1, 1)
+        except ConnectionError:
+            return  # the server was killed in the middle of a sentence
         if not message:
             return
         if descriptors:
@@ -29,7 +32,10 @@ def main() -> None:
             os.fdatasync(file)
         except OSError as failure:
             error = failure.errno or -1
-        server.send(error.to_bytes(ERROR_BYTES, "little", signed=True))
+        try:
+            server.send(error.to_bytes(ERROR_BYTES, "little", signed=True))
+        except ConnectionError:
+            return
 
 
 if __name__ == "__main__":
