@@ -41,6 +41,7 @@ from headrace.surfaces.topics.probes import Probes
 from headrace.surfaces.topics.routes import Topics
 from headrace.web import docs_page, openapi
 from headrace.web.calls import Gate, install_errors
+from headrace.web.direct import Direct
 from headrace.web.protocol import Protocol
 from headrace.web.slots import Cap, Slots
 from headrace.web.stall import Stall
@@ -68,7 +69,7 @@ class _Document:
         resp.data = self._make()
 
 
-def build_web(settings: Settings, gate: Gate, stall: Stall) -> falcon.asgi.App[Any, Any]:
+def build_web(settings: Settings, gate: Gate, stall: Stall) -> Direct | falcon.asgi.App[Any, Any]:
     """The web application, complete but for the engine behind the gate."""
     app: falcon.asgi.App[Any, Any] = falcon.asgi.App()
     if settings.cors_origins:
@@ -83,11 +84,13 @@ def build_web(settings: Settings, gate: Gate, stall: Stall) -> falcon.asgi.App[A
         settings.max_node_bytes,
     )
     probes = Probes(gate, stall, need_key=settings.probe_auth)
-    topics.mount(app, gate, Topics(limits, settings.max_limit), probes)
+    hot = topics.mount(app, gate, Topics(limits, settings.max_limit), probes)
     base_url = f"http://{settings.host}:{settings.port}"
     app.add_route("/openapi.json", _Document(_describe, falcon.MEDIA_JSON))
     app.add_route("/docs", _Document(lambda: _render_docs(base_url), falcon.MEDIA_HTML))
-    return app
+    if settings.cors_origins:
+        return app  # every reply needs the headers that Falcon's middleware adds
+    return Direct(app, topics.DIRECT_PREFIX, hot, refusals)
 
 
 def _document() -> dict[str, Any]:

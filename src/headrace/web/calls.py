@@ -115,8 +115,11 @@ class Endpoint:
     """A Falcon resource made of handlers, one for each method."""
 
     def __init__(self, gate: Gate, refusals: Refusals, **handlers: Handler) -> None:
-        for method, handler in handlers.items():
-            setattr(self, f"on_{method}", _responder(gate, refusals, handler))
+        self.responders = {
+            method: _responder(gate, refusals, handler) for method, handler in handlers.items()
+        }
+        for method, responder in self.responders.items():
+            setattr(self, f"on_{method}", responder)
 
 
 def _responder(gate: Gate, refusals: Refusals, handler: Handler) -> Callable[..., Awaitable[None]]:

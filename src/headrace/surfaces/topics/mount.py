@@ -13,20 +13,25 @@ from headrace.surfaces.topics.probes import PROMETHEUS, Probe, Probes
 from headrace.surfaces.topics.routes import Topics
 from headrace.web.calls import Endpoint, Gate
 from headrace.web.credentials import Scope
+from headrace.web.direct import Respond
 from headrace.web.openapi import ErrorCode, Parameter, Reply, Route
 
 TOPIC = "/v0/topics/{name}"
+DIRECT_PREFIX = "/v0/topics/"
 
 
-def mount(app: falcon.asgi.App[Any, Any], gate: Gate, topics: Topics, probes: Probes) -> None:
-    """Put the surface's routes into the application."""
+def mount(
+    app: falcon.asgi.App[Any, Any], gate: Gate, topics: Topics, probes: Probes
+) -> dict[str, Respond]:
+    """Put the surface's routes into the application; returns the hot ones below DIRECT_PREFIX."""
     listing = Endpoint(gate, refusals, get=topics.list)
     topic = Endpoint(
         gate, refusals, put=topics.put, get=topics.get, delete=topics.drop, post=topics.append
     )
     app.add_route("/v0/topics", listing)
     app.add_route(TOPIC, topic)
-    app.add_route(f"{TOPIC}/diff", Endpoint(gate, refusals, post=topics.diff))
+    diff = Endpoint(gate, refusals, post=topics.diff)
+    app.add_route(f"{TOPIC}/diff", diff)
     app.add_route(f"{TOPIC}/delete", Endpoint(gate, refusals, post=topics.delete))
     for path, answer in (
         ("/v0/health", probes.health),
@@ -36,6 +41,7 @@ def mount(app: falcon.asgi.App[Any, Any], gate: Gate, topics: Topics, probes: Pr
         ("/v0/metrics", probes.metrics),
     ):
         app.add_route(path, Probe(answer))
+    return {"": topic.responders["post"], "/diff": diff.responders["post"]}
 
 
 ERRORS = [ErrorCode(code, status, meaning) for status, code, meaning in REFUSALS.values()]

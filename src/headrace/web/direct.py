@@ -1,0 +1,136 @@
+"""A shorter way for the few routes that carry nearly all traffic: past Falcon, same handlers.
+
+Falcon's request, response and routing cost 8 of the 60 µs of a small append (docs/PERFORMANCE.md).
+What a handler asks of a request is little, and the classes below answer just that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter
+from typing import Any, cast
+
+import falcon.asgi
+from falcon.uri import parse_query_string
+
+from headrace.core.errors import Code, Refused
+from headrace.observe import say
+from headrace.web.calls import Refusals, refuse
+
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+Respond = Callable[..., Awaitable[None]]
+
+
+class DirectRequest:
+    """What handlers ask of Falcon's request."""
+
+    __slots__ = ("_headers", "_params", "_receive", "_scope")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._params: dict[str, Any] | None = None
+
+    def get_header(self, name: str) -> str | None:
+        value = self._headers.get(name.lower().encode())
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def content_type(self) -> str | None:
+        return self.get_header("content-type")
+
+    @property
+    def content_length(self) -> int | None:
+        length = self._headers.get(b"content-length")
+        return None if length is None else int(length)  # the HTTP parser let only digits through
+
+    @property
+    def query_string(self) -> str:
+        return str(self._scope["query_string"].decode("latin-1"))
+
+    def get_param(self, name: str) -> str | None:
+        if self._params is None:
+            self._params = parse_query_string(self.query_string)
+        value = self._params.get(name)
+        return value[-1] if isinstance(value, list) else value
+
+    @property
+    def stream(self) -> DirectRequest:
+        return self
+
+    async def read(self, size_max: int) -> bytes:
+        """The body, or as much of it as it takes to see that it is longer than `size_max`."""
+        event = await self._receive()
+        body: bytes = event.get("body", b"")
+        if not event.get("more_body", False):
+            return body
+        chunks, size = [body], len(body)
+        while size < size_max and event.get("more_body", False):
+            event = await self._receive()
+            chunks.append(event.get("body", b""))
+            size += len(chunks[-1])
+        return b"".join(chunks)
+
+
+class DirectResponse:
+    """What handlers ask of Falcon's response."""
+
+    __slots__ = ("content_type", "data", "headers", "status")
+
+    def __init__(self) -> None:
+        self.status = ""
+        self.content_type = ""
+        self.data = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+
+    def set_header(self, name: str, value: str) -> None:
+        self.headers.append((name.encode(), value.encode()))
+
+    append_header = set_header
+
+
+class Direct:
+    """POST below one path goes straight to its handler; everything else to the application."""
+
+    def __init__(
+        self,
+        app: falcon.asgi.App[Any, Any],
+        prefix: str,
+        routes: Mapping[str, Respond],
+        refusals: Refusals,
+    ) -> None:
+        self._app = app
+        self._prefix = prefix
+        self._routes = routes
+        self._refusals = refusals
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            path: str = scope["path"]
+            if path.startswith(self._prefix):
+                name, slash, action = path[len(self._prefix) :].partition("/")
+                respond = self._routes.get(slash + action)
+                if respond is not None:
+                    await self._answer(respond, name, DirectRequest(scope, receive), send)
+                    return
+        await self._app(scope, receive, send)
+
+    async def _answer(self, respond: Respond, name: str, req: DirectRequest, send: Send) -> None:
+        resp = DirectResponse()
+        try:
+            await respond(req, resp, name)
+        except Exception as error:  # noqa: BLE001  (a bug: answered here as Falcon would there)
+            say("error", "a request failed", trace=error, name=name)
+            refused = Refused(Code.INTERNAL, "internal error")
+            refuse(self._refusals, refused, cast(Any, resp), perf_counter())
+        headers = [
+            (b"content-type", resp.content_type.encode()),
+            (b"content-length", b"%d" % len(resp.data)),
+            *resp.headers,
+        ]
+        status = int(resp.status[:3])
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": resp.data})
