@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 import pyarrow as pa
@@ -57,6 +57,9 @@ _WRITE: dict[str, Any] = {
 }
 
 
+T = TypeVar("T", str, bytes)
+
+
 class LogRows(msgspec.Struct):
     """The records of one log that go into a segment."""
 
@@ -100,8 +103,7 @@ class _Columns:
         self.tags: list[str | None] = []
         self.nodes: list[str | None] = []
         self.metas: list[bytes | None] = []
-        self.ends = array("i", [0])
-        self.datas: list[bytes | memoryview] = []
+        self.datas: list[pa.Array] = []
         self.size_bytes = 0
 
     @property
@@ -116,11 +118,7 @@ class _Columns:
         """Add the records of a block with these indices."""
         count = stop - start
         self._note(name, log, block, start, stop)
-        cuts = block.cuts()
-        data_start = cuts[start - 1] if start else block.base
-        shift = self.ends[-1] - data_start
-        self.ends.extend([cut + shift for cut in cuts[start:stop]])
-        self.datas.append(block.data[data_start : cuts[stop - 1]])
+        self.datas.append(_payloads(block, start, stop))
         if block.seqs is None:
             self.seqs.extend(range(block.first + start, block.first + stop))
             self.stamps.extend(array("q", [block.ts_ms]) * count)
@@ -128,10 +126,16 @@ class _Columns:
             assert block.stamps is not None
             self.seqs.extend(block.seqs[start:stop])
             self.stamps.extend(block.stamps[start:stop])
-        empty: list[None] = [None] * count
-        self.tags.extend(block.tags[start:stop] if block.tags else empty)
-        self.nodes.extend(block.nodes[start:stop] if block.nodes else empty)
-        self.metas.extend(block.metas[start:stop] if block.metas else empty)
+        self._fill(self.tags, block.tags, start, stop)
+        self._fill(self.nodes, block.nodes, start, stop)
+        self._fill(self.metas, block.metas, start, stop)
+
+    def _fill(self, column: list[T | None], values: list[T | None] | None, *span: int) -> None:
+        """Add values to a column that is as short as its last value."""
+        if values is not None:
+            before = self.rows - (span[1] - span[0])
+            column += [None] * (before - len(column))
+            column += values[slice(*span)]
 
     def _note(self, name: str, log: int, block: Block, start: int, stop: int) -> None:
         size = block.measure(start, stop)
@@ -151,20 +155,32 @@ class _Columns:
         for name, piece in zip(self.names, self.pieces, strict=True):
             names += [name] * piece.rows
             ids += array("q", [piece.log]) * piece.rows
-        data = pa.StringArray.from_buffers(
-            self.rows, pa.py_buffer(self.ends), pa.py_buffer(b"".join(self.datas))
-        )
         columns = [
             pa.array(names, pa.string()),
             _int64(ids),
             _int64(self.seqs),
             _int64(self.stamps),
-            pa.array(self.tags, pa.string()),
-            pa.array(self.nodes, pa.string()),
-            data,
-            pa.array(self.metas, pa.binary()).cast(pa.string()),
+            self._sparse(self.tags, pa.string()),
+            self._sparse(self.nodes, pa.string()),
+            pa.concat_arrays(self.datas),
+            self._sparse(self.metas, pa.binary()).cast(pa.string()),
         ]
         return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+    def _sparse(self, column: list[T | None], kind: pa.DataType) -> pa.Array:
+        if not column:
+            return pa.nulls(self.rows, kind)
+        return pa.array(column + [None] * (self.rows - len(column)), kind)
+
+
+def _payloads(block: Block, start: int, stop: int) -> pa.Array:
+    """Payloads of a block as an Arrow array that shares their bytes."""
+    first = block.cuts()[start - 1] if start else block.base
+    ends = memoryview(block.ends).cast("B")[start * 4 : stop * 4]
+    offsets = b"".join((array("i", [first]).tobytes(), ends))
+    return pa.StringArray.from_buffers(
+        stop - start, pa.py_buffer(offsets), pa.py_buffer(block.data)
+    )
 
 
 def _int64(values: array[int]) -> pa.Array:
