@@ -93,8 +93,16 @@ def frozen(pids: list[int]) -> Iterator[list[int]]:
 
 
 def sealers_of(pid: int) -> list[int]:
-    """The children of a process."""
-    return [child for child in running() if parent_of(child) == pid]
+    """The sealing processes among the children of a server; it has another child that syncs."""
+    children = [child for child in running() if parent_of(child) == pid]
+    return [child for child in children if b"sealprocess" in command_of(child)]
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def running() -> list[int]:

@@ -11,6 +11,11 @@ from typing import IO, Protocol
 import pyarrow as pa
 
 _IOV_MAX = 1024
+_SYNC_BYTES = 512 << 10
+"""Large files go to the disk in pieces of this size.
+
+A sync of the journal may have to wait for what other files have pending: not for a whole segment.
+"""
 
 
 Buffer = bytes | bytearray
@@ -166,8 +171,16 @@ class RealDisk:
 
     def write(self, path: str, parts: Iterable[bytes]) -> None:
         with open(self._root / path, "wb") as file:
+            unsynced = 0
             for part in parts:
-                file.write(part)
+                for start in range(0, len(part), _SYNC_BYTES):
+                    chunk = memoryview(part)[start : start + _SYNC_BYTES]
+                    file.write(chunk)
+                    unsynced += len(chunk)
+                    if unsynced >= _SYNC_BYTES:
+                        file.flush()
+                        os.fdatasync(file.fileno())
+                        unsynced = 0
             file.flush()
             os.fsync(file.fileno())
 
