@@ -343,7 +343,8 @@ class Engine:
             else:
                 cost.append_ms = waited_ms
         elif last > live.reserved_before and journal.synced < live.reserve_position:
-            await journal.wait_synced(live.reserve_position, show)
+            # The promise comes first, and this append behind it: one sync covers both.
+            await journal.wait_synced(position, show)
         elif config.durability is Durability.EPHEMERAL:
             show()
         else:
