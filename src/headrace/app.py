@@ -47,8 +47,7 @@ from headrace.web.slots import Cap, Slots
 from headrace.web.stall import Stall
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread may keep the interpreter from the others: the journal's hand-overs wait for it.
-"""
+"""How long a pool thread that reads segments may keep the interpreter from the event loop."""
 GC_THRESHOLDS = (50_000, 20, 1_000)
 """Full collections walk every log; young ones catch what requests leave behind."""
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-SEQ_MAX = 2**63 - 1
-"""The largest seq, count or millisecond value accepted; what a Parquet INT64 holds."""
-
 U64_MAX = 2**64 - 1
 """The largest number a request may name."""
 
-NAME_LENGTH_MAX = 255
 IDEMPOTENCY_KEY_LENGTH_MAX = 256
 META_KEYS_MAX = 64
 NESTING_MAX = 128
@@ -49,9 +45,7 @@ JOURNAL_PENDING_BYTES_MAX = 128 << 20
 ROW_GROUP_ROWS = 16_384
 ROW_GROUP_BYTES = 4 << 20
 COMPANION_ROWS = 8_192
-SEGMENT_BATCH_BYTES_MAX = 1 << 30
 
 SLICE_MS = 2.0
 """Upkeep on the event loop yields after this long."""
 DRAIN_S = 10.0
-METRIC_SERIES_MAX = 1000
