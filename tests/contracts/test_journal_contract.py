@@ -47,7 +47,12 @@ def entry(number: int) -> Entry:
 
 
 def replayed(disk: Disk) -> list[Entry]:
-    return [frame.entry for file in journal_files(disk) for frame in frames_of(disk, file)]
+    return [
+        entry
+        for file in journal_files(disk)
+        for frame in frames_of(disk, file)
+        for entry in frame.entries
+    ]
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -85,7 +85,11 @@ def journal(found: list[Entry], start: int, synced: list[int]) -> tuple[bytes, l
 
 
 def read(raw: bytes, start: int, *, final: bool = True) -> list[Entry]:
-    return [frame.entry for frame in read_frames(memoryview(raw), start, "j", final=final)]
+    return [
+        entry
+        for frame in read_frames(memoryview(raw), start, "j", final=final)
+        for entry in frame.entries
+    ]
 
 
 @given(entries, numbers, numbers)
@@ -93,7 +97,7 @@ def test_a_frame_gives_its_entry_back(entry: Entry, position: int, synced: int) 
     raw = encode_frame(entry, position, synced)
     frame = decode_frame(memoryview(raw), 0, position)
     assert frame is not None
-    assert (frame.entry, frame.log, frame.synced) == (entry, entry.log, synced)
+    assert (frame.entries[0], frame.log, frame.synced) == (entry, entry.log, synced)
     assert (frame.position, frame.size) == (position, len(raw))
 
 

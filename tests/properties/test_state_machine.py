@@ -66,7 +66,7 @@ class CatalogMachine(RuleBasedStateMachine):
     def replay(self) -> None:
         other = State()
         for frame in read_frames(memoryview(bytes(self.journal)), 0, "journal", final=True):
-            catalog.apply(other, frame.entry)
+            catalog.apply(other, frame.entries[0])
         assert other.next_id == self.state.next_id
         assert (other.count, other.size_bytes) == (self.state.count, self.state.size_bytes)
         assert {log: plain(held) for log, held in other.logs.items()} == {

@@ -16,7 +16,7 @@ from headrace.core.entry import Append, Configure, Create, Entry, Lose
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.match import TagMatch
-from headrace.core.read import Budget, Gathering, Page, plan
+from headrace.core.read import Budget, Gathering, Page, Wanted, plan
 from headrace.core.record import Block, Drafts, draft
 from headrace.core.retention import Ledger, build
 from headrace.core.state import State
@@ -203,7 +203,9 @@ class Rig:
     def read(
         self, after: int, budget: Budget, exclude: frozenset[str]
     ) -> tuple[Page, list[Record]]:
-        gathering = Gathering(self.log, plan(self.log, self.visible, after, None), budget, exclude)
+        gathering = Gathering(
+            self.log, plan(self.log, self.visible, after, None), budget, Wanted(exclude)
+        )
         for block in self.blocks:
             if block.last >= gathering.next + 1 and not gathering.take(block):
                 break
@@ -245,7 +247,7 @@ class Rig:
                     state.put(item.log)
         for frame in read_frames(memoryview(bytes(self.journal)), 0, "journal", final=True):
             if frame.position >= position:
-                catalog.apply(state, frame.entry)
+                catalog.apply(state, frame.entries[0])
         for log in state.logs.values():
             if log.config.trims and log.ledger is None:
                 log.ledger = self.build_ledger(log)
@@ -255,7 +257,7 @@ class Rig:
         """A power cut: up to `count` appends at the end of the journal, never synced, are gone."""
         frames = list(read_frames(memoryview(bytes(self.journal)), 0, "journal", final=True))
         for frame in reversed(frames[max(0, len(frames) - count) :]):
-            entry = frame.entry
+            entry = frame.entries[0]
             if not isinstance(entry, Append) or entry.trim is not None or self._saved(frame):
                 return
             del self.journal[frame.position :]

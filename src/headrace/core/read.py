@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.core import ranges
 from headrace.core.log import Log
+from headrace.core.match import TagMatch
 from headrace.core.record import Block
 
 
@@ -113,6 +114,28 @@ class Budget(msgspec.Struct, frozen=True):
     scanned: int
 
 
+class Wanted(msgspec.Struct, frozen=True):
+    """Which records a reader asked for; the others are passed over in silence."""
+
+    exclude: frozenset[str] = frozenset()
+    """Nodes whose records the reader wrote itself."""
+    match: TagMatch | None = None
+
+    def takes(self, block: Block, index: int) -> bool:
+        if self.exclude and block.nodes is not None and block.nodes[index] in self.exclude:
+            return False
+        if self.match is None:
+            return True
+        return block.tags is not None and self.match.matches(block.tags[index])
+
+    def takes_all(self, block: Block) -> bool:
+        """Whether no record of the block needs to be looked at."""
+        return self.match is None and (not self.exclude or block.nodes is None)
+
+
+EVERYTHING = Wanted()
+
+
 class Gathering:
     """Takes blocks in ascending order and keeps what one page may hold.
 
@@ -121,11 +144,11 @@ class Gathering:
     under way, the page ends there, and the next read reports the gap.
     """
 
-    def __init__(self, log: Log, plan: Plan, budget: Budget, exclude: frozenset[str]) -> None:
+    def __init__(self, log: Log, plan: Plan, budget: Budget, wanted: Wanted) -> None:
         self._log = log
         self._plan = plan
         self._budget = budget
-        self._exclude = exclude if log.config.dedupe_node else frozenset[str]()
+        self._wanted = wanted if log.config.dedupe_node else Wanted(match=wanted.match)
         self._records = 0
         self._bytes = 0
         self.slices: list[Slice] = []
@@ -142,8 +165,7 @@ class Gathering:
             clean = not ranges.touches(
                 self._log.deleted, block.seq_at(start), block.seq_at(stop - 1)
             )
-            filtered = bool(self._exclude) and block.nodes is not None
-            if clean and not filtered:
+            if clean and self._wanted.takes_all(block):
                 self._take_all(block, start, stop)
             else:
                 self._take_each(block, start, stop)
@@ -177,13 +199,10 @@ class Gathering:
     def _take_each(self, block: Block, start: int, stop: int) -> None:
         picks: list[int] = []
         sizes = block.sizes()
-        deleted, nodes = self._log.deleted, block.nodes
+        deleted, wanted = self._log.deleted, self._wanted
         for index in range(start, stop):
             seq = block.seq_at(index)
-            skip = ranges.contains(deleted, seq) or (
-                nodes is not None and nodes[index] in self._exclude
-            )
-            if not skip:
+            if not ranges.contains(deleted, seq) and wanted.takes(block, index):
                 fits = self._bytes + sizes[index] <= self._budget.size_bytes
                 if self._records and not fits:
                     self.full = True

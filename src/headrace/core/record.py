@@ -29,6 +29,7 @@ class Drafts(msgspec.Struct, gc=False):
     metas: Blobs | None = None
     tags: Texts | None = None
     nodes: Texts | None = None
+    keys: Texts | None = None
 
     @property
     def count(self) -> int:
@@ -47,6 +48,7 @@ def draft(
     metas: Blobs | None = None,
     tags: Texts | None = None,
     nodes: Texts | None = None,
+    keys: Texts | None = None,
 ) -> Drafts:
     """Drafts from one payload each (anything with a buffer and a length will do)."""
     ends = array("I")
@@ -54,7 +56,7 @@ def draft(
     for data in datas:
         end += len(data)
         ends.append(end)
-    return Drafts(b"".join(datas), ends.tobytes(), metas, tags, nodes)
+    return Drafts(b"".join(datas), ends.tobytes(), metas, tags, nodes, keys)
 
 
 class Block(msgspec.Struct, gc=False, array_like=True):
@@ -78,6 +80,8 @@ class Block(msgspec.Struct, gc=False, array_like=True):
     """The seq of each record when they have holes between them (rows of a segment)."""
     stamps: memoryview | None = None
     """The commit time of each record when they differ (rows of a segment)."""
+    keys: Texts | None = None
+    """What each record belongs to; work on records of one key is handed out in order."""
 
     @property
     def count(self) -> int:
@@ -147,6 +151,7 @@ def block(drafts: Drafts, first: int, ts_ms: int) -> Block:
         drafts.metas,
         drafts.tags,
         drafts.nodes,
+        keys=drafts.keys,
     )
 
 
@@ -167,6 +172,7 @@ def cut(whole: Block, start: int, stop: int) -> Block:
         cuts[start - 1] if start else whole.base,
         whole.seqs[start:stop] if whole.seqs is not None else None,
         whole.stamps[start:stop] if whole.stamps is not None else None,
+        whole.keys[start:stop] if whole.keys else None,
     )
 
 

@@ -8,6 +8,7 @@ on the event loop.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
@@ -25,7 +26,7 @@ from headrace.core.limits import JOURNAL_PENDING_BYTES_MAX, READ_SCANNED_MAX
 from headrace.core.log import Log
 from headrace.core.match import TagMatch
 from headrace.core.ranges import Ranges
-from headrace.core.read import Budget, Gathering, Page
+from headrace.core.read import EVERYTHING, Budget, Gathering, Page, Slice, Wanted
 from headrace.core.record import Block, Drafts, cut
 from headrace.core.retention import Ledger, build
 from headrace.core.state import State
@@ -36,6 +37,8 @@ from headrace.storage.segments import Segments
 
 _ROOM_WAIT_S = 5.0
 _RETRY_AFTER_MS = 1000
+_FETCH_ROWS = 256
+"""Rows to read at a time for records asked for one by one: neighbours are often next."""
 
 
 class Caps(msgspec.Struct, frozen=True):
@@ -111,7 +114,7 @@ class Engine:
             raise Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
         return self.lives[log.id]
 
-    def _check_alive(self, live: Live) -> None:
+    def check_alive(self, live: Live) -> None:
         """After an await: the log may be gone."""
         if live.log.id not in self.lives:
             raise Refused(Code.LOG_NOT_FOUND, f'topic "{live.log.name}" was deleted')
@@ -164,7 +167,7 @@ class Engine:
         if log is None:
             self._check_log_cap()
             entry = catalog.create(self.state, name, owner, config, self.clock.now_ms())
-            position = self._commit([entry], sync=True)
+            position = self.commit([entry], sync=True)
             log = self.state.logs[entry.log]
             await self.journal.wait_synced(position)
             return log, True
@@ -183,12 +186,12 @@ class Engine:
             return
         if config.trims and log.ledger is None:
             await self._build_ledger(live)
-        self._check_alive(live)
+        self.check_alive(live)
         self.expire_now(live)
-        position = self._commit([Configure(log.id, config, log.head)], sync=True)
+        position = self.commit([Configure(log.id, config, log.head)], sync=True)
         live.config_position = position
         if trim := one.overflow(log):
-            position = self._commit([trim], sync=True)
+            position = self.commit([trim], sync=True)
         self.expire_now(live)
         await self.journal.wait_synced(position)
 
@@ -221,7 +224,7 @@ class Engine:
                 topic=name,
                 count=log.count,
             )
-        position = self._commit([Drop(log.id)], sync=True)
+        position = self.commit([Drop(log.id)], sync=True)
         await self.journal.wait_synced(position)
         return True
 
@@ -254,7 +257,7 @@ class Engine:
         if key is not None:
             window_ms = log.config.idempotency_window_ms
             if known := producer.find(log.keys, key, window_ms, now_ms):
-                await self._wait(live, self.journal.tail, known[1], cost)
+                await self.wait(live, self.journal.tail, known[1], cost)
                 return Appended(log, *known, live.visible, created=False, deduped=True)
         if log.config.ttl_ms:
             self.expire_now(live)
@@ -262,7 +265,7 @@ class Engine:
         self._check_total(entry)
         position = self._enqueue_append(live, entry, now_ms)
         block = entry.block
-        await self._wait(live, position, block.last, cost)
+        await self.wait(live, position, block.last, cost)
         return Appended(log, block.first, block.last, live.visible, created=False, deduped=False)
 
     def _enqueue_append(self, live: Live, entry: Append, now_ms: int) -> int:
@@ -314,7 +317,7 @@ class Engine:
         live.config_position = self.journal.enqueue([create], sync=True)
         position = self._enqueue_append(live, entry, now_ms)
         block = entry.block
-        await self._wait(live, position, block.last, cost)
+        await self.wait(live, position, block.last, cost)
         return Appended(
             live.log, block.first, block.last, live.visible, created=True, deduped=False
         )
@@ -329,7 +332,7 @@ class Engine:
             return [trim]
         return []
 
-    async def _wait(self, live: Live, position: int, last: int, cost: Cost) -> None:
+    async def wait(self, live: Live, position: int, last: int, cost: Cost) -> None:
         """Wait for the commit point of the log's class; then readers may see up to `last`."""
         journal, config = self.journal, live.log.config
         show = partial(live.show, last)
@@ -407,22 +410,22 @@ class Engine:
             entry = await self._delete_below(live, bound)
         else:
             entry = await self._delete_tagged(live, match, bound)
-        self._check_alive(live)
+        self.check_alive(live)
         if entry is None:
             return live, 0
-        position = live.shrunk_position = self._commit([entry], sync=live.log.config.synced)
-        await self._wait(live, position, live.visible, cost)
+        position = live.shrunk_position = self.commit([entry], sync=live.log.config.synced)
+        await self.wait(live, position, live.visible, cost)
         return live, entry.count
 
     async def _delete_below(self, live: Live, before: int) -> Delete | None:
         log = live.log
         while True:
             found = deletion.live_below(log, before, live.visible)
-            size_bytes = await self._measure(live, found)
+            size_bytes = await self.measure(live, found)
             if found == deletion.live_below(log, before, live.visible):
                 return deletion.delete_ranges(log, found, size_bytes)
 
-    async def _measure(self, live: Live, found: Ranges) -> int:
+    async def measure(self, live: Live, found: Ranges) -> int:
         """Bytes of these live records, wherever they lie."""
         log = live.log
         if ranges.count(found) == log.count:
@@ -464,7 +467,7 @@ class Engine:
         *,
         records_max: int,
         bytes_max: int,
-        exclude: frozenset[str] = frozenset(),
+        wanted: Wanted = EVERYTHING,
         epoch: int | None = None,
     ) -> Page:
         """One page of records after `after`, from memory where it can, else from segments."""
@@ -473,7 +476,7 @@ class Engine:
         visible = live.visible
         plan = reading.plan(log, visible, after, epoch)
         budget = Budget(records_max, bytes_max, READ_SCANNED_MAX)
-        page = Gathering(log, plan, budget, exclude)
+        page = Gathering(log, plan, budget, wanted)
         if plan.start <= plan.last:
             await self._gather(live, page, plan.last, records_max)
         answer = page.page(visible)
@@ -492,6 +495,31 @@ class Engine:
         for block in live.tail.since(page.next + 1):
             if not page.take(block):
                 return
+
+    async def fetch(self, live: Live, seqs: Sequence[int]) -> list[Slice]:
+        """These records, ascending, wherever they lie; those that are gone by now are left out."""
+        found: list[Slice] = []
+        at = 0
+        while at < len(seqs):
+            block = await self._block_of(live, seqs[at])
+            if block is None:
+                at += 1
+                continue
+            stop = bisect_right(seqs, block.last, at)
+            inside = ((seq, block.index(seq)) for seq in seqs[at:stop])
+            picks = [
+                index for seq, index in inside if index < block.count and block.seq_at(index) == seq
+            ]
+            if picks:
+                found.append(Slice(block, picks))
+            at = max(stop, at + 1)
+        return found
+
+    async def _block_of(self, live: Live, seq: int) -> Block | None:
+        """A block that reaches this seq."""
+        if seq < live.tail.start:
+            return await self._pool.run(self.segments.read, live.log, seq, _FETCH_ROWS)
+        return next(live.tail.since(seq), None)
 
     async def read_or_wait(
         self, name: str, after: int, *, wait_ms: int, epoch: int | None = None, **how: object
@@ -516,7 +544,7 @@ class Engine:
                 return live, page
             finally:
                 live.forget(changed)
-            self._check_alive(live)
+            self.check_alive(live)
 
     def drain(self) -> None:
         """The server is about to stop: whoever waits gets an answer now."""
@@ -534,16 +562,17 @@ class Engine:
         if self.journal.failure is not None:
             self._apply(trim)  # read-only: the next start works it out again
         else:
-            live.aged_position = self._commit([trim], sync=True)
+            live.aged_position = self.commit([trim], sync=True)
 
     # --- the one way to change state -------------------------------------------------------------
 
-    def _commit(self, entries: Sequence[Entry], *, sync: bool) -> int:
+    def commit(self, entries: Sequence[Entry], *, sync: bool, together: bool = False) -> int:
+        """Make entries true and put them in journal order; returns the position to wait for."""
         if self.journal.failure is not None:
             raise self.journal.refusal()
         for entry in entries:
             self._apply(entry)
-        return self.journal.enqueue(entries, sync=sync)
+        return self.journal.enqueue(entries, sync=sync, together=together)
 
     def _apply(self, entry: Entry) -> None:
         catalog.apply(self.state, entry)

@@ -5,6 +5,7 @@ more.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from headrace.core.limits import RESERVE_FAST_MS, RESERVE_SEQS_MAX, RESERVE_SEQS_MIN
 from headrace.core.log import Log
@@ -19,6 +20,7 @@ class Live:
         "config_position",
         "last_read_at_ms",
         "last_write_at_ms",
+        "listeners",
         "log",
         "reserve_ahead",
         "reserve_position",
@@ -55,6 +57,11 @@ class Live:
         class.
         """
         self.waiters: dict[asyncio.Future[None], None] = {}
+        self.listeners: list[Callable[[], None]] = []
+        """Called at every change, until taken out again: followers that stay.
+
+        They must be quick, and must not change the log there and then.
+        """
 
     def wakeup(self) -> asyncio.Future[None]:
         """Done at the next change. Take it before you look, then wait."""
@@ -84,10 +91,14 @@ class Live:
         """Records up to `last` are committed: readers may see them."""
         if last > self.visible:
             self.visible = last
-        if self.waiters:
-            self.wake()
+        self.wake()
 
     def wake(self) -> None:
+        """Something changed: records came or went, or the log itself is gone."""
+        for listener in tuple(self.listeners) if self.listeners else ():
+            listener()
+        if not self.waiters:
+            return
         waiters, self.waiters = self.waiters, {}
         for future in waiters:
             if not future.done():

@@ -7,13 +7,16 @@ frame's position in the journal, so that a stale or moved frame never passes for
 `synced` is the position the writer knew to be on stable storage when it made the frame: damage
 below a `synced` that a later frame carries is damage; a bad frame that no later frame vouches for
 is a torn tail.
+
+Entries that must come true together or not at all share one frame: of kind `GROUP`, of no log, its
+body a list of (kind, entry).
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -51,10 +54,14 @@ _KINDS: dict[int, type[Entry]] = {
     10: Stop,
 }
 _KIND_OF = {kind: number for number, kind in _KINDS.items()}
-APPEND = _KIND_OF[Append]
+GROUP = 11
 
-_encode_into = msgspec.msgpack.Encoder().encode_into
+_Group = list[tuple[int, msgspec.Raw]]
+
+_encoder = msgspec.msgpack.Encoder()
+_encode_into = _encoder.encode_into
 _DECODERS = {number: msgspec.msgpack.Decoder(kind) for number, kind in _KINDS.items()}
+_group = msgspec.msgpack.Decoder(_Group)
 
 
 class Frame(msgspec.Struct, gc=False):
@@ -68,9 +75,11 @@ class Frame(msgspec.Struct, gc=False):
     body: memoryview
 
     @property
-    def entry(self) -> Entry:
+    def entries(self) -> list[Entry]:
         try:
-            return _DECODERS[self.kind].decode(self.body)
+            if self.kind != GROUP:
+                return [_DECODERS[self.kind].decode(self.body)]
+            return [_DECODERS[kind].decode(body) for kind, body in _group.decode(self.body)]
         except (KeyError, msgspec.MsgspecError) as error:
             raise Corrupt("journal", self.position, f"not an entry: {error}") from None
 
@@ -80,9 +89,19 @@ def encode_frame(entry: Entry, position: int, synced: int) -> bytearray:
 
     Encoded in place: a batch is copied once, not thrice.
     """
+    return _frame(entry, _KIND_OF[type(entry)], entry.log, position, synced)
+
+
+def encode_group(entries: Sequence[Entry], position: int, synced: int) -> bytearray:
+    """The bytes of one frame for all these entries."""
+    group = [(_KIND_OF[type(entry)], msgspec.Raw(_encoder.encode(entry))) for entry in entries]
+    return _frame(group, GROUP, 0, position, synced)
+
+
+def _frame(body: Entry | _Group, kind: int, log: int, position: int, synced: int) -> bytearray:
     frame = bytearray(HEADER_BYTES)
-    _encode_into(entry, frame, HEADER_BYTES)
-    _REST.pack_into(frame, _PREFIX.size, synced, _KIND_OF[type(entry)], entry.log)
+    _encode_into(body, frame, HEADER_BYTES)
+    _REST.pack_into(frame, _PREFIX.size, synced, kind, log)
     checksum = xxh3_64_intdigest(memoryview(frame)[_PREFIX.size :], position)
     _PREFIX.pack_into(frame, 0, len(frame) - HEADER_BYTES, checksum)
     return frame

@@ -1,9 +1,9 @@
 """A segment: one Parquet file with the records of many logs, sorted by log and seq.
 
-Its columns: log, log_id, seq, ts, tag, node, data, meta. `data` and `meta` are the JSON text as
-sent. Row groups are cut at a byte and a row budget, and before a log that would not fit the one
-begun. It has two companions. Index: one row for each log in each row group it has rows in, sorted
-by log id and seq. Tags: one row for each tagged record, sorted by log id, tag and seq.
+Its columns: log, log_id, seq, ts, tag, node, key, data, meta. `data` and `meta` are JSON as sent.
+Row groups are cut at a byte and a row budget, and before a log that would not fit the one begun. It
+has two companions. Index: one row for each log in each row group it has rows in, sorted by log id
+and seq. Tags: one row for each tagged record, sorted by log id, tag and seq.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ SCHEMA = pa.schema(
         pa.field("ts", pa.int64(), nullable=False),
         pa.field("tag", pa.string()),
         pa.field("node", pa.string()),
+        pa.field("key", pa.string()),
         pa.field("data", pa.string(), nullable=False),
         pa.field("meta", pa.string()),
     ],
@@ -52,7 +53,7 @@ TAGS_SCHEMA = pa.schema(
 _WRITE: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 1,
-    "use_dictionary": ["log", "tag", "node"],
+    "use_dictionary": ["log", "tag", "node", "key"],
     "write_statistics": ["log", "log_id", "seq", "ts", "tag"],
 }
 
@@ -102,6 +103,7 @@ class _Columns:
         self.stamps = array("q")
         self.tags: list[str | None] = []
         self.nodes: list[str | None] = []
+        self.keys: list[str | None] = []
         self.metas: list[bytes | None] = []
         self.datas: list[pa.Array] = []
         self.size_bytes = 0
@@ -128,6 +130,7 @@ class _Columns:
             self.stamps.extend(block.stamps[start:stop])
         self._fill(self.tags, block.tags, start, stop)
         self._fill(self.nodes, block.nodes, start, stop)
+        self._fill(self.keys, block.keys, start, stop)
         self._fill(self.metas, block.metas, start, stop)
 
     def _fill(self, column: list[T | None], values: list[T | None] | None, *span: int) -> None:
@@ -162,6 +165,7 @@ class _Columns:
             _int64(self.stamps),
             self._sparse(self.tags, pa.string()),
             self._sparse(self.nodes, pa.string()),
+            self._sparse(self.keys, pa.string()),
             pa.concat_arrays(self.datas),
             self._sparse(self.metas, pa.binary()).cast(pa.string()),
         ]
@@ -276,6 +280,7 @@ def block_of(table: pa.Table, start: int, stop: int) -> Block:
         cuts[0],
         seqs,
         stamps,
+        _texts(table, "key", start, count),
     )
 
 

@@ -219,7 +219,7 @@ class Inspection:
             end = file.start
             try:
                 for frame in frames_of(self._disk, file):
-                    yield _frame_row(frame, names)
+                    yield from _frame_rows(frame, names)
                     end = frame.position + frame.size
                 size = self._disk.size(file.path)
             except FileNotFoundError:
@@ -245,12 +245,16 @@ def _log_row(log: Log) -> LogRow:
     )
 
 
-def _frame_row(frame: Frame, names: dict[int, str]) -> FrameRow:
-    entry = frame.entry
-    if isinstance(entry, Create):
-        names[entry.log] = entry.name
-    name = names.get(entry.log, f"#{entry.log}") if entry.log else ""
-    return FrameRow(frame.position, type(entry).__name__.lower(), name, frame.size, describe(entry))
+def _frame_rows(frame: Frame, names: dict[int, str]) -> Iterator[FrameRow]:
+    """One row for each entry; the first of a group stands for the bytes of all."""
+    size = frame.size
+    for entry in frame.entries:
+        if isinstance(entry, Create):
+            names[entry.log] = entry.name
+        name = names.get(entry.log, f"#{entry.log}") if entry.log else ""
+        kind = type(entry).__name__.lower()
+        yield FrameRow(frame.position, kind, name, size, describe(entry))
+        size = 0
 
 
 def describe(entry: Entry) -> str:

@@ -20,7 +20,7 @@ import msgspec
 from headrace.core.entry import Entry
 from headrace.core.errors import Code, Refused
 from headrace.formats import layout
-from headrace.formats.frame import encode_frame
+from headrace.formats.frame import encode_frame, encode_group
 from headrace.observe import Histogram
 from headrace.storage.disk import AppendFile, Buffer, Disk
 
@@ -109,15 +109,24 @@ class Journal:
     def queue_depth(self) -> int:
         return self._frames_pending
 
-    def enqueue(self, entries: Sequence[Entry], *, sync: bool = False) -> int:
-        """Put entries in order; returns the position behind them, to wait for."""
+    def enqueue(
+        self, entries: Sequence[Entry], *, sync: bool = False, together: bool = False
+    ) -> int:
+        """Put entries in order; returns the position behind them, to wait for.
+
+        A crash leaves all or none of entries that belong `together`.
+        """
         if self.failure is not None:
             raise self.refusal()
         frames: list[Buffer] = []
-        for entry in entries:
-            frame = encode_frame(entry, self._tail, self.synced)
-            frames.append(frame)
-            self._tail += len(frame)
+        if together and len(entries) > 1:
+            frames.append(encode_group(entries, self._tail, self.synced))
+            self._tail += len(frames[0])
+        else:
+            for entry in entries:
+                frame = encode_frame(entry, self._tail, self.synced)
+                frames.append(frame)
+                self._tail += len(frame)
         if sync:
             self._sync_wanted = self._tail
         with self._lock:

@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.core import ranges
 from headrace.core import state as core
-from headrace.core.entry import Append, Drop, Lose, Start, Stop
+from headrace.core.entry import Append, Drop, Entry, Lose, Start, Stop
 from headrace.core.errors import Corrupt
 from headrace.core.log import Log, add_extent, lost_by_restart
 from headrace.core.ranges import Ranges
@@ -16,7 +16,7 @@ from headrace.core.record import Block
 from headrace.core.retention import build
 from headrace.core.state import State
 from headrace.formats import layout
-from headrace.formats.frame import APPEND, Frame
+from headrace.formats.frame import Frame
 from headrace.formats.manifest import Manifest
 from headrace.storage import manifests, snapshots
 from headrace.storage.disk import Disk, write_atomically
@@ -154,21 +154,30 @@ class Recovery:
         touched: dict[int, str] = {}
         for frame in frames_of(self._disk, file):
             self._frames += 1
-            self._replay_frame(frame, sealed_to, touched)
+            for entry in self._needed(frame, sealed_to):
+                self._replay_entry(entry, frame.position, sealed_to, touched)
             self._synced = max(self._synced, frame.synced)
             position = frame.position + frame.size
         if position > sealed_to:
             self._closed.append((file.start, position, touched))
         return position
 
-    def _replay_frame(self, frame: Frame, sealed_to: int, touched: dict[int, str]) -> None:
-        known_to = max(self._replay_from, self._known_to.get(frame.log, 0))
-        fresh = frame.position >= known_to or frame.log == 0
-        unsealed = frame.position >= sealed_to
-        if not fresh and not (unsealed and frame.kind == APPEND):
-            return
-        entry = frame.entry
-        if fresh:
+    def _needed(self, frame: Frame, sealed_to: int) -> list[Entry]:
+        """The entries of a frame; none, and not decoded, when nothing in it can matter."""
+        sealed = frame.position < sealed_to
+        if sealed and frame.log and not self._is_fresh(frame.log, frame.position):
+            return []
+        return frame.entries
+
+    def _is_fresh(self, log: int, position: int) -> bool:
+        """Whether the snapshot does not know yet what the journal says of this log here."""
+        return position >= max(self._replay_from, self._known_to.get(log, 0))
+
+    def _replay_entry(
+        self, entry: Entry, position: int, sealed_to: int, touched: dict[int, str]
+    ) -> None:
+        unsealed = position >= sealed_to
+        if entry.log == 0 or self._is_fresh(entry.log, position):
             core.apply(self._state, entry)
         match entry:
             case Start():

@@ -89,7 +89,8 @@ def _gather(disk: Disk, job: SealJob) -> dict[int, _Held]:
             continue
         for frame in frames_of(disk, file):
             if job.start <= frame.position < job.stop:
-                _take(held, frame.entry)
+                for entry in frame.entries:
+                    _take(held, entry)
     return held
 
 

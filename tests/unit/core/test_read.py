@@ -10,7 +10,8 @@ from samples import RECORD_BYTES, add, block_at, new_log, remove
 from headrace.core import log as one
 from headrace.core.entry import Lose, Trim
 from headrace.core.log import Log
-from headrace.core.read import Budget, Gap, Gathering, Loss, Page, Plan, plan
+from headrace.core.match import TagPrefix
+from headrace.core.read import Budget, Gap, Gathering, Loss, Page, Plan, Wanted, plan
 from headrace.core.record import Block
 
 ALL = Budget(1000, 1 << 20, 1000)
@@ -23,7 +24,7 @@ def read(
     budget: Budget = ALL,
     exclude: Iterable[str] = (),
 ) -> Page:
-    gathering = Gathering(log, plan(log, log.head, after, None), budget, frozenset(exclude))
+    gathering = Gathering(log, plan(log, log.head, after, None), budget, Wanted(frozenset(exclude)))
     for block in blocks:
         if not gathering.take(block):
             break
@@ -167,3 +168,15 @@ def test_a_read_that_finds_everything_trimmed_stays_where_it_is() -> None:
     gathering = Gathering(log, plan(log, 5, 0, None), ALL, frozenset())
     one.apply(log, Trim(log.id, 6, 0, 5, 5 * RECORD_BYTES))
     assert gathering.page(5).next == 0
+
+
+def test_a_tag_filter_passes_over_what_does_not_match() -> None:
+    log = new_log()
+    add(log, 5)
+    tagged = block_at(1, 5, tags=["a:1", "b", None, "a:2", "b"])
+    gathering = Gathering(
+        log, plan(log, log.head, 0, None), Budget(9, 1 << 20, 99), Wanted(match=TagPrefix("a:"))
+    )
+    gathering.take(tagged)
+    page = gathering.page(log.head)
+    assert (seqs(page), page.next) == ([1, 4], 5)

@@ -9,10 +9,12 @@ from headrace.core.entry import Append, Create, Drop, Entry, Reserve, Stop
 from headrace.core.errors import Corrupt
 from headrace.core.record import block, draft
 from headrace.formats.frame import (
+    GROUP,
     HEADER_BYTES,
     _candidates,
     decode_frame,
     encode_frame,
+    encode_group,
     read_frames,
 )
 
@@ -29,14 +31,18 @@ def journal(*entries: tuple[Entry, int]) -> bytes:
 
 
 def entries_of(raw: bytes, *, final: bool = True) -> list[Entry]:
-    return [frame.entry for frame in read_frames(memoryview(raw), 0, "journal", final=final)]
+    return [
+        entry
+        for frame in read_frames(memoryview(raw), 0, "journal", final=final)
+        for entry in frame.entries
+    ]
 
 
 def test_a_frame_gives_its_entry_back() -> None:
     raw = encode_frame(APPEND, 100, 40)
     frame = decode_frame(memoryview(raw), 0, 100)
     assert frame is not None
-    assert (frame.entry, frame.log, frame.synced, frame.size) == (APPEND, 1, 40, len(raw))
+    assert (frame.entries[0], frame.log, frame.synced, frame.size) == (APPEND, 1, 40, len(raw))
 
 
 def test_a_frame_is_valid_only_where_it_was_written() -> None:
@@ -80,7 +86,7 @@ def test_a_frame_of_another_kind_is_not_an_entry() -> None:
     assert frame is not None
     frame.kind = 99
     with pytest.raises(Corrupt):
-        _ = frame.entry
+        _ = frame.entries[0]
 
 
 @pytest.mark.parametrize("tail", [b"\0", b'{"text":"of a payload"}', b"\x07\0\0\0"])
@@ -89,3 +95,11 @@ def test_a_long_torn_tail_is_not_looked_at_byte_by_byte(tail: bytes) -> None:
     torn = raw + tail * ((1 << 20) // len(tail))
     assert entries_of(torn) == [Reserve(1, 5)]
     assert len(list(_candidates(memoryview(torn), len(raw), 0))) < 10
+
+
+def test_a_group_is_one_frame_with_all_its_entries() -> None:
+    raw = encode_group([CREATE, APPEND, Drop(1)], 100, 40)
+    frame = decode_frame(memoryview(raw), 0, 100)
+    assert frame is not None
+    assert (frame.entries, frame.kind, frame.log) == ([CREATE, APPEND, Drop(1)], GROUP, 0)
+    assert decode_frame(memoryview(raw)[:-1], 0, 100) is None

@@ -10,14 +10,20 @@ from headrace.formats.segment import SCHEMA, LogRows, block_of, build
 
 
 def test_a_segment_is_plain_parquet() -> None:
-    records = draft([b'{"n":1}', b"2"], metas=[None, b"{}"], tags=["t", None], nodes=[None, "x"])
+    records = draft(
+        [b'{"n":1}', b"2"],
+        metas=[None, b"{}"],
+        tags=["t", None],
+        nodes=[None, "x"],
+        keys=["k", None],
+    )
     built = build([LogRows(7, "a", [block(records, 5, 100)])])
     table = pq.read_table(pa.BufferReader(built.segment))
     assert table.schema.equals(SCHEMA)
     assert table.to_pylist() == [
-        {"log": "a", "log_id": 7, "seq": 5, "ts": 100, "tag": "t", "node": None,
+        {"log": "a", "log_id": 7, "seq": 5, "ts": 100, "tag": "t", "node": None, "key": "k",
          "data": '{"n":1}', "meta": None},
-        {"log": "a", "log_id": 7, "seq": 6, "ts": 100, "tag": None, "node": "x",
+        {"log": "a", "log_id": 7, "seq": 6, "ts": 100, "tag": None, "node": "x", "key": None,
          "data": "2", "meta": "{}"},
     ]  # fmt: skip
     assert (built.logs, built.rows, built.record_bytes) == (1, 2, 7 + 1 + 2 + 32)

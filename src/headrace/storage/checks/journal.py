@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.core.errors import Corrupt
-from headrace.formats.frame import HEADER_BYTES, Frame, decode_frame, read_frames
+from headrace.formats.frame import GROUP, HEADER_BYTES, Frame, decode_frame, read_frames
 from headrace.storage.checks.findings import Advance, Finding, Note, Problem, byte
 from headrace.storage.checks.history import History
 from headrace.storage.checks.snapshots import Reach
@@ -71,13 +71,14 @@ def _check_frames(
 
 def _entry_problems(frame: Frame, history: History) -> Iterator[str]:
     try:
-        entry = frame.entry
+        entries = frame.entries
     except Corrupt as damage:
         yield damage.problem
         return
-    if entry.log != frame.log:
-        yield f"the frame is of log {frame.log}, its entry of log {entry.log}"
-    yield from history.contradictions(entry)
+    for entry in entries:
+        if frame.kind != GROUP and entry.log != frame.log:
+            yield f"the frame is of log {frame.log}, its entry of log {entry.log}"
+        yield from history.contradictions(entry)
 
 
 def _is_torn(file: JournalFile, buffer: memoryview, offset: int) -> bool:

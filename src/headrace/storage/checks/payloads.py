@@ -41,7 +41,8 @@ def block_problems(block: Block) -> Iterator[str]:
     if cuts != sorted(cuts) or not block.base <= cuts[0] or cuts[-1] != len(block.data):
         yield "payload ends do not cut the payload bytes into records"
         return
-    for title, column in (("metas", block.metas), ("tags", block.tags), ("nodes", block.nodes)):
+    columns = ("metas", "tags", "nodes", "keys")
+    for title, column in ((name, getattr(block, name)) for name in columns):
         if column is not None and len(column) != count:
             yield f"{len(column)} {title} for {count} records"
             return

@@ -19,6 +19,7 @@ from headrace.core.limits import (
     WAIT_MS_MAX,
 )
 from headrace.core.match import parse_match
+from headrace.core.read import Wanted
 from headrace.core.record import Drafts
 from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
@@ -142,7 +143,7 @@ class Topics:
             epoch=request.epoch,
             records_max=min(request.limit or READ_RECORDS_DEFAULT, self._max_limit),
             bytes_max=min(request.max_batch_bytes or READ_BYTES_DEFAULT, READ_BYTES_MAX),
-            exclude=_nodes(request.node),
+            wanted=parse_wanted(request.node, request.match),
         )
         earliest = min(page.earliest, page.head + 1)
         tombstone = format_tombstone(page.gap, earliest, page.head) if page.gap else None
@@ -218,10 +219,10 @@ def _idempotency_key(call: Call, request: Appending) -> str | None:
     return key
 
 
-def _nodes(node: str | list[str] | None) -> frozenset[str]:
-    if node is None:
-        return frozenset()
-    return frozenset((node,) if isinstance(node, str) else node)
+def parse_wanted(node: str | list[str] | None, match: object) -> Wanted:
+    """Which records a reader with these node ids and this tag filter is to get."""
+    nodes = () if node is None else (node,) if isinstance(node, str) else node
+    return Wanted(frozenset(nodes), None if match is None else parse_match(match))
 
 
 def _state(live: Live, now_ms: int) -> wire.StateReply:

@@ -184,6 +184,7 @@ class DiffRequest(msgspec.Struct, gc=False, kw_only=True):
     wait_ms: Count = 0
     max_batch_bytes: Count = 0
     epoch: Count | None = None
+    match: Any = None
 
 
 class DeleteRequest(msgspec.Struct, kw_only=True):
