@@ -26,6 +26,7 @@ from headrace.core.errors import Corrupt
 from headrace.core.limits import DRAIN_S
 from headrace.engine.engine import Caps
 from headrace.engine.ports import RandomIds, SystemClock, ThreadPool
+from headrace.engine.pulse import Pulse
 from headrace.engine.start import Parts, Started, start, stop
 from headrace.engine.upkeep import Pace
 from headrace.formats import layout
@@ -44,7 +45,6 @@ from headrace.web.calls import Gate, install_errors
 from headrace.web.direct import Direct
 from headrace.web.protocol import Protocol
 from headrace.web.slots import Cap, Slots
-from headrace.web.stall import Stall
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a pool thread that reads segments may keep the interpreter from the event loop."""
@@ -68,7 +68,7 @@ class _Document:
         resp.data = self._make()
 
 
-def build_web(settings: Settings, gate: Gate, stall: Stall) -> Direct | falcon.asgi.App[Any, Any]:
+def build_web(settings: Settings, gate: Gate, pulse: Pulse) -> Direct | falcon.asgi.App[Any, Any]:
     """The web application, complete but for the engine behind the gate."""
     app: falcon.asgi.App[Any, Any] = falcon.asgi.App()
     if settings.cors_origins:
@@ -82,7 +82,7 @@ def build_web(settings: Settings, gate: Gate, stall: Stall) -> Direct | falcon.a
         settings.max_tag_bytes,
         settings.max_node_bytes,
     )
-    probes = Probes(gate, stall, need_key=settings.probe_auth)
+    probes = Probes(gate, pulse, need_key=settings.probe_auth)
     hot = topics.mount(app, gate, Topics(limits, settings.max_limit), probes)
     base_url = f"http://{settings.host}:{settings.port}"
     app.add_route("/openapi.json", _Document(_describe, falcon.MEDIA_JSON))
@@ -129,7 +129,7 @@ class App:
         self._settings = settings
         slots = Slots(per_key=Cap("max_inflight_per_key", settings.max_inflight_per_key))
         self.gate = Gate(settings.api_keys, slots, settings.max_body_bytes)
-        self._stall = Stall()
+        self._pulse = Pulse()
         self._disk = RealDisk(settings.data_dir)
         self._pool = ThreadPool()
         self._sealer = ProcessSealer(settings.data_dir)
@@ -144,7 +144,7 @@ class App:
         self._lock()
         listener = self._bind()
         config = uvicorn.Config(
-            build_web(self._settings, self.gate, self._stall),
+            build_web(self._settings, self.gate, self._pulse),
             http=Protocol,
             lifespan="off",
             log_config=None,
@@ -158,7 +158,7 @@ class App:
         server = Server(config, self)
         tasks = [
             asyncio.create_task(self._guard(work, server))
-            for work in (self._open(server), self._stall.run())
+            for work in (self._open(server), self._pulse.run())
         ]
         try:
             await server.serve(sockets=[listener])
@@ -204,7 +204,7 @@ class App:
         # What recovery built lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        self._stall.reset()
+        self._pulse.reset()
         self.gate.open(started.engine)
         say(
             "info", "ready",
@@ -215,6 +215,7 @@ class App:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(started.upkeep.run())
             tasks.create_task(started.upkeep.run_timers())
+            tasks.create_task(started.engine.turns.run(self._pulse))
 
     def _note_progress(self, share: float) -> None:
         self.gate.progress = min(share, 0.999)

@@ -49,3 +49,20 @@ COMPANION_ROWS = 8_192
 SLICE_MS = 2.0
 """Upkeep on the event loop yields after this long."""
 DRAIN_S = 10.0
+
+AGE_PRIORITY_PER_S = 100
+AGE_PRIORITY_MAX = 1000
+"""What waiting adds to a priority."""
+
+PRESSURE_TICK_MS = 100
+LAG_CEILING_MS = 5.0
+"""Timers this late, smoothed, are full pressure."""
+COALESCE_FROM = 0.2
+COALESCE_MS_MAX = 20.0
+SEVERE_FROM = 0.8
+SEVERE_UNTIL = 0.6
+SEVERE_TICKS = 10
+WAITING_TURNS_FULL = 4096
+"""Turns that wait to be served which count as full pressure."""
+PARKED_WRITES_MAX = 4096
+"""Writes that may wait for room before more are turned away at once."""

@@ -15,14 +15,14 @@ from time import perf_counter
 
 import msgspec
 
-from headrace.core import deletion, producer, ranges
+from headrace.core import deletion, priority, producer, ranges
 from headrace.core import log as one
 from headrace.core import read as reading
 from headrace.core import state as catalog
 from headrace.core.config import Durability, LogConfig
 from headrace.core.entry import Append, Configure, Delete, Drop, Entry, Reserve, Trim
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import JOURNAL_PENDING_BYTES_MAX, READ_SCANNED_MAX
+from headrace.core.limits import READ_SCANNED_MAX
 from headrace.core.log import Log
 from headrace.core.match import TagMatch
 from headrace.core.ranges import Ranges
@@ -30,13 +30,13 @@ from headrace.core.read import EVERYTHING, Budget, Gathering, Page, Slice, Wante
 from headrace.core.record import Block, Drafts, cut
 from headrace.core.retention import Ledger, build
 from headrace.core.state import State
+from headrace.engine.door import Door
 from headrace.engine.live import Live
 from headrace.engine.ports import Clock, Pool
+from headrace.engine.turns import Turns
 from headrace.storage.journal import Journal
 from headrace.storage.segments import Segments
 
-_ROOM_WAIT_S = 5.0
-_RETRY_AFTER_MS = 1000
 _FETCH_ROWS = 256
 """Rows to read at a time for records asked for one by one: neighbours are often next."""
 
@@ -92,8 +92,8 @@ class Engine:
         """Logs with a time to live."""
         self.tail_bytes = 0
         self.draining = False
-        self.room = asyncio.Event()
-        self.room.set()
+        self.door = Door(journal, clock)
+        self.turns = Turns(clock, pool, self.door)
         self.on_growth: Callable[[], None] = lambda: None
         """Called after each write; upkeep looks whether there is something to do."""
         self._pool = pool
@@ -243,8 +243,8 @@ class Engine:
     ) -> Appended:
         """Append the drafts, all or none; `create` is the config of a log that is not there yet."""
         cost = cost or Cost()
-        if not self.room.is_set() or self.journal.pending_bytes > JOURNAL_PENDING_BYTES_MAX:
-            await self._wait_for_room(patient, cost)
+        if not self.door.open:
+            cost.throttle_ms = await self.door.wait(self._priority(name, create), patient=patient)
         if self.journal.failure is not None:
             raise self.journal.refusal()
         if self.draining:
@@ -354,26 +354,13 @@ class Engine:
             await journal.wait_written(position, show)
             cost.append_ms = (perf_counter() - started) * 1e3
 
-    async def _wait_for_room(self, patient: bool, cost: Cost) -> None:
-        """Memory or the journal is full: wait a little for upkeep to catch up, then turn the writer
-        away.
-        """
-        started = perf_counter()
-        wait_s = None if patient else _ROOM_WAIT_S
-        try:
-            async with asyncio.timeout(wait_s):
-                await self.room.wait()
-                if self.journal.pending_bytes > JOURNAL_PENDING_BYTES_MAX:
-                    await self.journal.wait_written(self.journal.tail)
-        except TimeoutError:
-            self.journal.stats.turned_away += 1
-            raise Refused(
-                Code.THROTTLED,
-                "writes come faster than they can be stored; try again in a moment",
-                retry_after_ms=_RETRY_AFTER_MS,
-            ) from None
-        finally:
-            cost.throttle_ms = (perf_counter() - started) * 1e3
+    def _priority(self, name: str, create: LogConfig | None) -> int:
+        """How important a write to this log is, which may not be there yet."""
+        if log := self.state.by_name.get(name):
+            config, read_at_ms = log.config, self.lives[log.id].last_read_at_ms
+        else:
+            config, read_at_ms = create or LogConfig(), None
+        return priority.effective(config, read_at_ms, self.clock.now_ms())
 
     def _check_log_cap(self) -> None:
         if self.caps.logs and len(self.state.logs) >= self.caps.logs:

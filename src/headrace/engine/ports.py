@@ -17,6 +17,9 @@ from headrace.storage.sealing import SealJob, seal
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_POOL_QUEUE_FULL = 8
+"""Calls waiting for each thread that make a pool wholly busy."""
+
 
 class Clock(Protocol):
     """Wall-clock time; may be virtual."""
@@ -54,6 +57,10 @@ class CountedIds:
 class Pool(Protocol):
     """Runs blocking work off the event loop."""
 
+    @property
+    def busy(self) -> float:
+        """How much work finds no thread, from 0 to 1."""
+
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
@@ -62,10 +69,21 @@ class ThreadPool:
 
     def __init__(self, threads: int = 2) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="reader")
+        self._threads = threads
+        self._under_way = 0
+
+    @property
+    def busy(self) -> float:
+        waiting = max(0, self._under_way - self._threads)
+        return min(1.0, waiting / (_POOL_QUEUE_FULL * self._threads))
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, lambda: work(*args, **kwargs))
+        self._under_way += 1
+        try:
+            return await loop.run_in_executor(self._executor, lambda: work(*args, **kwargs))
+        finally:
+            self._under_way -= 1
 
     def close(self) -> None:
         self._executor.shutdown(wait=True)
@@ -73,6 +91,8 @@ class ThreadPool:
 
 class Inline:
     """Runs work where it is asked for: for simulations, where there are no threads."""
+
+    busy = 0.0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return work(*args, **kwargs)

@@ -114,7 +114,7 @@ class Upkeep:
         if engine.journal.tail - engine.journal.file_start >= self._pace.seal_bytes:
             self.close_file()
         if engine.tail_bytes > self._memory_max and self._closed:
-            engine.room.clear()
+            engine.door.room.clear()
             self._wake.set()
 
     def close_file(self) -> None:
@@ -247,7 +247,7 @@ class Upkeep:
                 if live := engine.lives.get(log):
                     engine.tail_bytes -= live.tail.drop_to(min(last, _resident_below(live.log)))
         if engine.tail_bytes <= self._memory_max or not self._closed:
-            engine.room.set()  # what is left is not ours to free
+            engine.door.room.set()  # what is left is not ours to free
 
     async def _drop_dead_segments(self) -> None:
         """Whole segments go when nothing in them is live."""

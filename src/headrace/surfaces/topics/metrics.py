@@ -85,6 +85,8 @@ class Vitals(Protocol):
     @property
     def loop_stall_max_ms(self) -> float: ...
     @property
+    def pressure(self) -> float: ...
+    @property
     def journal(self) -> JournalVitals: ...
 
     def topics(self, wanted: Callable[[str], bool]) -> Iterator[TopicVitals]:
@@ -125,6 +127,7 @@ def _process_samples(vitals: Vitals) -> list[Sample]:
             "Longest time the event loop was kept from its work.",
             vitals.loop_stall_max_ms,
         ),
+        Gauge("headrace_pressure", "How hard pressed the server is, 0 to 1.", vitals.pressure),
     ]
 
 

@@ -15,6 +15,7 @@ from headrace.core.config import Durability, Kind
 from headrace.core.errors import Refused
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
+from headrace.engine.pulse import Pulse
 from headrace.observe import Histogram, render_prometheus, snapshot
 from headrace.storage.journal import Journal
 from headrace.surfaces.topics import wire
@@ -22,7 +23,6 @@ from headrace.surfaces.topics.errors import refusals
 from headrace.surfaces.topics.metrics import read_samples
 from headrace.web.calls import Gate, refuse
 from headrace.web.credentials import Scope
-from headrace.web.stall import Stall
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -30,9 +30,9 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 class Probes:
     """Answers from what the gate and the engine know; never waits."""
 
-    def __init__(self, gate: Gate, stall: Stall, *, need_key: bool) -> None:
+    def __init__(self, gate: Gate, pulse: Pulse, *, need_key: bool) -> None:
         self._gate = gate
-        self._stall = stall
+        self._pulse = pulse
         self._need_key = need_key
         self._started = monotonic()
 
@@ -54,7 +54,7 @@ class Probes:
     async def metrics(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
         principal = self._gate.keyring.authenticate(req.get_header("AUTHORIZATION"))
         principal.require(Scope.READ)
-        samples = read_samples(Vitals(self._gate, self._stall, self.uptime_ms), principal)
+        samples = read_samples(Vitals(self._gate, self._pulse, self.uptime_ms), principal)
         if req.client_prefers((falcon.MEDIA_TEXT, falcon.MEDIA_JSON)) == falcon.MEDIA_JSON:
             resp.data = msgspec.json.encode(snapshot(samples))
         else:
@@ -92,12 +92,13 @@ class Vitals:
     sse_connections = 0
     watch_sessions = 0
 
-    def __init__(self, gate: Gate, stall: Stall, uptime_ms: int) -> None:
+    def __init__(self, gate: Gate, pulse: Pulse, uptime_ms: int) -> None:
         self._engine: Engine | None = gate.engine if gate.ready else None
         self.ready = gate.ready
         self.recovery_progress = gate.progress
         self.uptime_ms = uptime_ms
-        self.loop_stall_max_ms = stall.max_ms
+        self.loop_stall_max_ms = pulse.stall_max_ms
+        self.pressure = self._engine.turns.pressure.level if self._engine else 0.0
 
     @property
     def topics_by_class(self) -> Mapping[str, int]:

@@ -41,6 +41,7 @@ NAMES = [
     "topics_wal_read_only",
     "topics_wal_fsync_latency_us",
     "headrace_loop_stall_max_ms",
+    "headrace_pressure",
 ]
 
 
@@ -82,6 +83,7 @@ class Process:
     recovery_progress = 1.0
     uptime_ms = 84012
     loop_stall_max_ms = 2.5
+    pressure = 0.25
 
     def __init__(self, *topics: Topic) -> None:
         self._topics = topics

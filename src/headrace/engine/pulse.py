@@ -1,4 +1,4 @@
-"""How long the event loop was held: measured, so that nobody has to guess."""
+"""How late the event loop is: measured, so that nobody has to guess."""
 
 from __future__ import annotations
 
@@ -8,20 +8,29 @@ _TICK_S = 0.01
 _WINDOW_S = 60.0
 
 
-class Stall:
-    """The longest time by which a short timer was late, over the last one to two minutes."""
+class Pulse:
+    """How late a short timer was: at most, over the last one to two minutes, and on average."""
 
     def __init__(self) -> None:
         self._now_ms = 0.0
         self._before_ms = 0.0
+        self._late_ms = 0.0
+        self._ticks = 0
 
     @property
-    def max_ms(self) -> float:
+    def stall_max_ms(self) -> float:
         return round(max(self._now_ms, self._before_ms), 3)
+
+    def take_lag_ms(self) -> float:
+        """The mean since this was last asked."""
+        lag_ms = self._late_ms / self._ticks if self._ticks else 0.0
+        self._late_ms, self._ticks = 0.0, 0
+        return lag_ms
 
     def reset(self) -> None:
         """Forget what was; starting up does not count."""
-        self._now_ms = self._before_ms = 0.0
+        self._now_ms = self._before_ms = self._late_ms = 0.0
+        self._ticks = 0
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -30,7 +39,10 @@ class Stall:
             due = loop.time() + _TICK_S
             await asyncio.sleep(_TICK_S)
             now = loop.time()
-            self._now_ms = max(self._now_ms, (now - due) * 1e3)
+            late_ms = (now - due) * 1e3
+            self._late_ms += late_ms
+            self._ticks += 1
+            self._now_ms = max(self._now_ms, late_ms)
             if now >= window_ends:
                 self._before_ms, self._now_ms = self._now_ms, 0.0
                 window_ends = now + _WINDOW_S
