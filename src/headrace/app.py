@@ -72,7 +72,8 @@ def build_web(settings: Settings, gate: Gate, pulse: Pulse) -> Direct | falcon.a
     """The web application, complete but for the engine behind the gate."""
     app: falcon.asgi.App[Any, Any] = falcon.asgi.App()
     if settings.cors_origins:
-        app.add_middleware(falcon.CORSMiddleware(allow_origins=settings.cors_origins))
+        origins = "*" if settings.cors_origins == ("*",) else settings.cors_origins
+        app.add_middleware(falcon.CORSMiddleware(allow_origins=origins))
     app.req_options.strip_url_path_trailing_slash = False
     install_errors(app, refusals)
     limits = AppendLimits(
@@ -128,7 +129,11 @@ class App:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         slots = Slots(per_key=Cap("max_inflight_per_key", settings.max_inflight_per_key))
-        self.gate = Gate(settings.api_keys, slots, settings.max_body_bytes)
+        streams = Slots(
+            total=Cap("max_sse_connections", settings.max_sse_connections),
+            per_key=Cap("max_sse_connections_per_key", settings.max_sse_connections_per_key),
+        )
+        self.gate = Gate(settings.api_keys, slots, streams, settings.max_body_bytes)
         self._pulse = Pulse()
         self._disk = RealDisk(settings.data_dir)
         self._pool = ThreadPool()

@@ -66,3 +66,18 @@ WAITING_TURNS_FULL = 4096
 """Turns that wait to be served which count as full pressure."""
 PARKED_WRITES_MAX = 4096
 """Writes that may wait for room before more are turned away at once."""
+
+WHEEL_TICK_S = 0.25
+"""How exact heartbeats and deadlines of connections are."""
+RETRY_MS = 2000
+"""How long a client is asked to wait before it connects again."""
+SINK_BUFFER_BYTES = 256 << 10
+"""Bytes a connection may have outstanding before it counts as blocked."""
+BUFFER_GRACE_S = 5.0
+"""Blocked for longer, a reader that retention overtook is told that it came too late."""
+SLOW_CONSUMER_S = 30.0
+"""Blocked for longer, a connection is closed."""
+CLOSE_S = 5.0
+"""How long the last words of a connection may take to be taken."""
+PEER_TIMEOUT_S = 60.0
+"""A peer that acknowledges nothing for so long is gone."""

@@ -1,0 +1,1 @@
+"""What every surface needs to push: sinks, event framing, heartbeats, followers of logs."""

@@ -14,6 +14,7 @@ import falcon.asgi
 import msgspec
 
 from headrace.core.errors import Code, Refused
+from headrace.delivery.wheel import Wheel
 from headrace.engine.engine import Cost, Engine
 from headrace.observe import say
 from headrace.web.bodies import accepts_gzip, compress, read_body
@@ -31,9 +32,12 @@ STATUS = {code: falcon.code_to_http_status(code) for code in range(100, 600)}
 class Gate:
     """Lets requests in: knows the keys, the caps, and whether the engine is there yet."""
 
-    def __init__(self, keyring: Keyring, slots: Slots, max_body_bytes: int) -> None:
+    def __init__(self, keyring: Keyring, slots: Slots, streams: Slots, max_body_bytes: int) -> None:
         self.keyring = keyring
         self.slots = slots
+        self.streams = streams
+        """Connections that are pushed to: streams of events and WebSockets."""
+        self.wheel = Wheel()
         self.max_body_bytes = max_body_bytes
         self.progress = 0.0
         self.stopping = False

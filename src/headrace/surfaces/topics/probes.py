@@ -89,12 +89,12 @@ class Vitals:
 
     routers = 0
     queue_leases_in_flight = 0
-    sse_connections = 0
     watch_sessions = 0
 
     def __init__(self, gate: Gate, pulse: Pulse, uptime_ms: int) -> None:
         self._engine: Engine | None = gate.engine if gate.ready else None
         self.ready = gate.ready
+        self.sse_connections = len(gate.streams)
         self.recovery_progress = gate.progress
         self.uptime_ms = uptime_ms
         self.loop_stall_max_ms = pulse.stall_max_ms

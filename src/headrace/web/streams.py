@@ -1,0 +1,138 @@
+"""Opening a stream of events: a GET whose connection is then pushed to.
+
+How a surface offers one:
+
+    class Jobs(EventStream):              # delivery/sse.py; delivery/sink.py tells of the hooks
+        def opened(self): ...             # start to feed it with self.send(sse.event(...))
+        def writable(self): ...           # it was blocked and has drained
+        def ended(self): ...              # release what it held
+
+    async def work(call: StreamCall) -> Opening:
+        principal = call.authenticate()   # the header, or ?token=
+        principal.require(Scope.READ | Scope.WRITE, topic)
+        ...                               # refuse with Refused; change nothing yet
+        return Opening(principal, Jobs(call.wheel, call.engine.clock, beat_s=15.0))
+
+    app.add_route("/v0/topics/{name}/work", StreamEndpoint(gate, refusals, work, origins))
+
+The connection counts against the caps of streams, `gate.streams`, until it ends. Heartbeats, the
+opening lines, slow consumers and the farewell at a shutdown are taken care of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+import falcon.asgi
+
+from headrace.core.errors import Code, Refused
+from headrace.delivery.sse import EventStream
+from headrace.delivery.wheel import Wheel
+from headrace.engine.engine import Engine
+from headrace.web.calls import Gate, Refusals, refuse
+from headrace.web.credentials import Principal
+from headrace.web.protocol import CONNECTION, Protocol
+
+EVENT_STREAM = "text/event-stream"
+
+
+class Opening(NamedTuple):
+    """A stream about to be opened, and whose it is."""
+
+    principal: Principal
+    stream: EventStream
+
+
+class StreamCall:
+    """A request for a stream."""
+
+    __slots__ = ("_gate", "name", "req")
+
+    def __init__(self, gate: Gate, req: falcon.asgi.Request, name: str) -> None:
+        self._gate = gate
+        self.req = req
+        self.name = name
+
+    @property
+    def engine(self) -> Engine:
+        return self._gate.engine
+
+    @property
+    def wheel(self) -> Wheel:
+        return self._gate.wheel
+
+    def authenticate(self) -> Principal:
+        """Who asks: by header, or by `?token=` since a browser's EventSource sends no headers."""
+        header = self.req.get_header("AUTHORIZATION")
+        if header is None and (token := self._token()) is not None:
+            return self._gate.keyring.identify(token)
+        return self._gate.keyring.authenticate(header)
+
+    def _token(self) -> str | None:
+        pairs = parse_qsl(self.req.query_string, keep_blank_values=True)
+        return next((value for name, value in pairs if name == "token"), None)
+
+
+Opener = Callable[[StreamCall], Awaitable[Opening]]
+
+
+class StreamEndpoint:
+    """A Falcon resource: GET opens a stream, or is refused as any request is."""
+
+    def __init__(
+        self, gate: Gate, refusals: Refusals, opener: Opener, origins: tuple[str, ...] = ()
+    ) -> None:
+        self._gate = gate
+        self._refusals = refusals
+        self._opener = opener
+        self._origins = origins
+
+    async def on_get(
+        self, req: falcon.asgi.Request, resp: falcon.asgi.Response, name: str = ""
+    ) -> None:
+        started = perf_counter()
+        try:
+            call = StreamCall(self._gate, req, name)
+            _ = call.engine  # refuses before and after the engine's time
+            if not req.client_accepts(EVENT_STREAM):
+                raise Refused(Code.NOT_ACCEPTABLE, f"a stream is {EVENT_STREAM}", accept=req.accept)
+            principal, stream = await self._opener(call)
+            slot = self._gate.streams.take(principal)
+        except Refused as refused:
+            refuse(self._refusals, refused, resp, started)
+            return
+        connection: Protocol = req.scope[CONNECTION]
+        stream.chunked = req.scope["http_version"] == "1.1"
+        head = self._head(req, connection.server_state.default_headers, stream)
+        # From here on the server's own answer, empty as it is, goes nowhere.
+        connection.hand_over(stream, head, slot.free)
+
+    def _head(
+        self, req: falcon.asgi.Request, standing: list[tuple[bytes, bytes]], stream: EventStream
+    ) -> bytes:
+        lines = [b"HTTP/1.1 200 OK"]
+        lines += [b"%b: %b" % header for header in standing]
+        lines += [
+            b"content-type: text/event-stream; charset=utf-8",
+            b"cache-control: no-store",
+            b"x-accel-buffering: no",
+        ]
+        if stream.chunked:
+            lines += [b"connection: keep-alive", b"transfer-encoding: chunked"]
+        else:
+            lines += [b"connection: close"]
+        if origin := allowed_origin(req.get_header("ORIGIN"), self._origins):
+            lines += [b"access-control-allow-origin: " + origin.encode("latin-1")]
+        return b"\r\n".join(lines) + b"\r\n\r\n" + stream.greet()
+
+
+def allowed_origin(origin: str | None, origins: tuple[str, ...]) -> str | None:
+    """What a browser is told about this origin, if anything."""
+    if origin is None:
+        return None
+    if origins == ("*",):
+        return "*"
+    return origin if origin in origins else None
