@@ -133,7 +133,9 @@ class App:
             total=Cap("max_sse_connections", settings.max_sse_connections),
             per_key=Cap("max_sse_connections_per_key", settings.max_sse_connections_per_key),
         )
-        self.gate = Gate(settings.api_keys, slots, streams, settings.max_body_bytes)
+        self.gate = Gate(
+            settings.api_keys, slots, streams, settings.max_body_bytes, settings.cors_origins
+        )
         self._pulse = Pulse()
         self._disk = RealDisk(settings.data_dir)
         self._pool = ThreadPool()

@@ -38,6 +38,8 @@ class Gate:
         self.streams = streams
         """Connections that are pushed to: streams of events and WebSockets."""
         self.wheel = Wheel()
+        self.origins = origins
+        """Where pages that call us from a browser may come from."""
         self.max_body_bytes = max_body_bytes
         self.progress = 0.0
         self.stopping = False

@@ -13,7 +13,7 @@ How a surface offers one:
         ...                               # refuse with Refused; change nothing yet
         return Opening(principal, Jobs(call.wheel, call.engine.clock, beat_s=15.0))
 
-    app.add_route("/v0/topics/{name}/work", StreamEndpoint(gate, refusals, work, origins))
+    app.add_route("/v0/topics/{name}/work", StreamEndpoint(gate, refusals, work))
 
 The connection counts against the caps of streams, `gate.streams`, until it ends. Heartbeats, the
 opening lines, slow consumers and the farewell at a shutdown are taken care of.
@@ -82,13 +82,10 @@ Opener = Callable[[StreamCall], Awaitable[Opening]]
 class StreamEndpoint:
     """A Falcon resource: GET opens a stream, or is refused as any request is."""
 
-    def __init__(
-        self, gate: Gate, refusals: Refusals, opener: Opener, origins: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, gate: Gate, refusals: Refusals, opener: Opener) -> None:
         self._gate = gate
         self._refusals = refusals
         self._opener = opener
-        self._origins = origins
 
     async def on_get(
         self, req: falcon.asgi.Request, resp: falcon.asgi.Response, name: str = ""
@@ -124,7 +121,7 @@ class StreamEndpoint:
             lines += [b"connection: keep-alive", b"transfer-encoding: chunked"]
         else:
             lines += [b"connection: close"]
-        if origin := allowed_origin(req.get_header("ORIGIN"), self._origins):
+        if origin := allowed_origin(req.get_header("ORIGIN"), self._gate.origins):
             lines += [b"access-control-allow-origin: " + origin.encode("latin-1")]
         return b"\r\n".join(lines) + b"\r\n\r\n" + stream.greet()
 
