@@ -32,7 +32,14 @@ STATUS = {code: falcon.code_to_http_status(code) for code in range(100, 600)}
 class Gate:
     """Lets requests in: knows the keys, the caps, and whether the engine is there yet."""
 
-    def __init__(self, keyring: Keyring, slots: Slots, streams: Slots, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        keyring: Keyring,
+        slots: Slots,
+        streams: Slots,
+        max_body_bytes: int,
+        origins: tuple[str, ...] = (),
+    ) -> None:
         self.keyring = keyring
         self.slots = slots
         self.streams = streams
