@@ -1,20 +1,25 @@
 """What a conformance case is: the shape of the TOML files, loaded so that a typo is an error.
 
 A file is a table `server` (environment and default headers) and a list of cases; a case is a list
-of steps; a step is one request and what its answer must be. Text may contain
+of steps; a step is one request and what its answer must be, or something done on a stream or a
+WebSocket that an earlier step opened. Text may contain
 
     ${t}           a topic name that belongs to this case alone (use ${t}-a, ${t}-b for more)
     ${name}        an example's value, or one that an earlier step put aside with `save`
-    ${i}           the round, inside a step with `repeat`
+    ${name+5}      a number put aside, and five more; or less, or another one: ${name-other}
+    ${i}           the round, inside a step with `repeat` or `together`
     ${'ab'*300}    a text repeated
     ${x'ff 00'}    raw bytes
+    ${b64'text'}   base64url without padding, as resume tokens are; the text may have holes too
 
 A case with `examples` is one test for each of them; the example is `${example}`, or, where it is
-a table, the variables it names. Matchers for `expect` are described in `matching.py`.
+a table, the variables it names. Matchers for `expect` are described in `matching.py`, those for
+`frames` in `channels.py`.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 import tomllib
 import zlib
@@ -26,7 +31,8 @@ import msgspec
 Variables = Mapping[str, str]
 
 _HOLE = re.compile(
-    r"\$\{(?:(?P<name>[a-z_][a-z0-9_]*)|'(?P<text>[^']*)'\*(?P<times>\d+)|x'(?P<hex>[0-9a-f ]*)')\}"
+    r"\$\{(?:(?P<name>[a-z_][a-z0-9_]*)(?P<sign>[+-])?(?P<plus>(?<=[+-])[a-z0-9_]+)?|'(?P<text>[^']*)'\*(?P<times>\d+)"
+    r"|x'(?P<hex>[0-9a-f ]*)'|b64'(?P<token>[^']*)')\}"
 )
 
 
@@ -35,19 +41,25 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Step(Shape, kw_only=True):
-    """One request and its expected answer."""
+    """One request and its expected answer, or one look at an open channel."""
 
     send: str = ""  # "METHOD /target"
     join: str = ""  # instead of `send`: wait for the answer of an earlier `background` step
+    on: str = ""  # instead of `send`: the name of an open stream or socket to use
     restart: str = ""  # instead of `send`: "stop" or "kill"; needs `own_server`
     note: str = ""
+
     headers: dict[str, str] = {}  # an empty value removes a default header
     body: str | None = None  # sent as application/json unless `headers` says otherwise
     gzip: bool = False  # compress the body; says so in Content-Encoding
     chunked: bool = False  # send the body without a Content-Length
     declared_bytes: int | None = None  # announce this Content-Length; the rest never comes
     background: str = ""  # do not wait for the answer; a later step joins it under this name
+    stream: str = ""  # the answer is an event stream; it stays open under this name
+    socket: str = ""  # ask for a WebSocket; it stays open under this name
+    subprotocols: list[str] = []
     repeat: int = 1  # send that many times, each with its own ${i}
+    together: int = 0  # send that many at the same time, each with its own ${i}
     until: bool = False  # send again until the answer is the expected one, for a bounded time
     unchanged: str = ""  # topics (separated by spaces) whose state must be the same afterwards
 
@@ -60,7 +72,14 @@ class Step(Shape, kw_only=True):
     lines: list[str] = []  # regular expressions, each matching one whole line of the body
     check: list[str] = []  # names of functions in `checks.py`
     took_ms: str = ""  # "200..", "..5000" or "200..5000"
-    save: dict[str, str] = {}  # variable = path into the answer, such as "records.0.$ts"
+    save: dict[str, str] = {}  # variable = path into the answer (or frames): "records.0.$ts"
+
+    say: list[str] = []  # messages to send on a socket, before frames are looked at
+    binary: bool = False  # send them as binary messages
+    frames: str | None = None  # JSON array: the frames that come next, in this order
+    every: bool = False  # heartbeats and `retry` are frames too; else they are passed over
+    ends: str = ""  # nothing follows: "end" for a stream, the close code (a pattern) for a socket
+    hang_up: bool = False  # close it from our side, last of all
 
 
 class Server(Shape, kw_only=True):
@@ -124,8 +143,15 @@ def fill(text: str, variables: Variables) -> str:
     """Put values into the holes of a text; unknown names raise, bytes become surrogate escapes."""
 
     def value(hole: re.Match[str]) -> str:
+        if hole["plus"] is not None:
+            more = hole["plus"]
+            number = int(more) if more.isdigit() else int(variables[more])
+            return str(int(variables[hole["name"]]) + (number if hole["sign"] == "+" else -number))
         if hole["name"] is not None:
             return variables[hole["name"]]
+        if hole["token"] is not None:
+            plain = fill(hole["token"], variables).encode()
+            return base64.urlsafe_b64encode(plain).decode().rstrip("=")
         if hole["hex"] is not None:
             return bytes.fromhex(hole["hex"]).decode("utf-8", "surrogateescape")
         return hole["text"] * int(hole["times"])
@@ -160,14 +186,32 @@ def _validate(stem: str, case: Case) -> None:
     started = [step.background for step in case.step if step.background]
     if sorted(started) != sorted(step.join for step in case.step if step.join):
         raise ValueError(f"{stem}: {case.name}: every background step must be joined once")
+    opened: set[str] = set()
     for number, step in enumerate(case.step, 1):
-        where = f"{stem}: {case.name}: step {number}"
-        if [bool(step.send), bool(step.join), bool(step.restart)].count(True) != 1:
-            raise ValueError(f"{where}: needs exactly one of send, join and restart")
-        if (step.status is None) != bool(step.background or step.restart):
-            raise ValueError(f"{where}: an answer needs a status, and only an answer does")
-        if step.restart and not case.own_server:
-            raise ValueError(f"{where}: only a case with its own server may restart it")
+        if problem := _problem(case, step, opened):
+            raise ValueError(f"{stem}: {case.name}: step {number}: {problem}")
+        opened |= {name for name in (step.stream, step.socket) if name}
+
+
+def _problem(case: Case, step: Step, opened: set[str]) -> str:
+    """What is wrong with a step that comes after these channels were opened; empty if nothing."""
+    answers = bool(step.join or (step.send and not step.background))
+    looks = bool(step.say or step.frames is not None or step.ends or step.hang_up)
+    if [bool(step.send), bool(step.join), bool(step.on), bool(step.restart)].count(True) != 1:
+        return "needs exactly one of send, join, on and restart"
+    if (step.status is not None) != answers:
+        return "an answer needs a status, and only an answer does"
+    if [bool(step.background), bool(step.stream), bool(step.socket)].count(True) > 1:
+        return "is either a background step, a stream or a socket"
+    if step.together and (step.until or step.save or step.stream or step.socket or not step.send):
+        return "requests sent together can only be answered"
+    if looks != bool(step.on):
+        return "say, frames, ends and hang_up are for open channels, and one of them is needed"
+    if step.on and step.on not in opened:
+        return f"nothing was opened as {step.on!r}"
+    if step.restart and not case.own_server:
+        return "only a case with its own server may restart it"
+    return ""
 
 
 def _slug(text: str) -> str:

@@ -50,7 +50,7 @@ def check_conventions(answer: Answer) -> Iterator[str]:
         if answer.is_json and answer.target.startswith("/v0/"):
             body = answer.parse_json()
             yield from find_differences({"error": "<absent>"}, body)
-            if answer.target.startswith("/v0/topics"):
+            if answer.target.startswith(("/v0/topics", "/v0/routers", "/v0/watch")):
                 yield from find_differences(_PERFORMANCE, body)
         return
     if not answer.is_json:

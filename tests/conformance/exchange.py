@@ -59,16 +59,19 @@ class Answer(msgspec.Struct, frozen=True):
 def exchange(port: int, request: Request) -> Answer:
     """Send on a connection of its own and read the whole answer; raises NoAnswer without one."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+    started = time.perf_counter()
     try:
-        return _exchange(connection, request)
+        response = send(connection, request)
+        raw = response.read()
+        return answer_of(request, response, raw, (time.perf_counter() - started) * 1000)
     except (OSError, http.client.HTTPException) as error:
         raise NoAnswer(f"{type(error).__name__}: {error}") from error
     finally:
         connection.close()
 
 
-def _exchange(connection: http.client.HTTPConnection, request: Request) -> Answer:
-    started = time.perf_counter()
+def send(connection: http.client.HTTPConnection, request: Request) -> http.client.HTTPResponse:
+    """Send a request and wait for the head of its answer."""
     connection.putrequest(request.method, request.target, skip_accept_encoding=True)
     for name, value in request.headers.items():
         connection.putheader(name, value)
@@ -76,12 +79,16 @@ def _exchange(connection: http.client.HTTPConnection, request: Request) -> Answe
         _send_body(connection, request)
     except (BrokenPipeError, ConnectionResetError):
         pass  # a server may answer an oversized body before it has read all of it
-    response = connection.getresponse()
-    raw = response.read()
+    return connection.getresponse()
+
+
+def answer_of(
+    request: Request, response: http.client.HTTPResponse, raw: bytes, took_ms: float = 0.0
+) -> Answer:
+    """Put an answer together from what was read."""
     headers = {name.lower(): value for name, value in response.getheaders()}
     if headers.get("content-encoding") == "gzip":
         raw = gzip.decompress(raw)
-    took_ms = (time.perf_counter() - started) * 1000
     return Answer(request.target, request.method, response.status, headers, raw, took_ms)
 
 

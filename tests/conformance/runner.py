@@ -6,18 +6,21 @@ import gzip
 import json
 import re
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 from .cases import Scenario, Step, fill
-from .checks import CHECKS, check_conventions
-from .exchange import Answer, NoAnswer, NotJson, Request, exchange
-from .matching import find_differences, within
+from .channels import Channel, Reading
+from .eventstream import EventStream, open_stream
+from .exchange import Answer, NoAnswer, Request, exchange
+from .judging import find_faults
+from .matching import find_differences
+from .websocket import WebSocket, open_socket
 
 UNTIL_S = 5.0
 UNTIL_POLL_S = 0.01
-BACKGROUND_MAX = 8
+THREADS_MAX = 32
 SHOWN_CHARACTERS = 1500
 FLEETING = ("performance", "effective_priority", "last_read_ts")
 
@@ -39,8 +42,8 @@ class Mismatch(AssertionError):
 
 def run_scenario(scenario: Scenario, server: Server) -> None:
     """Play all steps in order. Raises Mismatch at the first one whose answer differs."""
-    with ThreadPoolExecutor(BACKGROUND_MAX) as pool:
-        play = _Play(scenario, server, pool)
+    with ThreadPoolExecutor(THREADS_MAX) as pool, ExitStack() as channels:
+        play = _Play(scenario, server, pool, channels)
         for number, step in enumerate(scenario.case.step, 1):
             for round_number in range(1, step.repeat + 1):
                 play.variables["i"] = str(round_number)
@@ -50,22 +53,31 @@ def run_scenario(scenario: Scenario, server: Server) -> None:
 class _Play:
     """The state of one test while its steps are taken."""
 
-    def __init__(self, scenario: Scenario, server: Server, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, scenario: Scenario, server: Server, pool: ThreadPoolExecutor, channels: ExitStack
+    ) -> None:
         self.variables = dict(scenario.variables)
         self._scenario = scenario
         self._server = server
         self._pool = pool
         self._background: dict[str, Future[Answer]] = {}
+        self._to_close = channels
+        self._channels: dict[str, Channel] = {}
 
     def take(self, number: int, step: Step) -> None:
         if step.restart:
             self._restart(fill(step.restart, self.variables))
-            return
-        if step.background:
-            request = self._request(step)
-            future = self._pool.submit(exchange, self._server.port, request)
+        elif step.background:
+            future = self._pool.submit(exchange, self._server.port, self._request(step))
             self._background[step.background] = future
-            return
+        elif step.on:
+            self._look(number, step)
+        elif step.together:
+            self._send_together(number, step)
+        else:
+            self._ask(number, step)
+
+    def _ask(self, number: int, step: Step) -> None:
         try:
             answer, differences = self._judge(step)
         except NoAnswer as problem:
@@ -74,6 +86,42 @@ class _Play:
             raise Mismatch(self._report(number, step, answer, differences))
         for name, path in step.save.items():
             self.variables[name] = _text_of(_at(answer.parse_json(), path))
+
+    def _look(self, number: int, step: Step) -> None:
+        """Talk and listen on an open channel."""
+        channel = self._channels[step.on]
+        for text in step.say:
+            message = fill(text, self.variables)
+            assert isinstance(channel, WebSocket), f"{step.on} is one way"
+            channel.say(message.encode("utf-8", "surrogateescape") if step.binary else message)
+        reading = Reading(channel, every=step.every)
+        differences = reading.differences(json.loads(fill(step.frames or "[]", self.variables)))
+        if step.ends and not differences:
+            wanted, end = fill(step.ends, self.variables), reading.end()
+            if not re.fullmatch(wanted, end):
+                differences = [f"expected the end to be {wanted!r}, got {end}"]
+        if differences:
+            came = [f"got {_shorten(json.dumps(frame))}" for frame in reading.taken]
+            raise Mismatch(self._report(number, step, None, differences + came))
+        for name, path in step.save.items():
+            self.variables[name] = _text_of(_at(reading.taken, path))
+        if step.hang_up:
+            channel.close()
+
+    def _send_together(self, number: int, step: Step) -> None:
+        futures: list[Future[Answer]] = []
+        for each in range(1, step.together + 1):
+            self.variables["i"] = str(each)
+            request = self._request(step)
+            futures.append(self._pool.submit(exchange, self._server.port, request))
+        for each, future in enumerate(futures, 1):
+            self.variables["i"] = str(each)
+            try:
+                answer = future.result()
+            except NoAnswer as problem:
+                raise Mismatch(self._report(number, step, None, [str(problem)])) from problem
+            if differences := list(find_faults(step, answer, self.variables)):
+                raise Mismatch(self._report(number, step, answer, differences))
 
     def _judge(self, step: Step) -> tuple[Answer, list[str]]:
         topics = fill(step.unchanged, self.variables).split()
@@ -92,14 +140,28 @@ class _Play:
     def _answer(self, step: Step) -> tuple[Answer, list[str]]:
         deadline = time.monotonic() + UNTIL_S
         while True:
-            if step.join:
-                answer = self._background.pop(step.join).result()
-            else:
-                answer = exchange(self._server.port, self._request(step))
-            differences = list(self._differences(step, answer))
+            answer = self._get(step)
+            differences = list(find_faults(step, answer, self.variables))
             if not (step.until and differences) or time.monotonic() > deadline:
                 return answer, differences
             time.sleep(UNTIL_POLL_S)
+
+    def _get(self, step: Step) -> Answer:
+        if step.join:
+            return self._background.pop(step.join).result()
+        request = self._request(step)
+        channel: EventStream | WebSocket | None = None
+        if step.stream:
+            answer, channel = open_stream(self._server.port, request)
+        elif step.socket:
+            names = [fill(name, self.variables) for name in step.subprotocols]
+            answer, channel = open_socket(self._server.port, request, names)
+        else:
+            answer = exchange(self._server.port, request)
+        if channel is not None:
+            self._to_close.callback(channel.close)
+            self._channels[step.stream or step.socket] = channel
+        return answer
 
     def _request(self, step: Step) -> Request:
         method, _, target = fill(step.send, self.variables).partition(" ")
@@ -115,54 +177,6 @@ class _Play:
         kept = {key: value for key, value in filled.items() if value}
         return Request(method, target, kept, body, step.chunked, step.declared_bytes)
 
-    def _differences(self, step: Step, answer: Answer) -> Iterator[str]:
-        status = int(fill(str(step.status), self.variables))
-        if answer.status != status:
-            yield f"status: expected {status}, got {answer.status}"
-            return
-        yield from self._header_differences(step, answer)
-        yield from self._text_differences(step, answer)
-        try:
-            yield from check_conventions(answer)
-            yield from self._json_differences(step, answer)
-            for name in step.check:
-                yield from CHECKS[name](answer)
-        except NotJson as problem:
-            yield f"body: {problem}"
-        if step.took_ms and not within(answer.took_ms, step.took_ms):
-            yield f"took: expected {step.took_ms} ms, got {answer.took_ms:.1f} ms"
-
-    def _json_differences(self, step: Step, answer: Answer) -> Iterator[str]:
-        if step.expect is not None or step.error:
-            expected = json.loads(fill(step.expect or "{}", self.variables))
-            if step.error:
-                expected.setdefault("error", {})["code"] = fill(step.error, self.variables)
-            yield from find_differences(expected, answer.parse_json())
-
-    def _header_differences(self, step: Step, answer: Answer) -> Iterator[str]:
-        for name, text in step.expect_headers.items():
-            pattern = fill(text, self.variables)
-            value = answer.headers.get(name.lower())
-            if not pattern and value is not None:
-                yield f"header {name}: expected to be absent, got {value!r}"
-            if pattern and (value is None or not re.fullmatch(pattern, value)):
-                yield f"header {name}: expected {pattern!r}, got {value!r}"
-
-    def _text_differences(self, step: Step, answer: Answer) -> Iterator[str]:
-        for text in step.contains:
-            wanted = fill(text, self.variables)
-            if wanted.encode("utf-8", "surrogateescape") not in answer.raw:
-                yield f"body: expected to contain {wanted[:300]!r}"
-        for text in step.lacks:
-            unwanted = fill(text, self.variables)
-            if unwanted.encode("utf-8", "surrogateescape") in answer.raw:
-                yield f"body: expected not to contain {unwanted[:300]!r}"
-        body_lines = answer.raw.decode("utf-8", "replace").splitlines() if step.lines else []
-        for text in step.lines:
-            pattern = fill(text, self.variables)
-            if not any(re.fullmatch(pattern, line) for line in body_lines):
-                yield f"body: expected a line like {pattern!r}"
-
     def _state(self, topic: str) -> dict[str, Any]:
         target = f"/v0/topics/{topic}?touch=false"
         answer = exchange(self._server.port, Request("GET", target, self._scenario.headers))
@@ -171,7 +185,8 @@ class _Play:
     def _report(
         self, number: int, step: Step, answer: Answer | None, differences: list[str]
     ) -> str:
-        sent = fill(step.send or f"the answer of {step.join!r}", self.variables)
+        done = step.send or f"on {step.on}: {' '.join(step.say)}".rstrip(": ")
+        sent = fill(f"the answer of {step.join!r}" if step.join else done, self.variables)
         parts = [
             f"case {self._scenario.id}: {self._scenario.case.name}",
             f"expected by: {self._scenario.case.by}",

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+from websockets.sync.server import ServerConnection, serve
+from websockets.typing import Subprotocol
 
-from . import runner
+from . import channels, runner
 from .cases import Case, Scenario, Step, fill, load_scenarios
 from .checks import ROUTES, check_conventions, check_openapi, check_prometheus
 from .exchange import Answer
@@ -247,6 +252,26 @@ def test_a_bad_openapi_document_is_objected_to(damage: Any) -> None:
 # --- steps, played against a server with known answers ---
 
 
+STREAM = """retry: 2000
+
+: hb 17
+id: eyJhIjoxfQ
+event: record
+data: {"topic":"a","from_seq":0,"to_seq":1,
+data: "records":[{"$seq":1}]}
+
+event: record
+data: {"topic":"a","from_seq":1,"to_seq":2,"records":[{"$seq":2}]}
+
+: hb 18
+
+event: caught-up
+id: opaque~
+data: plain
+
+"""
+
+
 class KnownAnswers(BaseHTTPRequestHandler):
     """Answers `GET /v0/topics/...` with a state whose head counts the requests that changed it."""
 
@@ -254,6 +279,9 @@ class KnownAnswers(BaseHTTPRequestHandler):
     counting = threading.Lock()
 
     def do_GET(self) -> None:
+        if self.path == "/stream":
+            self._stream()
+            return
         self._answer(
             {"head_seq": KnownAnswers.head, "$ts": 5, "performance": {"server_total_ms": 0}}
         )
@@ -271,6 +299,13 @@ class KnownAnswers(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
         self.wfile.write(raw)
+
+    def _stream(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(STREAM.encode())
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -364,6 +399,170 @@ def test_a_step_fails(known: KnownServer, step: Step, complaint: str) -> None:
     assert "step 2" in said
 
 
+# --- streams and sockets ---
+
+OPEN = Step(send="GET /stream", stream="s", status=200)
+FIRST = """{"<only>": true, "event": "record", "id": {"a": 1}, "id_text": "eyJhIjoxfQ",
+  "data": {"topic": "a", "from_seq": 0, "to_seq": 1, "records": [{"$seq": 1}]}}"""
+SECOND = '{"<only>": true, "event": "record", "data": {"from_seq": 1}}'
+THIRD = (
+    '{"<only>": true, "event": "caught-up", "id": "opaque~", "id_text": "opaque~", "data": "plain"}'
+)
+BOTH = """{"event": "records",
+  "data": {"from_seq": 0, "to_seq": 2, "records": [{"$seq": 1}, {"$seq": 2}]}}"""
+HEARTBEAT = '{"<only>": true, "comment": "hb", "at": "<int 17..18>"}'
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        Step(on="s", frames=f"[{FIRST}, {SECOND}, {THIRD}]", ends="end"),
+        Step(on="s", frames=f"[{FIRST}]"),
+        Step(on="s", frames=f"[{BOTH}, {THIRD}]", ends="end"),
+        Step(on="s", frames=f'[["<unordered>", {THIRD}, {SECOND}, {FIRST}]]', ends="end"),
+        Step(
+            on="s",
+            every=True,
+            frames=f'[{{"retry": 2000}}, {HEARTBEAT}, {FIRST}, {SECOND}, {HEARTBEAT}, {THIRD}]',
+            ends="end",
+        ),
+        Step(on="s", hang_up=True),
+    ],
+)
+def test_a_stream_is_as_expected(known: KnownServer, look: Step) -> None:
+    run_scenario(scenario(OPEN, look), known)
+
+
+@pytest.mark.parametrize(
+    ("look", "complaint"),
+    [
+        (Step(on="s", frames=f"[{SECOND}]"), "frame 1.data.from_seq: expected 1, got 0"),
+        (Step(on="s", frames=f"[{FIRST}, {THIRD}]"), "frame 2.event"),
+        (Step(on="s", frames=f"[{FIRST}]", ends="end"), "no end but"),
+        (Step(on="s", frames=f"[{BOTH}, {THIRD}, {THIRD}]"), "frame 3: expected"),
+        (Step(on="s", frames=f"[{BOTH}, {BOTH}]"), "frame 2.event"),
+        (Step(on="s", frames=f"[{FIRST}, {BOTH}]"), "frame 2"),
+        (Step(on="s", frames=f'[["<unordered>", {FIRST}, {THIRD}]]'), "frame 1: expected an item"),
+        (Step(on="s", every=True, frames='[{"retry": 3000}]'), "expected 3000, got 2000"),
+        (Step(on="s", every=True, frames=f"[{FIRST}]"), "frame 1.event"),
+        (Step(on="s", frames=f"[{HEARTBEAT}]"), "frame 1.comment"),
+    ],
+)
+def test_a_stream_is_not_as_expected(known: KnownServer, look: Step, complaint: str) -> None:
+    with pytest.raises(Mismatch) as mismatch:
+        run_scenario(scenario(OPEN, look), known)
+    assert complaint in str(mismatch.value)
+
+
+def test_frames_are_saved(known: KnownServer) -> None:
+    look = Step(on="s", frames=f"[{FIRST}]", save={"n": "0.data.to_seq", "id": "0.id_text"})
+    write = Step(
+        send=WRITE,
+        status=200,
+        body="${n} ${n+4} ${id} ${b64'{\"a\":${n}}'}",
+        contains=[f"1 5 {token} {token}" for token in ["eyJhIjoxfQ"]],
+    )
+    run_scenario(scenario(OPEN, look, write), known)
+
+
+def test_a_stream_that_is_none_is_an_answer(known: KnownServer) -> None:
+    run_scenario(scenario(Step(send=READ, stream="s", status=200, expect='{"$ts": 5}')), known)
+
+
+def test_silence_is_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "FRAMES_S", 0.05)
+    with talking() as server, pytest.raises(Mismatch, match="got nothing"):
+        run_scenario(scenario(CONNECT, Step(on="w", frames='[{"op": "x"}]')), server)
+    with talking() as server, pytest.raises(Mismatch, match="no end in"):
+        run_scenario(scenario(CONNECT, Step(on="w", ends="1000")), server)
+
+
+@contextmanager
+def talking() -> Iterator[KnownServer]:
+    """A WebSocket server that says every text back, twice if it is an object."""
+
+    def talk(connection: ServerConnection) -> None:
+        for message in connection:
+            connection.send(message)
+            if message == "bye":
+                connection.close(4000)
+            if isinstance(message, str) and message.startswith("{"):
+                connection.send(message)
+
+    def admit(connection: ServerConnection, request: Request) -> Response | None:
+        if request.path == "/v0/ws":
+            return None
+        headers = Headers({"Content-Type": "application/json", "Content-Length": "49"})
+        return Response(403, "Forbidden", headers, GOOD_ERROR.encode())
+
+    def choose(connection: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+        return offered[-1] if offered else None
+
+    with serve(talk, "127.0.0.1", 0, process_request=admit, select_subprotocol=choose) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield KnownServer(server.socket.getsockname()[1])
+        server.shutdown()
+        thread.join()
+
+
+CONNECT = Step(send="GET /v0/ws", socket="w", status=101)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        Step(
+            on="w",
+            say=['{"op": "${t}"}'],
+            frames='[{"op": "topic"}, {"<only>": true, "op": "topic"}]',
+        ),
+        Step(on="w", say=["bye"], frames='[{"text": "bye"}]', ends="4000|1000"),
+        Step(on="w", say=["${x'ff'}a"], binary=True, frames='[{"binary": "ff61"}]', hang_up=True),
+        Step(on="w", say=["[1]", "2"], frames='[["<unordered>", {"text": "2"}, {"text": "[1]"}]]'),
+    ],
+)
+def test_a_socket_is_as_expected(look: Step) -> None:
+    with talking() as server:
+        run_scenario(scenario(CONNECT, look), server)
+
+
+@pytest.mark.parametrize(
+    ("look", "complaint"),
+    [
+        (Step(on="w", say=["{}"], frames='[{"op": "topic"}]'), "frame 1.op"),
+        (Step(on="w", say=["bye"], frames='[{"text": "bye"}]', ends="1000"), "got 4000"),
+        (Step(on="w", say=["bye"], frames='[{"text": "bye"}, {}]'), "got the end (4000)"),
+    ],
+)
+def test_a_socket_is_not_as_expected(look: Step, complaint: str) -> None:
+    with talking() as server, pytest.raises(Mismatch) as mismatch:
+        run_scenario(scenario(CONNECT, look), server)
+    assert complaint in str(mismatch.value)
+
+
+def test_a_socket_is_refused_or_has_a_subprotocol() -> None:
+    refused = Step(send="GET /other", socket="w", status=403, error="throttled")
+    named = Step(
+        send="GET /v0/ws",
+        socket="w",
+        subprotocols=["a", "b"],
+        status=101,
+        expect_headers={"Sec-WebSocket-Protocol": "b"},
+    )
+    with talking() as server:
+        run_scenario(scenario(refused, named), server)
+
+
+def test_requests_sent_together_are_all_looked_at(known: KnownServer) -> None:
+    def write(text: str) -> Step:
+        return Step(send=WRITE, body="<${i}>", together=3, status=200, contains=[text])
+
+    run_scenario(scenario(write("<${i}>")), known)
+    with pytest.raises(Mismatch, match="to contain '<1>'"):
+        run_scenario(scenario(write("<1>")), known)
+
+
 def test_until_sends_again(known: KnownServer) -> None:
     write = Step(send=WRITE, body="", background="writer")
     read = Step(send=READ, status=200, until=True, expect='{"head_seq": 1}')
@@ -446,6 +645,15 @@ def test_each_example_is_a_test_of_its_own(tmp_path: Path) -> None:
         ('send = "GET /"', ""),
         ('send = "GET /"', 'send = "GET /"\nbackground = "x"'),
         ('send = "GET /"', 'join = "nobody"'),
+        ('send = "GET /"', 'on = "nobody"'),
+        ('send = "GET /"', 'send = "GET /"\nframes = "[]"'),
+        ('send = "GET /"', 'send = "GET /"\nstream = "x"\nsocket = "x"'),
+        ('send = "GET /"', 'send = "GET /"\nstream = "x"\ntogether = 2'),
+        ("status = 200", 'status = 200\nstream = "x"\n[[case.step]]\non = "x"'),
+        (
+            "status = 200",
+            'status = 200\nstream = "x"\n[[case.step]]\non = "x"\nends = "end"\nstatus = 200',
+        ),
         ('by = "b"', ""),
         ('by = "b"', 'by = "b"\nrefuses_to_start = "x"'),
         ('one = "${t}-1"', 'Two = "${t}-1"'),
@@ -461,5 +669,7 @@ def test_a_mistake_in_a_file_is_an_error(tmp_path: Path, part: str, instead: str
 
 def test_holes_are_filled() -> None:
     assert fill("${a}-${'xy'*2}-$seq", {"a": "1"}) == "1-xyxy-$seq"
+    assert fill("${a+5} ${a-2} ${a+b} ${b-a}", {"a": "1", "b": "30"}) == "6 -1 31 29"
+    assert fill("""${b64'{"${a}":1}'}""", {"a": "a"}) == "eyJhIjoxfQ"
     raw = fill("${x'ff 41 ed a0 80'}", {})
     assert raw.encode("utf-8", "surrogateescape") == b"\xff\x41\xed\xa0\x80"
