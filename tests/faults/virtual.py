@@ -99,6 +99,9 @@ class VirtualClock:
             return self._held_ms
         return EPOCH_MS + int(self._loop.now_s * 1000) + self.skew_ms
 
+    def now_ns(self) -> int:
+        return self.now_ms() * 1_000_000
+
     @contextmanager
     def held(self) -> Iterator[int]:
         """Nothing grows older while one looks at all of it."""

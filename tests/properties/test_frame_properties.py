@@ -8,16 +8,23 @@ from hypothesis import strategies as st
 
 from headrace.core.config import Discard, Durability, Kind, LogConfig
 from headrace.core.entry import (
+    Advance,
     Append,
+    Bury,
     Configure,
     Create,
     Delete,
     Drop,
     Entry,
+    Fork,
+    Hold,
     Lose,
+    Open,
     Reserve,
+    Retire,
     Start,
     Stop,
+    Touch,
     Trim,
 )
 from headrace.core.errors import Corrupt
@@ -57,9 +64,12 @@ def blocks(draw: st.DrawFn) -> Block:
     return Block(
         first, first + count - 1, draw(numbers), drafts.data, drafts.ends,
         drafts.metas, drafts.tags, nodes,  # type: ignore[arg-type]
+        ns=draw(st.integers(0, 999_999)), media=draw(st.none() | texts),
     )  # fmt: skip
 
 
+triples = st.tuples(texts, numbers, numbers)
+forks = st.builds(Fork, numbers, numbers, st.none() | numbers, numbers)
 trims = st.builds(Trim, numbers, numbers, numbers, numbers, numbers)
 entries = st.one_of(
     st.builds(Create, numbers, texts, texts, configs, numbers, numbers),
@@ -72,6 +82,23 @@ entries = st.one_of(
     st.builds(Lose, numbers, pairs, numbers, numbers),
     st.builds(Start, st.just(0), texts),
     st.just(Stop()),
+    st.builds(
+        Open,
+        numbers,
+        texts,
+        numbers,
+        numbers,
+        st.none() | numbers,
+        st.none() | numbers,
+        st.none() | forks,
+        numbers,
+        numbers,
+    ),
+    st.builds(Advance, numbers, st.none() | triples, st.none() | texts, st.booleans()),
+    st.builds(Touch, numbers, numbers),
+    st.builds(Hold, numbers, st.sampled_from([-1, 1])),
+    st.builds(Bury, numbers),
+    st.builds(Retire, texts, numbers),
 )
 
 

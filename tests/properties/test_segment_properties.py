@@ -38,7 +38,8 @@ def parts_of(draw: st.DrawFn) -> list[Block]:
     gone: Ranges = from_seqs(sorted(draw(st.frozensets(st.integers(first, first + 20)))))
     parts: list[Block] = []
     for batch in batches:
-        whole = block(columns(batch), first, draw(st.integers(0, 2**60)))
+        ns = draw(st.sampled_from([0, 0, 1, 999_999]))
+        whole = block(columns(batch), first, draw(st.integers(0, 2**40)), ns)
         parts += live_parts(whole, gone, 1)
         first += len(batch)
     return parts
@@ -53,6 +54,7 @@ def read_back(built: Built) -> Iterator[tuple[Piece, list[Record]]]:
         found = block_of(table, piece.row_start, piece.row_start + piece.rows)
         assert (found.first, found.last, found.count) == (piece.first, piece.last, piece.rows)
         assert found.size_bytes == sum(found.sizes()) == piece.record_bytes
+        assert found.ts_at(found.count - 1) == piece.last_ts
         yield piece, list(records_of(found, range(found.count)))
 
 
@@ -110,6 +112,10 @@ def test_a_block_from_a_segment_is_a_block(parts: list[Block], data: st.DataObje
     left = list(live_parts(whole, gone, seq))
     alive = [record for record in wanted if record.seq >= seq and not contains(gone, record.seq)]
     assert records_in(left) == alive
+    times = {part.seq_at(at): part.ns_at(at) for part in parts for at in range(part.count)}
+    assert all(
+        part.ns_at(at) == times[part.seq_at(at)] for part in left for at in range(part.count)
+    )
     if left:
         again = build([LogRows(1, "a", left)])
         assert [record for _, records in read_back(again) for record in records] == alive

@@ -88,6 +88,72 @@ class Lose(msgspec.Struct, frozen=True, gc=False, array_like=True):
     left_bytes: int
 
 
+class Fork(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Where a stream begins that goes on from another: records up to `upto` are the source's."""
+
+    source: int
+    upto: int
+    asked: int | None
+    """The seq that was asked for; None when it was left to the source's tail."""
+    sub: int
+    """What was asked for beyond it: messages, or bytes of the next record."""
+
+
+class Open(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A log that was just created is a stream. A fork takes over the source's last time."""
+
+    log: int
+    content_type: str
+    epoch: int
+    at_ms: int
+    ttl_ms: int | None
+    expires_at_ms: int | None
+    fork: Fork | None = None
+    last_ts_ms: int = 0
+    last_ns: int = 0
+
+
+class Advance(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a write changed of a stream beside its records; grouped with the append, if any."""
+
+    log: int
+    producer: tuple[str, int, int] | None
+    """(id, epoch, seq) of the write."""
+    seq: str | None
+    close: bool = False
+
+
+class Touch(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A stream was used: it lives at least until then."""
+
+    log: int
+    expires_at_ms: int
+
+
+class Hold(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """So many more streams are forks of this one; less when it is below zero."""
+
+    log: int
+    forks: int
+
+
+class Bury(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A stream was deleted, and its records stay for its forks."""
+
+    log: int
+
+
+class Retire(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A stream of this name and epoch is gone; the next of the name gets a higher epoch.
+
+    Grouped with the drop. Of no log, so that it counts even where the snapshot has forgotten it.
+    """
+
+    name: str
+    epoch: int
+    log: int = 0
+
+
 class Start(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A process began to write here, under this boot of the operating system."""
 
@@ -101,4 +167,21 @@ class Stop(msgspec.Struct, frozen=True, gc=False, array_like=True):
     log: int = 0
 
 
-Entry = Create | Configure | Drop | Append | Delete | Trim | Reserve | Lose | Start | Stop
+Entry = (
+    Create
+    | Configure
+    | Drop
+    | Append
+    | Delete
+    | Trim
+    | Reserve
+    | Lose
+    | Start
+    | Stop
+    | Open
+    | Advance
+    | Touch
+    | Hold
+    | Bury
+    | Retire
+)

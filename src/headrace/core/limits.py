@@ -37,6 +37,16 @@ RESERVE_SEQS_MAX = 1 << 20
 """Seqs promised durably ahead of use, so that an acknowledged seq is never given out again."""
 RESERVE_FAST_MS = 1000
 
+PRODUCERS_MAX = 65_536
+"""Producers one stream remembers; forgetting one would let its retries in twice."""
+TOUCH_MS_MIN = 1000
+TOUCH_SHARE = 20
+"""How much longer a used stream is written down to live than it was asked to: a second, or this
+part of its TTL."""
+RETIRED_MAX = 32_768
+"""Names of streams that are gone whose epochs are known one by one."""
+NAMES_CHUNK = 1024
+
 FRAME_BYTES_MAX = 256 << 20
 """A frame length above this is damage, not data."""
 JOURNAL_PENDING_BYTES_MAX = 128 << 20

@@ -10,14 +10,20 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from headrace.core import producer, ranges, retention
+from headrace.core import stream as flow
 from headrace.core.config import Discard, LogConfig
 from headrace.core.entry import (
+    Advance,
     Append,
+    Bury,
     Configure,
     Delete,
     Entry,
+    Hold,
     Lose,
+    Open,
     Reserve,
+    Touch,
     Trim,
 )
 from headrace.core.errors import Code, Refused
@@ -25,6 +31,7 @@ from headrace.core.producer import Keys
 from headrace.core.ranges import EMPTY, Ranges
 from headrace.core.record import Block, Drafts, block
 from headrace.core.retention import Ledger
+from headrace.core.stream import Stream
 
 
 class Log(msgspec.Struct, gc=False, array_like=True):
@@ -63,6 +70,8 @@ class Log(msgspec.Struct, gc=False, array_like=True):
 
     Told by the manifest, not by entries.
     """
+    stream: Stream | None = None
+    """What it is beside a log, when it is a stream."""
 
     def __post_init__(self) -> None:
         """A decoder makes a list for each empty set; a hundred thousand logs share one tuple."""
@@ -75,6 +84,12 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     def floor(self) -> int:
         """The evict floor: everything below was lost involuntarily or is older than such a loss."""
         return max(self.floor_cap, self.floor_ttl, self.floor_lost)
+
+    @property
+    def inherited(self) -> int:
+        """Seqs up to here are records of the stream this one was forked from."""
+        stream = self.stream
+        return stream.fork.upto if stream is not None and stream.fork is not None else 0
 
     @property
     def gone(self) -> Ranges:
@@ -99,8 +114,8 @@ class Log(msgspec.Struct, gc=False, array_like=True):
 
 
 def live_ranges(log: Log, last: int) -> Iterator[tuple[int, int]]:
-    """The live seqs up to `last`, as (first, last), ascending."""
-    return ranges.outside(log.gone, log.floor, last)
+    """The live seqs of its own up to `last`, as (first, last), ascending."""
+    return ranges.outside(log.gone, max(log.floor, log.inherited + 1), last)
 
 
 def append(log: Log, drafts: Drafts, key: str | None, now_ms: int) -> Append:
@@ -218,6 +233,12 @@ def apply(log: Log, entry: Entry) -> None:
                 log.ledger = None
         case Lose():
             _apply_lose(log, entry)
+        case Advance() | Touch() | Hold() | Bury():
+            assert log.stream is not None, entry
+            flow.apply(log.stream, entry)
+        case Open():
+            log.stream = flow.opened(entry)
+            log.head, log.last_ts_ms = log.inherited, entry.last_ts_ms
         case _:
             raise AssertionError(f"not an entry of one log: {entry}")
 
@@ -227,6 +248,8 @@ def _apply_append(log: Log, entry: Append) -> None:
     _pass_over(log, new.first - 1)
     log.head = new.last
     log.last_ts_ms = new.ts_ms
+    if log.stream is not None:
+        log.stream.last_ns = new.ns
     log.count += new.count
     log.size_bytes += new.size_bytes
     if not log.config.journaled:

@@ -30,6 +30,7 @@ class Drafts(msgspec.Struct, gc=False):
     tags: Texts | None = None
     nodes: Texts | None = None
     keys: Texts | None = None
+    media: str | None = None
 
     @property
     def count(self) -> int:
@@ -82,6 +83,12 @@ class Block(msgspec.Struct, gc=False, array_like=True):
     """The commit time of each record when they differ (rows of a segment)."""
     keys: Texts | None = None
     """What each record belongs to; work on records of one key is handed out in order."""
+    ns: int = 0
+    """Nanoseconds of the commit time inside its millisecond."""
+    nanos: memoryview | None = None
+    """The same for each record when they differ (rows of a segment)."""
+    media: str | None = None
+    """What the payloads are when they are not JSON. Rows of a segment do not bring it back."""
 
     @property
     def count(self) -> int:
@@ -104,6 +111,11 @@ class Block(msgspec.Struct, gc=False, array_like=True):
 
     def ts_at(self, index: int) -> int:
         return self.ts_ms if self.stamps is None else self.stamps[index]
+
+    def ns_at(self, index: int) -> int:
+        """The whole commit time in nanoseconds."""
+        ns = self.ns if self.nanos is None else self.nanos[index]
+        return self.ts_at(index) * 1_000_000 + ns
 
     def cuts(self) -> Sequence[int]:
         """The cumulative ends as integers."""
@@ -140,7 +152,7 @@ class Block(msgspec.Struct, gc=False, array_like=True):
         return self.measure(0, self.count)
 
 
-def block(drafts: Drafts, first: int, ts_ms: int) -> Block:
+def block(drafts: Drafts, first: int, ts_ms: int, ns: int = 0) -> Block:
     """The drafts with their seqs and their commit time."""
     return Block(
         first,
@@ -152,6 +164,8 @@ def block(drafts: Drafts, first: int, ts_ms: int) -> Block:
         drafts.tags,
         drafts.nodes,
         keys=drafts.keys,
+        ns=ns,
+        media=drafts.media,
     )
 
 
@@ -173,6 +187,9 @@ def cut(whole: Block, start: int, stop: int) -> Block:
         whole.seqs[start:stop] if whole.seqs is not None else None,
         whole.stamps[start:stop] if whole.stamps is not None else None,
         whole.keys[start:stop] if whole.keys else None,
+        whole.ns if whole.nanos is None else whole.nanos[start],
+        whole.nanos[start:stop] if whole.nanos is not None else None,
+        whole.media,
     )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
+from heapq import merge
 
 from headrace.core import log as one
 from headrace.core.config import LogConfig
-from headrace.core.entry import Configure, Create, Drop, Entry, Start, Stop
-from headrace.core.limits import RESERVE_SEQS_MIN
+from headrace.core.entry import Configure, Create, Drop, Entry, Retire, Start, Stop
+from headrace.core.limits import RESERVE_SEQS_MIN, RETIRED_MAX
 from headrace.core.log import Log
+from headrace.core.names import SortedNames
 from headrace.core.retention import Ledger
 
 
@@ -22,48 +23,59 @@ class State:
         self.next_id = 1
         self.count = 0
         self.size_bytes = 0
-        self._names: list[str] = []
-        self._fresh: dict[str, None] = {}  # names not yet sorted into the list
+        self.retired: dict[str, int] = {}
+        """Name → epoch of the last stream that had it and is gone; oldest first."""
+        self.epoch_floor = 0
+        """The lowest epoch of a stream whose name nobody remembers."""
+        self._names: dict[str, SortedNames] = {}  # by owner
+        self._texts: dict[str, str] = {}
         self._configs: dict[LogConfig, LogConfig] = {}
 
     def put(self, log: Log) -> None:
         """Take in a log as it is: from a snapshot, or new."""
         log.config = self.share(log.config)
+        log.owner = self.share_text(log.owner)
         self.logs[log.id] = log
         self.by_name[log.name] = log
         self.next_id = max(self.next_id, log.id + 1)
         self.count += log.count
         self.size_bytes += log.size_bytes
-        self._fresh[log.name] = None
+        self._names.setdefault(log.owner, SortedNames()).add(log.name)
+        if log.stream is not None:
+            log.stream.content_type = self.share_text(log.stream.content_type)
 
     def remove(self, log: Log) -> None:
         del self.logs[log.id]
         del self.by_name[log.name]
         self.count -= log.count
         self.size_bytes -= log.size_bytes
-        if log.name in self._fresh:
-            del self._fresh[log.name]
-        else:
-            del self._names[bisect_left(self._names, log.name)]
+        self._names[log.owner].remove(log.name)
 
     def share(self, config: LogConfig) -> LogConfig:
         """One object for equal configs: most logs have one of a few."""
         return self._configs.setdefault(config, config)
 
-    def names(self, after: str, prefix: str) -> Iterator[str]:
-        """Names with this prefix that sort after `after`, ascending."""
-        names = self._names
-        if self._fresh:
-            names.extend(self._fresh)
-            names.sort()
-            self._fresh.clear()
-        start = bisect_left(names, prefix)
-        if after:
-            start = max(start, bisect_left(names, after + "\0"))
-        for at in range(start, len(names)):
-            if not names[at].startswith(prefix):
-                return
-            yield names[at]
+    def share_text(self, text: str) -> str:
+        """One object for equal texts of which there are few: owners, content types."""
+        return self._texts.setdefault(text, text)
+
+    def names(self, after: str, prefix: str, owner: str | None = None) -> Iterator[str]:
+        """Names with this prefix that sort after `after`, ascending; of one owner or of all."""
+        if owner is not None:
+            known = self._names.get(owner)
+            return known.range(after, prefix) if known is not None else iter(())
+        return merge(*(names.range(after, prefix) for names in self._names.values()))
+
+    def next_epoch(self, name: str) -> int:
+        """The epoch of the next stream of this name."""
+        return max(self.retired.get(name, -1) + 1, self.epoch_floor)
+
+    def retire(self, name: str, epoch: int) -> None:
+        """Remember that there was such a stream. Saying it twice changes nothing."""
+        self.retired[name] = max(epoch, self.retired.pop(name, 0))
+        if len(self.retired) > RETIRED_MAX:
+            oldest = next(iter(self.retired))
+            self.epoch_floor = max(self.epoch_floor, self.retired.pop(oldest) + 1)
 
 
 def create(state: State, name: str, owner: str, config: LogConfig, now_ms: int) -> Create:
@@ -91,6 +103,8 @@ def apply(state: State, entry: Entry) -> None:
             state.put(new_log(entry))
         case Drop():
             state.remove(state.logs[entry.log])
+        case Retire():
+            state.retire(entry.name, entry.epoch)
         case Start() | Stop():
             pass
         case _:

@@ -26,10 +26,15 @@ class Clock(Protocol):
 
     def now_ms(self) -> int: ...
 
+    def now_ns(self) -> int: ...
+
 
 class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def now_ns(self) -> int:
+        return time.time_ns()
 
 
 class Ids(Protocol):

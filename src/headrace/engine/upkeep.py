@@ -287,7 +287,11 @@ class Upkeep:
         """The state of every log, captured in slices while writes go on; then made durable."""
         engine, journal = self._engine, self._engine.journal
         position = journal.tail
-        head = Head(FORMAT, position, engine.state.next_id, self._attached, self._disk.boot_id())
+        state = engine.state
+        head = Head(
+            FORMAT, position, state.next_id, self._attached, self._disk.boot_id(), state.retired,
+            state.epoch_floor,
+        )  # fmt: skip
         parts = [encode_part(head)]
         async for log in _slices(list(engine.state.logs)):
             held = engine.state.logs.get(log)

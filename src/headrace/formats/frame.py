@@ -22,16 +22,22 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from headrace.core.entry import (
+    Advance,
     Append,
+    Bury,
     Configure,
     Create,
     Delete,
     Drop,
     Entry,
+    Hold,
     Lose,
+    Open,
     Reserve,
+    Retire,
     Start,
     Stop,
+    Touch,
     Trim,
 )
 from headrace.core.errors import Corrupt
@@ -52,6 +58,12 @@ _KINDS: dict[int, type[Entry]] = {
     8: Lose,
     9: Start,
     10: Stop,
+    19: Open,
+    20: Advance,
+    21: Touch,
+    22: Hold,
+    23: Bury,
+    24: Retire,
 }
 _KIND_OF = {kind: number for number, kind in _KINDS.items()}
 GROUP = 11

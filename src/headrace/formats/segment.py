@@ -1,6 +1,7 @@
 """A segment: one Parquet file with the records of many logs, sorted by log and seq.
 
-Its columns: log, log_id, seq, ts, tag, node, key, data, meta. `data` and `meta` are JSON as sent.
+Its columns: log, log_id, seq, ts, ns, tag, node, key, media, data, meta. `data` and `meta` are JSON
+as sent, but for records whose `media` says that their data is something else.
 Row groups are cut at a byte and a row budget, and before a log that would not fit the one begun. It
 has two companions. Index: one row for each log in each row group it has rows in, sorted by log id
 and seq. Tags: one row for each tagged record, sorted by log id, tag and seq.
@@ -14,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.core.limits import COMPANION_ROWS, ROW_GROUP_BYTES, ROW_GROUP_ROWS
@@ -25,10 +27,12 @@ SCHEMA = pa.schema(
         pa.field("log_id", pa.int64(), nullable=False),
         pa.field("seq", pa.int64(), nullable=False),
         pa.field("ts", pa.int64(), nullable=False),
+        pa.field("ns", pa.int32()),
         pa.field("tag", pa.string()),
         pa.field("node", pa.string()),
         pa.field("key", pa.string()),
-        pa.field("data", pa.string(), nullable=False),
+        pa.field("media", pa.string()),
+        pa.field("data", pa.binary(), nullable=False),
         pa.field("meta", pa.string()),
     ],
     metadata={"headrace.format": "1"},
@@ -41,6 +45,7 @@ INDEX_COLUMNS = (
     "row_start",
     "rows",
     "record_bytes",
+    "last_ts",
 )
 INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in INDEX_COLUMNS])
 TAGS_SCHEMA = pa.schema(
@@ -53,12 +58,12 @@ TAGS_SCHEMA = pa.schema(
 _WRITE: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 1,
-    "use_dictionary": ["log", "tag", "node", "key"],
+    "use_dictionary": ["log", "tag", "node", "key", "media"],
     "write_statistics": ["log", "log_id", "seq", "ts", "tag"],
 }
 
 
-T = TypeVar("T", str, bytes)
+T = TypeVar("T", str, bytes, int)
 
 
 class LogRows(msgspec.Struct):
@@ -90,6 +95,7 @@ class Piece(msgspec.Struct, array_like=True):
     row_start: int
     rows: int
     record_bytes: int
+    last_ts: int
 
 
 class _Columns:
@@ -101,9 +107,11 @@ class _Columns:
         self.names: list[str] = []
         self.seqs = array("q")
         self.stamps = array("q")
+        self.nanos: list[int | None] = []
         self.tags: list[str | None] = []
         self.nodes: list[str | None] = []
         self.keys: list[str | None] = []
+        self.medias: list[str | None] = []
         self.metas: list[bytes | None] = []
         self.datas: list[pa.Array] = []
         self.size_bytes = 0
@@ -128,12 +136,17 @@ class _Columns:
             assert block.stamps is not None
             self.seqs.extend(block.seqs[start:stop])
             self.stamps.extend(block.stamps[start:stop])
+        if block.nanos is not None or block.ns:
+            nanos = block.nanos.tolist() if block.nanos is not None else [block.ns] * block.count
+            self._fill(self.nanos, nanos, start, stop)
+        if block.media is not None:
+            self._fill(self.medias, [block.media] * block.count, start, stop)
         self._fill(self.tags, block.tags, start, stop)
         self._fill(self.nodes, block.nodes, start, stop)
         self._fill(self.keys, block.keys, start, stop)
         self._fill(self.metas, block.metas, start, stop)
 
-    def _fill(self, column: list[T | None], values: list[T | None] | None, *span: int) -> None:
+    def _fill(self, column: list[T | None], values: Sequence[T | None] | None, *span: int) -> None:
         """Add values to a column that is as short as its last value."""
         if values is not None:
             before = self.rows - (span[1] - span[0])
@@ -144,12 +157,13 @@ class _Columns:
         size = block.measure(start, stop)
         if not self.pieces or self.pieces[-1].log != log:
             first = block.seq_at(start)
-            self.pieces.append(Piece(log, first, first, self.row_group, self.rows, 0, 0))
+            self.pieces.append(Piece(log, first, first, self.row_group, self.rows, 0, 0, 0))
             self.names.append(name)
         piece = self.pieces[-1]
         piece.last = block.seq_at(stop - 1)
         piece.rows += stop - start
         piece.record_bytes += size
+        piece.last_ts = block.ts_at(stop - 1)
         self.size_bytes += size
 
     def table(self) -> pa.Table:
@@ -163,9 +177,11 @@ class _Columns:
             _int64(ids),
             _int64(self.seqs),
             _int64(self.stamps),
+            self._sparse(self.nanos, pa.int32()),
             self._sparse(self.tags, pa.string()),
             self._sparse(self.nodes, pa.string()),
             self._sparse(self.keys, pa.string()),
+            self._sparse(self.medias, pa.string()),
             pa.concat_arrays(self.datas),
             self._sparse(self.metas, pa.binary()).cast(pa.string()),
         ]
@@ -182,9 +198,8 @@ def _payloads(block: Block, start: int, stop: int) -> pa.Array:
     first = block.cuts()[start - 1] if start else block.base
     ends = memoryview(block.ends).cast("B")[start * 4 : stop * 4]
     offsets = b"".join((array("i", [first]).tobytes(), ends))
-    return pa.StringArray.from_buffers(
-        stop - start, pa.py_buffer(offsets), pa.py_buffer(block.data)
-    )
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(block.data)]
+    return pa.Array.from_buffers(pa.binary(), stop - start, buffers)
 
 
 def _int64(values: array[int]) -> pa.Array:
@@ -281,12 +296,22 @@ def block_of(table: pa.Table, start: int, stop: int) -> Block:
         seqs,
         stamps,
         _texts(table, "key", start, count),
+        nanos=_nanos(table, start, count),
     )
 
 
 def _ints(column: pa.Array, start: int, count: int) -> memoryview:
     values = memoryview(column.buffers()[1]).cast("B").cast("q")
     return values[column.offset + start : column.offset + start + count]
+
+
+def _nanos(table: pa.Table, start: int, count: int) -> memoryview | None:
+    column = table.column("ns").chunk(0).slice(start, count)
+    if column.null_count == count:
+        return None
+    values = pc.fill_null(column, 0)
+    raw = memoryview(values.buffers()[1]).cast("B").cast("i")
+    return raw[values.offset : values.offset + count]
 
 
 def _texts(

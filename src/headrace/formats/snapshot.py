@@ -32,6 +32,9 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     manifest: int
     """The manifest version whose segments the logs' extents reflect at least."""
     boot_id: str
+    retired: dict[str, int] = {}
+    """Name → epoch of the last stream that had it and is gone."""
+    epoch_floor: int = 0
 
 
 class Captured(msgspec.Struct, frozen=True, gc=False, array_like=True):

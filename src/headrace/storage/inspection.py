@@ -12,16 +12,22 @@ import pyarrow.parquet as pq
 from headrace.core import ranges
 from headrace.core import state as core
 from headrace.core.entry import (
+    Advance,
     Append,
+    Bury,
     Configure,
     Create,
     Delete,
     Drop,
     Entry,
+    Hold,
     Lose,
+    Open,
     Reserve,
+    Retire,
     Start,
     Stop,
+    Touch,
     Trim,
 )
 from headrace.core.errors import Corrupt
@@ -288,6 +294,35 @@ def describe(entry: Entry) -> str:
             return "the log and all its records are gone"
         case Stop():
             return "the server stopped in good order"
+        case Open() | Advance() | Touch() | Hold() | Bury() | Retire():
+            return _describe_stream(entry)
+
+
+def _describe_stream(entry: Open | Advance | Touch | Hold | Bury | Retire) -> str:
+    match entry:
+        case Open(fork=fork):
+            origin = f", a fork of log {fork.source} behind seq {fork.upto}" if fork else ""
+            return f"a stream of {entry.content_type}, epoch {entry.epoch}{origin}"
+        case Advance():
+            return "; ".join(_advances(entry))
+        case Touch():
+            return f"lives until {entry.expires_at_ms} at least"
+        case Hold():
+            return f"{entry.forks:+d} forks"
+        case Bury():
+            return "deleted; its records stay for its forks"
+        case Retire():
+            return f"the stream {entry.name!r} of epoch {entry.epoch} is gone"
+
+
+def _advances(entry: Advance) -> Iterator[str]:
+    if entry.producer is not None:
+        producer, epoch, seq = entry.producer
+        yield f"write {seq} of producer {producer!r} in epoch {epoch}"
+    if entry.seq is not None:
+        yield f"Stream-Seq {entry.seq!r}"
+    if entry.close:
+        yield "closed"
 
 
 def _seqs(held: ranges.Ranges) -> str:

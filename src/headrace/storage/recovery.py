@@ -120,6 +120,8 @@ class Recovery:
             if item.log is not None:
                 self._state.put(item.log)
         self._state.next_id = max(self._state.next_id, head.next_id)
+        self._state.retired = dict(head.retired)
+        self._state.epoch_floor = head.epoch_floor
         return head.manifest
 
     def _replay(self, sealed_to: int) -> int:

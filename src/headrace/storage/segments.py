@@ -25,7 +25,7 @@ from headrace.storage.objects import Objects
 
 _OPEN_FILES_MAX = 32
 _INDEXES_MAX = 64
-_COLUMNS = ["seq", "ts", "tag", "node", "key", "data", "meta"]
+_COLUMNS = ["seq", "ts", "ns", "tag", "node", "key", "data", "meta"]
 
 
 class _Index:

@@ -26,6 +26,9 @@ class StoppedClock:
     def now_ms(self) -> int:
         return 1_000
 
+    def now_ns(self) -> int:
+        return self.now_ms() * 1_000_000
+
 
 def make_turns() -> tuple[Turns, Door]:
     journal = Journal(MemoryDisk(), 0)

@@ -21,21 +21,21 @@ def test_a_segment_is_plain_parquet() -> None:
     table = pq.read_table(pa.BufferReader(built.segment))
     assert table.schema.equals(SCHEMA)
     assert table.to_pylist() == [
-        {"log": "a", "log_id": 7, "seq": 5, "ts": 100, "tag": "t", "node": None, "key": "k",
-         "data": '{"n":1}', "meta": None},
-        {"log": "a", "log_id": 7, "seq": 6, "ts": 100, "tag": None, "node": "x", "key": None,
-         "data": "2", "meta": "{}"},
+        {"log": "a", "log_id": 7, "seq": 5, "ts": 100, "ns": None, "tag": "t", "node": None,
+         "key": "k", "media": None, "data": b'{"n":1}', "meta": None},
+        {"log": "a", "log_id": 7, "seq": 6, "ts": 100, "ns": None, "tag": None, "node": "x",
+         "key": None, "media": None, "data": b"2", "meta": "{}"},
     ]  # fmt: skip
     assert (built.logs, built.rows, built.record_bytes) == (1, 2, 7 + 1 + 2 + 32)
 
 
 def test_the_companions_say_what_lies_where() -> None:
-    tagged = block(draft([b"1", b"2"], tags=["z", "a"]), 1, 0)
-    built = build([LogRows(2, "a", [tagged]), LogRows(1, "b", [block(draft([b"3"]), 9, 0)])])
+    tagged = block(draft([b"1", b"2"], tags=["z", "a"]), 1, 50)
+    built = build([LogRows(2, "a", [tagged]), LogRows(1, "b", [block(draft([b"3"]), 9, 40)])])
     index = pq.read_table(pa.BufferReader(built.index))
     assert [tuple(row.values()) for row in index.to_pylist()] == [
-        (1, 9, 9, 0, 2, 1, 17),
-        (2, 1, 2, 0, 0, 2, 34),
+        (1, 9, 9, 0, 2, 1, 17, 40),
+        (2, 1, 2, 0, 0, 2, 34, 50),
     ]
     assert built.tags is not None
     tags = pq.read_table(pa.BufferReader(built.tags))
@@ -59,3 +59,16 @@ def test_rows_are_a_block_again() -> None:
     assert (rows.metas, rows.tags, rows.nodes) == (None, None, None)
     second = block_of(table, 1, 2)
     assert (second.first, second.data_at(0), second.size_bytes) == (8, b"[2]", 19)
+
+
+def test_payloads_that_are_not_json_say_what_they_are() -> None:
+    picture = draft([b"\x89PNG", b"\xff\x00"])
+    picture.media = "image/png"
+    parts = [block(picture, 1, 100, 7), block(draft([b"1"]), 3, 100)]
+    built = build([LogRows(1, "a", parts)])
+    table = pq.read_table(pa.BufferReader(built.segment))
+    assert table.column("data").to_pylist() == [b"\x89PNG", b"\xff\x00", b"1"]
+    assert table.column("media").to_pylist() == ["image/png", "image/png", None]
+    assert table.column("ns").to_pylist() == [7, 7, None]
+    rows = block_of(table.combine_chunks(), 1, 3)
+    assert [rows.ns_at(at) for at in range(2)] == [100_000_007, 100_000_000]

@@ -38,6 +38,9 @@ class _Clock:
         self._now_ms += 1000
         return self._now_ms
 
+    def now_ns(self) -> int:
+        return self.now_ms() * 1_000_000
+
 
 class _InlineWriter:
     """Commits on the loop, as soon as it comes to it."""

@@ -522,7 +522,7 @@ def test_the_command_says_that_all_is_well(
 ) -> None:
     assert directories.run_command("verify", "--data-dir", str(pristine)) == 0
     out = capsys.readouterr().out
-    assert "0 problems, 0 notes in 5 journal files, 2 snapshots and 4 segments" in out
+    assert "0 problems, 0 notes in 6 journal files, 2 snapshots and 4 segments" in out
 
 
 def test_the_command_lists_problems(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

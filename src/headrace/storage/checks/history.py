@@ -15,6 +15,8 @@ from headrace.core.entry import (
     Drop,
     Entry,
     Lose,
+    Open,
+    Retire,
     Start,
     Stop,
     Trim,
@@ -44,7 +46,7 @@ class History:
     def contradictions(self, entry: Entry) -> Iterator[str]:
         """Take in the next entry; say what in it cannot be."""
         match entry:
-            case Start() | Stop():
+            case Start() | Stop() | Retire():
                 return
             case Create():
                 yield from self._create(entry)
@@ -68,6 +70,11 @@ class History:
                 if not is_set(entry.ranges):
                     yield "the lost seqs are not sorted, disjoint ranges"
                 seen.head = max(seen.head, entry.head)
+            case Open():
+                if seen.head:
+                    yield f"it becomes a stream when it has come to seq {seen.head}"
+                seen.head = entry.fork.upto if entry.fork else 0
+                seen.ts_ms = entry.last_ts_ms
             case Drop():
                 self._drop(entry, seen)
 

@@ -47,7 +47,8 @@ def block_problems(block: Block) -> Iterator[str]:
             yield f"{len(column)} {title} for {count} records"
             return
     spans = pairwise((block.base, *cuts))
-    for at in bad_json(bytes(block.data[start:stop]) for start, stop in spans):
-        yield f"data of seq {block.first + at} is not JSON"
+    if block.media is None:
+        for at in bad_json(bytes(block.data[start:stop]) for start, stop in spans):
+            yield f"data of seq {block.first + at} is not JSON"
     for at in bad_json(block.metas or ()):
         yield f"meta of seq {block.first + at} is not JSON"

@@ -91,8 +91,8 @@ class SegmentCheck:
             keys = table.select(_KEYS)
             for at, what in _disorder(pa.concat_tables([before, keys]).combine_chunks()):
                 yield Problem(self._path, row(base - len(before) + at), what)
-            for name in ("data", "meta"):
-                for at in bad_json(table.column(name).cast(pa.binary()).to_pylist()):
+            for name, raws in _json_columns(table):
+                for at in bad_json(raws):
                     yield Problem(self._path, row(base + at), f"its {name} is not JSON")
             yield from self._take(table, group)
             base, before = base + len(table), keys.slice(max(0, len(keys) - 1))
@@ -101,9 +101,10 @@ class SegmentCheck:
     def _take(self, table: pa.Table, group: int) -> Iterator[Finding]:
         """Remember what the companions must say of these rows, and count what is live."""
         sizes = _sizes(table)
+        stamps = table.column("ts")
         table = table.select(["log_id", "tag", "seq"]).append_column("size", sizes)
         table = table.cast(TAGS_SCHEMA)  # the same columns, but for what may be null
-        pieces = _pieces(table, group)
+        pieces = _pieces(table, stamps, group)
         self._pieces.extend(pieces)
         self._tagged.append(table.filter(pc.is_valid(table.column("tag"))))
         for piece in pieces:
@@ -185,7 +186,14 @@ def _sizes(table: pa.Table) -> pa.ChunkedArray:
     return pc.add(pc.add(data, meta).cast(pa.int64()), RECORD_OVERHEAD_BYTES)
 
 
-def _pieces(table: pa.Table, group: int) -> list[Piece]:
+def _json_columns(table: pa.Table) -> Iterator[tuple[str, list[bytes | None]]]:
+    """The columns that hold JSON, with nothing where a row says that it holds something else."""
+    is_json = pc.is_null(table.column("media"))
+    yield "data", pc.if_else(is_json, table.column("data"), None).to_pylist()
+    yield "meta", table.column("meta").cast(pa.binary()).to_pylist()
+
+
+def _pieces(table: pa.Table, stamps: pa.ChunkedArray, group: int) -> list[Piece]:
     """The rows of each log in one row group."""
     runs = pc.run_end_encode(table.column("log_id").combine_chunks())
     stops = runs.run_ends.to_pylist()
@@ -193,10 +201,11 @@ def _pieces(table: pa.Table, group: int) -> list[Piece]:
     seqs = table.column("seq")
     sums = [0, *pc.cumulative_sum(table.column("size")).take(ends).to_pylist()]
     columns = runs.values.to_pylist(), seqs.take(starts).to_pylist(), seqs.take(ends).to_pylist()
+    last_ts = stamps.take(ends).to_pylist()
     return [
-        Piece(log, first, last, group, start, stop - start, after - before)
-        for log, first, last, start, stop, (before, after) in zip(
-            *columns, starts, stops, pairwise(sums), strict=True
+        Piece(log, first, last, group, start, stop - start, after - before, ts)
+        for log, first, last, start, stop, (before, after), ts in zip(
+            *columns, starts, stops, pairwise(sums), last_ts, strict=True
         )
     ]
 

@@ -46,7 +46,8 @@ _RETRY_AFTER_S = "1"
 
 def refusals(refused: Refused) -> tuple[int, dict[str, str], dict[str, Any]]:
     """Status, headers and body of a refusal."""
-    status, code, _ = REFUSALS[refused.code]
+    # A code that is not in the table belongs to another surface: here it would be a bug.
+    status, code, _ = REFUSALS.get(refused.code, REFUSALS[Code.INTERNAL])
     error: dict[str, Any] = {"code": code, "message": refused.message}
     if refused.detail:
         error["detail"] = refused.detail
