@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ class Sizes(msgspec.Struct, frozen=True):
     latency_window_s: float
     history_records: int
     topics: int
+    jobs: int
 
 
 FULL = Sizes(
@@ -41,6 +43,7 @@ FULL = Sizes(
     latency_window_s=4.0,
     history_records=1_000_000,
     topics=100_000,
+    jobs=20_000,
 )
 QUICK = Sizes(
     rounds=3,
@@ -49,6 +52,7 @@ QUICK = Sizes(
     latency_window_s=1.5,
     history_records=100_000,
     topics=5_000,
+    jobs=10_000,
 )
 
 
@@ -62,7 +66,7 @@ class Arena:
     @contextmanager
     def server(self, env: dict[str, str] | None = None) -> Iterator[ServerProcess]:
         """A fresh Headrace whose data goes away with it."""
-        with self._folder() as folder:
+        with self.folder() as folder:
             data_dir = folder / "data"
             with ServerProcess(data_dir, env=env, ready_timeout_s=READY_TIMEOUT_S) as server:
                 try:
@@ -79,7 +83,7 @@ class Arena:
             server = stack.enter_context(self.server())
             redis = None
             if self.with_redis:
-                folder = stack.enter_context(self._folder())
+                folder = stack.enter_context(self.folder())
                 redis = stack.enter_context(RedisProcess(folder, fsync=fsync))
             yield Contenders(server, redis, self)
 
@@ -98,12 +102,21 @@ class Arena:
         return [tuple(result) for result in results]
 
     @contextmanager
-    def _folder(self) -> Iterator[Path]:
+    def folder(self) -> Iterator[Path]:
+        """An empty folder on the file system under test; it goes away afterwards."""
         folder = Path(tempfile.mkdtemp(dir=self.directory))
         try:
             yield folder
         finally:
             shutil.rmtree(folder)
+
+
+@contextmanager
+def memory_folder() -> Iterator[Path]:
+    """An empty folder in memory, where syncs are free; in the usual place if there is no such."""
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=memory) as folder:
+        yield Path(folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
+from contextlib import closing
 from typing import Any, Literal
 
 from headrace.bench.errors import BenchError
@@ -17,6 +19,27 @@ Durability = Literal["ephemeral", "memory", "disk", "fsync"]
 def create_topic(url: str, topic: str, durability: Durability, *, cap_records: int = 0) -> None:
     config = {"durability": durability, "cap_records": cap_records}
     _call("PUT", f"{url}/v0/topics/{topic}", config)
+
+
+def create_queue(url: str, queue: str, durability: Durability) -> None:
+    _call("PUT", f"{url}/v0/topics/{queue}", {"type": "queue", "durability": durability})
+
+
+def open_sessions(port: int, topic: str, count: int) -> list[str]:
+    """Watch sessions at the head of a topic; the path of the stream of each."""
+    body = json.dumps({"topics": {topic: {"tail": True}}})
+    headers = {"Content-Type": "application/json"}
+    paths = []
+    # One connection for all of them: there are many.
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)) as link:
+        for _ in range(count):
+            link.request("POST", "/v0/watch", body, headers)
+            reply = link.getresponse()
+            text = reply.read()
+            if reply.status != http.HTTPStatus.OK:
+                raise BenchError(f"POST /v0/watch answered {reply.status}: {text.decode()}")
+            paths.append(str(json.loads(text)["stream_url"]))
+    return paths
 
 
 def read_head_seq(url: str, topic: str) -> int:

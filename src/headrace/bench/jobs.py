@@ -34,6 +34,13 @@ class Numbered(Message, frozen=True):
     tail: bytes
 
 
+class Stamped(Message, frozen=True):
+    """One request into which the moment it is sent is written, between head and tail."""
+
+    head: bytes
+    tail: bytes
+
+
 class Timed(Message, frozen=True):
     """Closed loop: as fast as replies come, counted in a window after a warm-up."""
 
@@ -54,12 +61,16 @@ class Paced(Message, frozen=True):
     warmup_s: float
     window_s: float
 
+    @property
+    def requests(self) -> int:
+        return round((self.warmup_s + self.window_s) * self.rate_per_s)
+
 
 class Appends(Message, frozen=True):
     port: int
     connections: int
     speaks: Http | Resp
-    source: Cycle | Numbered
+    source: Cycle | Numbered | Stamped
     plan: Timed | Counted | Paced
 
 
@@ -70,6 +81,46 @@ class CatchUp(Message, frozen=True):
     speaks: Http | Resp
     log: str
     page_records: int
+
+
+class Step(Message, frozen=True):
+    """Bytes to send, and what must have come back before the next step."""
+
+    request: bytes
+    until: bytes
+
+
+# What one watcher does to be connected and subscribed.
+Opening = tuple[Step, ...]
+
+
+class Watch(Message, frozen=True):
+    """Open watchers, say so, and take `records` stamped records with each of them."""
+
+    port: int
+    openings: tuple[Opening, ...]
+    records: int
+    warmup_s: float
+
+
+class Flood(Message, frozen=True):
+    """Append as fast as the watchers get it: `ahead` records are under way to them all the time."""
+
+    port: int
+    openings: tuple[Opening, ...]
+    request: bytes
+    ahead: int
+    window_s: float
+
+
+class Drain(Message, frozen=True):
+    """Workers that claim, acknowledge and claim again until the queue is empty."""
+
+    port: int
+    speaks: Http | Resp
+    queue: str
+    workers: int
+    claim_jobs: int
 
 
 class Tally(Message, frozen=True):
@@ -92,6 +143,24 @@ class Reading(Message, frozen=True):
     pages: int
     elapsed_s: float
     cursor: str
+
+
+class Latencies(Message, frozen=True):
+    """How long each delivery was under way, from just before it was sent."""
+
+    latencies_ms: list[float]
+
+
+class Flow(Message, frozen=True):
+    """How much was done in how long, and which part of that time this process computed."""
+
+    completed: int
+    elapsed_s: float
+    busy: float
+
+    @property
+    def rate_per_s(self) -> float:
+        return self.completed / self.elapsed_s
 
 
 def require_success(tally: Tally) -> Tally:

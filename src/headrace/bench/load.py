@@ -11,11 +11,23 @@ import math
 import selectors
 from collections import deque
 from collections.abc import Callable, Iterator
-from time import perf_counter
+from time import perf_counter, perf_counter_ns
 
-from headrace.bench.jobs import Appends, Counted, Cycle, Http, Numbered, Paced, Resp, Tally, Timed
+from headrace.bench.jobs import (
+    Appends,
+    Counted,
+    Cycle,
+    Http,
+    Numbered,
+    Paced,
+    Resp,
+    Stamped,
+    Tally,
+    Timed,
+)
 from headrace.bench.link import SILENCE_S_MAX, Connection, wait_replies
 from headrace.bench.replies import HttpReply, Reply, RespReplies, format_excerpt
+from headrace.bench.wire import STAMP_DIGITS
 
 
 class Meter:
@@ -67,8 +79,7 @@ def append(job: Appends) -> Tally:
                 run_closed(selector, connections, itertools.islice(requests, count), meter)
             case Paced(rate_per_s, warmup_s, window_s):
                 meter = Meter(now + warmup_s, now + warmup_s + window_s)
-                count = round((warmup_s + window_s) * rate_per_s)
-                due = (now + number / rate_per_s for number in range(count))
+                due = (now + number / rate_per_s for number in range(job.plan.requests))
                 run_paced(selector, connections, requests, meter, due)
     for connection in connections:
         connection.close()
@@ -135,9 +146,14 @@ def make_reply(speaks: Http | Resp) -> Reply:
             return RespReplies(replies)
 
 
-def make_requests(source: Cycle | Numbered) -> Iterator[bytes]:
+def make_requests(source: Cycle | Numbered | Stamped) -> Iterator[bytes]:
     match source:
         case Cycle(requests):
             return itertools.cycle(requests)
         case Numbered(head, tail):
             return (b"%b%d%b" % (head, number, tail) for number in itertools.count())
+        case Stamped(head, tail):
+            return (
+                b"%b%0*d%b" % (head, STAMP_DIGITS, perf_counter_ns(), tail)
+                for _ in itertools.count()
+            )

@@ -20,6 +20,7 @@ import msgspec
 from headrace.bench import redis
 from headrace.bench.arena import FULL, QUICK, Arena
 from headrace.bench.errors import BenchError
+from headrace.bench.peers import bullmq, durable_streams, nchan, npm
 from headrace.bench.progress import Progress
 from headrace.bench.report import Failure, Report, Row, encode_report, format_table
 from headrace.bench.scenarios.catalog import DEFAULT, Scenario
@@ -36,8 +37,8 @@ To compare, install Redis: `apt-get install redis-server` on Debian and Ubuntu,
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Measure a server of its own against Redis Streams on this machine, in turns, and report "
-        "ratios. Everything it starts is ended and everything it writes but the JSON is removed."
+        "Measure a server of its own against others on this machine, in turns, and report ratios. "
+        "Everything it starts is ended and everything it writes but the JSON is removed."
     )
     parser.add_argument(
         "--only",
@@ -152,6 +153,9 @@ def describe_machine(with_redis: bool) -> dict[str, str]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "redis": redis.read_version() if with_redis else "not installed",
+        "nchan": nchan.describe(),
+        durable_streams.PACKAGE: npm.describe(durable_streams.PACKAGE),
+        bullmq.PACKAGE: npm.describe(bullmq.PACKAGE),
     }
 
 

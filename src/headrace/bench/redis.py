@@ -17,6 +17,7 @@ from headrace.bench.wire import STREAM_FIELD, format_command
 
 SERVER = "redis-server"
 BENCHMARK = "redis-benchmark"
+INSTALL = "apt-get install redis-server"
 READY_TIMEOUT_S = 120.0
 REWRITE_TIMEOUT_S = 120.0
 WARMUP_SINGLES = 200

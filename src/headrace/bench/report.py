@@ -10,11 +10,11 @@ import msgspec
 
 from headrace.bench.stats import median_ratio
 
-Unit = Literal["/s", "ms", "s", "MB", "files"]
+Unit = Literal["/s", "ms", "s", "MB", "files", "%"]
 Verdict = Literal["reached", "missed", "not compared", ""]
 
-HEADINGS = ("what", "Headrace", "Redis", "ratio", "reach", "verdict")
-_DECIMALS: dict[Unit, int] = {"/s": 0, "ms": 2, "s": 2, "MB": 0, "files": 0}
+HEADINGS = ("what", "Headrace", "against", "ratio", "reach", "verdict")
+_DECIMALS: dict[Unit, int] = {"/s": 0, "ms": 2, "s": 2, "MB": 0, "files": 0, "%": 0}
 
 
 class RatioAtLeast(msgspec.Struct, frozen=True, tag=True):
@@ -41,6 +41,8 @@ class Row(msgspec.Struct, frozen=True):
     baseline: tuple[float, ...] = ()
     baseline_is: str = "Redis"
     reach: Reach | None = None
+    # How to install what it would be held against, where that is missing.
+    install: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -105,17 +107,20 @@ def encode_report(report: Report) -> bytes:
 
 
 def _format_row(row: Row) -> tuple[str, ...]:
-    baseline = _format_rounds(row.baseline, row.unit)
-    if baseline and row.baseline_is != "Redis":
-        baseline = f"{row.baseline_is}: {baseline}"
     return (
         row.what,
         _format_rounds(row.headrace, row.unit),
-        baseline,
+        _format_baseline(row),
         "" if row.ratio is None else f"{row.ratio:.2f}",
         _format_reach(row.reach, row.unit),
         row.verdict,
     )
+
+
+def _format_baseline(row: Row) -> str:
+    if row.baseline:
+        return f"{row.baseline_is}: {_format_rounds(row.baseline, row.unit)}"
+    return f"{row.baseline_is} is missing: {row.install}" if row.install else ""
 
 
 def _format_rounds(values: Sequence[float], unit: Unit) -> str:

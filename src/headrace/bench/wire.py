@@ -1,4 +1,4 @@
-"""The bytes of requests, for Headrace (HTTP/1.1) and for Redis (RESP)."""
+"""The bytes of requests, over HTTP/1.1, WebSocket and RESP (Redis)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import random
 from collections.abc import Sequence
 
 STREAM_FIELD = b"data"
+# A stamp is the mark and then a time in nanoseconds. Nothing else that a server sends to a watcher
+# contains the mark, so that counting marks counts records, whatever they are wrapped in.
+STAMP_MARK = b"@"
+STAMP_DIGITS = 19
+STAMP_BYTES = len(STAMP_MARK) + STAMP_DIGITS
 
 
 def make_payloads(count: int, size_bytes: int, *, seed: int) -> list[str]:
@@ -15,9 +20,9 @@ def make_payloads(count: int, size_bytes: int, *, seed: int) -> list[str]:
     return [source.randbytes(size_bytes // 2 + 1).hex()[:size_bytes] for _ in range(count)]
 
 
-def format_post(path: str, body: bytes) -> bytes:
+def format_post(path: str, body: bytes, content_type: str = "application/json") -> bytes:
     return (
-        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {content_type}\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     ).encode() + body
 
@@ -56,3 +61,47 @@ def format_xrange(stream: str, after: str, limit: int) -> bytes:
     first = f"({after}" if after else "-"
     words = (b"XRANGE", stream.encode(), first.encode(), b"+", b"COUNT", str(limit).encode())
     return format_command(*words) + format_command(b"PING")
+
+
+def format_get(path: str, accept: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: bench\r\nAccept: {accept}\r\n\r\n".encode()
+
+
+def format_upgrade(path: str) -> bytes:
+    """The request that turns a connection into a WebSocket."""
+    return (
+        f"GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: aGVhZHJhY2UtYmVuY2gtMQ==\r\n\r\n"
+    ).encode()
+
+
+def format_text_frame(text: bytes) -> bytes:
+    """A WebSocket message of a client; a mask of zeros leaves the text as it is."""
+    size = len(text)
+    assert size < 1 << 16
+    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
+    return b"\x81" + length + b"\0\0\0\0" + text
+
+
+def make_stamped_payload(size_bytes: int) -> str:
+    """A payload that starts with a stamp, to be filled in when it is sent."""
+    (filler,) = make_payloads(1, size_bytes - STAMP_BYTES, seed=1)
+    return STAMP_MARK.decode() + "0" * STAMP_DIGITS + filler
+
+
+def split_at_stamp(request: bytes) -> tuple[bytes, bytes]:
+    """What goes before and after the digits of the one stamp in a request."""
+    assert request.count(STAMP_MARK) == 1, "one stamp for each request"
+    start = request.index(STAMP_MARK) + 1
+    return request[:start], request[start + STAMP_DIGITS :]
+
+
+def format_xreadgroup(stream: str, group: str, consumer: str, count: int) -> bytes:
+    words = (group, consumer, "COUNT", str(count), "STREAMS", stream, ">")
+    return format_command(b"XREADGROUP", b"GROUP", *(word.encode() for word in words))
+
+
+def format_xack(stream: str, group: str, ids: Sequence[bytes]) -> bytes:
+    """Acknowledge and delete, in one pipeline: an acknowledged entry stays in its stream."""
+    key = stream.encode()
+    return format_command(b"XACK", key, group.encode(), *ids) + format_command(b"XDEL", key, *ids)

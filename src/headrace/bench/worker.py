@@ -12,10 +12,26 @@ import msgspec
 
 from headrace.bench.catchup import catch_up
 from headrace.bench.errors import BenchError
-from headrace.bench.jobs import Appends, CatchUp, Reading, Tally, require_success
+from headrace.bench.jobs import (
+    Appends,
+    CatchUp,
+    Drain,
+    Flood,
+    Flow,
+    Latencies,
+    Reading,
+    Tally,
+    Watch,
+    require_success,
+)
 from headrace.bench.load import append
+from headrace.bench.watching import flood, watch
+from headrace.bench.working import drain
 
-Result = TypeVar("Result", Tally, Reading)
+READY = b"ready\n"
+
+Job = Appends | CatchUp | Watch | Flood | Drain
+Result = TypeVar("Result", Tally, Reading, Latencies, Flow)
 
 
 def run_appends(job: Appends) -> Tally:
@@ -29,6 +45,20 @@ def run_catch_up(job: CatchUp) -> Reading:
         return _finish(process, Reading)
 
 
+def run_watch(job: Watch, writer: Appends) -> Latencies:
+    """Append beside the watchers, from when all of them are subscribed."""
+    with _start(job) as process:
+        assert process.stdout is not None
+        if process.stdout.readline() == READY:
+            run_appends(writer)
+        return _finish(process, Latencies)
+
+
+def run_flow(job: Flood | Drain) -> Flow:
+    with _start(job) as process:
+        return _finish(process, Flow)
+
+
 @contextmanager
 def background_appends(job: Appends) -> Iterator[None]:
     """Keep a load running beside the body; leaving waits for its end and checks it."""
@@ -38,9 +68,11 @@ def background_appends(job: Appends) -> Iterator[None]:
 
 
 @contextmanager
-def _start(job: Appends | CatchUp) -> Iterator[subprocess.Popen[bytes]]:
+def _start(job: Job) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace.bench.worker"],
+        # Unbuffered: a line is read of its output, the rest by another way.
+        bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -65,9 +97,27 @@ def _finish(process: subprocess.Popen[bytes], kind: type[Result]) -> Result:
 
 
 def main() -> None:
-    job: Appends | CatchUp = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Appends | CatchUp)
-    result = append(job) if isinstance(job, Appends) else catch_up(job)
-    sys.stdout.buffer.write(msgspec.msgpack.encode(result))
+    job: Job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
+    sys.stdout.buffer.write(msgspec.msgpack.encode(carry_out(job)))
+
+
+def carry_out(job: Job) -> Tally | Reading | Latencies | Flow:
+    match job:
+        case Appends():
+            return append(job)
+        case CatchUp():
+            return catch_up(job)
+        case Watch():
+            return watch(job, say_ready)
+        case Flood():
+            return flood(job)
+        case Drain():
+            return drain(job)
+
+
+def say_ready() -> None:
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

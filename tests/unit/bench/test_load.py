@@ -8,7 +8,7 @@ import math
 import pytest
 
 from headrace.bench.errors import BenchError
-from headrace.bench.jobs import Cycle, Numbered, Tally, require_success
+from headrace.bench.jobs import Cycle, Numbered, Paced, Stamped, Tally, require_success
 from headrace.bench.load import Meter, make_requests
 from headrace.bench.replies import HttpReply
 
@@ -74,3 +74,14 @@ def test_requests_go_round() -> None:
 def test_requests_are_numbered() -> None:
     requests = make_requests(Numbered(b"POST /t", b" HTTP"))
     assert list(itertools.islice(requests, 2)) == [b"POST /t0 HTTP", b"POST /t1 HTTP"]
+
+
+def test_stamps_are_as_long_as_each_other_and_grow() -> None:
+    requests = make_requests(Stamped(b"<", b">"))
+    first, second = itertools.islice(requests, 2)
+    assert len(first) == len(second) == 21
+    assert first < second
+
+
+def test_a_pace_covers_warm_up_and_window() -> None:
+    assert Paced(rate_per_s=4, warmup_s=0.5, window_s=2).requests == 10

@@ -7,6 +7,8 @@ from headrace.bench.replies import (
     HttpPage,
     HttpReply,
     Reply,
+    RespEntries,
+    RespLines,
     RespPage,
     RespReplies,
     format_excerpt,
@@ -16,6 +18,7 @@ from headrace.bench.replies import (
 OK = b"HTTP/1.1 200 OK\r\nserver: x\r\nContent-Length: 5\r\n\r\nhello"
 CREATED = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}"
 THROTTLED = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\n\r\n{}"
+NO_CONTENT = b"HTTP/1.1 204 No Content\r\ndate: today\r\n\r\n"
 ENTRY = b"*2\r\n$3\r\n%s\r\n*2\r\n$4\r\ndata\r\n$2\r\nxx\r\n"
 
 
@@ -29,6 +32,11 @@ def feed_bytewise(reply: Reply, raw: bytes) -> list[bool]:
         (HttpReply, OK),
         (lambda: RespReplies(2), b"$3\r\n5-0\r\n$3\r\n5-1\r\n"),
         (lambda: RespReplies(2), b"$3\r\n5-0\r\n-ERR no\r\n"),
+        (HttpReply, NO_CONTENT),
+        (lambda: RespLines(2), b":8\r\n:8\r\n"),
+        (RespEntries, b"*1\r\n*2\r\n$4\r\njobs\r\n*2\r\n" + ENTRY % b"5-0" + ENTRY % b"5-1"),
+        (RespEntries, b"*-1\r\n"),
+        (RespEntries, b"-NOGROUP no\r\n"),
         (RespPage, b"*1\r\n" + ENTRY % b"5-0" + b"+PONG\r\n"),
     ],
 )
@@ -43,6 +51,20 @@ def test_only_a_2xx_succeeds(raw: bytes, expected: bool) -> None:
     reply = HttpReply()
     assert reply.feed(raw)
     assert reply.succeeded() is expected
+
+
+def test_a_body_ends_where_its_length_says() -> None:
+    reply = HttpReply()
+    assert reply.feed(OK)
+    assert reply.body == b"hello"
+
+
+def test_an_error_does_not_pass_as_entries_or_numbers() -> None:
+    entries, numbers = RespEntries(), RespLines(2)
+    assert entries.feed(b"-NOGROUP no\r\n")
+    assert numbers.feed(b":1\r\n-ERR no\r\n")
+    assert not entries.succeeded()
+    assert not numbers.succeeded()
 
 
 def test_a_cleared_reply_takes_the_next() -> None:

@@ -36,17 +36,24 @@ def test_a_verdict(reach: Reach | None, baseline: tuple[float, ...], verdict: st
 
 def test_a_table_lines_up() -> None:
     rows = [
-        Row("appends", "/s", (12_000.4, 11_000.0, 13_000.0), (40_000.0, 44_000.0, 52_000.0)),
+        Row("appends", "/s", (1_200.4, 1_100.0, 1_300.0), (4_000.0, 4_400.0, 5_200.0)),
         Row("p99", "ms", (2.5,), (1.0,), baseline_is="idle", reach=RatioAtMost(3)),
         Row("stall", "ms", (25.0,), reach=ValueAtMost(20)),
     ]
     assert format_table(rows).splitlines() == [
-        "what     Headrace                  Redis                     ratio  reach    verdict",
-        "-------  ------------------------  ------------------------  -----  -------  -------",
-        "appends  12,000/s (11,000–13,000)  44,000/s (40,000–52,000)  0.25",
-        "p99      2.50 ms                   idle: 1.00 ms             2.50   ≤ 3 ×    reached",
-        "stall    25.00 ms                                                   ≤ 20 ms  missed",
+        "what     Headrace               against                       ratio  reach    verdict",
+        "-------  ---------------------  ----------------------------  -----  -------  -------",
+        "appends  1,200/s (1,100–1,300)  Redis: 4,400/s (4,000–5,200)  0.25",
+        "p99      2.50 ms                idle: 1.00 ms                 2.50   ≤ 3 ×    reached",
+        "stall    25.00 ms                                                    ≤ 20 ms  missed",
     ]
+
+
+def test_a_missing_rival_is_named_with_the_command_that_installs_it() -> None:
+    row = Row("p99", "ms", (2.5,), baseline_is="Nchan", reach=RatioAtMost(5), install="apt-get x")
+    line = format_table([row]).splitlines()[-1]
+    assert "Nchan is missing: apt-get x" in line
+    assert line.endswith("not compared")
 
 
 def test_the_json_holds_every_round_and_what_follows() -> None:
@@ -62,6 +69,7 @@ def test_the_json_holds_every_round_and_what_follows() -> None:
             "baseline": [40.0, 40.0, 40.0],
             "baseline_is": "Redis",
             "reach": {"type": "RatioAtLeast", "limit": 0.25},
+            "install": "",
             "headrace_median": 20.0,
             "baseline_median": 40.0,
             "ratio": 0.5,

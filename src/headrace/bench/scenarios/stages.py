@@ -1,0 +1,107 @@
+"""The servers of the fan-out as writers and watchers see them: how to append, how to subscribe."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.bench.control import create_topic, open_sessions
+from headrace.bench.jobs import Opening, Step
+from headrace.bench.peers.durable_streams import DurableStreamsProcess
+from headrace.bench.peers.nchan import EVENTS_PATH, PUBLISH_PATH, SOCKET_PATH, NchanProcess
+from headrace.bench.process import ServerProcess
+from headrace.bench.scenarios.workload import RECORD_BYTES
+from headrace.bench.wire import (
+    format_append,
+    format_get,
+    format_post,
+    format_text_frame,
+    format_upgrade,
+    make_stamped_payload,
+)
+
+# Every round opens as many sessions as there are watchers, and idle ones stay for minutes.
+SERVER_ENV = {"TOPICS_MAX_WATCH_SESSIONS": "0"}
+
+EVENT_STREAM = "text/event-stream"
+HEAD_END = b"\r\n\r\n"
+PAYLOAD = make_stamped_payload(RECORD_BYTES)
+
+
+class Scene(NamedTuple):
+    """A log of its own: what appends a record to it, and how each watcher subscribes."""
+
+    request: bytes
+    openings: tuple[Opening, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A server, and how to set a scene of so many watchers on it."""
+
+    port: int
+    set_scene: Callable[[int], Scene]
+
+
+def headrace_events(server: ServerProcess) -> Stage:
+    names = _topic_names()
+
+    def set_scene(watchers: int) -> Scene:
+        topic = next(names)
+        create_topic(server.url, topic, "fsync")
+        paths = open_sessions(server.port, topic, watchers)
+        openings = tuple(
+            (Step(format_get(path, EVENT_STREAM), b"event: caught-up"),) for path in paths
+        )
+        return Scene(format_append(topic, [PAYLOAD]), openings)
+
+    return Stage(server.port, set_scene)
+
+
+def headrace_messages(server: ServerProcess) -> Stage:
+    names = _topic_names()
+
+    def set_scene(watchers: int) -> Scene:
+        topic = next(names)
+        create_topic(server.url, topic, "fsync")
+        subscribe = json.dumps({"op": "subscribe", "topic": topic, "tail": True}).encode()
+        opening = (
+            Step(format_upgrade("/v0/ws"), HEAD_END),
+            Step(format_text_frame(subscribe), b"subscribed"),
+        )
+        return Scene(format_append(topic, [PAYLOAD]), (opening,) * watchers)
+
+    return Stage(server.port, set_scene)
+
+
+def nchan_events(nchan: NchanProcess) -> Stage:
+    return _nchan(nchan, (Step(format_get(EVENTS_PATH, EVENT_STREAM), b": hi"),))
+
+
+def nchan_messages(nchan: NchanProcess) -> Stage:
+    return _nchan(nchan, (Step(format_upgrade(SOCKET_PATH), HEAD_END),))
+
+
+def durable_streams_events(node: DurableStreamsProcess) -> Stage:
+    names = _topic_names()
+
+    def set_scene(watchers: int) -> Scene:
+        # Not the last one's stream: it reads a stream from its start for each delivery.
+        path = node.create_stream(next(names))
+        events = format_get(f"{path}?offset=now&live=sse", EVENT_STREAM)
+        opening = (Step(events, b'"upToDate":true'),)
+        return Scene(format_post(path, PAYLOAD.encode(), "text/plain"), (opening,) * watchers)
+
+    return Stage(node.port, set_scene)
+
+
+def _nchan(nchan: NchanProcess, opening: Opening) -> Stage:
+    request = format_post(PUBLISH_PATH, PAYLOAD.encode(), "text/plain")
+    return Stage(nchan.port, lambda watchers: Scene(request, (opening,) * watchers))
+
+
+def _topic_names() -> Iterator[str]:
+    return (f"fanout-{number}" for number in itertools.count())
