@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.storage.disk import TEMPORARY, Disk, RealDisk, write_atomically
+from headrace.formats.layout import TEMPORARY
+from headrace.storage.disk import Disk, RealDisk, write_atomically
 
 
 def test_a_written_file_reads_back_whole(disk: Disk) -> None:
@@ -62,6 +63,46 @@ def test_an_append_file_is_new_or_refused(disk: Disk) -> None:
     with pytest.raises(FileExistsError):
         disk.create_append("folder/log")
     assert disk.read("folder/log") == b"old"
+
+
+@pytest.mark.parametrize("size", [1, 64, 4096, 10_000, 600_000])
+def test_a_blank_file_is_zeroes(disk: Disk, size: int) -> None:
+    disk.blank("folder/new", size)
+    assert disk.read("folder/new") == bytes(size)
+    disk.write("folder/used", (b"what it was",))
+    disk.blank("folder/used", size)
+    assert disk.read("folder/used") == bytes(max(size, 11))
+
+
+def test_a_file_that_is_large_enough_keeps_its_size_when_blanked(disk: Disk) -> None:
+    disk.write("folder/used", (b"x" * 9000,))
+    disk.blank("folder/used", 5000)
+    assert disk.read("folder/used") == bytes(9000)
+
+
+@pytest.mark.parametrize("size", [3, 4096, 5000, 20_000])
+def test_a_blank_file_is_written_from_its_start_and_beyond_its_end(disk: Disk, size: int) -> None:
+    disk.blank("folder/blank", size)
+    disk.rename("folder/blank", "folder/log")
+    file = disk.open_blank("folder/log")
+    assert disk.read("folder/log") == bytes(size)
+    written = b""
+    for part in (b"first", b"a" * 3000, b"b" * 1091, b"", b"c" * 4096, b"d" * 4095, b"e", b"f"):
+        file.write([part, part])
+        written += part * 2
+        assert disk.read("folder/log") == written.ljust(size, b"\0")
+    file.sync()
+    file.close()
+    assert disk.read("folder/log") == written.ljust(size, b"\0")
+
+
+def test_a_blank_file_takes_more_parts_than_one_system_call_does(disk: Disk) -> None:
+    disk.blank("folder/log", 30_000)
+    file = disk.open_blank("folder/log")
+    parts = [b"%04d" % n for n in range(5000)]
+    file.write(parts)
+    file.close()
+    assert disk.read("folder/log") == b"".join(parts).ljust(30_000, b"\0")
 
 
 def test_open_read_reads_anywhere(disk: Disk) -> None:
@@ -124,7 +165,7 @@ def test_remove_is_content_with_what_is_not_there(disk: Disk) -> None:
     assert disk.list("folder") == []
 
 
-@pytest.mark.parametrize("call", ["read", "size", "open_read"])
+@pytest.mark.parametrize("call", ["read", "size", "open_read", "open_blank"])
 def test_a_missing_file_is_not_found(disk: Disk, call: str) -> None:
     assert not disk.exists("folder/none")
     with pytest.raises(FileNotFoundError):

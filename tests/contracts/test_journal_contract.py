@@ -164,6 +164,34 @@ def test_rotation_starts_a_file_where_the_last_one_ended(disk: Disk, start: Star
     run(work())
 
 
+@pytest.mark.parametrize("size", [1, 100, 5000])
+def test_a_journal_goes_on_in_its_spares(disk: Disk, start: Start, size: int) -> None:
+    """However large they are, and in an empty file when there is none or it is not there."""
+
+    async def work() -> None:
+        journal = start(disk)
+        spares = [layout.spare_file(f"{number}") for number in range(3)]
+        for path in spares:
+            disk.blank(path, size)
+        disk.remove(spares[1])
+        journal.spares.extend(spares)
+        starts = [0]
+        for number in range(40):
+            journal.enqueue([entry(number)])
+            if number % 10 == 9:
+                starts.append(journal.rotate())
+                await journal.wait_synced(journal.tail)
+        assert not journal.spares
+        assert [file.start for file in journal_files(disk)] == starts
+        assert disk.list(layout.JOURNAL, unfinished=True) == []
+        assert disk.size(layout.journal_file(starts[1])) >= size
+        assert disk.size(layout.journal_file(starts[2])) == starts[3] - starts[2]
+        await journal.close()
+        assert replayed(disk) == [entry(n) for n in range(40)]
+
+    run(work())
+
+
 def test_a_journal_goes_on_where_another_ended(disk: Disk, start: Start) -> None:
     async def work() -> None:
         journal = start(disk)

@@ -15,13 +15,18 @@ from random import Random
 
 import pyarrow as pa
 
-from headrace.storage.disk import TEMPORARY
+from headrace.formats.layout import TEMPORARY
 
 PAGE_BYTES = 64
 """Small, so that even a short frame lies on several pages."""
 
 
-HARMLESS = frozenset({"list", "exists", "size", "read", "open_read", "close", "lock"})
+BLANK_BYTES = 5 * PAGE_BYTES
+"""A file is blanked in pieces, each synced."""
+
+HARMLESS = frozenset(
+    {"list", "exists", "size", "read", "open_read", "open_blank", "open", "close", "lock"}
+)
 """Calls that change nothing: to die there is to die at the next one that does."""
 
 
@@ -61,10 +66,11 @@ class _Content:
         self.dirty.clear()
         self.abandoned.clear()
 
-    def append(self, data: bytes) -> None:
+    def write(self, start: int, data: bytes) -> None:
+        """New bytes in the cache; the platters keep the old ones until they land, part by part."""
         if data:
-            self.dirty.append((len(self.cached), len(self.cached) + len(data)))
-            self.cached += data
+            self.dirty.append((start, start + len(data)))
+            self.cached[start : start + len(data)] = data
 
     def sync(self) -> None:
         if self.emptied:
@@ -165,8 +171,8 @@ class World:
         self.folders: dict[str, _Folder] = {"": _Folder()}
         self.boot = 1
         self.locked: set[str] = set()
-        self.torn: tuple[_Content, bytes] | None = None
-        """The write that is under way."""
+        self.torn: tuple[_Content, int, bytes] | None = None
+        """The write that is under way: where in which file, and what."""
 
     def clone(self) -> World:
         """A world of its own; a file with two names still is one file."""
@@ -187,7 +193,7 @@ class World:
                 (old, new, content and twin(content)) for old, new, content in folder.changes
             ]
         if self.torn is not None:
-            world.torn = (twin(self.torn[0]), self.torn[1])
+            world.torn = (twin(self.torn[0]), *self.torn[1:])
         return world
 
     def contents(self) -> frozenset[tuple[str, str, bytes, bytes]]:
@@ -233,8 +239,8 @@ class HostileDisk:
         self._dead = True
         world = self.world.clone()
         if torn and world.torn:
-            content, data = world.torn
-            content.append(data[: torn.randint(0, len(data))])
+            content, start, data = world.torn
+            content.write(start, data[: torn.randint(0, len(data))])
         world.torn = None
         return HostileDisk(world)
 
@@ -267,17 +273,17 @@ class HostileDisk:
         if code := self.faults.get(number):
             raise OSError(code, os.strerror(code), path)
 
-    def _put(self, kind: str, path: str, content: _Content, data: bytes) -> None:
+    def _put(self, kind: str, path: str, content: _Content, start: int, data: bytes) -> None:
         """One write, which a crash or a full disk may cut."""
         if not self._dead:
-            self.world.torn = (content, data)
+            self.world.torn = (content, start, data)
         try:
             self._call(kind, path)
         except OSError:
-            content.append(data[: len(data) // 2])
+            content.write(start, data[: len(data) // 2])
             raise
         self.world.torn = None
-        content.append(data)
+        content.write(start, data)
 
     def _sync_content(self, kind: str, path: str, content: _Content) -> None:
         try:
@@ -329,17 +335,34 @@ class HostileDisk:
         folder.change("", name, content)
         return HostileFile(self, path, content)
 
+    def open_blank(self, path: str) -> HostileFile:
+        self._call("open_blank", path)
+        return HostileFile(self, path, self._content(path))
+
+    def blank(self, path: str, size_bytes: int) -> None:
+        self._call("open", path)
+        content = self._open_or_create(path)
+        size_bytes = max(size_bytes, len(content.cached))
+        for start in range(0, size_bytes, BLANK_BYTES):
+            piece = bytes(min(BLANK_BYTES, size_bytes - start))
+            self._put("blank", path, content, start, piece)
+            self._sync_content("sync", path, content)
+
     def write(self, path: str, parts: Iterable[bytes]) -> None:
         data = b"".join(parts)
         self._call("truncate", path)
+        content = self._open_or_create(path)
+        content.empty()
+        self._put("write", path, content, 0, data)
+        self._sync_content("sync", path, content)
+
+    def _open_or_create(self, path: str) -> _Content:
         folder, name = self._place(path)
         content = folder.names.get(name)
         if content is None:
             content = _Content()
             folder.change("", name, content)
-        content.empty()
-        self._put("write", path, content, data)
-        self._sync_content("sync", path, content)
+        return content
 
     def rename(self, old: str, new: str) -> None:
         self._call("rename", new)
@@ -395,15 +418,18 @@ class HostileDisk:
 
 
 class HostileFile:
-    """A growing file of a hostile disk."""
+    """A file of a hostile disk that is written from its start to its end."""
 
     def __init__(self, disk: HostileDisk, path: str, content: _Content) -> None:
         self._disk = disk
         self._path = path
         self._content = content
+        self._end = 0
 
     def write(self, parts: Sequence[bytes]) -> None:
-        self._disk._put("append", self._path, self._content, b"".join(parts))
+        data = b"".join(parts)
+        self._disk._put("append", self._path, self._content, self._end, data)
+        self._end += len(data)
 
     def sync(self) -> None:
         self._disk._sync_content("sync", self._path, self._content)

@@ -139,6 +139,8 @@ def test_crash_at_every_call(loop: VirtualLoop) -> None:
     clock, history, trials = VirtualClock(loop), History(), Trials(loop)
     moments = record(loop, clock, history)
     assert len(moments) > 200, "the workload does too little"
+    reused = [moment.call for moment in moments if moment.call.startswith("rename journal/spare")]
+    assert len(reused) > 2, "journal files are not written over"
     for moment in moments:
         for how, blow, disk in moment.survivors():
             if trials.fresh(moment.mark, blow, disk):

@@ -6,7 +6,7 @@ import errno
 from random import Random
 
 import pytest
-from hostile import Crash, HostileDisk, Survival
+from hostile import BLANK_BYTES, Crash, HostileDisk, Survival
 
 ANY = list(Survival)
 
@@ -50,6 +50,41 @@ def test_what_was_not_synced_survives_as_the_variant_says(disk: HostileDisk) -> 
     assert any(b"\0" in p and p.endswith(b"b") for p in pages), "out of order"
     assert any(p.endswith(b"\0") for p in pages), "length before bytes"
     assert all(p.startswith(b"a" * 100) for p in pages)
+
+
+def test_what_is_written_over_is_old_or_new_part_by_part(disk: HostileDisk) -> None:
+    disk.write("f/spare", (b"a" * 300,))
+    disk.blank("f/spare", 400)
+    disk.rename("f/spare", "f/log")
+    disk.sync_folder("f")
+    file = disk.open_blank("f/log")
+    file.write([b"b" * 100])
+    file.sync()
+    file.write([b"c" * 200])
+    whole = b"b" * 100 + b"c" * 200 + bytes(100)
+    assert disk.read("f/log") == whole
+
+    def left(survival: Survival) -> set[bytes]:
+        return {disk.lose_power(survival, Random(seed)).read("f/log") for seed in range(50)}
+
+    assert left(Survival.NOTHING) == {b"b" * 100 + bytes(300)}
+    assert left(Survival.EVERYTHING) == {whole}
+    for found in left(Survival.PREFIX):
+        assert found.rstrip(b"\0") == b"b" * 100 + b"c" * found.count(b"c")
+    pages = left(Survival.PAGES)
+    assert all(len(p) == 400 and p.startswith(b"b" * 100) and p.endswith(bytes(100)) for p in pages)
+    assert any(b"\0c" in p for p in pages), "out of order"
+
+
+def test_a_file_that_is_blanked_keeps_old_bytes_until_synced(disk: HostileDisk) -> None:
+    disk.write("f/a", (b"a" * 1000,))
+    disk.sync_folder("f")
+    disk.crash_at = disk.calls + 4  # open, blank, sync, blank, then the sync
+    with pytest.raises(Crash):
+        disk.blank("f/a", 1000)
+    after = disk.lose_power(Survival.NOTHING, Random(0)).read("f/a")
+    assert after == bytes(BLANK_BYTES) + b"a" * (1000 - BLANK_BYTES)
+    assert disk.kill().read("f/a") == bytes(2 * BLANK_BYTES) + b"a" * (1000 - 2 * BLANK_BYTES)
 
 
 def test_names_need_a_folder_sync(disk: HostileDisk) -> None:

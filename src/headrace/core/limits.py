@@ -52,6 +52,11 @@ FRAME_BYTES_MAX = 256 << 20
 JOURNAL_PENDING_BYTES_MAX = 128 << 20
 """Bytes waiting for the journal writer before new writes are turned away."""
 
+SPARES_MAX = 2
+"""Blank journal files held ready."""
+SPARE_BYTES_MAX = 128 << 20
+"""A journal file that is to become larger than this grows in the end."""
+
 ROW_GROUP_ROWS = 16_384
 ROW_GROUP_BYTES = 4 << 20
 COMPANION_ROWS = 8_192

@@ -104,9 +104,13 @@ class Inline:
 
 
 class Sealer(Protocol):
-    """Turns a closed journal range into a segment."""
+    """Does the heavy work of upkeep."""
 
-    async def seal(self, job: SealJob) -> Segment | None: ...
+    async def seal(self, job: SealJob) -> Segment | None:
+        """Turn a closed journal range into a segment."""
+
+    async def blank(self, path: str, size_bytes: int) -> None:
+        """Make a file of zeroes, or make a file one."""
 
 
 class InlineSealer:
@@ -119,3 +123,6 @@ class InlineSealer:
 
     async def seal(self, job: SealJob) -> Segment | None:
         return await self._pool.run(seal, self._disk, self._objects, job)
+
+    async def blank(self, path: str, size_bytes: int) -> None:
+        await self._pool.run(self._disk.blank, path, size_bytes)

@@ -22,6 +22,7 @@ from headrace.core.limits import SLICE_MS
 from headrace.core.log import Log, add_extent, prune_extents
 from headrace.engine.engine import Engine
 from headrace.engine.ports import Ids, Pool, Sealer
+from headrace.engine.spares import Spares
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, encode_part
@@ -30,7 +31,6 @@ from headrace.storage import manifests, snapshots
 from headrace.storage.disk import Disk
 from headrace.storage.objects import Objects
 from headrace.storage.recovery import Recovered
-from headrace.storage.replay import journal_files
 from headrace.storage.sealing import SealFailed, SealJob
 
 T = TypeVar("T")
@@ -91,6 +91,7 @@ class Upkeep:
         self._wake = asyncio.Event()
         self._snapshot_position = -1
         self._snapshot_bytes = 0
+        self._spares = Spares(engine.journal, disk, sealer, pool, ids, pace.seal_bytes)
         self._memory_max = engine.caps.tail_bytes + _BACKLOG_FILES * pace.seal_bytes
         engine.on_growth = self._look
 
@@ -111,8 +112,11 @@ class Upkeep:
     def _look(self) -> None:
         """After a write: is it time to close the journal file, or to hold writers back?"""
         engine = self._engine
-        if engine.journal.tail - engine.journal.file_start >= self._pace.seal_bytes:
+        file_bytes = engine.journal.tail - engine.journal.file_start
+        if file_bytes >= self._pace.seal_bytes:
             self.close_file()
+        elif self._spares.due(file_bytes):
+            self._wake.set()
         if engine.tail_bytes > self._memory_max and self._closed:
             engine.door.room.clear()
             self._wake.set()
@@ -168,15 +172,19 @@ class Upkeep:
                         self._engine.expire_now(self._engine.lives[log])
 
     async def checkpoint(self) -> None:
-        """Seal what is closed, free memory, and take a snapshot when it pays."""
-        while self._closed:
-            await self._seal_next()
-            await self._free_memory()
-        await self._drop_dead_segments()
-        grown = self._engine.journal.tail - self._snapshot_position
-        if grown >= max(self._pace.seal_bytes, _SNAPSHOT_RATIO * self._snapshot_bytes):
-            await self.snapshot()
-        await self._remove_journal()
+        """Seal what is closed, free memory, take a snapshot when it pays, tidy up the journal."""
+        working = True
+        while working:
+            if self._closed:
+                await self._seal_next()
+                await self._free_memory()
+            await self._drop_dead_segments()
+            grown = self._engine.journal.tail - self._snapshot_position
+            if grown >= max(self._pace.seal_bytes, _SNAPSHOT_RATIO * self._snapshot_bytes):
+                await self.snapshot()
+            await self._spares.retire(await self._pool.run(self._needed_from))
+            await self._spares.restock()
+            working = bool(self._closed)
 
     # --- sealing ---------------------------------------------------------------------------------
 
@@ -304,19 +312,14 @@ class Upkeep:
         self._snapshot_position = position
         self._snapshot_bytes = sum(map(len, parts))
 
-    async def _remove_journal(self) -> None:
-        """Journal files go when segments and every snapshot we keep hold all they say."""
-        await self._pool.run(self._remove_files_below, self._manifest.sealed_to)
+    def _needed_from(self) -> int:
+        """The position below which segments and every snapshot we keep hold all the journal says.
 
-    def _remove_files_below(self, sealed_to: int) -> None:
-        # From the oldest snapshot on: should the newest turn out damaged, the one before must do.
+        From the oldest snapshot on: should the newest turn out damaged, the one before must do.
+        """
         kept = map(layout.number_of, self._disk.list(layout.SNAPSHOTS))
         position = min((number for number in kept if number is not None), default=0)
-        position = min(position, sealed_to)
-        for file in journal_files(self._disk):
-            if file.stop is not None and file.stop <= position:
-                self._disk.remove(file.path)
-        self._disk.sync_folder(layout.JOURNAL)
+        return min(position, self._manifest.sealed_to)
 
     async def stop(self) -> None:
         """Leave everything so that the next start has little to do."""
@@ -324,6 +327,7 @@ class Upkeep:
         if journal.failure is not None:
             return
         await self.snapshot()
+        await self._spares.clear()
         await journal.wait_synced(journal.enqueue([Stop()], sync=True))
 
 

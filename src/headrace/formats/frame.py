@@ -46,6 +46,7 @@ from headrace.core.limits import FRAME_BYTES_MAX
 _PREFIX = struct.Struct("<IQ")
 _REST = struct.Struct("<QBQ")
 HEADER_BYTES = _PREFIX.size + _REST.size
+_ZEROES = bytes(64 << 10)
 
 _KINDS: dict[int, type[Entry]] = {
     1: Create,
@@ -152,6 +153,17 @@ def read_frames(buffer: memoryview, start: int, where: str, *, final: bool) -> I
         offset += frame.size
 
 
+def blank_from(buffer: memoryview, offset: int) -> int:
+    """Where the zeroes at the end begin, from `offset` on: a journal file may be made of them."""
+    stop = len(buffer)
+    while stop > offset:
+        piece = bytes(buffer[max(offset, stop - len(_ZEROES)) : stop])
+        if piece != _ZEROES[: len(piece)]:
+            return stop - len(piece) + len(piece.rstrip(b"\0"))
+        stop -= len(piece)
+    return offset
+
+
 def _check_torn(buffer: memoryview, offset: int, start: int, where: str) -> None:
     """Refuse to take damage for a torn tail: look for a later frame that vouches for its bytes."""
     for later in _candidates(buffer, offset, start):
@@ -168,12 +180,13 @@ def _candidates(buffer: memoryview, offset: int, start: int) -> Iterator[int]:
     Its `synced` lies inside the file and so begins as all positions in it do, and a kind follows:
     a search for those bytes is many times faster than a look at each offset.
     """
-    low, high = start + offset, start + len(buffer)
+    stop = blank_from(buffer, offset)
+    low, high = start + offset, start + stop
     loose = ((low ^ high).bit_length() + 7) // 8
     known = high.to_bytes(8, "little")[loose:]
     pattern = re.compile(b"(?=%s[^\0])" % re.escape(known), re.DOTALL)
     skipped = _PREFIX.size + loose
-    for found in pattern.finditer(buffer, offset + 1 + skipped):
+    for found in pattern.finditer(buffer, offset + 1 + skipped, stop):
         later = found.start() - skipped
         if later + HEADER_BYTES <= len(buffer):
             yield later

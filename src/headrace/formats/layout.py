@@ -19,12 +19,20 @@ FOLDERS = (
     f"{OBJECTS}/{MANIFESTS}",
 )
 
+TEMPORARY = ".tmp"
+"""Ends the names of files that are not finished, or are nothing yet; a start removes them."""
+
 _DIGITS = 20
 
 
 def journal_file(position: int) -> str:
     """The journal file that starts at this position."""
     return f"{JOURNAL}/{position:0{_DIGITS}d}.log"
+
+
+def spare_file(token: str) -> str:
+    """A file that may become a journal file; of no meaning to anybody but who made it."""
+    return f"{JOURNAL}/spare-{token}{TEMPORARY}"
 
 
 def snapshot_file(position: int) -> str:

@@ -10,22 +10,25 @@ from typing import IO, Protocol
 
 import pyarrow as pa
 
-_IOV_MAX = 1024
+from headrace.formats.layout import TEMPORARY
+
+_IOV_MAX = 1000
 _SYNC_BYTES = 512 << 10
 """Large files go to the disk in pieces of this size.
 
 A sync of the journal may have to wait for what other files have pending: not for a whole segment.
 """
-
+_BLOCK_BYTES = 4096
+_ZEROES = bytes(_SYNC_BYTES)
 
 Buffer = bytes | bytearray
 
 
 class AppendFile(Protocol):
-    """A file that only grows."""
+    """A file that is written from its start to its end."""
 
     def write(self, parts: Sequence[Buffer]) -> None:
-        """Hand the bytes to the operating system; all of them or an OSError."""
+        """Hand the next bytes to the operating system; all of them or an OSError."""
 
     def sync(self) -> None:
         """Return when everything written is on stable storage."""
@@ -62,6 +65,16 @@ class Disk(Protocol):
     def create_append(self, path: str) -> AppendFile:
         """A new empty file; its name is durable when its folder is synced."""
 
+    def open_blank(self, path: str) -> AppendFile:
+        """A file that `blank` made, to be written from its start, over its zeroes."""
+
+    def blank(self, path: str, size_bytes: int) -> None:
+        """A file of zeroes, synced, at least this large: a new one, or one written over in place.
+
+        Writing over what was written before is the fastest a disk can sync: nothing but the bytes
+        themselves changes.
+        """
+
     def write(self, path: str, parts: Iterable[bytes]) -> None:
         """A whole file, synced; its name is durable when its folder is synced."""
 
@@ -76,9 +89,6 @@ class Disk(Protocol):
 
     def lock(self, path: str) -> None:
         """Hold this file until the process ends; BlockingIOError when another process does."""
-
-
-TEMPORARY = ".tmp"
 
 
 def sweep(disk: Disk, folders: Iterable[str]) -> None:
@@ -96,16 +106,28 @@ def write_atomically(disk: Disk, path: str, parts: Iterable[bytes]) -> None:
 
 
 class _File:
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, blank_bytes: int = 0) -> None:
         self._fd = fd
+        self._blank_bytes = blank_bytes
+        self._end = 0
 
     def write(self, parts: Sequence[Buffer]) -> None:
         for start in range(0, len(parts), _IOV_MAX):
-            chunk = parts[start : start + _IOV_MAX]
-            size = sum(map(len, chunk))
-            written = os.writev(self._fd, chunk)
-            if written < size:
-                self.write([b"".join(chunk)[written:]])
+            self._write(parts[start : start + _IOV_MAX])
+
+    def _write(self, chunk: Sequence[Buffer]) -> None:
+        size = sum(map(len, chunk))
+        end = self._end + size
+        rest = -end % _BLOCK_BYTES
+        if end + rest <= self._blank_bytes:
+            # Zeroes over zeroes, to the end of the block: one that is not in memory would have to
+            # be read before a part of it can be changed.
+            chunk = [*chunk, _ZEROES[:rest]]
+        written = os.pwritev(self._fd, chunk, self._end)
+        if written < size:
+            self._end += written
+            self._write([b"".join(chunk)[written:size]])
+        self._end = end
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
@@ -168,6 +190,21 @@ class RealDisk:
     def create_append(self, path: str) -> AppendFile:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         return _File(os.open(self._root / path, flags, 0o640))
+
+    def open_blank(self, path: str) -> AppendFile:
+        fd = os.open(self._root / path, os.O_WRONLY | os.O_CLOEXEC)
+        return _File(fd, os.fstat(fd).st_size)
+
+    def blank(self, path: str, size_bytes: int) -> None:
+        fd = os.open(self._root / path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            file = _File(fd)
+            size_bytes = max(size_bytes, os.fstat(fd).st_size)
+            for start in range(0, size_bytes, _SYNC_BYTES):
+                file.write([_ZEROES[: size_bytes - start]])
+                file.sync()
+        finally:
+            os.close(fd)
 
     def write(self, path: str, parts: Iterable[bytes]) -> None:
         with open(self._root / path, "wb") as file:

@@ -33,14 +33,14 @@ from headrace.core.entry import (
 from headrace.core.errors import Corrupt
 from headrace.core.log import Log
 from headrace.formats import layout
-from headrace.formats.frame import Frame
+from headrace.formats.frame import Frame, blank_from
 from headrace.formats.manifest import Segment
 from headrace.storage import manifests, snapshots
 from headrace.storage.disk import Disk
 from headrace.storage.objects import LocalObjects
 from headrace.storage.readonly import ReadOnlyDisk
 from headrace.storage.recovery import Recovered, Recovery
-from headrace.storage.replay import frames_of, journal_files
+from headrace.storage.replay import JournalFile, frames_of, journal_files
 from headrace.storage.segments import Segments
 
 _CACHE_BYTES = 16 << 20
@@ -227,14 +227,20 @@ class Inspection:
                 for frame in frames_of(self._disk, file):
                     yield from _frame_rows(frame, names)
                     end = frame.position + frame.size
-                size = self._disk.size(file.path)
+                torn = self._bytes_behind(file, end)
             except FileNotFoundError:
-                continue  # removed by the server since it was listed
+                continue  # gone since it was listed: a server is at work
             except Corrupt as damage:
-                yield FrameRow(end, "damaged", "", 0, str(damage))
+                if self._disk.exists(file.path):
+                    yield FrameRow(end, "damaged", "", 0, str(damage))
                 continue
-            if torn := file.start + size - (file.stop or end):
+            if torn:
                 yield FrameRow(end, "torn", "", torn, "bytes behind the last whole frame")
+
+    def _bytes_behind(self, file: JournalFile, end: int) -> int:
+        raw = memoryview(self._disk.read(file.path))
+        behind = (file.stop or end) - file.start
+        return blank_from(raw, behind) - behind
 
 
 def _log_row(log: Log) -> LogRow:

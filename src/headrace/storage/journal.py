@@ -72,6 +72,8 @@ class Journal:
         self.written = position
         self.synced = position
         self.failure: OSError | None = None
+        self.spares: deque[str] = deque()
+        """Blank files to go on in, where there are any."""
         self._disk = disk
         self._tail = position
         self._file_start = position
@@ -294,9 +296,16 @@ class Journal:
         path = layout.journal_file(position)
         # A process that died before its first whole frame here left the name; nothing in it counts.
         self._disk.remove(path)
-        file = self._disk.create_append(path)
+        file = self._open_spare(path) or self._disk.create_append(path)
         self._disk.sync_folder(layout.JOURNAL)
         return file
+
+    def _open_spare(self, path: str) -> AppendFile | None:
+        try:
+            self._disk.rename(self.spares.popleft(), path)
+        except (IndexError, FileNotFoundError):
+            return None
+        return self._disk.open_blank(path)
 
     async def close(self) -> None:
         """Commit what is pending and stop the writer."""

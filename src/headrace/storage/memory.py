@@ -7,15 +7,19 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from headrace.storage.disk import TEMPORARY, AppendFile, Buffer
+from headrace.formats.layout import TEMPORARY
+from headrace.storage.disk import AppendFile, Buffer
 
 
 class _MemoryFile:
     def __init__(self, content: bytearray) -> None:
         self._content = content
+        self._end = 0
 
     def write(self, parts: Sequence[Buffer]) -> None:
-        self._content += b"".join(parts)
+        data = b"".join(parts)
+        self._content[self._end : self._end + len(data)] = data
+        self._end += len(data)
 
     def sync(self) -> None:
         pass
@@ -63,6 +67,13 @@ class MemoryDisk:
             raise FileExistsError(path)
         self.files[path] = bytearray()
         return _MemoryFile(self.files[path])
+
+    def open_blank(self, path: str) -> AppendFile:
+        return _MemoryFile(self._file(path))
+
+    def blank(self, path: str, size_bytes: int) -> None:
+        content = self.files.setdefault(path, bytearray())
+        content[:] = bytes(max(size_bytes, len(content)))
 
     def write(self, path: str, parts: Iterable[bytes]) -> None:
         self.files[path] = bytearray(b"".join(parts))

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headrace.formats.layout import COMPANIONS, MANIFESTS, OBJECTS, SEGMENTS
-from headrace.storage.disk import TEMPORARY, Disk, write_atomically
+from headrace.formats.layout import COMPANIONS, MANIFESTS, OBJECTS, SEGMENTS, TEMPORARY
+from headrace.storage.disk import Disk, write_atomically
 
 
 class Objects(Protocol):

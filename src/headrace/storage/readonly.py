@@ -46,6 +46,12 @@ class ReadOnlyDisk:
     def create_append(self, path: str) -> AppendFile:
         _refuse(path)
 
+    def open_blank(self, path: str) -> AppendFile:
+        _refuse(path)
+
+    def blank(self, path: str, size_bytes: int) -> None:
+        _refuse(path)
+
     def write(self, path: str, parts: Iterable[bytes]) -> None:
         _refuse(path)
 

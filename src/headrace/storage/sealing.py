@@ -27,7 +27,7 @@ class SealFailed(Exception):
     """The segment could not be made; the journal still holds everything."""
 
 
-class SealJob(msgspec.Struct, frozen=True):
+class SealJob(msgspec.Struct, frozen=True, tag=True):
     """Which part of the journal to seal, under which number, and what its logs are called.
 
     A log without a name was dropped; one that is not listed at all is a mistake.

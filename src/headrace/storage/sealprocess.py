@@ -1,4 +1,4 @@
-"""Sealing in a process of its own, so that making Parquet never holds the server's interpreter.
+"""Sealing and blanking in a process of its own: they never hold the server's interpreter.
 
 Run as a module it is that process: it reads jobs from standard input and answers on standard
 output, each message with its length before it, and ends when its input ends, however the server
@@ -27,6 +27,19 @@ _LENGTH = struct.Struct("<I")
 _NICE = 10
 
 
+class BlankJob(msgspec.Struct, frozen=True, tag=True):
+    """A file to be made of zeroes.
+
+    Its name is used once: a forgotten process must not write over what has become a journal file.
+    """
+
+    path: str
+    size_bytes: int
+
+
+Job = SealJob | BlankJob
+
+
 class Answer(msgspec.Struct, frozen=True):
     segment: Segment | None = None
     problem: str | None = None
@@ -40,6 +53,12 @@ class ProcessSealer:
         self._process: asyncio.subprocess.Process | None = None
 
     async def seal(self, job: SealJob) -> Segment | None:
+        return await self._ask(job)
+
+    async def blank(self, path: str, size_bytes: int) -> None:
+        await self._ask(BlankJob(path, size_bytes))
+
+    async def _ask(self, job: Job) -> Segment | None:
         process = await self._running()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -81,14 +100,23 @@ def _serve(root: Path, jobs: BinaryIO, answers: BinaryIO) -> None:
     objects = LocalObjects(disk)
     while header := jobs.read(_LENGTH.size):
         body = jobs.read(_LENGTH.unpack(header)[0])
-        job = msgspec.msgpack.decode(body, type=SealJob)
+        job: Job = msgspec.msgpack.decode(body, type=Job)
         try:
-            answer = Answer(segment=seal(disk, objects, job))
+            answer = Answer(segment=_do(disk, objects, job))
         except (OSError, Corrupt, SealFailed) as error:
             answer = Answer(problem=str(error))
         reply = msgspec.msgpack.encode(answer)
         answers.write(_LENGTH.pack(len(reply)) + reply)
         answers.flush()
+
+
+def _do(disk: RealDisk, objects: LocalObjects, job: Job) -> Segment | None:
+    match job:
+        case SealJob():
+            return seal(disk, objects, job)
+        case BlankJob():
+            disk.blank(job.path, job.size_bytes)
+            return None
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.config import LogConfig
-from headrace.core.entry import Append, Create, Drop, Entry, Reserve, Stop
+from headrace.core.entry import Append, Create, Delete, Drop, Entry, Reserve, Stop
 from headrace.core.errors import Corrupt
 from headrace.core.record import block, draft
 from headrace.formats.frame import (
     GROUP,
     HEADER_BYTES,
     _candidates,
+    blank_from,
     decode_frame,
     encode_frame,
     encode_group,
@@ -95,6 +96,27 @@ def test_a_long_torn_tail_is_not_looked_at_byte_by_byte(tail: bytes) -> None:
     torn = raw + tail * ((1 << 20) // len(tail))
     assert entries_of(torn) == [Reserve(1, 5)]
     assert len(list(_candidates(memoryview(torn), len(raw), 0))) < 10
+
+
+def test_a_blank_end_is_not_looked_at_at_all() -> None:
+    whole = encode_frame(Reserve(1, 5), 0, 0)
+    for torn in (b"", b"\1" * 50, whole[:11]):
+        raw = memoryview(bytes(whole + torn + bytes(200_000)))
+        assert entries_of(bytes(raw)) == [Reserve(1, 5)]
+        assert blank_from(raw, len(whole)) == len((whole + torn).rstrip(b"\0"))
+        assert list(_candidates(raw, len(whole), 0)) == []
+
+
+def test_a_frame_that_vouches_may_end_in_zeroes() -> None:
+    first = encode_frame(Reserve(1, 5), 0, 0)
+    damaged = encode_frame(Reserve(1, 6), len(first), 0)
+    behind = len(first) + len(damaged)
+    last = encode_frame(Delete(1, [], 0, 0), behind, behind)
+    assert last.endswith(b"\0\0")
+    damaged[-1] ^= 1
+    with pytest.raises(Corrupt) as damage:
+        entries_of(bytes(first + damaged + last + bytes(100)))
+    assert damage.value.offset == len(first)
 
 
 def test_a_group_is_one_frame_with_all_its_entries() -> None:

@@ -16,6 +16,7 @@ from headrace.engine.engine import Caps, Engine
 from headrace.engine.ports import CountedIds, Inline, InlineSealer
 from headrace.engine.start import Parts, Started, start, stop
 from headrace.engine.upkeep import Pace
+from headrace.formats.frame import read_frames
 from headrace.storage.disk import RealDisk
 from headrace.storage.journal import Journal, Progress
 from headrace.storage.objects import LocalObjects
@@ -132,6 +133,18 @@ def fingerprint(root: Path) -> dict[str, tuple[int, bytes]]:
         )
         for path in (root, *sorted(root.rglob("*")))
     }
+
+
+def content_of(path: Path) -> bytes:
+    """The frames of a journal file, without what is blank behind them."""
+    raw = path.read_bytes()
+    frames = read_frames(memoryview(raw), int(path.stem), str(path), final=True)
+    return raw[: sum(frame.size for frame in frames)]
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Other bytes, and blank behind them as far as the file was."""
+    path.write_bytes(content.ljust(path.stat().st_size, b"\0"))
 
 
 def flip(path: Path, offset: int) -> None:

@@ -62,7 +62,8 @@ def test_the_summary_adds_up(inspection: Inspection, pristine: Path) -> None:
     newest = max(int(path.stem) for path in pristine.glob("snapshots/*"))
     assert summary.clean
     assert (summary.journal.files, summary.snapshots.files, summary.segments.files) == (6, 2, 4)
-    assert summary.journal.size_bytes == summary.journal_end - summary.journal_first
+    behind = summary.journal_end - summary.journal_first
+    assert summary.journal.size_bytes >= behind  # some of it is blank
     assert summary.journal_first < summary.sealed_to  # the older snapshot needs that much more
     assert summary.snapshot_position == newest
     assert summary.manifest_version == len(list(pristine.glob("objects/manifests/*")))
@@ -121,7 +122,7 @@ def test_a_log_that_is_not_there_is_told(inspection: Inspection) -> None:
 
 def test_a_torn_tail_is_shown(root: Path) -> None:
     newest = sorted(root.glob("journal/*"))[-1]
-    newest.write_bytes(newest.read_bytes()[:-3] + b"\0" * 20)
+    directories.replace(newest, directories.content_of(newest)[:-3])
     rows, _ = Inspection(RealDisk(root)).journal(None, 1)
     assert rows[0].kind == "torn"
     assert not Inspection(RealDisk(root)).summary().clean

@@ -35,7 +35,7 @@ def recover(root: Path) -> Recovered:
 def test_a_journal_that_ends_before_the_snapshot_is_damaged(root: Path) -> None:
     """The snapshot was made of synced bytes: their loss is no torn tail."""
     newest = sorted(root.glob("journal/*"))[-1]
-    newest.write_bytes(newest.read_bytes()[:-100])
+    directories.replace(newest, directories.content_of(newest)[:-100])
     with pytest.raises(Corrupt) as damage:
         recover(root)
     assert damage.value.where == f"journal/{newest.name}"

@@ -101,7 +101,7 @@ def test_progress_comes_to_the_end(pristine: Path) -> None:
 
 def test_a_torn_tail_is_a_note(root: Path) -> None:
     newest = files(root, "journal/*")[-1]
-    newest.write_bytes(newest.read_bytes() + b"\1" * 100)
+    directories.replace(newest, directories.content_of(newest) + b"\1" * 100)
     (note,) = verify(root)
     assert isinstance(note, Note)
     assert note.where == f"journal/{newest.name}"
@@ -185,7 +185,7 @@ def test_every_damaged_frame_is_named_with_its_place(root: Path) -> None:
 def test_a_journal_that_ends_before_the_snapshot_is_cut(root: Path) -> None:
     """Without the snapshot this would be a torn tail."""
     newest = files(root, "journal/*")[-1]
-    newest.write_bytes(newest.read_bytes()[:-100])
+    directories.replace(newest, directories.content_of(newest)[:-100])
     found = [problem.where for problem in problems(root)]
     assert found == [f"journal/{newest.name}", "recovery"]
 
@@ -358,12 +358,12 @@ def test_an_extent_that_recovery_does_not_know_is_found(root: Path) -> None:
 
 def test_a_frame_with_an_impossible_entry_is_found(root: Path) -> None:
     newest = files(root, "journal/*")[-1]
-    size = newest.stat().st_size
-    position = int(newest.stem) + size
+    content = directories.content_of(newest)
+    position = int(newest.stem) + len(content)
     again = Append(1, block(draft([b"1"]), 1, 1))
-    newest.write_bytes(newest.read_bytes() + encode_frame(again, position, position))
+    directories.replace(newest, content + encode_frame(again, position, position))
     found = problems(root)
-    assert (f"journal/{newest.name}", f"byte {size}") in {(p.where, p.place) for p in found}
+    assert (f"journal/{newest.name}", f"byte {len(content)}") in {(p.where, p.place) for p in found}
 
 
 # --- the rules, one by one ---

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.core.errors import Corrupt
-from headrace.formats.frame import GROUP, HEADER_BYTES, Frame, decode_frame, read_frames
+from headrace.formats.frame import (
+    GROUP,
+    HEADER_BYTES,
+    Frame,
+    blank_from,
+    decode_frame,
+    read_frames,
+)
 from headrace.storage.checks.findings import Advance, Finding, Note, Problem, byte
 from headrace.storage.checks.history import History
 from headrace.storage.checks.snapshots import Reach
@@ -21,24 +28,25 @@ def check_journal(disk: Disk, reach: Reach, advance: Advance) -> Iterator[Findin
         raw = memoryview(disk.read(file.path))
         size = len(raw)
         if file.stop is not None:
-            yield from _check_size(file, file.stop, len(raw), reach)
+            yield from _check_size(file, file.stop, raw, reach)
             history.complete &= file.start + len(raw) >= file.stop
             raw = raw[: file.stop - file.start]
         yield from _check_frames(file, raw, reach.synced_to, history)
         advance(size)
 
 
-def _check_size(file: JournalFile, stop: int, size: int, reach: Reach) -> Iterator[Finding]:
-    """A file reaches to where the next one starts; more than that is what a crash left."""
-    missing = stop - file.start - size
+def _check_size(file: JournalFile, stop: int, raw: memoryview, reach: Reach) -> Iterator[Finding]:
+    """A file reaches to where the next one starts; more than that is blank, or a crash left it."""
+    size = stop - file.start
+    missing, left = size - len(raw), blank_from(raw, size) - size
     if missing > 0:
         what = f"the journal goes on at position {stop}; {missing} bytes before it are missing"
         # What nobody needs is being removed, and a crash keeps no order of removals.
         kind = Note if stop <= reach.needed_from else Problem
-        yield kind(file.path, byte(size), what)
-    elif missing < 0:
-        what = f"{-missing} bytes from before a restart; the next file stands for them"
-        yield Note(file.path, byte(size + missing), what)
+        yield kind(file.path, byte(len(raw)), what)
+    elif left:
+        what = f"{left} bytes from before a restart; the next file stands for them"
+        yield Note(file.path, byte(size), what)
 
 
 def _check_frames(
@@ -53,7 +61,8 @@ def _check_frames(
             offset += frame.size
             continue
         if file.stop is None and _is_torn(file, buffer, offset):
-            yield Note(file.path, byte(offset), f"a torn tail of {len(buffer) - offset} bytes")
+            if torn := blank_from(buffer, offset) - offset:
+                yield Note(file.path, byte(offset), f"a torn tail of {torn} bytes")
             break
         history.complete = False
         if onward := _next_frame(buffer, offset, file.start):
