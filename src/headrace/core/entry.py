@@ -60,12 +60,14 @@ class Append(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Delete(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """These seqs are gone for good, by the user's wish."""
+    """These seqs are gone for good, by the user's wish: deleted, acked or moved elsewhere."""
 
     log: int
     ranges: list[int]
     count: int
     size_bytes: int
+    dead_lettered: int = 0
+    """How many of them failed too often and were moved to where dead letters go."""
 
 
 class Reserve(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -167,6 +169,47 @@ class Stop(msgspec.Struct, frozen=True, gc=False, array_like=True):
     log: int = 0
 
 
+class Claim(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """These jobs, ascending, are under a lease of `node` until the deadline.
+
+    The first has this fence, the next the one above it, and so on.
+    """
+
+    log: int
+    node: str
+    at_ms: int
+    deadline_ms: int
+    fence: int
+    seqs: list[int]
+
+
+class Release(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The leases of these jobs ended without an ack.
+
+    They can be claimed again, from `ready_at_ms` on if that is not 0.
+    """
+
+    log: int
+    seqs: list[int]
+    ready_at_ms: int
+
+
+class Extend(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The leases of these jobs have a new deadline."""
+
+    log: int
+    seqs: list[int]
+    deadline_ms: int
+
+
+class Delay(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """These new jobs cannot be claimed before `ready_at_ms`."""
+
+    log: int
+    ranges: list[int]
+    ready_at_ms: int
+
+
 Entry = (
     Create
     | Configure
@@ -184,4 +227,8 @@ Entry = (
     | Hold
     | Bury
     | Retire
+    | Claim
+    | Release
+    | Extend
+    | Delay
 )

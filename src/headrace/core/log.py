@@ -11,22 +11,27 @@ import msgspec
 
 from headrace.core import producer, ranges, retention
 from headrace.core import stream as flow
-from headrace.core.config import Discard, LogConfig
+from headrace.core.config import Discard, Kind, LogConfig
 from headrace.core.entry import (
     Advance,
     Append,
     Bury,
+    Claim,
     Configure,
+    Delay,
     Delete,
     Entry,
+    Extend,
     Hold,
     Lose,
     Open,
+    Release,
     Reserve,
     Touch,
     Trim,
 )
 from headrace.core.errors import Code, Refused
+from headrace.core.jobs import Queue
 from headrace.core.producer import Keys
 from headrace.core.ranges import EMPTY, Ranges
 from headrace.core.record import Block, Drafts, block
@@ -72,6 +77,8 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     """
     stream: Stream | None = None
     """What it is beside a log, when it is a stream."""
+    queue: Queue | None = None
+    """Kept exactly when this is a queue."""
 
     def __post_init__(self) -> None:
         """A decoder makes a list for each empty set; a hundred thousand logs share one tuple."""
@@ -79,6 +86,8 @@ class Log(msgspec.Struct, gc=False, array_like=True):
         self.gaps = self.gaps or EMPTY
         self.volatile = self.volatile or EMPTY
         self.extents = self.extents or ()
+        if self.queue is None and self.config.kind is Kind.QUEUE:
+            self.queue = Queue()
 
     @property
     def floor(self) -> int:
@@ -112,10 +121,25 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     def sealed_last(self) -> int:
         return self.extents[-1][2] if self.extents else 0
 
+    @property
+    def jobs(self) -> Queue:
+        """Where the jobs are; for queues only."""
+        assert self.queue is not None, f"{self.name} is not a queue"
+        return self.queue
 
-def live_ranges(log: Log, last: int) -> Iterator[tuple[int, int]]:
-    """The live seqs of its own up to `last`, as (first, last), ascending."""
-    return ranges.outside(log.gone, max(log.floor, log.inherited + 1), last)
+
+def live_ranges(log: Log, last: int, first: int = 1) -> Iterator[tuple[int, int]]:
+    """The live seqs of its own from `first` to `last`, as (first, last), ascending."""
+    first = max(first, log.floor, log.inherited + 1)
+    for low, high in ranges.outside(log.deleted, first, last):
+        yield from ranges.outside(log.gaps, low, high)
+
+
+def fresh_ranges(log: Log, last: int) -> Iterator[tuple[int, int]]:
+    """The jobs up to `last` that were never handed out nor set aside, ascending."""
+    queue = log.jobs
+    for low, high in live_ranges(log, last, queue.cursor + 1):
+        yield from ranges.outside(queue.aside, low, high)
 
 
 def append(log: Log, drafts: Drafts, key: str | None, now_ms: int) -> Append:
@@ -239,6 +263,15 @@ def apply(log: Log, entry: Entry) -> None:
         case Open():
             log.stream = flow.opened(entry)
             log.head, log.last_ts_ms = log.inherited, entry.last_ts_ms
+        case Claim():
+            _apply_claim(log, entry)
+        case Release():
+            log.jobs.release(entry.seqs, entry.ready_at_ms)
+        case Extend():
+            log.jobs.extend(entry.seqs, entry.deadline_ms)
+        case Delay():
+            # (Some may have gone with the append that brought them: it was over the caps.)
+            log.jobs.delay(ranges.drop_below(tuple(entry.ranges), log.floor), entry.ready_at_ms)
         case _:
             raise AssertionError(f"not an entry of one log: {entry}")
 
@@ -256,6 +289,8 @@ def _apply_append(log: Log, entry: Append) -> None:
         log.volatile = ranges.add(log.volatile, new.first, new.last)
     if log.ledger is not None:
         log.ledger.add(new)
+    if log.queue is not None and new.keys is not None:
+        log.queue.line_up(new.first, new.keys)
     if entry.trim is not None:
         _apply_trim(log, entry.trim)
     if entry.key is not None:
@@ -282,6 +317,23 @@ def _apply_delete(log: Log, entry: Delete) -> None:
     log.size_bytes -= entry.size_bytes
     if log.ledger is not None:
         log.ledger.drop_below(log.earliest)
+    if log.queue is not None:
+        log.queue.forget(entry.ranges)
+        log.queue.dead_lettered += entry.dead_lettered
+
+
+def _apply_claim(log: Log, entry: Claim) -> None:
+    queue = log.jobs
+    _pass_over(log, entry.seqs[-1])
+    fresh = queue.take(entry)
+    if not fresh:
+        return
+    last, passed_over = fresh[-1], list[int]()
+    if last - queue.cursor != len(fresh):
+        taken = set(fresh)
+        for low, high in fresh_ranges(log, last):
+            passed_over += [seq for seq in range(low, high + 1) if seq not in taken]
+    queue.pass_to(last, passed_over)
 
 
 def _apply_trim(log: Log, entry: Trim) -> None:
@@ -297,6 +349,8 @@ def _apply_lose(log: Log, entry: Lose) -> None:
     log.head = max(log.head, entry.head)
     log.gaps = ranges.union(log.gaps, entry.ranges)
     log.volatile = EMPTY
+    if log.queue is not None:
+        log.queue.forget(entry.ranges)
     if ranges.contains(log.gaps, log.floor):
         # Nothing live lies before the gap: it is a floor, not a hole.
         log.floor_lost = ranges.end_of(log.gaps, log.floor) + 1
@@ -314,3 +368,5 @@ def _forget_below_floor(log: Log) -> None:
     log.gaps = ranges.drop_below(log.gaps, floor)
     if log.ledger is not None:
         log.ledger.drop_below(floor)
+    if log.queue is not None:
+        log.queue.forget_below(floor)

@@ -15,6 +15,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from headrace.core.errors import Corrupt
+from headrace.core.jobs import Places, Queue
 from headrace.core.log import Log
 from headrace.core.retention import Ledger
 
@@ -52,7 +53,7 @@ class Foot(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Ledger):
+    if isinstance(value, Ledger | Queue):
         return value.dump()
     raise TypeError(type(value))
 
@@ -60,6 +61,8 @@ def _plain(value: Any) -> Any:
 def _rich(kind: type, value: Any) -> Any:
     if kind is Ledger:
         return Ledger.load(value)
+    if kind is Queue:
+        return Queue.load(msgspec.convert(value, Places))
     raise TypeError(kind)
 
 

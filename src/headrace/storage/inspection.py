@@ -15,14 +15,18 @@ from headrace.core.entry import (
     Advance,
     Append,
     Bury,
+    Claim,
     Configure,
     Create,
+    Delay,
     Delete,
     Drop,
     Entry,
+    Extend,
     Hold,
     Lose,
     Open,
+    Release,
     Reserve,
     Retire,
     Start,
@@ -284,7 +288,9 @@ def describe(entry: Entry) -> str:
             trim = f"; {describe(entry.trim)}" if entry.trim else ""
             return f"seqs {block.first} to {block.last}, {block.size_bytes} bytes{key}{trim}"
         case Delete():
-            return f"{entry.count} records of {entry.size_bytes} bytes: {_seqs(entry.ranges)}"
+            dead = f", {entry.dead_lettered} as dead letters" if entry.dead_lettered else ""
+            what = f"{entry.count} records of {entry.size_bytes} bytes{dead}"
+            return f"{what}: {_seqs(entry.ranges)}"
         case Trim():
             floors = (("capacity", entry.floor_cap), ("age", entry.floor_ttl))
             moved = " and ".join(f"{floor} for {why}" for why, floor in floors if floor)
@@ -300,8 +306,24 @@ def describe(entry: Entry) -> str:
             return "the log and all its records are gone"
         case Stop():
             return "the server stopped in good order"
+        case Claim() | Release() | Extend() | Delay():
+            return _describe_jobs(entry)
         case Open() | Advance() | Touch() | Hold() | Bury() | Retire():
             return _describe_stream(entry)
+
+
+def _describe_jobs(entry: Claim | Release | Extend | Delay) -> str:
+    match entry:
+        case Claim():
+            until = f"until {entry.deadline_ms}, fences from {entry.fence:x}"
+            return f"{_jobs(entry.seqs)} to {dumps(entry.node, ensure_ascii=False)} {until}"
+        case Release():
+            when = f"from {entry.ready_at_ms} on" if entry.ready_at_ms else "at once"
+            return f"{_jobs(entry.seqs)} can be claimed again {when}"
+        case Extend():
+            return f"{_jobs(entry.seqs)} are held until {entry.deadline_ms}"
+        case Delay():
+            return f"{_seqs(entry.ranges)} cannot be claimed before {entry.ready_at_ms}"
 
 
 def _describe_stream(entry: Open | Advance | Touch | Hold | Bury | Retire) -> str:
@@ -329,6 +351,10 @@ def _advances(entry: Advance) -> Iterator[str]:
         yield f"Stream-Seq {entry.seq!r}"
     if entry.close:
         yield "closed"
+
+
+def _jobs(seqs: list[int]) -> str:
+    return _seqs(ranges.from_seqs(seqs))
 
 
 def _seqs(held: ranges.Ranges) -> str:

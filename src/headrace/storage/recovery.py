@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from headrace.core import ranges
+from headrace.core import lease, ranges
 from headrace.core import state as core
-from headrace.core.entry import Append, Drop, Entry, Lose, Start, Stop
+from headrace.core.entry import Append, Drop, Entry, Lose, Release, Start, Stop
 from headrace.core.errors import Corrupt
 from headrace.core.log import Log, add_extent, lost_by_restart
 from headrace.core.ranges import Ranges
@@ -41,8 +41,8 @@ class Recovered(msgspec.Struct):
     """Records that are in no segment yet, by log."""
     closed: list[tuple[int, int, dict[int, str]]]
     """(start, stop, logs) of journal files that are not sealed yet."""
-    losses: list[Lose]
-    """What the restart took; journaled before anybody sees it."""
+    losses: list[Lose | Release]
+    """What the restart took, records and leases; journaled before anybody sees it."""
     frames: int
     clean: bool
 
@@ -211,15 +211,17 @@ class Recovery:
                 log.ledger = build(block for part in (sealed, tail) for block in part)
                 log.ledger.drop_below(log.floor)
 
-    def _losses(self) -> list[Lose]:
+    def _losses(self) -> list[Lose | Release]:
         same_boot = bool(self._boot_id) and self._boot_id == self._disk.boot_id()
-        losses = []
+        losses: list[Lose | Release] = []
         # An older snapshot knows less of what was never journaled: as after an unclean stop.
         clean = self._clean and self._snapshot_is_newest
         for log in self._state.logs.values():
             lost, head = lost_by_restart(log, clean=clean, same_boot=same_boot)
             if lost:
                 losses.append(self._loss(log, lost, head))
+            if release := lease.lost_by_restart(log, lost):
+                losses.append(release)
         return losses
 
     def _loss(self, log: Log, lost: Ranges, head: int) -> Lose:

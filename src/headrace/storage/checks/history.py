@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 
 from headrace.core import ranges
 from headrace.core.entry import (
     Append,
+    Claim,
     Configure,
     Create,
+    Delay,
     Delete,
     Drop,
     Entry,
+    Extend,
     Lose,
     Open,
+    Release,
     Retire,
     Start,
     Stop,
@@ -31,6 +36,7 @@ class _Seen(msgspec.Struct):
     name: str | None = None
     head: int = 0
     ts_ms: int = 0
+    fence: int = 0
 
 
 class History:
@@ -75,6 +81,13 @@ class History:
                     yield f"it becomes a stream when it has come to seq {seen.head}"
                 seen.head = entry.fork.upto if entry.fork else 0
                 seen.ts_ms = entry.last_ts_ms
+            case Claim():
+                yield from _claim(seen, entry)
+            case Release() | Extend():
+                yield from _jobs(entry.seqs)
+            case Delay():
+                if not entry.ranges or not is_set(entry.ranges):
+                    yield "the delayed seqs are not sorted, disjoint ranges"
             case Drop():
                 self._drop(entry, seen)
 
@@ -114,6 +127,18 @@ def _delete(entry: Delete) -> Iterator[str]:
         yield "the deleted seqs are not sorted, disjoint ranges"
     elif entry.count != ranges.count(entry.ranges):
         yield f"says {entry.count} records and names {ranges.count(entry.ranges)}"
+
+
+def _claim(seen: _Seen, entry: Claim) -> Iterator[str]:
+    yield from _jobs(entry.seqs)
+    if entry.fence <= seen.fence:
+        yield f"fence {entry.fence} is not above {seen.fence}, which was given out before"
+    seen.fence = max(seen.fence, entry.fence + len(entry.seqs) - 1)
+
+
+def _jobs(seqs: list[int]) -> Iterator[str]:
+    if not seqs or not all(low < high for low, high in pairwise((0, *seqs))):
+        yield "its jobs do not ascend"
 
 
 def _trim(entry: Trim) -> Iterator[str]:

@@ -10,6 +10,7 @@ from headrace.core.limits import RECORD_OVERHEAD_BYTES
 from headrace.core.log import Log, live_ranges
 from headrace.core.ranges import Ranges
 from headrace.core.retention import Ledger
+from headrace.storage.checks.queues import queue_problems
 
 
 def is_set(ranges: Ranges) -> bool:
@@ -28,6 +29,7 @@ def state_problems(log: Log) -> Iterator[str]:
     yield from wrong
     if not wrong:  # else nothing can be counted
         yield from _count_problems(log)
+        yield from queue_problems(log)
     yield from _extent_problems(log)
     yield from _key_problems(log)
 
