@@ -11,15 +11,19 @@ from headrace.core.entry import (
     Advance,
     Append,
     Bury,
+    Claim,
     Configure,
     Create,
+    Delay,
     Delete,
     Drop,
     Entry,
+    Extend,
     Fork,
     Hold,
     Lose,
     Open,
+    Release,
     Reserve,
     Retire,
     Start,
@@ -36,6 +40,7 @@ texts = st.text(max_size=8)
 pairs = st.lists(numbers, max_size=3, unique=True).map(
     lambda ends: [end for end in sorted(ends) for _ in (0, 1)]
 )
+seqs = st.lists(numbers, max_size=3)
 configs = st.builds(
     LogConfig,
     kind=st.sampled_from(Kind),
@@ -76,7 +81,7 @@ entries = st.one_of(
     st.builds(Configure, numbers, configs, numbers),
     st.builds(Drop, numbers),
     st.builds(Append, numbers, blocks(), st.none() | texts, st.none() | trims),
-    st.builds(Delete, numbers, pairs, numbers, numbers),
+    st.builds(Delete, numbers, pairs, numbers, numbers, numbers),
     trims,
     st.builds(Reserve, numbers, numbers),
     st.builds(Lose, numbers, pairs, numbers, numbers),
@@ -99,6 +104,10 @@ entries = st.one_of(
     st.builds(Hold, numbers, st.sampled_from([-1, 1])),
     st.builds(Bury, numbers),
     st.builds(Retire, texts, numbers),
+    st.builds(Claim, numbers, texts, numbers, numbers, numbers, seqs),
+    st.builds(Release, numbers, seqs, numbers),
+    st.builds(Extend, numbers, seqs, numbers),
+    st.builds(Delay, numbers, pairs, numbers),
 )
 
 

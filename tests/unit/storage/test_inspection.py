@@ -13,12 +13,16 @@ import pytest
 from headrace.core.config import LogConfig
 from headrace.core.entry import (
     Append,
+    Claim,
     Configure,
     Create,
+    Delay,
     Delete,
     Drop,
     Entry,
+    Extend,
     Lose,
+    Release,
     Reserve,
     Start,
     Stop,
@@ -195,6 +199,12 @@ def test_a_read_only_disk_refuses_every_change(tmp_path: Path) -> None:
         (Drop(7), ["gone"]),
         (Start(0, "boot-1"), ["boot-1"]),
         (Stop(), ["good order"]),
+        (Delete(7, [1, 2], 2, 34, 2), ["2 as dead letters", "1 to 2"]),
+        (Claim(7, "w\n", 5, 9, 255, [1, 2, 4]), ["1 to 2, 4 to 4", '"w\\n"', "until 9", "ff"]),
+        (Release(7, [3], 0), ["3 to 3", "at once"]),
+        (Release(7, [3], 80), ["3 to 3", "from 80 on"]),
+        (Extend(7, [3, 4], 99), ["3 to 4", "until 99"]),
+        (Delay(7, [5, 9], 99), ["5 to 9", "before 99"]),
     ],
 )
 def test_what_entries_mean(entry: Entry, words: list[str]) -> None:

@@ -14,8 +14,23 @@ import pyarrow.parquet as pq
 import pytest
 from xxhash import xxh3_64_hexdigest
 
-from headrace.core.config import LogConfig
-from headrace.core.entry import Append, Configure, Create, Delete, Drop, Entry, Lose, Stop, Trim
+from headrace.core.config import Kind, LogConfig
+from headrace.core.entry import (
+    Append,
+    Claim,
+    Configure,
+    Create,
+    Delay,
+    Delete,
+    Drop,
+    Entry,
+    Extend,
+    Lose,
+    Release,
+    Stop,
+    Trim,
+)
+from headrace.core.jobs import Lease, Places, Queue
 from headrace.core.log import Log
 from headrace.core.record import Block, block, draft
 from headrace.core.retention import Ledger
@@ -387,6 +402,7 @@ def contradictions(*entries: Entry, complete: bool = True) -> list[str]:
         (CREATE, appended(1), appended(10)),  # what lies between was never journaled
         (CREATE, appended(1), Delete(1, [1, 1], 1, 17), Trim(1, 2, 0, 0, 0)),
         (CREATE, Drop(1), Create(2, "one", "topics", LogConfig(), 0, 0)),
+        (CREATE, Claim(1, "w", 1, 9, 5, [1, 3]), Claim(1, "w", 1, 9, 7, [2]), Release(1, [3], 0)),
     ],
 )
 def test_a_journal_without_contradictions(entries: Sequence[Entry]) -> None:
@@ -407,6 +423,14 @@ def test_a_journal_without_contradictions(entries: Sequence[Entry]) -> None:
         ("sorted", (CREATE, Delete(1, [5, 4], 1, 17))),
         ("says 3 records", (CREATE, Delete(1, [4, 5], 3, 17))),
         ("below zero", (CREATE, Trim(1, 2, 0, -1, 0))),
+        ("do not ascend", (CREATE, Claim(1, "w", 1, 9, 5, [3, 3]))),
+        ("do not ascend", (CREATE, Release(1, [], 0))),
+        ("do not ascend", (CREATE, Extend(1, [2, 1], 9))),
+        ("sorted", (CREATE, Delay(1, [2, 1], 9))),
+        (
+            "fence 6 is not above 6",
+            (CREATE, Claim(1, "w", 1, 9, 5, [1, 3]), Claim(1, "w", 1, 9, 6, [2])),
+        ),
     ],
 )
 def test_contradictions_are_told(what: str, entries: Sequence[Entry]) -> None:
@@ -503,6 +527,52 @@ def test_states_that_can_be(good: Log) -> None:
 )
 def test_states_that_cannot_be(bad: Log) -> None:
     assert len(list(state_problems(bad))) == 1
+
+
+def jobs(**fields: object) -> Log:
+    """A queue with ten jobs, of which some were handed out and others set aside; then as told."""
+    good: dict[str, object] = {
+        "cursor": 4,
+        "fence": 9,
+        "dead_lettered": 0,
+        "aside": [7, 8],
+        "returned": [2],
+        "leases": {1: Lease(8, "w", 99), 3: Lease(9, "v", 99)},
+        "delayed": {4: 99, 7: 99},
+        "deliveries": {1: 1, 2: 3, 3: 1},
+        "groups": {"g": [6, 8]},
+    }
+    queue = Queue.load(msgspec.convert(list((good | fields).values()), Places))
+    config = LogConfig(kind=Kind.QUEUE)
+    return Log(1, "q", "topics", config, head=10, count=10, size_bytes=200, queue=queue)
+
+
+def test_jobs_that_can_be() -> None:
+    assert list(state_problems(jobs())) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "bad"),
+    [
+        ("1 jobs are in two places", jobs(returned=[2, 4])),
+        ("jobs 2 lie below the cursor", jobs(returned=[], deliveries={1: 1, 3: 1})),
+        ("jobs 11 are gone", jobs(returned=[2, 11], aside=[7, 8, 11, 11])),
+        ("jobs 5 are set aside and fresh", jobs(returned=[2, 5])),
+        ("jobs 3 are under a lease", jobs(deliveries={1: 1, 2: 3})),
+        ("jobs 9 were delivered", jobs(deliveries={1: 1, 2: 3, 3: 1, 9: 1})),
+        ("a lease has fence 9; the highest given out is 8", jobs(fence=8)),
+        ("jobs are kept track of", state(queue=Queue())),
+    ],
+)
+def test_jobs_that_cannot_be(what: str, bad: Log) -> None:
+    (told,) = state_problems(bad)
+    assert what in told
+
+
+def test_a_cursor_lies_before_the_head() -> None:
+    log = Log(1, "q", "topics", LogConfig(kind=Kind.QUEUE))
+    log.jobs.cursor = 1
+    assert ["its cursor, 1," in what for what in state_problems(log)] == [True]
 
 
 @pytest.mark.parametrize(

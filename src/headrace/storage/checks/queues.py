@@ -42,8 +42,8 @@ def _place_problems(log: Log, queue: Queue) -> Iterator[str]:
         if not log.floor <= seq <= log.head or ranges.contains(gone, seq)
     ]:
         yield f"{_named(dead)} are gone and still somewhere"
-    passed = {seq for low, high in live_ranges(log, queue.cursor) for seq in range(low, high + 1)}
-    if lost := passed - known:
+    passed = live_ranges(log, min(queue.cursor, log.head))
+    if lost := {seq for low, high in passed for seq in range(low, high + 1)} - known:
         yield f"{_named(lost)} lie below the cursor, {queue.cursor}, and nowhere else"
     early = [seq for seq in known if seq > queue.cursor and not ranges.contains(queue.aside, seq)]
     if early:
