@@ -35,6 +35,8 @@ class NaiveLog:
     deleted: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
     """Seqs a restart took."""
+    holes: set[int] = field(default_factory=set)
+    """Seqs for what a router's source had lost."""
     floor_cap: int = 1
     floor_ttl: int = 1
     floor_lost: int = 1
@@ -119,7 +121,7 @@ class NaiveLog:
         by_seq = {record.seq: record for record in self.live}
         page: list[Record] = []
         room = size_bytes
-        while seq <= visible and seq not in self.lost:
+        while seq <= visible and seq not in self.lost and seq not in self.holes:
             record = by_seq.get(seq)
             if record is not None and not (self.config.dedupe_node and record.node in exclude):
                 if page and record.size > room:
@@ -141,14 +143,19 @@ class NaiveLog:
             return gap, earliest
         gap = None
         seq = first
-        while seq in self.deleted or (seq in self.lost and gap is None):
+        while seq <= visible:
             if seq in self.deleted:
                 seq += 1
                 continue
+            taken, why = (self.lost, Loss.RESTART)
+            if seq in self.holes:
+                taken, why = (self.holes, Loss.SOURCE_TRIM)
+            if seq not in taken or gap:
+                break
             last = seq
-            while last + 1 in self.lost:
+            while last + 1 in taken and last < visible:
                 last += 1
-            gap = Gap(seq, last, Loss.RESTART)
+            gap = Gap(seq, last, why)
             seq = last + 1
         return gap, seq
 

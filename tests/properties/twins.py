@@ -81,10 +81,11 @@ def ledger_of(log: Log) -> list[tuple[int, int, int]] | None:
 def plain(log: Log) -> dict[str, object]:
     """The log as values that compare."""
     held: dict[str, object] = {name: getattr(log, name) for name in log.__struct_fields__}
-    for name in ("deleted", "gaps", "volatile", "extents"):
+    for name in ("deleted", "gaps", "volatile", "extents", "holes"):
         held[name] = list(held[name])  # type: ignore[call-overload]
     held["keys"] = list((log.keys or {}).items())
     held["ledger"] = ledger_of(log)
+    held["origins"] = log.origins.dump() if log.origins else None
     return held
 
 

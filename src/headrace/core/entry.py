@@ -9,6 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from headrace.core.config import LogConfig
+from headrace.core.copies import Copying
+from headrace.core.inlet import Rule
 from headrace.core.record import Block
 
 
@@ -210,6 +212,48 @@ class Delay(msgspec.Struct, frozen=True, gc=False, array_like=True):
     ready_at_ms: int
 
 
+class Route(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A router brings records of `source` here, those behind `cursor`; its rule may be new."""
+
+    log: int
+    router: str
+    source: int
+    rule: Rule
+    cursor: int
+    forwarded: int = 0
+
+
+class Unroute(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """This router brings nothing more; what it brought stays."""
+
+    log: int
+    router: str
+
+
+class Forward(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A router has come to `upto` in its source.
+
+    The seqs from `first` on go to `holes` records that the source lost before they were copied, and
+    then to `count` copies. With `copying`, no append says what is in the copies: they are made from
+    the source's records `picks`, which stand in the same journal file.
+    """
+
+    log: int
+    router: str
+    source: int
+    upto: int
+    first: int
+    holes: int
+    count: int
+    path: list[int]
+    """The logs the copies have been through, the source last."""
+    picks: list[int]
+    """Which records were copied, as ranges; nothing when nobody needs to know."""
+    ts_ms: int = 0
+    copying: Copying | None = None
+    trim: Trim | None = None
+
+
 Entry = (
     Create
     | Configure
@@ -231,4 +275,7 @@ Entry = (
     | Release
     | Extend
     | Delay
+    | Route
+    | Unroute
+    | Forward
 )

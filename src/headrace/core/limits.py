@@ -46,6 +46,13 @@ part of its TTL."""
 RETIRED_MAX = 32_768
 """Names of streams that are gone whose epochs are known one by one."""
 NAMES_CHUNK = 1024
+HOPS_MAX = 8
+"""Logs a record may come through on routers that allow cycles; a guard beside the visited ones."""
+ORIGINS_KEPT = 64
+"""Runs of copies a log still knows the way of when they are lost."""
+FORWARD_RECORDS_MAX = 1024
+FORWARD_BYTES_MAX = 1 << 20
+"""What a router looks at and copies at a time."""
 
 FRAME_BYTES_MAX = 256 << 20
 """A frame length above this is damage, not data."""

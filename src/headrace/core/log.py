@@ -22,16 +22,21 @@ from headrace.core.entry import (
     Delete,
     Entry,
     Extend,
+    Forward,
     Hold,
     Lose,
     Open,
     Release,
     Reserve,
+    Route,
     Touch,
     Trim,
+    Unroute,
 )
 from headrace.core.errors import Code, Refused
+from headrace.core.inlet import Inlet
 from headrace.core.jobs import Queue
+from headrace.core.origin import Origins, Way
 from headrace.core.producer import Keys
 from headrace.core.ranges import EMPTY, Ranges
 from headrace.core.record import Block, Drafts, block
@@ -79,6 +84,12 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     """What it is beside a log, when it is a stream."""
     queue: Queue | None = None
     """Kept exactly when this is a queue."""
+    holes: Ranges = EMPTY
+    """Seqs above the floor for records that a source lost before a router could copy them."""
+    inlets: dict[str, Inlet] | None = None
+    """The routers that bring records here, by name; all of them from one source."""
+    origins: Origins | None = None
+    """Where copies come from; nothing while no router has brought any."""
 
     def __post_init__(self) -> None:
         """A decoder makes a list for each empty set; a hundred thousand logs share one tuple."""
@@ -88,6 +99,7 @@ class Log(msgspec.Struct, gc=False, array_like=True):
         self.extents = self.extents or ()
         if self.queue is None and self.config.kind is Kind.QUEUE:
             self.queue = Queue()
+        self.holes = self.holes or EMPTY
 
     @property
     def floor(self) -> int:
@@ -103,16 +115,20 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     @property
     def gone(self) -> Ranges:
         """Seqs at or above the floor that hold no live record."""
-        if not self.gaps:
+        if not self.gaps and not self.holes:
             return self.deleted
-        return ranges.union(list(self.deleted), self.gaps)
+        return ranges.union(ranges.union(list(self.deleted), self.gaps), self.holes)
 
     @property
     def earliest(self) -> int:
         """Seq of the first live record, or head + 1."""
         seq = self.floor
         while True:
-            behind = max(ranges.end_of(self.deleted, seq), ranges.end_of(self.gaps, seq)) + 1
+            behind = 1 + max(
+                ranges.end_of(self.deleted, seq),
+                ranges.end_of(self.gaps, seq),
+                ranges.end_of(self.holes, seq),
+            )
             if behind == seq:
                 return min(seq, self.head + 1)
             seq = behind
@@ -132,7 +148,8 @@ def live_ranges(log: Log, last: int, first: int = 1) -> Iterator[tuple[int, int]
     """The live seqs of its own from `first` to `last`, as (first, last), ascending."""
     first = max(first, log.floor, log.inherited + 1)
     for low, high in ranges.outside(log.deleted, first, last):
-        yield from ranges.outside(log.gaps, low, high)
+        for start, stop in ranges.outside(log.gaps, low, high):
+            yield from ranges.outside(log.holes, start, stop)
 
 
 def fresh_ranges(log: Log, last: int) -> Iterator[tuple[int, int]]:
@@ -147,15 +164,18 @@ def append(log: Log, drafts: Drafts, key: str | None, now_ms: int) -> Append:
 
     A full log that rejects refuses; one that discards says what goes.
     """
-    _check_room(log, drafts.count, drafts.size_bytes)
-    new = block(drafts, log.head + 1, max(now_ms, log.last_ts_ms))
+    return admit(log, block(drafts, log.head + 1, max(now_ms, log.last_ts_ms)), key)
+
+
+def admit(log: Log, new: Block, key: str | None = None) -> Append:
+    """Take in records that have their seqs."""
+    if log.config.discard is Discard.REJECT:
+        _check_room(log, new.count, new.size_bytes)
     return Append(log.id, new, key, overflow(log, new))
 
 
 def _check_room(log: Log, records: int, size_bytes: int) -> None:
     config = log.config
-    if config.discard is not Discard.REJECT:
-        return
     for cap, held, added, unit in (
         (config.cap_records, log.count, records, "records"),
         (config.cap_bytes, log.size_bytes, size_bytes, "bytes"),
@@ -272,6 +292,14 @@ def apply(log: Log, entry: Entry) -> None:
         case Delay():
             # (Some may have gone with the append that brought them: it was over the caps.)
             log.jobs.delay(ranges.drop_below(tuple(entry.ranges), log.floor), entry.ready_at_ms)
+        case Route():
+            inlet = Inlet(entry.source, entry.rule, entry.cursor, entry.forwarded)
+            log.inlets = {**(log.inlets or {}), entry.router: inlet}
+        case Unroute():
+            assert log.inlets is not None
+            log.inlets = {k: v for k, v in log.inlets.items() if k != entry.router} or None
+        case Forward():
+            _apply_forward(log, entry)
         case _:
             raise AssertionError(f"not an entry of one log: {entry}")
 
@@ -362,10 +390,41 @@ def _apply_lose(log: Log, entry: Lose) -> None:
         log.keys = {k: v for k, v in log.keys.items() if not ranges.contains(entry.ranges, v[0])}
 
 
+def _apply_forward(log: Log, entry: Forward) -> None:
+    """Move the router on and open the holes; an append of the copies follows, if there are any."""
+    assert log.inlets is not None
+    inlet = log.inlets[entry.router]
+    inlet.cursor = entry.upto
+    inlet.forwarded += entry.count
+    _pass_over(log, entry.first - 1)
+    if entry.holes:
+        log.head = entry.first + entry.holes - 1
+        log.holes = ranges.add(log.holes, entry.first, log.head)
+    if entry.holes or entry.count:
+        log.origins = log.origins or Origins()
+        _note_origins(log.origins, entry, exactly_once=inlet.rule.exactly_once)
+
+
+def _note_origins(origins: Origins, entry: Forward, *, exactly_once: bool) -> None:
+    path = tuple(entry.path)
+    seq = entry.first
+    alike = entry.holes if exactly_once else entry.holes + entry.count
+    if alike:
+        origins.add(seq, seq + alike - 1, 0, Way("", path))
+        seq += alike
+    if exactly_once:
+        for first, last in ranges.pairs(entry.picks):
+            origins.add(seq, seq + last - first, first, Way(entry.router, path))
+            seq += last - first + 1
+
+
 def _forget_below_floor(log: Log) -> None:
     floor = log.floor
     log.deleted = ranges.drop_below(log.deleted, floor)
     log.gaps = ranges.drop_below(log.gaps, floor)
+    log.holes = ranges.drop_below(log.holes, floor)
+    if log.origins is not None:
+        log.origins.drop_below(floor)
     if log.ledger is not None:
         log.ledger.drop_below(floor)
     if log.queue is not None:

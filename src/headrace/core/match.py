@@ -7,14 +7,14 @@ import msgspec
 from headrace.core.errors import Code, Refused
 
 
-class TagEq(msgspec.Struct, frozen=True):
+class TagEq(msgspec.Struct, frozen=True, tag="Eq"):
     tag: str
 
     def matches(self, tag: str | None) -> bool:
         return tag == self.tag
 
 
-class TagPrefix(msgspec.Struct, frozen=True):
+class TagPrefix(msgspec.Struct, frozen=True, tag="Prefix"):
     prefix: str
 
     def matches(self, tag: str | None) -> bool:
@@ -38,3 +38,12 @@ def parse_match(value: object) -> TagMatch:
         case ["tag", str() as op, _] if op not in ("Eq", "Glob"):
             raise Refused(Code.INVALID, f"match knows Eq and Glob, not {op[:50]!r}")
     raise Refused(Code.INVALID, 'match is a tag, ["tag","Eq","X"] or ["tag","Glob","X*"]')
+
+
+def format_match(match: TagMatch) -> list[str]:
+    """The predicate as a tuple, whichever way it was written."""
+    match match:
+        case TagEq(tag=tag):
+            return ["tag", "Eq", tag]
+        case TagPrefix(prefix=prefix):
+            return ["tag", "Glob", prefix + "*"]

@@ -20,6 +20,7 @@ class Loss(Enum):
     MIXED = "mixed"
     RECREATED = "recreated"
     RESTART = "restart"
+    SOURCE_TRIM = "source_trim"
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -77,24 +78,29 @@ def plan(log: Log, visible: int, after: int, epoch: int | None) -> Plan:
         if after + 1 < start:
             gap = Gap(after + 1, start - 1, _reason(log, after + 1))
     else:
-        gap, start = _skip(log, after + 1)
+        gap, start = _skip(log, after + 1, visible)
     last = visible
-    if behind := next(ranges.overlap(log.gaps, start, visible), None):
-        last = behind[0] - 1
+    for lost in (log.gaps, log.holes):
+        if behind := next(ranges.overlap(lost, start, last), None):
+            last = behind[0] - 1
     return Plan(start, last, gap)
 
 
-def _skip(log: Log, seq: int) -> tuple[Gap | None, int]:
+def _skip(log: Log, seq: int, visible: int) -> tuple[Gap | None, int]:
     """Past deleted seqs in silence, past the first lost range with a word about it."""
     gap = None
-    while True:
+    while seq <= visible:
         if (end := ranges.end_of(log.deleted, seq)) >= seq:
             seq = end + 1
         elif gap is None and (end := ranges.end_of(log.gaps, seq)) >= seq:
             gap = Gap(seq, end, Loss.RESTART)
             seq = end + 1
+        elif gap is None and (end := min(ranges.end_of(log.holes, seq), visible)) >= seq:
+            gap = Gap(seq, end, Loss.SOURCE_TRIM)  # more of it may not be committed yet
+            seq = end + 1
         else:
-            return gap, seq
+            break
+    return gap, seq
 
 
 def _reason(log: Log, first: int) -> Loss:

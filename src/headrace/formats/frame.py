@@ -33,16 +33,19 @@ from headrace.core.entry import (
     Drop,
     Entry,
     Extend,
+    Forward,
     Hold,
     Lose,
     Open,
     Release,
     Reserve,
     Retire,
+    Route,
     Start,
     Stop,
     Touch,
     Trim,
+    Unroute,
 )
 from headrace.core.errors import Corrupt
 from headrace.core.limits import FRAME_BYTES_MAX
@@ -73,9 +76,14 @@ _KINDS: dict[int, type[Entry]] = {
     22: Hold,
     23: Bury,
     24: Retire,
+    16: Route,
+    17: Unroute,
+    18: Forward,
 }
 _KIND_OF = {kind: number for number, kind in _KINDS.items()}
 GROUP = 11
+RECORD_KINDS = {_KIND_OF[Append], _KIND_OF[Forward]}
+"""Kinds of entries that bring records to a log."""
 
 _Group = list[tuple[int, msgspec.Raw]]
 

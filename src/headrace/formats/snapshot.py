@@ -17,6 +17,7 @@ from xxhash import xxh3_64_intdigest
 from headrace.core.errors import Corrupt
 from headrace.core.jobs import Places, Queue
 from headrace.core.log import Log
+from headrace.core.origin import Origins, Way
 from headrace.core.retention import Ledger
 
 FORMAT = 1
@@ -53,7 +54,7 @@ class Foot(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Ledger | Queue):
+    if isinstance(value, Ledger | Queue | Origins):
         return value.dump()
     raise TypeError(type(value))
 
@@ -63,6 +64,9 @@ def _rich(kind: type, value: Any) -> Any:
         return Ledger.load(value)
     if kind is Queue:
         return Queue.load(msgspec.convert(value, Places))
+    if kind is Origins:
+        columns, ways = value
+        return Origins.load(columns, [Way(router, tuple(path)) for router, path in ways])
     raise TypeError(kind)
 
 

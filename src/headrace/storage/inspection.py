@@ -23,16 +23,19 @@ from headrace.core.entry import (
     Drop,
     Entry,
     Extend,
+    Forward,
     Hold,
     Lose,
     Open,
     Release,
     Reserve,
     Retire,
+    Route,
     Start,
     Stop,
     Touch,
     Trim,
+    Unroute,
 )
 from headrace.core.errors import Corrupt
 from headrace.core.log import Log
@@ -302,6 +305,12 @@ def describe(entry: Entry) -> str:
             return f"a restart took {_seqs(entry.ranges)}; {left}"
         case Start():
             return f"a server started, boot {entry.boot_id or 'unknown'}"
+        case Route():
+            return f"router {entry.router} from log {entry.source}, behind seq {entry.cursor}"
+        case Unroute():
+            return f"router {entry.router} ends"
+        case Forward():
+            return _describe_forward(entry)
         case Drop():
             return "the log and all its records are gone"
         case Stop():
@@ -355,6 +364,18 @@ def _advances(entry: Advance) -> Iterator[str]:
 
 def _jobs(seqs: list[int]) -> str:
     return _seqs(ranges.from_seqs(seqs))
+
+
+def _describe_forward(entry: Forward) -> str:
+    said = f"router {entry.router} came to seq {entry.upto} of log {entry.source}"
+    if entry.holes:
+        said += f"; seqs {entry.first} to {entry.first + entry.holes - 1} are holes"
+    if entry.count:
+        first = entry.first + entry.holes
+        said += f"; copies at {first} to {first + entry.count - 1}"
+    if entry.copying is not None:
+        said += f" of its {_seqs(entry.picks)}"
+    return f"{said}; {describe(entry.trim)}" if entry.trim else said
 
 
 def _seqs(held: ranges.Ranges) -> str:

@@ -21,7 +21,7 @@ from headrace.formats.manifest import Manifest
 from headrace.storage import manifests, snapshots
 from headrace.storage.disk import Disk, write_atomically
 from headrace.storage.objects import Objects
-from headrace.storage.replay import JournalFile, frames_of, journal_files
+from headrace.storage.replay import Copies, JournalFile, frames_of, journal_files
 from headrace.storage.segments import Segments
 
 _DROPPED = 1 << 63
@@ -36,7 +36,10 @@ class Recovered(msgspec.Struct):
     position: int
     """Where the journal goes on."""
     synced: int
-    """From here on, what the journal's last file holds may not be on stable storage."""
+    """From here on, what the journal's last file holds may not be on stable storage.
+
+    Or a little before that, so that no forward is parted from what it forwards.
+    """
     blocks: dict[int, list[Block]]
     """Records that are in no segment yet, by log."""
     closed: list[tuple[int, int, dict[int, str]]]
@@ -154,22 +157,25 @@ class Recovery:
     def _replay_file(self, file: JournalFile, sealed_to: int) -> int:
         position = self._synced = file.start
         touched: dict[int, str] = {}
+        copies = Copies(file.path, file.start)
         for frame in frames_of(self._disk, file):
             self._frames += 1
-            for entry in self._needed(frame, sealed_to):
-                self._replay_entry(entry, frame.position, sealed_to, touched)
+            if self._is_needed(frame, sealed_to):
+                for entry in copies.entries(frame):
+                    self._replay_entry(entry, frame.position, sealed_to, touched)
+            else:
+                copies.skip(frame)
             self._synced = max(self._synced, frame.synced)
             position = frame.position + frame.size
         if position > sealed_to:
             self._closed.append((file.start, position, touched))
+        self._synced = copies.part_at(self._synced)
         return position
 
-    def _needed(self, frame: Frame, sealed_to: int) -> list[Entry]:
-        """The entries of a frame; none, and not decoded, when nothing in it can matter."""
+    def _is_needed(self, frame: Frame, sealed_to: int) -> bool:
+        """Whether something in a frame can matter; it is not decoded for that."""
         sealed = frame.position < sealed_to
-        if sealed and frame.log and not self._is_fresh(frame.log, frame.position):
-            return []
-        return frame.entries
+        return not sealed or not frame.log or self._is_fresh(frame.log, frame.position)
 
     def _is_fresh(self, log: int, position: int) -> bool:
         """Whether the snapshot does not know yet what the journal says of this log here."""

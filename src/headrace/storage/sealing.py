@@ -20,7 +20,7 @@ from headrace.formats.manifest import Segment
 from headrace.formats.segment import LogRows, build
 from headrace.storage.disk import Disk
 from headrace.storage.objects import Objects
-from headrace.storage.replay import frames_of, journal_files
+from headrace.storage.replay import Copies, frames_of, journal_files
 
 
 class SealFailed(Exception):
@@ -87,9 +87,10 @@ def _gather(disk: Disk, job: SealJob) -> dict[int, _Held]:
     for file in journal_files(disk):
         if file.start >= job.stop or (file.stop or job.stop) <= job.start:
             continue
+        copies = Copies(file.path, file.start)
         for frame in frames_of(disk, file):
             if job.start <= frame.position < job.stop:
-                for entry in frame.entries:
+                for entry in copies.entries(frame):
                     _take(held, entry)
     return held
 
