@@ -35,6 +35,8 @@ from headrace.storage.disk import RealDisk
 from headrace.storage.loopwriter import best_writer
 from headrace.storage.objects import LocalObjects
 from headrace.storage.sealprocess import ProcessSealer
+from headrace.surfaces.streams import mount as streams
+from headrace.surfaces.streams.routes import StreamLimits
 from headrace.surfaces.topics import mount as topics
 from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.errors import refusals
@@ -48,6 +50,8 @@ from headrace.web.slots import Cap, Slots
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a pool thread that reads segments may keep the interpreter from the event loop."""
+LONG_POLL_MARGIN_MS = 100
+"""How long before its time is up a reader that waits gets an empty answer."""
 GC_THRESHOLDS = (50_000, 20, 1_000)
 """Full collections walk every log; young ones catch what requests leave behind."""
 
@@ -85,12 +89,20 @@ def build_web(settings: Settings, gate: Gate, pulse: Pulse) -> Direct | falcon.a
     )
     probes = Probes(gate, pulse, need_key=settings.probe_auth)
     hot = topics.mount(app, gate, Topics(limits, settings.max_limit), probes)
+    mounts = streams.mount(app, gate, settings.streams_dialect, _stream_limits(settings))
     base_url = f"http://{settings.host}:{settings.port}"
     app.add_route("/openapi.json", _Document(_describe, falcon.MEDIA_JSON))
     app.add_route("/docs", _Document(lambda: _render_docs(base_url), falcon.MEDIA_HTML))
     if settings.cors_origins:
         return app  # every reply needs the headers that Falcon's middleware adds
-    return Direct(app, topics.DIRECT_PREFIX, hot, refusals)
+    return Direct(app, topics.DIRECT_PREFIX, hot, refusals, mounts)
+
+
+def _stream_limits(settings: Settings) -> StreamLimits:
+    request_ms = settings.streams_request_timeout_ms
+    return StreamLimits(
+        settings.streams_max_body_bytes, request_ms, request_ms - LONG_POLL_MARGIN_MS
+    )
 
 
 def _document() -> dict[str, Any]:
@@ -202,7 +214,11 @@ class App:
             sealer=self._sealer,
             ids=RandomIds(),
             writer=best_writer,
-            caps=Caps(settings.max_topics, settings.max_total_bytes, settings.tail_bytes),
+            caps=Caps(
+                {"topics": settings.max_topics, "streams": settings.streams_max},
+                settings.max_total_bytes,
+                settings.tail_bytes,
+            ),
             pace=Pace(settings.seal_bytes, settings.disk_sync_ms),
             block_cache_bytes=settings.block_cache_bytes,
         )
@@ -212,6 +228,7 @@ class App:
         gc.collect()
         gc.freeze()
         self._pulse.reset()
+        started.engine.streams.append_timeout_s = settings.streams_append_timeout_ms / 1000
         self.gate.open(started.engine)
         say(
             "info", "ready",
@@ -223,6 +240,7 @@ class App:
             tasks.create_task(started.upkeep.run())
             tasks.create_task(started.upkeep.run_timers())
             tasks.create_task(started.engine.turns.run(self._pulse))
+            tasks.create_task(started.engine.streams.run())
 
     def _note_progress(self, share: float) -> None:
         self.gate.progress = min(share, 0.999)

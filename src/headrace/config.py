@@ -20,6 +20,8 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 _ORIGIN = re.compile(r"https?://[^\s/?#@,]+", re.IGNORECASE)
 _ON = ("1", "true", "yes", "on")
 _OFF = ("0", "false", "no", "off")
+_PLAIN_PREFIXES = ("topics", "headrace")
+DIALECTS = ("native", "base")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -32,7 +34,7 @@ class ConfigError(Exception):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that can be configured; each field is its variable without the prefix."""
+    """Everything that can be configured; each field is named after its variable."""
 
     host: str
     port: int
@@ -62,6 +64,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_inflight_per_key: int
     max_total_bytes: int
     session_ttl_ms: int
+
+    streams_dialect: str
+    streams_max: int
+    streams_max_body_bytes: int
+    streams_request_timeout_ms: int
+    streams_append_timeout_ms: int
 
     seal_bytes: int
     tail_bytes: int
@@ -130,6 +138,13 @@ def parse_origins(text: str) -> tuple[str, ...]:
     return origins
 
 
+def parse_dialect(text: str) -> str:
+    """Read the name of a dialect of streams."""
+    if text.lower() not in DIALECTS:
+        raise ValueError("one of " + ", ".join(DIALECTS))
+    return text.lower()
+
+
 def parse_level(text: str) -> str:
     """Read the name of a log level."""
     if text.lower() not in LOG_LEVELS:
@@ -152,7 +167,8 @@ class Variable(NamedTuple):
     @property
     def field(self) -> str:
         """The field of `Settings` that this variable fills."""
-        return self.name.partition("_")[2].lower()
+        surface, _, rest = self.name.lower().partition("_")
+        return rest if surface in _PLAIN_PREFIXES else f"{surface}_{rest}"
 
     def problem(self, text: str, accepted: Exception) -> str:
         """Say what is wrong with a value, without the value where it is a secret."""
@@ -212,6 +228,27 @@ VARIABLES = (
     ),
     Variable("TOPICS_MAX_TOTAL_BYTES", size(0), "0", "most live record bytes in all; 0: unlimited"),
     Variable("TOPICS_SESSION_TTL_MS", whole(1), "300000", "how long an unused watch session lives"),
+    # Streams.
+    Variable(
+        "STREAMS_DIALECT",
+        parse_dialect,
+        "native",
+        "how /v1/stream answers: native, or base as /ds/v1/stream always does",
+    ),
+    Variable("STREAMS_MAX", whole(0), "0", "most streams; 0: unlimited"),
+    Variable("STREAMS_MAX_BODY_BYTES", size(1), "10MiB", "largest body of a write to a stream"),
+    Variable(
+        "STREAMS_REQUEST_TIMEOUT_MS",
+        whole(200, 3_600_000),
+        "5000",
+        "longest time a request may take; readers that wait are answered just before",
+    ),
+    Variable(
+        "STREAMS_APPEND_TIMEOUT_MS",
+        whole(1, 3_600_000),
+        "3000",
+        "longest time a writer waits for its append to be stored",
+    ),
     # How the engine uses the machine.
     Variable("HEADRACE_SEAL_BYTES", size(1), "64MiB", "journal bytes sealed into one segment"),
     Variable("HEADRACE_TAIL_BYTES", size(0), "256MiB", "memory for records kept hot"),

@@ -27,6 +27,8 @@ class Code(Enum):
     PRODUCER_FENCED = "producer_fenced"
     PRODUCER_GAP = "producer_gap"
     GONE = "gone"
+    REQUEST_TIMEOUT = "request_timeout"
+    APPEND_TIMEOUT = "append_timeout"
     LOG_NOT_EMPTY = "log_not_empty"
     BODY_TOO_LARGE = "body_too_large"
     MEDIA_TYPE = "media_type"

@@ -37,6 +37,11 @@ RESERVE_SEQS_MAX = 1 << 20
 """Seqs promised durably ahead of use, so that an acknowledged seq is never given out again."""
 RESERVE_FAST_MS = 1000
 
+STREAM_NAME_BYTES_MAX = 1024
+STREAM_KEY_BYTES_MAX = 4096
+STREAM_SEQ_LENGTH_MAX = 1024
+STREAM_PAGE_RECORDS = 16_384
+STREAM_PAGE_BYTES = 1 << 20
 PRODUCERS_MAX = 65_536
 """Producers one stream remembers; forgetting one would let its retries in twice."""
 TOUCH_MS_MIN = 1000

@@ -30,12 +30,16 @@ class SortedNames:
     nothing.
     """
 
-    __slots__ = ("_chunks", "_firsts")
+    __slots__ = ("_chunks", "_count", "_firsts")
 
     def __init__(self) -> None:
         self._chunks: list[list[str]] = []
         self._firsts: list[str] = []
         """What each chunk is found by: nothing in it sorts before, nothing in the next after."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
 
     def add(self, name: str) -> None:
         at = bisect_right(self._firsts, name) - 1
@@ -46,6 +50,7 @@ class SortedNames:
             at = 0
         chunk = self._chunks[at]
         insort(chunk, name)
+        self._count += 1
         if len(chunk) > NAMES_CHUNK:
             half = chunk[len(chunk) // 2 :]
             del chunk[len(chunk) // 2 :]
@@ -56,6 +61,7 @@ class SortedNames:
         at = bisect_right(self._firsts, name) - 1
         chunk = self._chunks[at]
         del chunk[bisect_left(chunk, name)]
+        self._count -= 1
         if not chunk and at:
             del self._chunks[at], self._firsts[at]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from enum import Enum
+from functools import partial
 
 import msgspec
 
@@ -126,9 +128,12 @@ class Wanted(msgspec.Struct, frozen=True):
     exclude: frozenset[str] = frozenset()
     """Nodes whose records the reader wrote itself."""
     match: TagMatch | None = None
+    key: str | None = None
 
     def takes(self, block: Block, index: int) -> bool:
         if self.exclude and block.nodes is not None and block.nodes[index] in self.exclude:
+            return False
+        if self.key is not None and (block.keys is None or block.keys[index] != self.key):
             return False
         if self.match is None:
             return True
@@ -136,7 +141,8 @@ class Wanted(msgspec.Struct, frozen=True):
 
     def takes_all(self, block: Block) -> bool:
         """Whether no record of the block needs to be looked at."""
-        return self.match is None and (not self.exclude or block.nodes is None)
+        plain = self.match is None and self.key is None
+        return plain and (not self.exclude or block.nodes is None)
 
 
 EVERYTHING = Wanted()
@@ -154,7 +160,9 @@ class Gathering:
         self._log = log
         self._plan = plan
         self._budget = budget
-        self._wanted = wanted if log.config.dedupe_node else Wanted(match=wanted.match)
+        self._wanted = (
+            wanted if log.config.dedupe_node else Wanted(match=wanted.match, key=wanted.key)
+        )
         self._records = 0
         self._bytes = 0
         self.slices: list[Slice] = []
@@ -195,12 +203,9 @@ class Gathering:
         self.full = wanted < stop or self._records >= self._budget.records or self._spent()
 
     def _fit(self, block: Block, start: int, stop: int, room: int) -> int:
-        sizes = block.sizes()
-        for index in range(start, stop):
-            room -= sizes[index]
-            if room < 0 and not (self._records == 0 and index == start):
-                return index
-        return stop
+        """How many of the records go into the room; the first of a page always does."""
+        fit = bisect_right(range(start + 1, stop + 1), room, key=partial(block.measure, start))
+        return start + (fit or self._records == 0)
 
     def _take_each(self, block: Block, start: int, stop: int) -> None:
         picks: list[int] = []

@@ -66,6 +66,11 @@ class State:
             return known.range(after, prefix) if known is not None else iter(())
         return merge(*(names.range(after, prefix) for names in self._names.values()))
 
+    def count_of(self, owner: str) -> int:
+        """How many logs this owner has."""
+        known = self._names.get(owner)
+        return len(known) if known is not None else 0
+
     def next_epoch(self, name: str) -> int:
         """The epoch of the next stream of this name."""
         return max(self.retired.get(name, -1) + 1, self.epoch_floor)

@@ -52,7 +52,7 @@ class Door:
         A patient writer waits as long as it takes.
         """
         if not patient and len(self._parked) >= PARKED_WRITES_MAX:
-            raise self._turned_away()
+            raise self.turned_away()
         started = perf_counter()
         turn = asyncio.get_running_loop().create_future()
         self._parked.put(turn, priority, self._clock.now_ms())
@@ -62,7 +62,7 @@ class Door:
             async with asyncio.timeout(None if patient else _WAIT_S):
                 await turn
         except TimeoutError:
-            raise self._turned_away() from None
+            raise self.turned_away() from None
         return (perf_counter() - started) * 1e3
 
     async def _let_in(self) -> None:
@@ -80,7 +80,7 @@ class Door:
             parked[0].set_result(None)
             await asyncio.sleep(0)  # the writer enqueues before the next one is let in
 
-    def _turned_away(self) -> Refused:
+    def turned_away(self) -> Refused:
         self._journal.stats.turned_away += 1
         return Refused(
             Code.THROTTLED,

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
@@ -20,7 +21,7 @@ from headrace.core import log as one
 from headrace.core import read as reading
 from headrace.core import state as catalog
 from headrace.core.config import Durability, LogConfig
-from headrace.core.entry import Append, Configure, Delete, Drop, Entry, Reserve, Trim
+from headrace.core.entry import Append, Configure, Delete, Drop, Entry, Open, Reserve, Trim
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import READ_SCANNED_MAX
 from headrace.core.log import Log
@@ -33,9 +34,13 @@ from headrace.core.state import State
 from headrace.engine.door import Door
 from headrace.engine.live import Live
 from headrace.engine.ports import Clock, Pool
+from headrace.engine.streams import Streams
 from headrace.engine.turns import Turns
 from headrace.storage.journal import Journal
 from headrace.storage.segments import Segments
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _FETCH_ROWS = 256
 """Rows to read at a time for records asked for one by one: neighbours are often next."""
@@ -44,7 +49,8 @@ _FETCH_ROWS = 256
 class Caps(msgspec.Struct, frozen=True):
     """Limits of the whole instance; 0 means none."""
 
-    logs: int = 0
+    logs: Mapping[str, int] = {}
+    """Most logs, by owner."""
     total_bytes: int = 0
     tail_bytes: int = 256 << 20
 
@@ -94,6 +100,7 @@ class Engine:
         self.draining = False
         self.door = Door(journal, clock)
         self.turns = Turns(clock, pool, self.door)
+        self.streams = Streams(self)
         self.on_growth: Callable[[], None] = lambda: None
         """Called after each write; upkeep looks whether there is something to do."""
         self._pool = pool
@@ -105,6 +112,8 @@ class Engine:
             self.tail_bytes += live.tail.add(block)
         if log.config.ttl_ms:
             self.aging.add(log.id)
+        if log.stream is not None:
+            self.streams.opened(live)
 
     # --- finding ---------------------------------------------------------------------------------
 
@@ -145,12 +154,12 @@ class Engine:
             pass  # read-only: what is in memory is all there is to tell
 
     def list_logs(
-        self, after: str, prefix: str, count_max: int, wanted: Callable[[str], bool]
+        self, after: str, prefix: str, count_max: int, wanted: Callable[[str], bool], owner: str
     ) -> tuple[list[Live], bool]:
-        """Up to `count_max` logs by name, and whether there are more."""
+        """Up to `count_max` logs of this owner by name, and whether there are more."""
         found: list[Live] = []
         more = False
-        for name in self.state.names(after, prefix):
+        for name in self.state.names(after, prefix, owner):
             if not wanted(name):
                 continue
             if len(found) == count_max:
@@ -165,12 +174,13 @@ class Engine:
         """Create the log or give it this config; says whether it is new."""
         log = self.state.by_name.get(name)
         if log is None:
-            self._check_log_cap()
+            self.check_log_cap(owner)
             entry = catalog.create(self.state, name, owner, config, self.clock.now_ms())
             position = self.commit([entry], sync=True)
             log = self.state.logs[entry.log]
             await self.journal.wait_synced(position)
             return log, True
+        check_owner(log, owner)
         await self._configure(self.lives[log.id], config)
         return log, False
 
@@ -211,12 +221,13 @@ class Engine:
     def _sealed_ledger(self, log: Log, last: int) -> Ledger:
         return build(self.segments.blocks(log, log.floor, last))
 
-    async def drop(self, name: str, *, if_empty: bool) -> bool:
+    async def drop(self, name: str, *, if_empty: bool, owner: str | None = None) -> bool:
         """Remove the log and all its records; False when there is none."""
         if name not in self.state.by_name:
             return False
         live = self.state_of(name)
         log = live.log
+        check_owner(log, owner)
         if if_empty and log.count:
             raise Refused(
                 Code.LOG_NOT_EMPTY,
@@ -244,15 +255,13 @@ class Engine:
         """Append the drafts, all or none; `create` is the config of a log that is not there yet."""
         cost = cost or Cost()
         if not self.door.open:
-            cost.throttle_ms = await self.door.wait(self._priority(name, create), patient=patient)
-        if self.journal.failure is not None:
-            raise self.journal.refusal()
-        if self.draining:
-            raise Refused(Code.SHUTTING_DOWN, "the server is shutting down")
+            cost.throttle_ms = await self.wait_at_door(name, create, patient=patient)
+        self.check_open()
         log = self.state.by_name.get(name)
         now_ms = self.clock.now_ms()
         if log is None:
             return await self._append_new(name, drafts, owner, create, key, now_ms, cost)
+        check_owner(log, owner)
         live = self.lives[log.id]
         if key is not None:
             window_ms = log.config.idempotency_window_ms
@@ -262,7 +271,7 @@ class Engine:
         if log.config.ttl_ms:
             self.expire_now(live)
         entry = one.append(log, drafts, key, now_ms)
-        self._check_total(entry)
+        self.check_total(entry)
         position = self._enqueue_append(live, entry, now_ms)
         block = entry.block
         await self.wait(live, position, block.last, cost)
@@ -288,7 +297,6 @@ class Engine:
             return journal.tail
         # The file an entry lands in is known only once it is enqueued: upkeep looks after that.
         position = journal.enqueue(entries, sync=log.config.synced or reserve is not None)
-        self.touched[log.id] = log.name
         if entry.trim is not None:
             live.shrunk_position = position
         self.on_growth()
@@ -308,10 +316,10 @@ class Engine:
     ) -> Appended:
         if config is None:
             raise Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
-        self._check_log_cap()
+        self.check_log_cap(owner)
         create = catalog.create(self.state, name, owner, config, now_ms)
         entry = one.append(catalog.new_log(create), drafts, key, now_ms)
-        self._check_total(entry)
+        self.check_total(entry)
         self._apply(create)
         live = self.lives[create.log]
         live.config_position = self.journal.enqueue([create], sync=True)
@@ -354,6 +362,19 @@ class Engine:
             await journal.wait_written(position, show)
             cost.append_ms = (perf_counter() - started) * 1e3
 
+    async def wait_at_door(
+        self, name: str, create: LogConfig | None, *, patient: bool = False
+    ) -> float:
+        """Wait for a turn to write to this log; returns the milliseconds that took."""
+        return await self.door.wait(self._priority(name, create), patient=patient)
+
+    def check_open(self) -> None:
+        """Refuse when nothing can be written any more."""
+        if self.journal.failure is not None:
+            raise self.journal.refusal()
+        if self.draining:
+            raise Refused(Code.SHUTTING_DOWN, "the server is shutting down")
+
     def _priority(self, name: str, create: LogConfig | None) -> int:
         """How important a write to this log is, which may not be there yet."""
         if log := self.state.by_name.get(name):
@@ -362,16 +383,19 @@ class Engine:
             config, read_at_ms = create or LogConfig(), None
         return priority.effective(config, read_at_ms, self.clock.now_ms())
 
-    def _check_log_cap(self) -> None:
-        if self.caps.logs and len(self.state.logs) >= self.caps.logs:
+    def check_log_cap(self, owner: str) -> None:
+        """Refuse when this owner has as many logs as it may have."""
+        limit = self.caps.logs.get(owner, 0)
+        if limit and self.state.count_of(owner) >= limit:
             raise Refused(
                 Code.THROTTLED,
-                f"there are {self.caps.logs} topics already, the most this server keeps",
-                limit="max_topics",
-                max=self.caps.logs,
+                f"there are {limit} {owner} already, the most this server keeps",
+                limit=f"max_{owner}",
+                max=limit,
             )
 
-    def _check_total(self, entry: Append) -> None:
+    def check_total(self, entry: Append) -> None:
+        """Refuse what would take the stored records over the limit of the instance."""
         limit = self.caps.total_bytes
         if not limit:
             return
@@ -387,11 +411,17 @@ class Engine:
     # --- deleting --------------------------------------------------------------------------------
 
     async def delete(
-        self, name: str, before: int | None, match: TagMatch | None, cost: Cost | None = None
+        self,
+        name: str,
+        before: int | None,
+        match: TagMatch | None,
+        cost: Cost | None = None,
+        owner: str | None = None,
     ) -> tuple[Live, int]:
         """Delete records below `before` and/or with a matching tag; returns how many there were."""
         cost = cost or Cost()
         live = self.state_of(name)
+        check_owner(live.log, owner)
         bound = live.visible + 1 if before is None else min(before, live.visible + 1)
         if match is None:
             entry = await self._delete_below(live, bound)
@@ -471,17 +501,35 @@ class Engine:
         return answer
 
     async def _gather(self, live: Live, page: Gathering, last: int, rows_max: int) -> None:
+        inherited = min(live.log.inherited, last)
+        if page.next < inherited:
+            await self._gather(self._source(live), page, inherited, rows_max)
+            if page.full or page.next < inherited:
+                return
         while page.next < last and page.next + 1 < live.tail.start:
             block = await self._pool.run(self.segments.read, live.log, page.next + 1, rows_max)
-            below = block.stop_index(live.tail.start - 1) if block is not None else 0
+            below = block.stop_index(min(live.tail.start - 1, last)) if block is not None else 0
             if block is None or not below:
                 break  # what is left below the tail is gone
             # The tail knows better than the segment: it may hold records no segment has.
             if not page.take(cut(block, 0, below)):
                 return
         for block in live.tail.since(page.next + 1):
-            if not page.take(block):
+            # A fork goes no further here than to where it began.
+            below = block.stop_index(last)
+            if not below or not page.take(cut(block, 0, below)):
                 return
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do what blocks off the event loop."""
+        return await self._pool.run(work, *args, **kwargs)
+
+    def _source(self, live: Live) -> Live:
+        """The stream that this one was forked from."""
+        stream = live.log.stream
+        assert stream is not None
+        assert stream.fork is not None
+        return self.lives[stream.fork.source]
 
     async def fetch(self, live: Live, seqs: Sequence[int]) -> list[Slice]:
         """These records, ascending, wherever they lie; those that are gone by now are left out."""
@@ -504,14 +552,26 @@ class Engine:
 
     async def _block_of(self, live: Live, seq: int) -> Block | None:
         """A block that reaches this seq."""
+        if seq <= live.log.inherited:
+            return await self._block_of(self._source(live), seq)
         if seq < live.tail.start:
             return await self._pool.run(self.segments.read, live.log, seq, _FETCH_ROWS)
         return next(live.tail.since(seq), None)
 
     async def read_or_wait(
-        self, name: str, after: int, *, wait_ms: int, epoch: int | None = None, **how: object
+        self,
+        name: str,
+        after: int,
+        *,
+        wait_ms: int,
+        epoch: int | None = None,
+        over: Callable[[Live], bool] = lambda live: False,
+        **how: object,
     ) -> tuple[Live, Page]:
-        """A page as `read` gives it; when it would be empty, wait for something to deliver."""
+        """A page as `read` gives it; when it would be empty, wait for something to deliver.
+
+        Nothing more will come once the log is `over`.
+        """
         live = self.live(name)
         if not wait_ms:
             return live, await self.read(live, after, epoch=epoch, **how)  # type: ignore[arg-type]
@@ -521,7 +581,7 @@ class Engine:
             try:
                 page = await self.read(live, after, epoch=epoch, **how)  # type: ignore[arg-type]
                 after, epoch = page.next, None
-                if page.slices or page.gap or self.draining:
+                if page.slices or page.gap or self.draining or over(live):
                     return live, page
                 if not page.caught_up:
                     continue
@@ -559,7 +619,9 @@ class Engine:
             raise self.journal.refusal()
         for entry in entries:
             self._apply(entry)
-        return self.journal.enqueue(entries, sync=sync, together=together)
+        position = self.journal.enqueue(entries, sync=sync, together=together)
+        self.on_growth()
+        return position
 
     def _apply(self, entry: Entry) -> None:
         catalog.apply(self.state, entry)
@@ -568,6 +630,8 @@ class Engine:
                 live = self.lives[entry.log]
                 live.last_write_at_ms = entry.block.ts_ms
                 self.tail_bytes += live.tail.add(entry.block)
+                if live.log.config.journaled:
+                    self.touched[entry.log] = live.log.name
                 if entry.trim is not None:
                     self._release_trimmed(live)
             case Trim():
@@ -577,6 +641,10 @@ class Engine:
                 self.tail_bytes -= live.tail.drop_to(live.log.head)
                 self.aging.discard(entry.log)
                 live.wake()
+            case Open():
+                live = self.lives[entry.log]
+                live.visible = live.log.head
+                self.streams.opened(live)
             case _ if entry.log in self.state.logs:
                 self._note(self.state.logs[entry.log])
 
@@ -593,3 +661,14 @@ class Engine:
         blocks = live.tail.blocks
         if blocks and blocks[0].last < live.log.floor:
             self.tail_bytes -= live.tail.drop_to(live.log.floor - 1)
+
+
+def check_owner(log: Log, owner: str | None) -> None:
+    """Only the surface that made a log changes it; the others may read. We ourselves may."""
+    if owner is not None and log.owner != owner:
+        raise Refused(
+            Code.LOG_INCOMPATIBLE,
+            f'"{log.name}" is one of the {log.owner} and can only be read here',
+            name=log.name,
+            owner=log.owner,
+        )

@@ -16,6 +16,10 @@ BLOCK_OVERHEAD_BYTES = 320
 _first = attrgetter("first")
 
 
+def _last_ns(block: Block) -> int:
+    return block.ns_at(block.count - 1)
+
+
 def resident_bytes(block: Block) -> int:
     return len(block.data) + len(block.ends) + BLOCK_OVERHEAD_BYTES
 
@@ -94,6 +98,14 @@ class Tail:
             at += 1
         for at in range(at, len(blocks)):  # noqa: B020
             yield blocks[at]
+
+    def seek(self, at_ns: int) -> int | None:
+        """The first record here of this time or later; times never fall."""
+        at = bisect_left(self.blocks, at_ns, key=_last_ns)
+        if at == len(self.blocks):
+            return None
+        block = self.blocks[at]
+        return block.seq_at(bisect_left(range(block.count), at_ns, key=block.ns_at))
 
     def drop_to(self, last: int) -> int:
         """Let go of blocks that end at or before `last`; returns the memory that frees."""

@@ -25,6 +25,7 @@ from headrace.storage.objects import Objects
 
 _OPEN_FILES_MAX = 32
 _INDEXES_MAX = 64
+_NS = 1_000_000
 _COLUMNS = ["seq", "ts", "ns", "tag", "node", "key", "data", "meta"]
 
 
@@ -49,6 +50,17 @@ class _Index:
         start, stop = self.pieces(log)
         at = bisect_left(self._columns[2], seq, start, stop)
         return self.piece(at) if at < stop else None
+
+    def last_ts(self, log: int) -> int:
+        """The time of the log's last record here; -1 when there is none."""
+        start, stop = self.pieces(log)
+        return self._columns[-1][stop - 1] if start < stop else -1
+
+    def since(self, log: int, ts: int) -> Iterator[Piece]:
+        """The pieces of the log that reach this time."""
+        start, stop = self.pieces(log)
+        for at in range(bisect_left(self._columns[-1], ts, start, stop), stop):
+            yield self.piece(at)
 
     def extents(self) -> Iterator[tuple[int, int, int]]:
         """(log, first, last) for each log."""
@@ -103,6 +115,27 @@ class Segments:
             if start < whole.count:
                 at = piece.row_start + start
                 return block_of(table, at, min(at + rows_max, piece.row_start + piece.rows))
+        return None
+
+    def seek(self, log: Log, at_ns: int, last: int) -> int | None:
+        """The first sealed record of the log up to `last` that is of this time or later.
+
+        Times never fall, so a few looks at indexes find it, however much there is.
+        """
+        known = [
+            number for number, first, _ in log.extents if number in self._known and first <= last
+        ]
+        at_ms = at_ns // _NS
+        at = bisect_left(known, at_ms, key=lambda number: self._index(number).last_ts(log.id))
+        for number in known[at:]:
+            index = self._index(number)
+            for piece in index.since(log.id, at_ms):
+                table = self._table(number, piece.row_group)
+                block = block_of(table, piece.row_start, piece.row_start + piece.rows)
+                row = bisect_left(range(block.count), at_ns, key=block.ns_at)
+                if row < block.count:
+                    seq = block.seq_at(row)
+                    return seq if seq <= last else None
         return None
 
     def blocks(self, log: Log, first: int, last: int) -> Iterator[Block]:

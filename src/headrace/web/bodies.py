@@ -14,20 +14,38 @@ _JSON = "application/json"
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
+async def read_bytes(req: falcon.asgi.Request, bytes_max: int) -> bytes:
+    """The body, whatever it is; empty when there is none."""
+    return _unpack(req, await _receive(req, bytes_max), bytes_max)
+
+
 async def read_body(req: falcon.asgi.Request, bytes_max: int) -> bytes:
     """The body as UTF-8 JSON text; empty when there is none."""
+    raw = await _receive(req, bytes_max)
+    if raw and req.content_type != _JSON:
+        check_json_type(req.content_type)
+    raw = _unpack(req, raw, bytes_max)
+    check_utf8(raw)
+    return raw
+
+
+async def _receive(req: falcon.asgi.Request, bytes_max: int) -> bytes:
     length = req.content_length
     if length is not None and length > bytes_max:
         raise _too_large(bytes_max)
     raw = await req.stream.read(bytes_max + 1)
-    if not raw:
-        return b""
     if len(raw) > bytes_max:
         raise _too_large(bytes_max)
-    if req.content_type != _JSON:
-        check_json_type(req.content_type)
-    if encoding := req.get_header("CONTENT-ENCODING"):
-        raw = _decompress(raw, encoding, bytes_max)
+    return raw
+
+
+def _unpack(req: falcon.asgi.Request, raw: bytes, bytes_max: int) -> bytes:
+    encoding = req.get_header("CONTENT-ENCODING") if raw else None
+    return _decompress(raw, encoding, bytes_max) if encoding else raw
+
+
+def check_utf8(raw: bytes) -> None:
+    """Refuse text that is not UTF-8."""
     if not raw.isascii():
         try:
             raw.decode()
@@ -35,7 +53,6 @@ async def read_body(req: falcon.asgi.Request, bytes_max: int) -> bytes:
             raise Refused(
                 Code.INVALID, f"the body is not UTF-8 (byte {error.start})", field="body"
             ) from None
-    return raw
 
 
 def check_json_type(content_type: str | None) -> None:

@@ -17,7 +17,7 @@ from headrace.core.errors import Code, Refused
 from headrace.delivery.wheel import Wheel
 from headrace.engine.engine import Cost, Engine
 from headrace.observe import say
-from headrace.web.bodies import accepts_gzip, compress, read_body
+from headrace.web.bodies import accepts_gzip, compress, read_body, read_bytes
 from headrace.web.credentials import Keyring, Principal
 from headrace.web.slots import Slots
 
@@ -101,6 +101,10 @@ class Call:
 
     async def body(self) -> bytes:
         return await read_body(self.req, self._gate.max_body_bytes)
+
+    async def raw_body(self, bytes_max: int) -> bytes:
+        """The body, whatever it is."""
+        return await read_bytes(self.req, bytes_max)
 
     def performance(self, scanned: int | None) -> bytes:
         """Where the time went, as the last member of the reply."""

@@ -15,6 +15,7 @@ from falcon.uri import parse_query_string
 
 from headrace.core.errors import Code, Refused
 from headrace.observe import say
+from headrace.web.answers import NO_BODY
 from headrace.web.calls import Refusals, refuse
 
 Scope = Mapping[str, Any]
@@ -26,13 +27,17 @@ Respond = Callable[..., Awaitable[None]]
 class DirectRequest:
     """What handlers ask of Falcon's request."""
 
-    __slots__ = ("_headers", "_params", "_receive", "_scope")
+    __slots__ = ("_headers", "_params", "_receive", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        self._scope = scope
+        self.scope = scope
         self._receive = receive
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self._params: dict[str, Any] | None = None
+
+    @property
+    def method(self) -> str:
+        return str(self.scope["method"])
 
     def get_header(self, name: str) -> str | None:
         value = self._headers.get(name.lower().encode())
@@ -49,7 +54,7 @@ class DirectRequest:
 
     @property
     def query_string(self) -> str:
-        return str(self._scope["query_string"].decode("latin-1"))
+        return str(self.scope["query_string"].decode("latin-1"))
 
     def get_param(self, name: str) -> str | None:
         if self._params is None:
@@ -82,7 +87,7 @@ class DirectResponse:
 
     def __init__(self) -> None:
         self.status = ""
-        self.content_type = ""
+        self.content_type: str | None = ""
         self.data = b""
         self.headers: list[tuple[bytes, bytes]] = []
 
@@ -93,7 +98,11 @@ class DirectResponse:
 
 
 class Direct:
-    """POST below one path goes straight to its handler; everything else to the application."""
+    """Requests below a few paths go straight to their handlers; others to the application.
+
+    Below `prefix` these are the POST requests of `routes`, by what follows a name; below the paths
+    of `mounts`, everything.
+    """
 
     def __init__(
         self,
@@ -101,16 +110,22 @@ class Direct:
         prefix: str,
         routes: Mapping[str, Respond],
         refusals: Refusals,
+        mounts: Mapping[str, Respond] | None = None,
     ) -> None:
         self._app = app
         self._prefix = prefix
         self._routes = routes
         self._refusals = refusals
+        self._mounts = tuple((mounts or {}).items())
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
+        if scope["type"] == "http":
             path: str = scope["path"]
-            if path.startswith(self._prefix):
+            for mount, answer in self._mounts:
+                if path.startswith(mount):
+                    await self._answer(answer, "", DirectRequest(scope, receive), send)
+                    return
+            if scope["method"] == "POST" and path.startswith(self._prefix):
                 name, slash, action = path[len(self._prefix) :].partition("/")
                 respond = self._routes.get(slash + action)
                 if respond is not None:
@@ -126,11 +141,11 @@ class Direct:
             say("error", "a request failed", trace=error, name=name)
             refused = Refused(Code.INTERNAL, "internal error")
             refuse(self._refusals, refused, cast(Any, resp), perf_counter())
-        headers = [
-            (b"content-type", resp.content_type.encode()),
-            (b"content-length", b"%d" % len(resp.data)),
-            *resp.headers,
-        ]
         status = int(resp.status[:3])
+        headers = resp.headers
+        if resp.content_type is not None:
+            headers.append((b"content-type", resp.content_type.encode()))
+        if status not in NO_BODY:
+            headers.append((b"content-length", b"%d" % len(resp.data)))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": resp.data})

@@ -75,7 +75,7 @@ class Topics:
         cursor = req.get_param("cursor")
         after = parse_cursor(cursor) if cursor is not None else ""
         touch = parse_bool(req, "touch", default=False)
-        found, more = engine.list_logs(after, prefix, size, call.principal.may_see)
+        found, more = engine.list_logs(after, prefix, size, call.principal.may_see, OWNER)
         now_ms = engine.clock.now_ms()
         if touch:
             for live in found:
@@ -90,7 +90,7 @@ class Topics:
     async def drop(self, call: Call) -> Reply:
         topic = _authorise(call, Scope.DELETE)
         if_empty = parse_bool(call.req, "if_empty", default=False)
-        deleted = await call.engine.drop(topic, if_empty=if_empty)
+        deleted = await call.engine.drop(topic, if_empty=if_empty, owner=OWNER)
         reply = wire.DropReply(topic=topic, deleted=deleted, routers_removed=[])
         return Reply([wire.open_object(reply)])
 
@@ -163,7 +163,9 @@ class Topics:
         if request.before_seq is None and request.match is None:
             raise Refused(Code.INVALID, "say which records: before_seq, match, or both")
         match = None if request.match is None else parse_match(request.match)
-        live, deleted = await call.engine.delete(topic, request.before_seq, match, call.cost)
+        live, deleted = await call.engine.delete(
+            topic, request.before_seq, match, call.cost, owner=OWNER
+        )
         earliest, head = wire.head_of(live.log, live.visible)
         reply = wire.DeleteReply(
             topic=topic,

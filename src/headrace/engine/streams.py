@@ -1,0 +1,340 @@
+"""Streams in operation: creating, writing, closing, forking and removing them, and their end.
+
+Streams are logs; what is here is what makes them streams. As everywhere, a write decides, applies
+and enqueues without an await in between; an answer that tells of a change waits until that change
+is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.core import streaming
+from headrace.core.entry import Append, Entry, Fork
+from headrace.core.errors import Code, Refused
+from headrace.core.log import Log
+from headrace.core.record import Drafts, draft
+from headrace.core.stream import Write, is_expired, touch
+from headrace.core.streaming import CONFIG, Spec, stream_of
+from headrace.engine.live import Live
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+OWNER = "streams"
+_SWEEP_S = 1.0
+_SWEEP_STREAMS = 200
+"""Streams removed in one go before requests get a turn."""
+
+
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """What became of a write."""
+
+    live: Live
+    last: int
+    """The last seq of the stream behind it."""
+    repeated: bool = False
+    """The same was accepted before."""
+
+
+class Streams:
+    """All streams of an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._deadlines: dict[int, int] = {}
+        """When streams end that were used since their end was last written down."""
+        self._ends: list[tuple[int, int]] = []
+        """(when to look, log), as a heap."""
+        self._removed_position = 0
+        self.append_timeout_s = 3.0
+        """How long a writer waits for its turn, and for its write to be durable."""
+
+    # --- finding ---------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Live:
+        """A log that can be read as a stream now."""
+        log = self._engine.state.by_name.get(name)
+        if log is None:
+            raise _not_found(name)
+        live = self._engine.lives[log.id]
+        if log.stream is not None:
+            if log.stream.deleted:
+                raise Refused(Code.GONE, f'stream "{name}" was deleted')
+            if self.ends_at_ms(log) is not None and self._is_over(live):
+                if self._engine.journal.failure is None:
+                    self._remove(live)
+                raise _not_found(name)
+        return live
+
+    def own(self, name: str) -> Live:
+        """A stream, and not a log of another surface."""
+        live = self.find(name)
+        stream_of(live.log)
+        return live
+
+    async def settle(self, name: str) -> None:
+        """Wait until whatever a refusal may have told of this stream is durable."""
+        engine = self._engine
+        log = engine.state.by_name.get(name)
+        position = self._removed_position
+        if log is not None:
+            position = max(position, engine.lives[log.id].config_position)
+        if position > engine.journal.synced:
+            try:
+                await engine.journal.wait_synced(position)
+            except Refused:
+                pass  # read-only: what is in memory is all there is to tell
+
+    def is_closed(self, live: Live) -> bool:
+        """Whether readers may know that nothing more will come."""
+        stream = live.log.stream
+        return (
+            stream is not None
+            and stream.closed
+            and self._engine.journal.synced >= live.config_position
+        )
+
+    def is_over(self, live: Live) -> bool:
+        """Whether somebody who waits for more waits in vain."""
+        stream = live.log.stream
+        return self.is_closed(live) or (stream is not None and stream.deleted)
+
+    def living(self, found: list[Live]) -> list[Live]:
+        """Those of the streams that were not deleted and whose time is not up."""
+        return [
+            live for live in found if not stream_of(live.log).deleted and not self._is_over(live)
+        ]
+
+    async def seek(self, live: Live, at_ns: int) -> int:
+        """The seq behind which the records of this time and later lie."""
+        seq = await self._seek(live, at_ns, live.visible)
+        return live.visible if seq is None else seq - 1
+
+    async def _seek(self, live: Live, at_ns: int, last: int) -> int | None:
+        """The first record up to `last` that is not older, wherever it lies."""
+        log, engine = live.log, self._engine
+        stream = log.stream
+        if stream is not None and stream.fork is not None:
+            source, upto = engine.lives[stream.fork.source], min(stream.fork.upto, last)
+            seq = await self._seek(source, at_ns, upto)
+            if seq is not None:
+                return seq
+        while True:
+            start, found = live.tail.start, None
+            if log.extents:
+                found = await engine.run(engine.segments.seek, log, at_ns, min(start - 1, last))
+            if live.tail.start == start:
+                break  # else records left memory meanwhile: they are in a segment now
+        if found is None:
+            found = live.tail.seek(at_ns)
+        return found if found is not None and found <= last else None
+
+    # --- creating --------------------------------------------------------------------------------
+
+    async def create(self, name: str, spec: Spec, drafts: Drafts | None) -> tuple[Live, bool]:
+        """Create the stream, or find it to be as wanted; says whether it is new."""
+        engine = self._engine
+        await self._enter(name)
+        if known := self._existing(name, spec):
+            await engine.journal.wait_synced(known.config_position)
+            return known, False
+        forked = None
+        if spec.source is not None:
+            prefix = await self._read_prefix(spec)
+            if known := self._existing(name, spec):  # somebody was faster
+                await engine.journal.wait_synced(known.config_position)
+                return known, False
+            forked, drafts = self._fork(spec, prefix, drafts)
+        engine.check_log_cap(OWNER)
+        entries = streaming.create(engine.state, name, spec, forked, drafts, engine.clock.now_ns())
+        for entry in entries:
+            if isinstance(entry, Append):
+                engine.check_total(entry)
+        position = engine.commit(entries, sync=True, together=True)
+        live = engine.lives[engine.state.by_name[name].id]
+        live.config_position = position
+        await self._store(position, live)
+        return live, True
+
+    def _existing(self, name: str, spec: Spec) -> Live | None:
+        """The stream of this name, which must be as wanted; None when there is none."""
+        log = self._engine.state.by_name.get(name)
+        if log is None:
+            return None
+        live = self._engine.lives[log.id]
+        if log.stream is not None and not log.stream.deleted and self._is_over(live):
+            self._remove(live)
+            return self._existing(name, spec)
+        streaming.check_same(self._engine.state, log, spec)
+        return live
+
+    def _source(self, spec: Spec) -> tuple[Live, int]:
+        """What a fork is to come from, and the seq behind which it begins."""
+        assert spec.source is not None
+        log = self._engine.state.by_name.get(spec.source)
+        if log is not None and log.stream is not None and log.stream.deleted:
+            raise Refused(Code.CONFLICT, f'"{spec.source}" was deleted')
+        source = self.own(spec.source)
+        at = source.visible if spec.at is None else spec.at
+        if at > source.visible:
+            raise Refused(Code.INVALID, "the fork offset is beyond the end of the source")
+        return source, at
+
+    async def _read_prefix(self, spec: Spec) -> bytes:
+        """The record that the sub-offset of a fork of bytes lies in; nothing for other forks."""
+        source, at = self._source(spec)
+        if not spec.sub or stream_of(source.log).is_json or at == source.visible:
+            return b""
+        slices = await self._engine.fetch(source, [at + 1])
+        return slices[0].block.data_at(slices[0].picks[0]) if slices else b""
+
+    def _fork(self, spec: Spec, prefix: bytes, drafts: Drafts | None) -> tuple[Fork, Drafts | None]:
+        """Where the fork begins, and its first records.
+
+        A sub-offset counts messages, which have offsets of their own; or bytes, and then the fork
+        begins with a copy of a part of the next record.
+        """
+        source, at = self._source(spec)
+        stream = stream_of(source.log)
+        if spec.sub and stream.is_json:
+            if at + spec.sub > source.visible:
+                raise Refused(Code.INVALID, "the sub-offset is beyond the end of the source")
+            at += spec.sub
+        elif spec.sub > len(prefix):
+            raise Refused(Code.INVALID, "the sub-offset is beyond the end of the next append")
+        elif spec.sub and spec.sub == len(prefix):
+            at += 1
+        elif spec.sub:
+            rest = [drafts.data] if drafts is not None else []
+            drafts = draft([prefix[: spec.sub], *rest])
+            drafts.media = stream.content_type
+        return streaming.fork(source.log, spec, at), drafts
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    async def write(self, name: str, drafts: Drafts | None, wanted: Write) -> Written:
+        """Append, close, or both, all or none."""
+        engine = self._engine
+        await self._enter(name)
+        live = self.own(name)
+        entries = streaming.write(live.log, drafts, wanted, engine.clock.now_ns())
+        self.use(live)
+        if entries is None:
+            await engine.journal.wait_synced(live.config_position)
+            return Written(live, live.visible, repeated=True)
+        if drafts is not None:
+            append = entries[0]
+            assert isinstance(append, Append)
+            engine.check_total(append)
+        position = engine.commit(entries, sync=True, together=True)
+        last = live.log.head
+        if not wanted.plain:
+            live.config_position = position
+        await self._store(position, live)
+        return Written(live, last)
+
+    async def _enter(self, name: str) -> None:
+        """Wait for a turn to write; nothing has happened when there is none in time."""
+        engine = self._engine
+        if not engine.door.open:
+            try:
+                async with asyncio.timeout(self.append_timeout_s):
+                    await engine.wait_at_door(name, CONFIG)
+            except TimeoutError:
+                raise engine.door.turned_away() from None
+        engine.check_open()
+
+    async def _store(self, position: int, live: Live) -> None:
+        """Wait until a write is durable, and readers see it."""
+        stored = self._engine.journal.wait_synced(position, partial(live.show, live.log.head))
+        try:
+            async with asyncio.timeout(self.append_timeout_s):
+                await stored
+        except TimeoutError:
+            raise Refused(
+                Code.APPEND_TIMEOUT,
+                "append timed out; append outcome is unknown, check Stream-Next-Offset before "
+                "retrying",
+            ) from None
+
+    # --- living ----------------------------------------------------------------------------------
+
+    def opened(self, live: Live) -> None:
+        """A stream went into operation."""
+        stream = live.log.stream
+        if stream is not None and stream.expires_at_ms is not None and not stream.deleted:
+            heappush(self._ends, (stream.expires_at_ms, live.log.id))
+
+    def use(self, live: Live) -> None:
+        """A read or a write: a stream with a TTL lives on."""
+        stream = live.log.stream
+        if stream is None or stream.ttl_ms is None:
+            return
+        now_ms = self._engine.clock.now_ms()
+        self._deadlines[live.log.id] = now_ms + stream.ttl_ms
+        note = touch(live.log.id, stream, now_ms)
+        if note is not None and self._engine.journal.failure is None:
+            self._engine.commit([note], sync=False)
+
+    def ends_at_ms(self, log: Log) -> int | None:
+        """When the stream ends unless it is used before."""
+        stream = stream_of(log)
+        return self._deadlines.get(log.id, stream.expires_at_ms)
+
+    def _is_over(self, live: Live) -> bool:
+        """Whether its time is up. A stream that somebody follows is in use."""
+        engine = self._engine
+        if not is_expired(self.ends_at_ms(live.log), engine.clock.now_ms()):
+            return False
+        if (live.waiters or live.listeners) and stream_of(live.log).ttl_ms is not None:
+            self.use(live)
+            return False
+        return True
+
+    async def run(self) -> None:
+        """Remove streams whose time is up, for as long as the server runs."""
+        wait_s = _SWEEP_S
+        while True:
+            await asyncio.sleep(wait_s)
+            more = self._engine.journal.failure is None and self.sweep()
+            wait_s = 0.0 if more else _SWEEP_S
+
+    def sweep(self) -> bool:
+        """Remove some streams whose time is up; says whether there may be more."""
+        now_ms = self._engine.clock.now_ms()
+        for _ in range(_SWEEP_STREAMS):
+            if not self._ends or self._ends[0][0] > now_ms:
+                return False
+            log = self._engine.state.logs.get(heappop(self._ends)[1])
+            if log is None or stream_of(log).deleted:
+                continue
+            if self._is_over(self._engine.lives[log.id]):
+                self._remove(self._engine.lives[log.id])
+            else:
+                heappush(self._ends, (self.ends_at_ms(log) or 0, log.id))
+        return True
+
+    async def delete(self, name: str) -> None:
+        """Remove the stream with all its records, or keep them for its forks alone."""
+        self._engine.check_open()
+        live = self.own(name)
+        await self._engine.journal.wait_synced(self._remove(live))
+
+    def _remove(self, live: Live) -> int:
+        entries: list[Entry] = streaming.remove(self._engine.state, live.log)
+        position = self._engine.commit(entries, sync=True, together=True)
+        self._removed_position = live.config_position = position
+        for entry in entries:
+            self._deadlines.pop(entry.log, None)
+        live.wake()
+        return position
+
+
+def _not_found(name: str) -> Refused:
+    return Refused(Code.LOG_NOT_FOUND, f'stream "{name}" does not exist')

@@ -1,0 +1,1 @@
+"""The durable streams protocol, in two dialects over the same streams."""

@@ -1,0 +1,65 @@
+"""What goes out: pages as bytes or as a JSON array, their tags, and the cursors of live readers."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from headrace.core.read import Page, Slice
+
+_CURSOR_EPOCH_S = 1_728_432_000
+"""2024-10-09T00:00:00Z, from which on the intervals of cursors are counted."""
+_CURSOR_INTERVAL_S = 20
+CURSOR_JITTER_S = 3600
+
+
+def render_raw(page: Page) -> bytes:
+    """The payloads one behind the other. Neighbours in a block are neighbours in memory."""
+    pieces = [_run(piece) for piece in page.slices]
+    return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+
+
+def _run(piece: Slice) -> bytes:
+    block, picks = piece.block, piece.picks
+    if isinstance(picks, range):
+        cuts = block.cuts()
+        start = cuts[picks.start - 1] if picks.start else block.base
+        return block.data[start : cuts[picks.stop - 1]]
+    return b"".join([block.data_at(index) for index in picks])
+
+
+def render_array(page: Page) -> bytes:
+    """The payloads as a JSON array."""
+    return b"[" + b",".join([data for piece in page.slices for data in _payloads(piece)]) + b"]"
+
+
+def _payloads(piece: Slice) -> list[bytes]:
+    block, picks = piece.block, piece.picks
+    if not isinstance(picks, range):
+        return [block.data_at(index) for index in picks]
+    data, cuts = block.data, block.cuts()
+    ends = cuts[picks.start : picks.stop]
+    starts = [cuts[picks.start - 1] if picks.start else block.base, *ends[:-1]]
+    return [data[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def format_tag(start: str, next: str, key: str | None, format: str, *, closed: bool) -> str:
+    """What a page is: the same tag means the same bytes under the same headers."""
+    slice = f"slice:{start}:{next}:key={quote(key or '', safe='')}:fmt={format}:filter="
+    return f'W/"{slice}{":closed" if closed else ""}"'
+
+
+def tag_matches(header: str | None, tag: str) -> bool:
+    """Whether If-None-Match names this tag."""
+    if header is None:
+        return False
+    known = (each.strip() for each in header.split(","))
+    return any(each == "*" or each.removeprefix("W/") == tag.removeprefix("W/") for each in known)
+
+
+def next_cursor(sent: str | None, now_ms: int, jitter_s: int) -> str:
+    """The interval of now; one beyond the client's when that is not behind."""
+    current = (now_ms // 1000 - _CURSOR_EPOCH_S) // _CURSOR_INTERVAL_S
+    known = int(sent) if sent and sent.isascii() and sent.isdigit() and len(sent) < 16 else -1
+    if known < current:
+        return str(current)
+    return str(known + max(1, jitter_s // _CURSOR_INTERVAL_S))

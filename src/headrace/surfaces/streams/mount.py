@@ -1,0 +1,35 @@
+"""The streams surface, joined: which path takes which handler, and what its documentation says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import falcon.asgi
+
+from headrace.surfaces.streams.dialect import BASE, DIALECTS
+from headrace.surfaces.streams.routes import StreamLimits, StreamRoutes
+from headrace.web.calls import Gate
+from headrace.web.direct import Respond
+
+NATIVE_PREFIX = "/v1/stream/"
+BASE_PREFIX = "/ds/v1/stream/"
+
+
+class _Listing:
+    """A Falcon resource."""
+
+    def __init__(self, routes: StreamRoutes) -> None:
+        self.on_get = routes.respond_list
+
+
+def mount(
+    app: falcon.asgi.App[Any, Any], gate: Gate, dialect: str, limits: StreamLimits
+) -> dict[str, Respond]:
+    """Put the surface's routes into the application; returns what answers below which path."""
+    native = StreamRoutes(gate, DIALECTS[dialect], NATIVE_PREFIX.encode(), limits)
+    base = StreamRoutes(gate, BASE, BASE_PREFIX.encode(), limits)
+    app.add_sink(native.respond, NATIVE_PREFIX)
+    app.add_sink(base.respond, BASE_PREFIX)
+    app.add_route("/v1/streams", _Listing(native))
+    app.add_route("/ds/v1/streams", _Listing(base))
+    return {NATIVE_PREFIX: native.respond, BASE_PREFIX: base.respond}

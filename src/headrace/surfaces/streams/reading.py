@@ -1,0 +1,201 @@
+"""Reading a stream: a page at once, or the first that comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from random import randrange
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import STREAM_PAGE_BYTES, STREAM_PAGE_RECORDS
+from headrace.core.read import Page, Wanted
+from headrace.core.stream import JSON, media_type
+from headrace.engine.engine import Engine
+from headrace.engine.live import Live
+from headrace.surfaces.streams import fields
+from headrace.surfaces.streams.dialect import Dialect
+from headrace.surfaces.streams.events import (
+    CURSOR_JITTER_S,
+    format_tag,
+    next_cursor,
+    render_array,
+    render_raw,
+    tag_matches,
+)
+from headrace.surfaces.streams.offsets import Mark, Offset, parse_offset
+from headrace.surfaces.streams.positions import (
+    check_gap,
+    content_type_of,
+    format_position,
+    resolve,
+)
+from headrace.web.answers import Answer, Headers
+
+LIVE_MODES = (None, "true", "long-poll", "sse")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a reader wants."""
+
+    after: int
+    offset: Offset | Mark
+    """How it said where to start."""
+    wanted: Wanted
+    format: str
+    mode: str | None
+    wait_ms: int
+    cursor: str | None
+
+
+def parse_query(text: str) -> dict[str, str]:
+    """The parameters of a read; the one that says where must not be there twice."""
+    query: dict[str, str] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True) if text else ():
+        if name == "offset" and name in query:
+            raise Refused(Code.INVALID, "offset is given twice")
+        query[name] = value
+    return query
+
+
+async def parse_read(
+    engine: Engine,
+    live: Live,
+    query: Mapping[str, str],
+    key: str | None,
+    dialect: Dialect,
+    wait_ms_max: int,
+) -> Asked:
+    mode = query.get("live")
+    if mode not in LIVE_MODES:
+        raise Refused(Code.INVALID, "live is true, long-poll or sse")
+    if "filter" in query:
+        raise Refused(Code.INVALID, "filters are not served here")
+    if mode is not None and "offset" not in query and "since" not in query:
+        raise Refused(Code.INVALID, "a live read needs an offset")
+    format = _format(live, query.get("format"), dialect)
+    timeout = query.get("timeout")
+    wait_ms = wait_ms_max if timeout is None else fields.parse_timeout_ms(timeout)
+    text = query.get("offset")
+    offset = Mark.START if text is None else parse_offset(text)
+    if text is None and "since" in query:
+        after = await engine.streams.seek(live, fields.parse_time_ns(query["since"], "since"))
+    else:
+        after = resolve(live, offset)
+    wanted = Wanted(key=query.get("key") if key is None else key)
+    return Asked(
+        after, offset, wanted, format, mode, min(wait_ms, wait_ms_max), query.get("cursor")
+    )
+
+
+def _format(live: Live, asked: str | None, dialect: Dialect) -> str:
+    content_type = content_type_of(live.log)
+    is_json = media_type(content_type) == JSON
+    if asked not in (None, "json", "raw"):
+        raise Refused(Code.INVALID, "format is json or raw")
+    if asked == "json" and not is_json:
+        raise Refused(Code.INVALID, f"the stream holds {content_type}, not JSON")
+    if asked is None:
+        return "json" if is_json and dialect.json_by_default else "raw"
+    return asked
+
+
+async def catch_up(
+    engine: Engine, live: Live, asked: Asked, dialect: Dialect, known_tags: str | None
+) -> Answer:
+    """One page of what there is."""
+    page = await engine.read(
+        live,
+        asked.after,
+        records_max=STREAM_PAGE_RECORDS,
+        bytes_max=STREAM_PAGE_BYTES,
+        wanted=asked.wanted,
+    )
+    check_gap(live, page, asked.offset)
+    closed = page.caught_up and engine.streams.is_closed(live)
+    headers = _page_headers(live, page, closed=closed)
+    if asked.offset is Mark.NOW:
+        headers.append(("cache-control", "no-store"))
+    else:
+        tag = _tag(live, page, asked, closed=closed)
+        settled = _is_settled(live, page, asked.offset, closed=closed)
+        headers.append(("etag", tag))
+        headers.append(("cache-control", dialect.settled if settled else dialect.open))
+        if tag_matches(known_tags, tag):
+            return Answer(304, headers)
+    return _with_body(live, page, asked, headers)
+
+
+async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) -> Answer:
+    """A page, or nothing when nothing comes for a while."""
+    live, page = await engine.read_or_wait(
+        live.log.name,
+        asked.after,
+        wait_ms=asked.wait_ms,
+        over=engine.streams.is_over,
+        records_max=STREAM_PAGE_RECORDS,
+        bytes_max=STREAM_PAGE_BYTES,
+        wanted=asked.wanted,
+    )
+    engine.streams.use(engine.streams.find(live.log.name))
+    check_gap(live, page, asked.offset)
+    closed = page.caught_up and engine.streams.is_closed(live)
+    headers = _page_headers(live, page, closed=closed)
+    if not closed:
+        headers.append(("stream-cursor", make_cursor(engine, asked.cursor)))
+    if not page.slices:
+        return Answer(204, [*headers, ("cache-control", "no-store")])
+    headers.append(("etag", _tag(live, page, asked, closed=closed)))
+    headers.append(("cache-control", dialect.arrived))
+    return _with_body(live, page, asked, headers)
+
+
+def make_cursor(engine: Engine, sent: str | None) -> str:
+    return next_cursor(sent, engine.clock.now_ms(), randrange(1, CURSOR_JITTER_S + 1))
+
+
+def _page_headers(live: Live, page: Page, *, closed: bool) -> Headers:
+    headers: Headers = [
+        ("stream-next-offset", format_position(live.log, page.next)),
+        ("stream-end-offset", format_position(live.log, page.head)),
+    ]
+    if page.caught_up:
+        headers.append(("stream-up-to-date", "true"))
+    if closed:
+        headers.append(("stream-closed", "true"))
+    return headers
+
+
+def _tag(live: Live, page: Page, asked: Asked, *, closed: bool) -> str:
+    start, next = format_position(live.log, asked.after), format_position(live.log, page.next)
+    return format_tag(start, next, asked.wanted.key, asked.format, closed=closed)
+
+
+def _is_settled(live: Live, page: Page, offset: Offset | Mark, *, closed: bool) -> bool:
+    """Whether the same request brings the same page for ever.
+
+    It must name its instance of the stream, the page must have been full or the stream closed, and
+    nothing may expire.
+    """
+    stream = live.log.stream
+    lasting = stream is not None and stream.expires_at_ms is None
+    return lasting and isinstance(offset, Offset) and (closed or not page.caught_up)
+
+
+def _with_body(live: Live, page: Page, asked: Asked, headers: Headers) -> Answer:
+    headers.append(("content-type", content_type_of(live.log)))
+    render = render_array if asked.format == "json" else render_raw
+    return Answer(200, headers, render(page))
+
+
+@asynccontextmanager
+async def limited(limit_ms: int) -> AsyncIterator[None]:
+    """Refuse what takes too long."""
+    try:
+        async with asyncio.timeout(limit_ms / 1000):
+            yield
+    except TimeoutError:
+        raise Refused(Code.REQUEST_TIMEOUT, "request timed out") from None

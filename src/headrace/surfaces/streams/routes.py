@@ -1,0 +1,294 @@
+"""The endpoints of streams: parse, authorise, call the engine, encode."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from headrace.core.cursor import encode_cursor, parse_cursor
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
+from headrace.core.record import Drafts
+from headrace.core.stream import Producer, Write, same_type
+from headrace.engine.live import Live
+from headrace.engine.streams import OWNER, Written
+from headrace.surfaces.streams import fields, reading, wire
+from headrace.surfaces.streams.appends import parse_drafts
+from headrace.surfaces.streams.creation import parse_spec, type_of_body
+from headrace.surfaces.streams.dialect import Dialect
+from headrace.surfaces.streams.errors import refuse
+from headrace.surfaces.streams.names import Target, parse_target
+from headrace.surfaces.streams.positions import content_type_of, format_position
+from headrace.web.answers import Answer, Headers
+from headrace.web.calls import Call, Gate, parse_whole
+from headrace.web.credentials import Scope
+
+_METHODS = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
+_SECURITY: Headers = [
+    ("x-content-type-options", "nosniff"),
+    ("cross-origin-resource-policy", "cross-origin"),
+]
+_REQUEST_HEADERS = (
+    "authorization, content-type, content-encoding, if-none-match, stream-key, stream-timestamp, "
+    "stream-seq, stream-ttl, stream-expires-at, stream-closed, stream-forked-from, "
+    "stream-fork-offset, stream-fork-sub-offset, producer-id, producer-epoch, producer-seq"
+)
+_PREFLIGHT_S = "600"
+
+Handler = Callable[[Call, Target], Awaitable[Answer]]
+
+
+class StreamLimits(msgspec.Struct, frozen=True):
+    """What one request may carry and how long it may take."""
+
+    body_bytes: int
+    request_ms: int
+    long_poll_ms: int
+    """How long a reader waits at most: a little less than a request may take."""
+
+
+class StreamRoutes:
+    """The handlers of one mount."""
+
+    def __init__(self, gate: Gate, dialect: Dialect, prefix: bytes, limits: StreamLimits) -> None:
+        self._gate = gate
+        self._dialect = dialect
+        self._skipped = len(prefix)
+        self._limits = limits
+        self._handlers: dict[str, Handler] = {
+            "GET": self.get,
+            "HEAD": self.head,
+            "POST": self.post,
+            "PUT": self.put,
+            "DELETE": self.delete,
+        }
+
+    # --- every request ---------------------------------------------------------------------------
+
+    async def respond(self, req: Any, resp: Any, *_: Any, **__: Any) -> None:
+        """Answer whatever is asked below the mount."""
+        if req.method == "OPTIONS":
+            answer = _preflight()
+        else:
+            answer = await self._answer(req, self._handle)
+        answer.headers += _SECURITY
+        answer.send(resp)
+
+    async def respond_list(self, req: Any, resp: Any) -> None:
+        """Answer a request for the streams there are."""
+        answer = await self._answer(req, self._list)
+        answer.headers += _SECURITY
+        answer.send(resp)
+
+    async def _answer(self, req: Any, handle: Callable[[Call], Awaitable[Answer]]) -> Answer:
+        call: Call | None = None
+        try:
+            call = Call(self._gate, req, "")
+            with self._gate.slots.take(call.principal):
+                return await handle(call)
+        except Refused as refused:
+            if call is not None and self._gate.ready:
+                # What a refusal tells of a stream must still be true after a crash.
+                await self._gate.engine.streams.settle(call.name)
+            return Answer(*refuse(refused))
+
+    async def _handle(self, call: Call) -> Answer:
+        target = parse_target(call.req.scope["raw_path"][self._skipped :])
+        call.name = target.name
+        method = call.req.method
+        allowed = _METHODS if target.key is None else "GET, HEAD, OPTIONS"
+        if method not in self._handlers or method not in allowed:
+            raise Refused(
+                Code.METHOD_NOT_ALLOWED, f"{method} does not go with this path", allow=allowed
+            )
+        if target.resource is not None:
+            raise Refused(Code.NOT_FOUND, f"there is no {target.resource} here")
+        return await self._handlers[method](call, target)
+
+    # --- creating and removing -------------------------------------------------------------------
+
+    async def put(self, call: Call, target: Target) -> Answer:
+        call.principal.require(Scope.WRITE, target.name)
+        spec = parse_spec(call, target.name, self._dialect)
+        body = await call.raw_body(self._limits.body_bytes)
+        drafts = parse_drafts(body, type_of_body(call, spec), None) if body else None
+        streams = call.engine.streams
+        live, created = await streams.create(target.name, spec, drafts)
+        headers: Headers = [
+            ("content-type", content_type_of(live.log)),
+            ("stream-next-offset", format_position(live.log, live.visible)),
+        ]
+        if created:
+            headers.append(("location", _url(call.req)))
+        if streams.is_closed(live):
+            headers.append(("stream-closed", "true"))
+        return Answer(201 if created else 200, headers)
+
+    async def delete(self, call: Call, target: Target) -> Answer:
+        call.principal.require(Scope.DELETE, target.name)
+        streams = call.engine.streams
+        try:
+            await streams.delete(target.name)
+        except Refused as refused:
+            if refused.code is not Code.LOG_NOT_FOUND or not self._dialect.deletes_unknown:
+                raise
+            await streams.settle(target.name)
+        return Answer(204, [])
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    async def post(self, call: Call, target: Target) -> Answer:
+        call.principal.require(Scope.WRITE, target.name)
+        get = call.req.get_header
+        producer = fields.parse_producer(
+            get("PRODUCER-ID"), get("PRODUCER-EPOCH"), get("PRODUCER-SEQ")
+        )
+        close = fields.parse_closed(get("STREAM-CLOSED"))
+        at = get("STREAM-TIMESTAMP")
+        body = await call.raw_body(self._limits.body_bytes)
+        streams = call.engine.streams
+        live = streams.own(target.name)
+        content_type = _type_of_append(call, body, close=close)
+        wanted = Write(
+            content_type,
+            producer,
+            fields.parse_seq(get("STREAM-SEQ")),
+            close,
+            None if at is None else fields.parse_time_ns(at, "Stream-Timestamp"),
+        )
+        drafts = None
+        if content_type is not None and same_type(content_type, content_type_of(live.log)):
+            drafts = _parse_append(live, body, fields.parse_key(get("STREAM-KEY")))
+        try:
+            done = await streams.write(target.name, drafts, wanted)
+        except Refused as refused:
+            if refused.code is Code.CLOSED:
+                refused.detail["next_offset"] = format_position(live.log, live.log.head)
+            raise
+        headers: Headers = [("stream-next-offset", format_position(live.log, done.last))]
+        if producer is not None:
+            headers += _producer_headers(done, producer)
+        if close or streams.is_closed(done.live):
+            headers.append(("stream-closed", "true"))
+        return Answer(self._status(wanted, done), headers)
+
+    def _status(self, wanted: Write, done: Written) -> int:
+        if wanted.content_type is None or done.repeated:
+            return 204
+        return self._dialect.appended if wanted.producer is None else 200
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def head(self, call: Call, target: Target) -> Answer:
+        call.principal.require(Scope.READ, target.name)
+        streams = call.engine.streams
+        live = streams.find(target.name)
+        end = format_position(live.log, live.visible)
+        headers: Headers = [
+            ("content-type", content_type_of(live.log)),
+            ("cache-control", "no-store"),
+            ("stream-next-offset", end),
+            ("stream-end-offset", end),
+        ]
+        if live.log.stream is not None:
+            ttl_ms, ends_at_ms = live.log.stream.ttl_ms, streams.ends_at_ms(live.log)
+            if ttl_ms is not None:
+                headers.append(("stream-ttl", str(ttl_ms // 1000)))
+            if ends_at_ms is not None and (ttl_ms is None or self._dialect.shows_deadline):
+                headers.append(("stream-expires-at", fields.format_time(ends_at_ms)))
+        if streams.is_closed(live):
+            headers.append(("stream-closed", "true"))
+        await streams.settle(target.name)
+        return Answer(200, headers)
+
+    async def get(self, call: Call, target: Target) -> Answer:
+        call.principal.require(Scope.READ, target.name)
+        query = reading.parse_query(call.req.query_string)
+        engine = call.engine
+        live = engine.streams.find(target.name)
+        async with reading.limited(self._limits.request_ms):
+            asked = await reading.parse_read(
+                engine, live, query, target.key, self._dialect, self._limits.long_poll_ms
+            )
+            engine.streams.use(live)
+            live.last_read_at_ms = engine.clock.now_ms()
+            if asked.mode is None:
+                tags = call.req.get_header("IF-NONE-MATCH")
+                answer = await reading.catch_up(engine, live, asked, self._dialect, tags)
+            else:
+                answer = await reading.long_poll(engine, live, asked, self._dialect)
+        if len(self._gate.keyring):
+            answer.headers = [_private(header) for header in answer.headers]
+        return answer
+
+    async def _list(self, call: Call) -> Answer:
+        call.principal.require(Scope.READ)
+        req, engine = call.req, call.engine
+        if req.method != "GET":
+            raise Refused(Code.METHOD_NOT_ALLOWED, "a listing is only read", allow="GET")
+        size = parse_whole(req, "limit", LIST_PAGE_DEFAULT, LIST_PAGE_MAX)
+        cursor = req.get_param("cursor")
+        after = parse_cursor(cursor) if cursor is not None else ""
+        found, more = engine.list_logs(
+            after, req.get_param("prefix") or "", size, call.principal.may_see, OWNER
+        )
+        shown = [wire.summarise(engine.streams, each) for each in engine.streams.living(found)]
+        headers: Headers = [("content-type", "application/json"), ("cache-control", "no-store")]
+        if more:
+            headers.append(("stream-next-cursor", encode_cursor(found[-1].log.name)))
+        return Answer(200, headers, msgspec.json.encode(shown))
+
+
+def _preflight() -> Answer:
+    """What a browser asks before it calls. Which origins may, `TOPICS_CORS_ORIGINS` says."""
+    return Answer(
+        204,
+        [
+            ("allow", _METHODS),
+            ("access-control-allow-methods", _METHODS),
+            ("access-control-allow-headers", _REQUEST_HEADERS),
+            ("access-control-max-age", _PREFLIGHT_S),
+        ],
+    )
+
+
+def _type_of_append(call: Call, body: bytes, *, close: bool) -> str | None:
+    """The content type of the records; None when there are none."""
+    if not body:
+        if not close:
+            raise Refused(Code.INVALID, "an append needs a body")
+        return None
+    content_type = call.req.content_type
+    if not content_type:
+        raise Refused(Code.INVALID, "an append needs a Content-Type")
+    return content_type
+
+
+def _parse_append(live: Live, body: bytes, key: str | None) -> Drafts:
+    drafts = parse_drafts(body, content_type_of(live.log), key)
+    if drafts is None:
+        raise Refused(Code.INVALID, "an append needs at least one message")
+    return drafts
+
+
+def _producer_headers(done: Written, producer: Producer) -> Headers:
+    stream = done.live.log.stream
+    assert stream is not None
+    epoch, seq = (stream.producers or {})[producer.id]
+    return [("producer-epoch", str(epoch)), ("producer-seq", str(seq))]
+
+
+def _private(header: tuple[str, str]) -> tuple[str, str]:
+    """With keys, what one caller was given is not for others."""
+    name, value = header
+    return (name, value.replace("public", "private")) if name == "cache-control" else header
+
+
+def _url(req: Any) -> str:
+    """Where the stream is, as the caller sees us."""
+    scope = req.scope
+    path = scope["raw_path"].decode("latin-1")
+    host = req.get_header("HOST")
+    return f"{scope['scheme']}://{host}{path}" if host else str(path)
