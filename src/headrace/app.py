@@ -41,7 +41,9 @@ from headrace.surfaces.topics import mount as topics
 from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.errors import refusals
 from headrace.surfaces.topics.probes import Probes
+from headrace.surfaces.topics.queues import QueueLimits, Queues
 from headrace.surfaces.topics.routes import Topics
+from headrace.surfaces.topics.work import Work
 from headrace.web import docs_page, openapi
 from headrace.web.calls import Gate, install_errors
 from headrace.web.direct import Direct
@@ -88,7 +90,10 @@ def build_web(settings: Settings, gate: Gate, pulse: Pulse) -> Direct | falcon.a
         settings.max_node_bytes,
     )
     probes = Probes(gate, pulse, need_key=settings.probe_auth)
-    hot = topics.mount(app, gate, Topics(limits, settings.max_limit), probes)
+    jobs = QueueLimits(settings.max_claim, settings.max_node_bytes)
+    hot = topics.mount(
+        app, gate, Topics(limits, settings.max_limit), Queues(jobs), Work(jobs), probes
+    )
     mounts = streams.mount(app, gate, settings.streams_dialect, _stream_limits(settings))
     base_url = f"http://{settings.host}:{settings.port}"
     app.add_route("/openapi.json", _Document(_describe, falcon.MEDIA_JSON))

@@ -30,6 +30,7 @@ class Code(Enum):
     REQUEST_TIMEOUT = "request_timeout"
     APPEND_TIMEOUT = "append_timeout"
     LOG_NOT_EMPTY = "log_not_empty"
+    NOT_A_QUEUE = "not_a_queue"
     BODY_TOO_LARGE = "body_too_large"
     MEDIA_TYPE = "media_type"
     LOG_FULL = "log_full"

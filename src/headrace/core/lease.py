@@ -9,9 +9,12 @@ import msgspec
 
 from headrace.core import ranges
 from headrace.core.entry import Claim, Delay, Delete, Extend, Release
+from headrace.core.errors import Code, Refused
 from headrace.core.log import Log, fresh_ranges, live_ranges
 from headrace.core.ranges import EMPTY, Ranges
 
+_SPENT_MAX = 256
+"""Jobs that failed too often which one pass deals with; the others wait for the next."""
 _FENCE_BITS = 10
 """Fences follow the clock, with room for so many bits of them in a millisecond: they grow even if a
 crash took the newest.
@@ -98,11 +101,11 @@ def _pick_returned(
         jobs = queue.peek(wanted, visible, passed)
         if not deliveries_max:
             return jobs, spent
-        failed = [seq for seq in jobs if queue.deliveries.get(seq, 0) >= deliveries_max]
-        if not failed:
-            return jobs, spent
-        spent += failed
-        passed.update(failed)
+        failed = {seq for seq in jobs if queue.deliveries.get(seq, 0) >= deliveries_max}
+        spent += sorted(failed)
+        if not failed or len(spent) >= _SPENT_MAX:
+            return [seq for seq in jobs if seq not in failed], spent
+        passed |= failed
 
 
 def _deal(jobs: list[int], askers: Sequence[Asking], turn: int) -> list[list[int]]:
@@ -172,6 +175,10 @@ def extend(log: Log, held: list[int], lease_ms: int, now_ms: int) -> Extend:
 
 def delay(log: Log, first: int, due_ms: Sequence[int | None], now_ms: int) -> list[Delay]:
     """What makes new jobs, from seq `first` on, wait for their time if it has not come yet."""
+    if log.queue is None:
+        raise Refused(
+            Code.INVALID, f'"{log.name}" is not a queue: only jobs can be delivered later'
+        )
     by_time: dict[int, Ranges] = {}
     for seq, ready_at_ms in enumerate(due_ms, first):
         if ready_at_ms is not None and ready_at_ms > now_ms:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 U64_MAX = 2**64 - 1
 """The largest number a request may name."""
+I64_MAX = 2**63 - 1
+"""The latest time that is kept."""
 
 IDEMPOTENCY_KEY_LENGTH_MAX = 256
 META_KEYS_MAX = 64
@@ -31,6 +33,13 @@ PRIORITY_FORGET_MS = 300_000
 LEASE_MS_MIN = 100
 LEASE_MS_MAX = 86_400_000
 CLAIM_JITTER_MS_MAX = 5_000
+DELAY_MS_MAX = 86_400_000
+"""How long a nack may put a job off."""
+GROUP_BYTES_MAX = 255
+DESK_TIMER_S_MAX = 60.0
+"""Workers of a queue are looked after at least so often while something is due in the future."""
+REDRIVE_DEFAULT = 100
+REDRIVE_MAX = 1000
 
 RESERVE_SEQS_MIN = 1024
 RESERVE_SEQS_MAX = 1 << 20
@@ -96,6 +105,7 @@ PARKED_WRITES_MAX = 4096
 
 WHEEL_TICK_S = 0.25
 """How exact heartbeats and deadlines of connections are."""
+HEARTBEAT_MS_DEFAULT = 15_000
 RETRY_MS = 2000
 """How long a client is asked to wait before it connects again."""
 SINK_BUFFER_BYTES = 256 << 10

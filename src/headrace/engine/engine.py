@@ -12,16 +12,26 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import msgspec
 
-from headrace.core import deletion, priority, producer, ranges
+from headrace.core import deletion, lease, priority, producer, ranges
 from headrace.core import log as one
 from headrace.core import read as reading
 from headrace.core import state as catalog
 from headrace.core.config import Durability, LogConfig
-from headrace.core.entry import Append, Configure, Delete, Drop, Entry, Open, Reserve, Trim
+from headrace.core.entry import (
+    Append,
+    Configure,
+    Create,
+    Delete,
+    Drop,
+    Entry,
+    Open,
+    Reserve,
+    Trim,
+)
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import READ_SCANNED_MAX
 from headrace.core.log import Log
@@ -38,6 +48,9 @@ from headrace.engine.streams import Streams
 from headrace.engine.turns import Turns
 from headrace.storage.journal import Journal
 from headrace.storage.segments import Segments
+
+if TYPE_CHECKING:
+    from headrace.engine.queues import Queues
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -104,6 +117,8 @@ class Engine:
         self.on_growth: Callable[[], None] = lambda: None
         """Called after each write; upkeep looks whether there is something to do."""
         self._pool = pool
+        self.queues: Queues
+        """What is built on an engine and belongs to it; set when it starts."""
 
     def adopt(self, log: Log, blocks: list[Block]) -> None:
         """Put a recovered log into operation."""
@@ -249,10 +264,14 @@ class Engine:
         owner: str,
         create: LogConfig | None,
         key: str | None = None,
+        due_ms: Sequence[int | None] | None = None,
         patient: bool = False,
         cost: Cost | None = None,
     ) -> Appended:
-        """Append the drafts, all or none; `create` is the config of a log that is not there yet."""
+        """Append the drafts, all or none; `create` is the config of a log that is not there yet.
+
+        `due_ms` says of new jobs when they may be claimed.
+        """
         cost = cost or Cost()
         if not self.door.open:
             cost.throttle_ms = await self.wait_at_door(name, create, patient=patient)
@@ -260,7 +279,7 @@ class Engine:
         log = self.state.by_name.get(name)
         now_ms = self.clock.now_ms()
         if log is None:
-            return await self._append_new(name, drafts, owner, create, key, now_ms, cost)
+            return await self._append_new(name, drafts, owner, create, key, due_ms, now_ms, cost)
         check_owner(log, owner)
         live = self.lives[log.id]
         if key is not None:
@@ -272,17 +291,23 @@ class Engine:
             self.expire_now(live)
         entry = one.append(log, drafts, key, now_ms)
         self.check_total(entry)
-        position = self._enqueue_append(live, entry, now_ms)
+        delays = lease.delay(log, entry.block.first, due_ms, now_ms) if due_ms else ()
+        position = self.enqueue_append(live, entry, now_ms, delays)
         block = entry.block
         await self.wait(live, position, block.last, cost)
         return Appended(log, block.first, block.last, live.visible, created=False, deduped=False)
 
-    def _enqueue_append(self, live: Live, entry: Append, now_ms: int) -> int:
+    def enqueue_append(
+        self, live: Live, entry: Append, now_ms: int, beside: Sequence[Entry] = ()
+    ) -> int:
         """Apply an append and put it in journal order, with a promise of further seqs if one is
         due.
+
+        What is decided beside it comes true together with it, or not at all.
         """
         log, journal = live.log, self.journal
         entries = self._journaled(log, entry)
+        entries += [other for other in beside if other.log != log.id or log.config.journaled]
         before = log.reserved
         ahead = live.reserve_ahead
         reserve = one.reserve(log, entry.block.last, ahead)
@@ -292,11 +317,14 @@ class Engine:
             self._apply(reserve)
             entries.insert(0, reserve)
         self._apply(entry)
+        for other in beside:
+            self._apply(other)
         if not entries:
             self.on_growth()
             return journal.tail
         # The file an entry lands in is known only once it is enqueued: upkeep looks after that.
-        position = journal.enqueue(entries, sync=log.config.synced or reserve is not None)
+        sync = log.config.synced or reserve is not None
+        position = journal.enqueue(entries, sync=sync, together=bool(beside))
         if entry.trim is not None:
             live.shrunk_position = position
         self.on_growth()
@@ -311,6 +339,7 @@ class Engine:
         owner: str,
         config: LogConfig | None,
         key: str | None,
+        due_ms: Sequence[int | None] | None,
         now_ms: int,
         cost: Cost,
     ) -> Appended:
@@ -318,17 +347,24 @@ class Engine:
             raise Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
         self.check_log_cap(owner)
         create = catalog.create(self.state, name, owner, config, now_ms)
-        entry = one.append(catalog.new_log(create), drafts, key, now_ms)
+        log = catalog.new_log(create)
+        entry = one.append(log, drafts, key, now_ms)
         self.check_total(entry)
-        self._apply(create)
-        live = self.lives[create.log]
-        live.config_position = self.journal.enqueue([create], sync=True)
-        position = self._enqueue_append(live, entry, now_ms)
+        delays = lease.delay(log, entry.block.first, due_ms, now_ms) if due_ms else ()
+        live = self.create_now(create)
+        position = self.enqueue_append(live, entry, now_ms, delays)
         block = entry.block
         await self.wait(live, position, block.last, cost)
         return Appended(
             live.log, block.first, block.last, live.visible, created=True, deduped=False
         )
+
+    def create_now(self, create: Create) -> Live:
+        """Bring a log into existence for an append that follows at once and waits for both."""
+        self._apply(create)
+        live = self.lives[create.log]
+        live.config_position = self.journal.enqueue([create], sync=True)
+        return live
 
     def _journaled(self, log: Log, entry: Append) -> list[Entry]:
         """What of an append goes to the journal, by the log's class."""
@@ -530,6 +566,20 @@ class Engine:
         assert stream is not None
         assert stream.fork is not None
         return self.lives[stream.fork.source]
+
+    def fetch_now(self, live: Live, seqs: Sequence[int]) -> list[Slice] | None:
+        """These records, ascending, if they are all in memory."""
+        tail = live.tail
+        if seqs and seqs[0] < tail.start:
+            return None
+        found: list[Slice] = []
+        at = 0
+        while at < len(seqs):
+            block = next(tail.since(seqs[at]))
+            stop = bisect_right(seqs, block.last, at)
+            found.append(Slice(block, [block.index(seq) for seq in seqs[at:stop]]))
+            at = stop
+        return found
 
     async def fetch(self, live: Live, seqs: Sequence[int]) -> list[Slice]:
         """These records, ascending, wherever they lie; those that are gone by now are left out."""

@@ -6,10 +6,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from headrace.core.limits import RESERVE_FAST_MS, RESERVE_SEQS_MAX, RESERVE_SEQS_MIN
 from headrace.core.log import Log
 from headrace.engine.tail import Tail
+
+if TYPE_CHECKING:
+    from headrace.engine.desk import Desk
 
 
 class Live:
@@ -18,6 +22,7 @@ class Live:
     __slots__ = (
         "aged_position",
         "config_position",
+        "desk",
         "last_read_at_ms",
         "last_write_at_ms",
         "listeners",
@@ -56,6 +61,8 @@ class Live:
         """Where records last went for another reason; an answer waits for the commit point of the
         class.
         """
+        self.desk: Desk | None = None
+        """Where jobs are handed out, once somebody asked for one."""
         self.waiters: dict[asyncio.Future[None], None] = {}
         self.listeners: list[Callable[[], None]] = []
         """Called at every change, until taken out again: followers that stay.

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import META_KEYS_MAX, NESTING_MAX
+from headrace.core.limits import GROUP_BYTES_MAX, I64_MAX, META_KEYS_MAX, NESTING_MAX
 from headrace.core.record import Blobs, Drafts, Texts
 from headrace.surfaces.topics.wire import AppendRequest, PlainAppendRequest, RecordRequest
 from headrace.web.bodies import is_too_deep
@@ -37,7 +37,9 @@ def parse_drafts(request: AppendRequest, body_bytes: int, limits: AppendLimits) 
     metas = _metas(records, limits)
     tags = _texts([record.tag for record in records], limits.tag_bytes, "tag")
     nodes = _texts(_nodes(request), limits.node_bytes, "node")
-    return _columns([record.data for record in records], metas, tags, nodes, body_bytes, limits)
+    groups = _texts([record.group for record in records], GROUP_BYTES_MAX, "group")
+    datas = [record.data for record in records]
+    return _columns(datas, metas, tags, nodes, groups, body_bytes, limits)
 
 
 def parse_plain_drafts(
@@ -50,7 +52,25 @@ def parse_plain_drafts(
     if request.node is not None:
         nodes = _texts([request.node] * count, limits.node_bytes, "node")
     datas = [record.data for record in request.records]
-    return _columns(datas, None, None, nodes, body_bytes, limits)
+    return _columns(datas, None, None, nodes, None, body_bytes, limits)
+
+
+def parse_due(request: AppendRequest | PlainAppendRequest, now_ms: int) -> list[int | None] | None:
+    """When each job may be claimed, for those that are to wait; nothing when none is."""
+    default = _due(request.delay_ms, request.deliver_at, now_ms)
+    if isinstance(request, PlainAppendRequest):
+        return None if default is None else [default] * len(request.records)
+    own = [_due(record.delay_ms, record.deliver_at, now_ms) for record in request.records]
+    due = [default if at_ms is None else at_ms for at_ms in own]
+    return None if due.count(None) == len(due) else due
+
+
+def _due(delay_ms: int | None, at_ms: int | None, now_ms: int) -> int | None:
+    if delay_ms is None:
+        return None if at_ms is None else min(at_ms, I64_MAX)
+    if at_ms is not None:
+        raise Refused(Code.INVALID, "say delay_ms or deliver_at, not both", field="deliver_at")
+    return min(now_ms + delay_ms, I64_MAX)
 
 
 def _check_count(count: int, records_max: int) -> None:
@@ -69,6 +89,7 @@ def _columns(
     metas: Blobs | None,
     tags: Texts | None,
     nodes: Texts | None,
+    groups: Texts | None,
     body_bytes: int,
     limits: AppendLimits,
 ) -> Drafts:
@@ -78,7 +99,7 @@ def _columns(
     if max(lengths) > 2 * NESTING_MAX:
         _check_nesting(datas)
     ends = array("I", accumulate(lengths)).tobytes()
-    return Drafts(b"".join(datas), ends, metas, tags, nodes)
+    return Drafts(b"".join(datas), ends, metas, tags, nodes, groups)
 
 
 def _nodes(request: AppendRequest) -> Texts:

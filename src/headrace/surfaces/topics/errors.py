@@ -22,6 +22,7 @@ REFUSALS: dict[Code, tuple[int, str, str]] = {
     Code.NOT_ACCEPTABLE: (406, "not_acceptable", "The Accept header rules out what is served."),
     Code.LOG_INCOMPATIBLE: (409, "topic_exists_incompatible", "The type of a topic cannot change."),
     Code.LOG_NOT_EMPTY: (409, "topic_not_empty", "if_empty was asked for and there are records."),
+    Code.NOT_A_QUEUE: (409, "not_a_queue", "Only a topic of type queue has jobs."),
     Code.BODY_TOO_LARGE: (
         413,
         "payload_too_large",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.core.entry import Claim
+from headrace.core.jobs import Queue
 from headrace.core.read import Gap, Page, Slice
 from headrace.surfaces.topics.wire import Tombstone
 
@@ -23,6 +25,7 @@ def _render(piece: Slice, *, tags: bool, meta: bool) -> bytes:
     if (
         isinstance(piece.picks, range)
         and block.nodes is None
+        and block.keys is None
         and (block.tags is None or not tags)
         and (block.metas is None or not meta)
     ):
@@ -67,10 +70,42 @@ def _render_one(piece: Slice, index: int, *, tags: bool, meta: bool) -> bytes:
         line += b',"$node":' + _encode(node)
     if tags and block.tags is not None and (tag := block.tags[index]) is not None:
         line += b',"$tag":' + _encode(tag)
+    if block.keys is not None and (group := block.keys[index]) is not None:
+        line += b',"$group":' + _encode(group)
     line += b',"data":' + block.data_at(index)
     if meta and block.metas is not None and (headers := block.metas[index]) is not None:
         line += b',"meta":' + headers
     return line + b"}"
+
+
+def render_jobs(claim: Claim, queue: Queue, jobs: list[Slice]) -> list[tuple[int, bytes]]:
+    """The jobs of a claim that are still its own: (seq, JSON without its opening brace)."""
+    stop = claim.fence + len(claim.seqs)
+    lines = []
+    for piece in jobs:
+        block = piece.block
+        for index in piece.picks:
+            seq = block.seq_at(index)
+            lease = queue.leases.get(seq)
+            if lease is None or not claim.fence <= lease.fence < stop:
+                continue
+            line = b'"$seq":%d,"lease_id":"lease_%x","deadline":%d,"$ts":%d' % (
+                seq,
+                lease.fence,
+                lease.deadline_ms,
+                block.ts_at(index),
+            )
+            if block.nodes is not None and (node := block.nodes[index]) is not None:
+                line += b',"$node":' + _encode(node)
+            if block.tags is not None and (tag := block.tags[index]) is not None:
+                line += b',"$tag":' + _encode(tag)
+            if block.keys is not None and (group := block.keys[index]) is not None:
+                line += b',"$group":' + _encode(group)
+            line += b',"deliveries":%d,"data":%b' % (queue.deliveries[seq], block.data_at(index))
+            if block.metas is not None and (headers := block.metas[index]) is not None:
+                line += b',"meta":' + headers
+            lines.append((seq, line + b"}"))
+    return lines
 
 
 def format_tombstone(gap: Gap, earliest: int, head: int) -> Tombstone:

@@ -10,18 +10,26 @@ from headrace.core.errors import Code
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.errors import REFUSALS, refusals
 from headrace.surfaces.topics.probes import PROMETHEUS, Probe, Probes
+from headrace.surfaces.topics.queues import Queues
 from headrace.surfaces.topics.routes import Topics
+from headrace.surfaces.topics.work import Work
 from headrace.web.calls import Endpoint, Gate
 from headrace.web.credentials import Scope
 from headrace.web.direct import Respond
 from headrace.web.openapi import ErrorCode, Parameter, Reply, Route
+from headrace.web.streams import EVENT_STREAM, StreamEndpoint
 
 TOPIC = "/v0/topics/{name}"
 DIRECT_PREFIX = "/v0/topics/"
 
 
 def mount(
-    app: falcon.asgi.App[Any, Any], gate: Gate, topics: Topics, probes: Probes
+    app: falcon.asgi.App[Any, Any],
+    gate: Gate,
+    topics: Topics,
+    queues: Queues,
+    work: Work,
+    probes: Probes,
 ) -> dict[str, Respond]:
     """Put the surface's routes into the application; returns the hot ones below DIRECT_PREFIX."""
     listing = Endpoint(gate, refusals, get=topics.list)
@@ -33,6 +41,14 @@ def mount(
     diff = Endpoint(gate, refusals, post=topics.diff)
     app.add_route(f"{TOPIC}/diff", diff)
     app.add_route(f"{TOPIC}/delete", Endpoint(gate, refusals, post=topics.delete))
+    claim = Endpoint(gate, refusals, post=queues.claim)
+    ack = Endpoint(gate, refusals, post=queues.ack)
+    app.add_route(f"{TOPIC}/claim", claim)
+    app.add_route(f"{TOPIC}/ack", ack)
+    app.add_route(f"{TOPIC}/nack", Endpoint(gate, refusals, post=queues.nack))
+    app.add_route(f"{TOPIC}/extend", Endpoint(gate, refusals, post=queues.extend))
+    app.add_route(f"{TOPIC}/redrive", Endpoint(gate, refusals, post=queues.redrive))
+    app.add_route(f"{TOPIC}/work", StreamEndpoint(gate, refusals, work.open))
     for path, answer in (
         ("/v0/health", probes.health),
         ("/healthz", probes.health),
@@ -41,7 +57,12 @@ def mount(
         ("/v0/metrics", probes.metrics),
     ):
         app.add_route(path, Probe(answer))
-    return {"": topic.responders["post"], "/diff": diff.responders["post"]}
+    return {
+        "": topic.responders["post"],
+        "/diff": diff.responders["post"],
+        "/claim": claim.responders["post"],
+        "/ack": ack.responders["post"],
+    }
 
 
 ERRORS = [ErrorCode(code, status, meaning) for status, code, meaning in REFUSALS.values()]
@@ -59,6 +80,12 @@ def _replies(ok: dict[int, Reply], *codes: Code) -> dict[int, Reply]:
         replies[status] = Reply(wire.ErrorReply, f"{said}`{name}`")
     return dict(sorted(replies.items()))
 
+
+_QUEUE = (
+    Code.INVALID, Code.LOG_NOT_FOUND, Code.NOT_A_QUEUE, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
+    Code.READ_ONLY,
+)  # fmt: skip
+_JOBS = (*_QUEUE, Code.BATCH_TOO_LARGE)
 
 ROUTES = [
     Route(
@@ -136,6 +163,63 @@ ROUTES = [
         request=wire.DeleteRequest, parameters=(_NAME,), scope=Scope.DELETE, group="Records",
         description='`match` is a tag, `["tag","Eq","X"]` or `["tag","Glob","X*"]`.',
         example={"match": ["tag", "Glob", "chat-42:*"]},
+    ),
+    Route(
+        "POST", f"{TOPIC}/claim", "Lease jobs to a worker",
+        _replies({200: Reply(wire.ClaimReply, "The jobs, perhaps none")}, *_QUEUE),
+        request=wire.ClaimRequest, parameters=(_NAME,), scope=Scope.READ | Scope.WRITE,
+        group="Queues",
+        description="Returned jobs come first, then fresh ones; ack them before `deadline`.",
+        example={"node": "worker-1", "max": 8, "lease_ms": 30000},
+    ),
+    Route(
+        "POST", f"{TOPIC}/ack", "Complete jobs",
+        _replies({200: Reply(wire.AckReply, "Those the worker held are gone")}, *_JOBS),
+        request=wire.AckRequest, parameters=(_NAME,), scope=Scope.WRITE, group="Queues",
+        description="Jobs the worker does not hold are `skipped`: an ack can be sent again.",
+        example={"node": "worker-1", "seqs": [1, 2]},
+    ),
+    Route(
+        "POST", f"{TOPIC}/nack", "Give jobs back",
+        _replies({200: Reply(wire.NackReply, "They can be claimed again")}, *_JOBS),
+        request=wire.NackRequest, parameters=(_NAME,), scope=Scope.WRITE, group="Queues",
+        example={"node": "worker-1", "seqs": [3], "delay_ms": 5000},
+    ),
+    Route(
+        "POST", f"{TOPIC}/extend", "Keep jobs for longer",
+        _replies({200: Reply(wire.ExtendReply, "Their new deadlines")}, *_JOBS),
+        request=wire.ExtendRequest, parameters=(_NAME,), scope=Scope.WRITE, group="Queues",
+        description="The new deadline is `lease_ms` from now.",
+        example={"node": "worker-1", "seqs": [4], "lease_ms": 30000},
+    ),
+    Route(
+        "GET", f"{TOPIC}/work", "Have jobs pushed",
+        _replies(
+            {200: Reply(str, "Events `job` and `error`, and heartbeats", media=EVENT_STREAM)},
+            Code.INVALID, Code.LOG_NOT_FOUND, Code.NOT_ACCEPTABLE, Code.NOT_A_QUEUE,
+        ),
+        parameters=(
+            _NAME,
+            Parameter("node", str, "The worker; it must be named"),
+            Parameter("max", int, "Jobs under way at a time, 1 to 1000", default=1),
+            Parameter("lease_ms", int, "Of each job; the topic's if left out"),
+            Parameter("token", str, "The key, where no header can be sent: development only"),
+        ),
+        scope=Scope.READ | Scope.WRITE, group="Queues",
+        description="An ack makes room for the next job. When the connection ends, jobs that were "
+        "pushed on it and not acked can be claimed again at once.",
+    ),
+    Route(
+        "POST", f"{TOPIC}/redrive", "Send dead letters back to work",
+        _replies(
+            {200: Reply(wire.RedriveReply, "What went, and what is left")},
+            *_QUEUE, Code.LOG_FULL,
+        ),
+        request=wire.RedriveRequest, parameters=(_NAME,), scope=Scope.READ | Scope.WRITE,
+        group="Queues",
+        description="The topic is the one with the dead letters. Each goes to the queue in its "
+        "stamp, or all to `to`; stamps are removed and deliveries counted anew.",
+        example={"limit": 100, "to": None},
     ),
     Route(
         "GET", "/v0/health", "Is the process alive",

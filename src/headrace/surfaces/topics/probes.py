@@ -11,6 +11,7 @@ import falcon.asgi
 import msgspec
 
 from headrace import __version__
+from headrace.core import lease
 from headrace.core.config import Durability, Kind
 from headrace.core.errors import Refused
 from headrace.engine.engine import Engine
@@ -88,11 +89,11 @@ class Vitals:
     """The engine as the metrics want to see it; zeros while it recovers."""
 
     routers = 0
-    queue_leases_in_flight = 0
     watch_sessions = 0
 
     def __init__(self, gate: Gate, pulse: Pulse, uptime_ms: int) -> None:
         self._engine: Engine | None = gate.engine if gate.ready else None
+        self._now_ms = self._engine.clock.now_ms() if self._engine else 0
         self.ready = gate.ready
         self.sse_connections = len(gate.streams)
         self.recovery_progress = gate.progress
@@ -118,6 +119,11 @@ class Vitals:
         return sum(live.log.config.kind is Kind.QUEUE for live in self._lives())
 
     @property
+    def queue_leases_in_flight(self) -> int:
+        lives = (live for live in self._lives() if live.log.queue is not None)
+        return sum(lease.count(live.log, live.visible, self._now_ms).in_flight for live in lives)
+
+    @property
     def journal(self) -> JournalVitals:
         return JournalVitals(self._engine.journal if self._engine else None)
 
@@ -127,7 +133,7 @@ class Vitals:
         state = self._engine.state
         for name in state.names("", ""):
             if wanted(name):
-                yield TopicVitals(self._engine.lives[state.by_name[name].id])
+                yield TopicVitals(self._engine.lives[state.by_name[name].id], self._now_ms)
 
     def _lives(self) -> Iterator[Live]:
         return iter(self._engine.lives.values() if self._engine else ())
@@ -136,15 +142,15 @@ class Vitals:
 class TopicVitals:
     """One topic."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Live, now_ms: int) -> None:
         log = live.log
-        queue = log.config.kind is Kind.QUEUE
+        queue = lease.count(log, live.visible, now_ms) if log.queue is not None else None
         self.name = log.name
         self.earliest_seq, self.head_seq = wire.head_of(log, live.visible)
         self.records_live = log.count
         self.bytes_live = log.size_bytes
-        self.queue_ready = log.count if queue else None
-        self.queue_in_flight = 0 if queue else None
+        self.queue_ready = queue.ready if queue else None
+        self.queue_in_flight = queue.in_flight if queue else None
 
 
 class JournalVitals:

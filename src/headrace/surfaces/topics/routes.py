@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET
 
-from headrace.core import priority
+from headrace.core import lease, priority
 from headrace.core.config import Kind, LogConfig
 from headrace.core.cursor import encode_cursor, parse_cursor
 from headrace.core.errors import Code, Refused
@@ -23,7 +23,12 @@ from headrace.core.read import Wanted
 from headrace.core.record import Drafts
 from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
-from headrace.surfaces.topics.appends import AppendLimits, parse_drafts, parse_plain_drafts
+from headrace.surfaces.topics.appends import (
+    AppendLimits,
+    parse_drafts,
+    parse_due,
+    parse_plain_drafts,
+)
 from headrace.surfaces.topics.events import format_tombstone, render_records
 from headrace.surfaces.topics.names import OWNER, parse_topic
 from headrace.web.calls import Call, Reply, decode, parse_bool, parse_whole
@@ -47,7 +52,7 @@ class Topics:
         self._max_limit = max_limit
 
     async def put(self, call: Call) -> Reply:
-        topic = _authorise(call, Scope.ADMIN)
+        topic = authorise(call, Scope.ADMIN)
         request = decode(_config, await call.body() or b"{}")
         engine = call.engine
         known = engine.state.by_name.get(topic)
@@ -57,7 +62,7 @@ class Topics:
         return Reply([wire.open_object(reply)], 201 if created else 200)
 
     async def get(self, call: Call) -> Reply:
-        topic = _authorise(call, Scope.READ)
+        topic = authorise(call, Scope.READ)
         touch = parse_bool(call.req, "touch", default=True)
         live = call.engine.state_of(topic)
         now_ms = call.engine.clock.now_ms()
@@ -88,14 +93,14 @@ class Topics:
         return Reply([wire.open_object(reply)])
 
     async def drop(self, call: Call) -> Reply:
-        topic = _authorise(call, Scope.DELETE)
+        topic = authorise(call, Scope.DELETE)
         if_empty = parse_bool(call.req, "if_empty", default=False)
         deleted = await call.engine.drop(topic, if_empty=if_empty, owner=OWNER)
         reply = wire.DropReply(topic=topic, deleted=deleted, routers_removed=[])
         return Reply([wire.open_object(reply)])
 
     async def append(self, call: Call) -> Reply:
-        topic = _authorise(call, Scope.WRITE)
+        topic = authorise(call, Scope.WRITE)
         return_seqs = not call.req.query_string or parse_bool(call.req, "return_seqs", default=True)
         body = await call.body()
         request, drafts = self._parse_append(body)
@@ -107,6 +112,7 @@ class Topics:
             owner=OWNER,
             create=create,
             key=_idempotency_key(call, request),
+            due_ms=parse_due(request, engine.clock.now_ms()),
             patient=request.disable_backpressure,
             cost=call.cost,
         )
@@ -132,7 +138,7 @@ class Topics:
         return plain, parse_plain_drafts(plain, len(body), self._limits)
 
     async def diff(self, call: Call) -> Reply:
-        topic = _authorise(call, Scope.READ)
+        topic = authorise(call, Scope.READ)
         request = wire.checked(decode(_diff, await call.body() or b"{}"))
         engine = call.engine
         engine.live(topic).last_read_at_ms = engine.clock.now_ms()
@@ -158,7 +164,7 @@ class Topics:
         return Reply(parts, scanned=page.scanned)
 
     async def delete(self, call: Call) -> Reply:
-        topic = _authorise(call, Scope.DELETE)
+        topic = authorise(call, Scope.DELETE)
         request = wire.checked(decode(_delete, await call.body() or b"{}"))
         if request.before_seq is None and request.match is None:
             raise Refused(Code.INVALID, "say which records: before_seq, match, or both")
@@ -179,7 +185,7 @@ class Topics:
         return Reply([wire.open_object(reply)])
 
 
-def _authorise(call: Call, scope: Scope) -> str:
+def authorise(call: Call, scope: Scope) -> str:
     """The topic of the path, if the caller may do this with it."""
     topic = parse_topic(call.name)
     call.principal.require(scope, topic)
@@ -230,7 +236,6 @@ def parse_wanted(node: str | list[str] | None, match: object) -> Wanted:
 def _state(live: Live, now_ms: int) -> wire.StateReply:
     log = live.log
     earliest, head = wire.head_of(log, live.visible)
-    queue = log.config.kind is Kind.QUEUE
     return wire.StateReply(
         topic=log.name,
         type=log.config.kind.value,
@@ -244,8 +249,16 @@ def _state(live: Live, now_ms: int) -> wire.StateReply:
         effective_priority=priority.effective(log.config, live.last_read_at_ms, now_ms),
         last_write_ts=live.last_write_at_ms,
         last_read_ts=live.last_read_at_ms,
-        # No lease can be held before queues are served: every live job is ready.
-        queue=wire.QueueCounters(ready=log.count, in_flight=0, dead_lettered=0) if queue else UNSET,
+        queue=_counters(live, now_ms) if log.queue is not None else UNSET,
+    )
+
+
+def _counters(live: Live, now_ms: int) -> wire.QueueCounters:
+    counters = lease.count(live.log, live.visible, now_ms)
+    return wire.QueueCounters(
+        ready=counters.ready,
+        in_flight=counters.in_flight,
+        dead_lettered=counters.dead_lettered,
     )
 
 

@@ -15,6 +15,7 @@ from headrace.core.limits import (
     LEASE_MS_MAX,
     LEASE_MS_MIN,
     PRIORITY_MAX,
+    REDRIVE_DEFAULT,
     U64_MAX,
 )
 from headrace.core.log import Log
@@ -145,6 +146,9 @@ class RecordRequest(msgspec.Struct, gc=False):
     tag: str | None = None
     node: str | None = None
     meta: Raw | UnsetType = UNSET
+    group: str | None = None
+    delay_ms: Count | None = None
+    deliver_at: Count | None = None
 
 
 class PlainRecordRequest(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -159,6 +163,8 @@ class _AppendOptions(msgspec.Struct, gc=False, kw_only=True):
     create: bool | None = None
     config: ConfigRequest | None = None
     disable_backpressure: bool = False
+    delay_ms: Count | None = None
+    deliver_at: Count | None = None
 
 
 class AppendRequest(_AppendOptions, gc=False, kw_only=True):
@@ -192,6 +198,41 @@ class DeleteRequest(msgspec.Struct, kw_only=True):
 
     before_seq: Count | None = None
     match: Any = None
+
+
+class ClaimRequest(msgspec.Struct, gc=False, kw_only=True):
+    """Who wants jobs, how many, and for how long."""
+
+    node: str
+    max: Count = 1
+    lease_ms: Count | UnsetType = UNSET
+
+
+class AckRequest(msgspec.Struct, gc=False, kw_only=True):
+    """Which jobs a worker is done with; `lease_ids`, one for each, fence off stale workers."""
+
+    node: str
+    seqs: list[Count]
+    lease_ids: list[str | None] | None = None
+
+
+class NackRequest(AckRequest, gc=False, kw_only=True):
+    """Which jobs a worker gives back, and when they may be claimed again."""
+
+    delay_ms: Count = 0
+
+
+class ExtendRequest(AckRequest, gc=False, kw_only=True):
+    """Which jobs a worker keeps, for so long from now on."""
+
+    lease_ms: Count
+
+
+class RedriveRequest(msgspec.Struct, kw_only=True):
+    """How many dead letters go back, oldest first; `to` one queue, or each where it came from."""
+
+    limit: Count = REDRIVE_DEFAULT
+    to: str | None = None
 
 
 class Performance(msgspec.Struct, kw_only=True):
@@ -286,8 +327,58 @@ class Record(msgspec.Struct, kw_only=True):
     ts: int = msgspec.field(name="$ts")
     node: str | UnsetType = msgspec.field(name="$node", default=UNSET)
     tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
+    group: str | UnsetType = msgspec.field(name="$group", default=UNSET)
     data: Any
     meta: dict[str, Any] | UnsetType = UNSET
+
+
+class Job(Record, kw_only=True):
+    """One job under a lease."""
+
+    lease_id: str
+    deadline: int
+    deliveries: int
+
+
+class ClaimReply(msgspec.Struct, kw_only=True):
+    """The jobs a worker got. They are rendered apart, from the bytes they were sent as."""
+
+    topic: str
+    claimed: list[Job]
+    count: int
+    ready: int
+
+
+class AckReply(msgspec.Struct, kw_only=True, gc=False):
+    topic: str
+    acked: int
+    skipped: list[int]
+    ready: int
+    in_flight: int
+
+
+class NackReply(msgspec.Struct, kw_only=True, gc=False):
+    topic: str
+    nacked: int
+    skipped: list[int]
+    ready: int
+    in_flight: int
+
+
+class ExtendReply(msgspec.Struct, kw_only=True, gc=False):
+    topic: str
+    extended: int
+    skipped: list[int]
+    deadlines: dict[int, int]
+
+
+class RedriveReply(msgspec.Struct, kw_only=True):
+    """How many went back to work, how many could not, and how many records there still are."""
+
+    topic: str
+    redriven: int
+    skipped: int
+    left: int
 
 
 class DiffReply(msgspec.Struct, kw_only=True):

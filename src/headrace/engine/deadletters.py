@@ -1,0 +1,205 @@
+"""Dead letters: jobs that failed too often move to another log, and back again when asked.
+
+A move is an append there and a delete here in one frame of the journal: after a crash a job is in
+one of the two places, never in both or in neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from headrace.core import deadletter, lease, ranges
+from headrace.core import log as one
+from headrace.core import state as catalog
+from headrace.core.config import Kind, LogConfig
+from headrace.core.deletion import delete_seqs
+from headrace.core.entry import Delete
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import READ_BYTES_MAX, READ_SCANNED_MAX
+from headrace.core.read import Slice
+from headrace.core.record import Blobs, Drafts, draft
+from headrace.engine.engine import Cost, Engine, check_owner
+from headrace.engine.live import Live
+
+_PAGE_RECORDS = 1000
+
+
+class _Letter(msgspec.Struct, frozen=True, gc=False):
+    """One record on its way."""
+
+    seq: int
+    size_bytes: int
+    data: bytes
+    meta: bytes | None
+    tag: str | None
+    node: str | None
+    key: str | None
+
+
+class Redriven(msgspec.Struct, frozen=True):
+    """What a re-drive did."""
+
+    redriven: int
+    skipped: int
+    left: int
+
+
+class DeadLetters:
+    """Moves records between logs of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def bury(self, live: Live, spent: list[int]) -> None:
+        """Move these jobs to where the queue wants its dead letters.
+
+        When that place is full or cannot be made they stay, to be tried again.
+        """
+        engine, log = self._engine, live.log
+        pieces = await engine.fetch(live, spent)
+        engine.check_alive(live)
+        # Whatever happened while they were read: they must still be there, and nobody's.
+        letters = [letter for letter in _letters(pieces) if letter.seq in log.jobs.returned]
+        name = log.config.dead_letter
+        if not letters or name is None:
+            return
+        limit = log.config.max_deliveries
+        metas: Blobs = [deadletter.stamp(item.meta, log.name, limit, item.seq) for item in letters]
+        entry = lease.bury(log, [item.seq for item in letters], _size(letters))
+        create = LogConfig() if log.config.auto_create else None
+        try:
+            await self._move(live, name, _drafts(letters, metas), entry, create)
+        except Refused as refused:
+            if refused.code is Code.READ_ONLY:
+                raise
+
+    async def redrive(
+        self,
+        live: Live,
+        count_max: int,
+        to: str | None,
+        authorise: Callable[[str], None],
+    ) -> Redriven:
+        """Move up to so many of the oldest records to `to`, or to the queue in their stamps."""
+        engine = self._engine
+        routes, skipped = await self._plan(live, count_max, to)
+        for target in routes:
+            authorise(target)
+        moved = 0
+        for target, letters in routes.items():
+            engine.check_alive(live)
+            # What somebody claimed or deleted since it was read is left alone.
+            free = [item for item in letters if self._is_free(live, item.seq)]
+            sizes = ((item.seq, item.size_bytes) for item in free)
+            entry = delete_seqs(live.log, sizes, live.visible + 1)
+            if entry is None:
+                continue
+            letters = [item for item in free if ranges.contains(entry.ranges, item.seq)]
+            metas = [deadletter.strip(item.meta)[0] for item in letters]
+            try:
+                await self._move(live, target, _drafts(letters, metas), entry, None)
+                moved += entry.count
+            except Refused as refused:
+                if refused.code is Code.READ_ONLY or to is not None:
+                    raise
+                skipped += len(letters)
+        return Redriven(moved, skipped, live.log.count)
+
+    async def _plan(
+        self, live: Live, count_max: int, to: str | None
+    ) -> tuple[dict[str, list[_Letter]], int]:
+        """Which records go where, and how many can go nowhere."""
+        engine = self._engine
+        routes: dict[str, list[_Letter]] = {}
+        planned = skipped = after = scanned = 0
+        while planned < count_max and scanned < READ_SCANNED_MAX:
+            page = await engine.read(
+                live, after, records_max=_PAGE_RECORDS, bytes_max=READ_BYTES_MAX
+            )
+            for letter in _letters(page.slices):
+                target = to if to is not None else deadletter.strip(letter.meta)[1]
+                if planned == count_max:
+                    break
+                if target is None or not self._may_go(live, letter, target):
+                    skipped += 1
+                    continue
+                routes.setdefault(target, []).append(letter)
+                planned += 1
+            after, scanned = page.next, scanned + page.scanned
+            if page.caught_up:
+                break
+        return routes, skipped
+
+    def _may_go(self, live: Live, letter: _Letter, target: str) -> bool:
+        log = self._engine.state.by_name.get(target)
+        return (
+            log is not None
+            and log.config.kind is Kind.QUEUE
+            and log.id != live.log.id
+            and self._is_free(live, letter.seq)
+        )
+
+    def _is_free(self, live: Live, seq: int) -> bool:
+        """Whether nobody works on this record."""
+        queue = live.log.queue
+        return queue is None or seq not in queue.leases
+
+    async def _move(
+        self, live: Live, name: str, drafts: Drafts, entry: Delete, create: LogConfig | None
+    ) -> None:
+        """Append there and delete here, together; what comes of it is durable and seen after."""
+        engine, now_ms = self._engine, self._engine.clock.now_ms()
+        if engine.journal.failure is not None:
+            raise engine.journal.refusal()
+        known = engine.state.by_name.get(name)
+        if known is not None:
+            check_owner(known, live.log.owner)
+            target = engine.lives[known.id]
+            engine.expire_now(target)
+            append = one.append(target.log, drafts, None, now_ms)
+        elif create is not None:
+            engine.check_log_cap(live.log.owner)
+            made = catalog.create(engine.state, name, live.log.owner, create, now_ms)
+            append = one.append(catalog.new_log(made), drafts, None, now_ms)
+            target = engine.create_now(made)
+        else:
+            raise Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
+        position = engine.enqueue_append(target, append, now_ms, (entry,))
+        live.shrunk_position = position
+        cost = Cost()
+        await engine.wait(target, position, append.block.last, cost)
+        await engine.wait(live, position, live.visible, cost)
+
+
+def _letters(pieces: list[Slice]) -> Iterator[_Letter]:
+    for piece in pieces:
+        block = piece.block
+        for at in piece.picks:
+            yield _Letter(
+                block.seq_at(at),
+                block.measure(at, at + 1),
+                block.data_at(at),
+                block.metas[at] if block.metas else None,
+                block.tags[at] if block.tags else None,
+                block.nodes[at] if block.nodes else None,
+                block.keys[at] if block.keys else None,
+            )
+
+
+def _size(letters: list[_Letter]) -> int:
+    return sum(letter.size_bytes for letter in letters)
+
+
+def _drafts(letters: list[_Letter], metas: Blobs) -> Drafts:
+    tags = [letter.tag for letter in letters]
+    nodes = [letter.node for letter in letters]
+    keys = [letter.key for letter in letters]
+    return draft(
+        [letter.data for letter in letters],
+        metas if any(meta is not None for meta in metas) else None,
+        tags if any(tag is not None for tag in tags) else None,
+        nodes if any(node is not None for node in nodes) else None,
+        keys if any(key is not None for key in keys) else None,
+    )

@@ -1,0 +1,346 @@
+"""The desk of one queue: where its jobs are handed out.
+
+Whoever asks is served at once; or, if the queue has a window, together with all who come within it.
+Workers who stay are fed whenever there is something for them: new jobs, jobs that came back, room
+that an ack made. One timer for each desk with workers looks after what time alone brings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+import msgspec
+
+from headrace.core import lease
+from headrace.core.entry import Claim, Release
+from headrace.core.errors import Code, Refused
+from headrace.core.lease import Asking
+from headrace.core.limits import DESK_TIMER_S_MAX, LEASE_MS_MAX, LEASE_MS_MIN
+from headrace.core.read import Slice
+from headrace.engine.deadletters import DeadLetters
+from headrace.engine.engine import Engine
+from headrace.engine.live import Live
+
+
+class Worker(Protocol):
+    """Somebody connected who takes jobs as they come."""
+
+    node: str
+    depth: int
+    """How many jobs he works on at a time."""
+    lease_ms: int | None
+    held: dict[int, int]
+    """The jobs he has, with their fences; kept by the desk."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether he can take nothing now; who no longer is must `poke`."""
+
+    def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
+        """Here is work."""
+
+    def dismiss(self, refused: Refused) -> None:
+        """There will be no more."""
+
+
+class _Waiting(msgspec.Struct, eq=False):
+    """Somebody who asked during a window, and what he will get."""
+
+    asking: Asking
+    claim: asyncio.Future[Claim | None]
+
+
+class Desk:
+    """Hands out the jobs of one queue."""
+
+    def __init__(self, engine: Engine, live: Live, letters: DeadLetters) -> None:
+        self._engine = engine
+        self._live = live
+        self._letters = letters
+        self._turn = 0
+        self._busy: set[int] = set()
+        """Jobs on their way to the dead letters."""
+        self._waiting: list[_Waiting] = []
+        self._window: asyncio.TimerHandle | None = None
+        self._regulars: frozenset[str] | None = None
+        """Who came to the last window."""
+        self._workers: dict[Worker, None] = {}
+        self._holders: dict[int, Worker] = {}
+        self._ended = 0
+        """Ends of leases we know of; when the queue counts more, workers may have lost some."""
+        self._poked: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- those who ask ---------------------------------------------------------------------------
+
+    async def claim(self, asking: Asking) -> Claim | None:
+        """What somebody gets; it is as durable as the queue wants its leases."""
+        if self._live.log.config.claim_jitter_ms:
+            return await self._wait_in_window(asking)
+        claims, spent, position = self._lease([asking])
+        await self._settle(spent, position)
+        return claims[0]
+
+    async def read(self, claim: Claim) -> list[Slice]:
+        """The jobs of a claim. It may lose some of them while they are read."""
+        jobs = self._engine.fetch_now(self._live, claim.seqs)
+        return await self._engine.fetch(self._live, claim.seqs) if jobs is None else jobs
+
+    def _is_held(self, seq: int, fence: int) -> bool:
+        held = self._live.log.jobs.leases.get(seq)
+        return held is not None and held.fence == fence
+
+    def _lease(self, askers: list[Asking]) -> tuple[list[Claim | None], list[int], int]:
+        """One pass, in one step of the loop: (what each gets, what failed too often, position)."""
+        engine, live = self._engine, self._live
+        engine.check_alive(live)
+        engine.expire_now(live)
+        claims, spent = lease.claim(
+            live.log, askers, live.visible, engine.clock.now_ms(), turn=self._turn, busy=self._busy
+        )
+        self._turn += 1
+        position = 0
+        if granted := [claim for claim in claims if claim is not None]:
+            position = engine.commit(granted, sync=live.log.config.leases_durable)
+        self._busy.update(spent)
+        return claims, spent, position
+
+    async def _settle(self, spent: list[int], position: int) -> None:
+        """What must be done before anybody is told of a pass."""
+        if spent:
+            try:
+                await self._letters.bury(self._live, spent)
+            finally:
+                self._busy.difference_update(spent)
+        if position and self._live.log.config.leases_durable:
+            await self._engine.journal.wait_synced(position)
+
+    # --- the window ------------------------------------------------------------------------------
+
+    async def _wait_in_window(self, asking: Asking) -> Claim | None:
+        waiting = _Waiting(asking, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._join_window()
+        return await waiting.claim
+
+    def _join_window(self) -> None:
+        """Open the window, if it is not open; close it if all who came last time are here again and
+        nobody will go short.
+        """
+        if self._window is None:
+            wait_s = self._live.log.config.claim_jitter_ms / 1000
+            self._window = asyncio.get_running_loop().call_later(wait_s, self._close_window)
+        if self._regulars is None:
+            return
+        askers = [waiting.asking for waiting in self._waiting]
+        askers += [self._asking(worker) for worker in self._workers]
+        if self._regulars <= {asker.node for asker in askers}:
+            wanted = sum(asker.wanted for asker in askers)
+            if wanted <= self._count_ready():
+                self._window.cancel()
+                self._close_window()
+
+    def _close_window(self) -> None:
+        self._window = None
+        waiting, self._waiting = self._waiting, []
+        nodes = {each.asking.node for each in waiting} | {worker.node for worker in self._workers}
+        self._regulars = frozenset(nodes)
+        self._serve([each for each in waiting if not each.claim.done()])
+
+    def _count_ready(self) -> int:
+        return lease.count(self._live.log, self._live.visible, self._engine.clock.now_ms()).ready
+
+    # --- those who stay --------------------------------------------------------------------------
+
+    def join(self, worker: Worker) -> None:
+        """Feed this worker from now on."""
+        if not self._workers:
+            self._live.listeners.append(self.poke)
+        self._workers[worker] = None
+        self.poke()
+
+    def leave(self, worker: Worker) -> None:
+        """The worker is gone: what he has goes back at once."""
+        del self._workers[worker]
+        if not self._workers:
+            self._live.listeners.remove(self.poke)
+            self._cancel_timer()
+        for seq in worker.held:
+            self._holders.pop(seq, None)
+        log = self._live.log
+        left = sorted(seq for seq, fence in worker.held.items() if self._is_held(seq, fence))
+        if left and log.id in self._engine.lives:
+            self._ended += len(left)
+            try:
+                self._engine.commit([Release(log.id, left, 0)], sync=log.config.leases_durable)
+            except Refused:
+                pass  # read-only: a restart gives them back
+            self.poke()
+
+    def note_ended(self, seqs: list[int]) -> None:
+        """Holders are done with these jobs."""
+        self._ended += len(seqs)
+        for seq in seqs if self._holders else ():
+            worker = self._holders.pop(seq, None)
+            if worker is not None:
+                worker.held.pop(seq, None)
+        self.poke()
+
+    def poke(self) -> None:
+        """Something may have changed for the workers: look soon, once for all that happens now."""
+        if self._workers and self._poked is None:
+            self._poked = asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._poked = None
+        self._engine.turns.serve(self._live, self._feed)
+
+    def _feed(self) -> None:
+        """Give the workers what there is for them."""
+        engine, log = self._engine, self._live.log
+        if log.id not in engine.lives:
+            self._dismiss(_gone(engine, log.name))
+        if not self._workers or engine.draining:
+            return
+        log.jobs.sweep(engine.clock.now_ms())
+        if log.jobs.ended != self._ended:
+            self._look_after_losses()
+        if any(self._asking(worker).wanted for worker in self._workers):
+            if not log.config.claim_jitter_ms:
+                self._serve([])
+            elif self._window is None and self._count_ready():
+                self._join_window()
+        self._set_timer()
+
+    def _asking(self, worker: Worker) -> Asking:
+        room = 0 if worker.blocked else worker.depth - len(worker.held)
+        return Asking(worker.node, max(0, room), lease_of(self._live, worker.lease_ms))
+
+    def _look_after_losses(self) -> None:
+        """Some leases ended by themselves: they give room to whoever had them."""
+        self._ended = self._live.log.jobs.ended
+        for worker in self._workers:
+            lost = [seq for seq, fence in worker.held.items() if not self._is_held(seq, fence)]
+            for seq in lost:
+                del worker.held[seq]
+                if self._holders.get(seq) is worker:
+                    del self._holders[seq]
+
+    def _serve(self, waiting: list[_Waiting]) -> None:
+        """One pass for all who wait in the window and all workers who can take something."""
+        workers = [worker for worker in self._workers if self._asking(worker).wanted]
+        askers = [each.asking for each in waiting] + [self._asking(worker) for worker in workers]
+        if not askers:
+            return
+        try:
+            claims, spent, position = self._lease(askers)
+        except Refused as refused:
+            self._refuse(waiting, refused)
+            return
+        gifts = [
+            (worker, claim)
+            for worker, claim in zip(workers, claims[len(waiting) :], strict=True)
+            if claim is not None
+        ]
+        for worker, claim in gifts:
+            for seq, fence in _fenced(claim):
+                worker.held[seq] = fence
+                self._holders[seq] = worker
+        if not spent and not (position and self._live.log.config.leases_durable):
+            self._deal_out(waiting, claims, gifts)
+        else:
+            self._start(self._deal_out_later(waiting, claims, gifts, spent, position))
+
+    async def _deal_out_later(
+        self,
+        waiting: list[_Waiting],
+        claims: list[Claim | None],
+        gifts: list[tuple[Worker, Claim]],
+        spent: list[int],
+        position: int,
+    ) -> None:
+        try:
+            await self._settle(spent, position)
+        except Refused as refused:
+            self._refuse(waiting, refused)
+            return
+        self._deal_out(waiting, claims, gifts)
+        self.poke()  # what stood in front of a group may be gone
+
+    def _deal_out(
+        self,
+        waiting: list[_Waiting],
+        claims: list[Claim | None],
+        gifts: list[tuple[Worker, Claim]],
+    ) -> None:
+        for each, claim in zip(waiting, claims, strict=False):
+            if not each.claim.done():
+                each.claim.set_result(claim)
+        for worker, claim in gifts:
+            jobs = self._engine.fetch_now(self._live, claim.seqs)
+            if jobs is None:
+                self._start(self._give_later(worker, claim))
+            elif worker in self._workers:
+                worker.give(self._live, claim, jobs)
+
+    async def _give_later(self, worker: Worker, claim: Claim) -> None:
+        jobs = await self.read(claim)
+        if worker in self._workers:
+            worker.give(self._live, claim, jobs)
+
+    def _refuse(self, waiting: list[_Waiting], refused: Refused) -> None:
+        for each in waiting:
+            if not each.claim.done():
+                each.claim.set_exception(refused)
+        self._dismiss(refused)
+
+    def _dismiss(self, refused: Refused) -> None:
+        for worker in list(self._workers):
+            worker.dismiss(refused)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        """Look again when time will have changed something."""
+        self._cancel_timer()
+        change_ms = self._live.log.jobs.next_change_ms()
+        if change_ms is not None and self._workers:
+            wait_s = (change_ms - self._engine.clock.now_ms()) / 1000
+            wait_s = min(max(0.0, wait_s), DESK_TIMER_S_MAX)
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.poke()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _fenced(claim: Claim) -> zip[tuple[int, int]]:
+    """The jobs of a claim with their fences."""
+    return zip(claim.seqs, range(claim.fence, claim.fence + len(claim.seqs)), strict=True)
+
+
+def lease_of(live: Live, lease_ms: int | None) -> int:
+    """How long a lease lasts: as asked for, or as the queue says."""
+    if lease_ms is None:
+        return live.log.config.lease_ms
+    return max(LEASE_MS_MIN, min(LEASE_MS_MAX, lease_ms))
+
+
+def _gone(engine: Engine, name: str) -> Refused:
+    known = engine.state.by_name.get(name)
+    if known is not None and known.queue is None:
+        return Refused(Code.NOT_A_QUEUE, f'topic "{name}" is no longer a queue', topic=name)
+    return Refused(Code.LOG_NOT_FOUND, f'topic "{name}" was deleted', topic=name)

@@ -1,0 +1,175 @@
+"""Queues in operation: who gets which job, and what becomes of it.
+
+A claim leases first, in one step of the loop, and reads the jobs afterwards: nobody else can get
+them meanwhile. An ack is the delete, and waits for the commit point of the queue's class; leases
+are journaled too, and waited for only where they are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from headrace.core import lease, priority, ranges
+from headrace.core.config import Kind
+from headrace.core.entry import Claim, Entry
+from headrace.core.errors import Code, Refused
+from headrace.core.lease import Asking, Counters
+from headrace.core.limits import DELAY_MS_MAX
+from headrace.core.read import Slice
+from headrace.engine.deadletters import DeadLetters, Redriven
+from headrace.engine.desk import Desk, lease_of
+from headrace.engine.engine import Cost, Engine
+from headrace.engine.live import Live
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """The jobs somebody got; none when there are none."""
+
+    live: Live
+    claim: Claim | None
+    jobs: list[Slice]
+    counters: Counters
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """Which of the named jobs somebody held, and what was not his."""
+
+    held: list[int]
+    skipped: list[int]
+    counters: Counters
+    deadline_ms: int = 0
+
+
+class Queues:
+    """Every use case of queues."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._letters = DeadLetters(engine)
+
+    def find(self, name: str) -> Live:
+        """The queue of this name, with its floors as of now."""
+        live = self._engine.state_of(name)
+        if live.log.config.kind is not Kind.QUEUE:
+            raise Refused(Code.NOT_A_QUEUE, f'topic "{name}" is not a queue', topic=name)
+        return live
+
+    def desk(self, live: Live) -> Desk:
+        """Where this queue hands out its jobs."""
+        if live.desk is None:
+            live.desk = Desk(self._engine, live, self._letters)
+        return live.desk
+
+    def count(self, live: Live) -> Counters:
+        return lease.count(live.log, live.visible, self._engine.clock.now_ms())
+
+    async def claim(
+        self, name: str, node: str, wanted: int, lease_ms: int | None, cost: Cost
+    ) -> Claimed:
+        """Lease up to so many jobs to a node."""
+        live = self.find(name)
+        await self._admit(live, cost)
+        desk = self.desk(live)
+        claim = await desk.claim(Asking(node, wanted, lease_of(live, lease_ms)))
+        jobs = await desk.read(claim) if claim is not None else []
+        return Claimed(live, claim, jobs, self.count(live))
+
+    async def ack(
+        self,
+        name: str,
+        node: str,
+        seqs: Sequence[int],
+        fences: Sequence[int | None] | None,
+        cost: Cost,
+    ) -> Settled:
+        """Complete jobs: those the node holds are deleted."""
+        engine, live = self._engine, self.find(name)
+        log = live.log
+        while True:
+            held, skipped = lease.hold(log, node, seqs, fences, engine.clock.now_ms())
+            if not held:
+                break
+            found = ranges.from_seqs(held)
+            if held[0] >= live.tail.start:
+                size_bytes = sum(live.tail.measure(low, high) for low, high in ranges.pairs(found))
+            else:
+                size_bytes = await engine.measure(live, found)
+                engine.check_alive(live)
+                if lease.hold(log, node, held, None, engine.clock.now_ms())[1]:
+                    continue  # some were lost while they were measured
+            entry = lease.ack(log, held, size_bytes)
+            position = live.shrunk_position = engine.commit([entry], sync=log.config.synced)
+            self._note_ended(live, held)
+            await engine.wait(live, position, live.visible, cost)
+            return Settled(held, skipped, self.count(live))
+        # What is skipped may be gone by an ack that is not durable yet.
+        await engine.settle(live)
+        return Settled(held, skipped, self.count(live))
+
+    async def nack(
+        self,
+        name: str,
+        node: str,
+        seqs: Sequence[int],
+        fences: Sequence[int | None] | None,
+        delay_ms: int,
+    ) -> Settled:
+        """Give jobs back, to be claimed again at once or after a while."""
+        live, now_ms = self.find(name), self._engine.clock.now_ms()
+        held, skipped = lease.hold(live.log, node, seqs, fences, now_ms)
+        if held:
+            entry = lease.nack(live.log, held, min(delay_ms, DELAY_MS_MAX), now_ms)
+            position = self._commit(live, entry)
+            self._note_ended(live, held)
+            await self._keep(live, position)
+        return Settled(held, skipped, self.count(live))
+
+    async def extend(
+        self,
+        name: str,
+        node: str,
+        seqs: Sequence[int],
+        fences: Sequence[int | None] | None,
+        lease_ms: int,
+    ) -> Settled:
+        """Push out the deadlines of jobs."""
+        live, now_ms = self.find(name), self._engine.clock.now_ms()
+        held, skipped = lease.hold(live.log, node, seqs, fences, now_ms)
+        if not held:
+            return Settled(held, skipped, self.count(live))
+        entry = lease.extend(live.log, held, lease_of(live, lease_ms), now_ms)
+        await self._keep(live, self._commit(live, entry))
+        return Settled(held, skipped, self.count(live), entry.deadline_ms)
+
+    async def redrive(
+        self, name: str, count_max: int, to: str | None, authorise: Callable[[str], None]
+    ) -> Redriven:
+        """Send dead letters back to work."""
+        live = self._engine.state_of(name)
+        if to is not None:
+            self.find(to)
+        return await self._letters.redrive(live, count_max, to, authorise)
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    async def _admit(self, live: Live, cost: Cost) -> None:
+        """Wait at the door when the journal cannot keep up."""
+        engine = self._engine
+        if not engine.door.open:
+            now_ms = engine.clock.now_ms()
+            rank = priority.effective(live.log.config, live.last_read_at_ms, now_ms)
+            cost.throttle_ms = await engine.door.wait(rank, patient=False)
+            engine.check_alive(live)
+
+    def _commit(self, live: Live, entry: Entry) -> int:
+        return self._engine.commit([entry], sync=live.log.config.leases_durable)
+
+    async def _keep(self, live: Live, position: int) -> None:
+        if live.log.config.leases_durable:
+            await self._engine.journal.wait_synced(position)
+
+    def _note_ended(self, live: Live, seqs: list[int]) -> None:
+        if live.desk is not None:
+            live.desk.note_ended(seqs)

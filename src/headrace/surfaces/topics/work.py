@@ -1,0 +1,83 @@
+"""Jobs pushed to a worker: a stream of events that keeps so many of them under way."""
+
+from __future__ import annotations
+
+import falcon.asgi
+
+from headrace.core.entry import Claim
+from headrace.core.errors import Refused
+from headrace.core.limits import HEARTBEAT_MS_DEFAULT
+from headrace.core.read import Slice
+from headrace.delivery.endings import Failed
+from headrace.delivery.sse import EventStream, event
+from headrace.engine.desk import Desk
+from headrace.engine.live import Live
+from headrace.surfaces.topics.errors import refusals
+from headrace.surfaces.topics.events import render_jobs
+from headrace.surfaces.topics.names import parse_topic
+from headrace.surfaces.topics.queues import QueueLimits
+from headrace.web.calls import parse_whole
+from headrace.web.credentials import Scope
+from headrace.web.streams import Opening, StreamCall
+
+_LEASE_MS_MAX = (1 << 63) - 1
+
+
+class Work:
+    """Opens the streams of workers."""
+
+    def __init__(self, limits: QueueLimits) -> None:
+        self._limits = limits
+
+    async def open(self, call: StreamCall) -> Opening:
+        principal = call.authenticate()
+        topic = parse_topic(call.name)
+        principal.require(Scope.READ | Scope.WRITE, topic)
+        node = self._limits.check_node(call.req.get_param("node") or "")
+        depth = parse_whole(call.req, "max", 1, self._limits.claim)
+        lease_ms = _parse_lease(call.req)
+        queues = call.engine.queues
+        live = queues.find(topic)
+        live.last_read_at_ms = call.engine.clock.now_ms()
+        stream = JobStream(call, queues.desk(live), node, depth, lease_ms)
+        return Opening(principal, stream)
+
+
+def _parse_lease(req: falcon.asgi.Request) -> int | None:
+    if req.get_param("lease_ms") == "0":
+        return 0  # as in a claim: the least there is
+    return parse_whole(req, "lease_ms", 0, _LEASE_MS_MAX) or None
+
+
+class JobStream(EventStream):
+    """The connection of one worker."""
+
+    __slots__ = ("_desk", "depth", "held", "lease_ms", "node")
+
+    def __init__(
+        self, call: StreamCall, desk: Desk, node: str, depth: int, lease_ms: int | None
+    ) -> None:
+        super().__init__(call.wheel, call.engine.clock, HEARTBEAT_MS_DEFAULT / 1000)
+        self._desk = desk
+        self.node = node
+        self.depth = depth
+        self.lease_ms = lease_ms
+        self.held: dict[int, int] = {}
+
+    def opened(self) -> None:
+        self._desk.join(self)
+
+    def writable(self) -> None:
+        self._desk.poke()
+
+    def ended(self) -> None:
+        self._desk.leave(self)
+
+    def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
+        head = b'{"topic":"%b",' % live.log.name.encode()
+        lines = render_jobs(claim, live.log.jobs, jobs)
+        self.send(b"".join([event(b"job", head + line, b"%d" % seq) for seq, line in lines]))
+
+    def dismiss(self, refused: Refused) -> None:
+        status, _, _ = refusals(refused)
+        self.end(Failed(status, refused.message))
