@@ -7,7 +7,8 @@ a WebSocket is its JSON. Expected frames are matched in order, except
 
     ["<unordered>", {...}, {...}]                 these, in any order
     {"event": "records", "data": {"records": ...}}  record frames of one topic, as many as it takes:
-    {"op": "records", "records": [...]}           how records are spread over frames is not told
+    {"op": "records", "records": [...]}           how records are spread over frames is not told,
+                                                  nor whether a caught-up comes between them
 """
 
 from __future__ import annotations
@@ -96,12 +97,17 @@ class Reading:
         whole = self._take()
         while _is_record(whole) and len(_payload(whole)["records"]) < wanted:
             more = self._take()
-            if not _is_record(more) or _payload(more)["topic"] != _payload(whole)["topic"]:
+            if _is_record(more) and _payload(more)["topic"] == _payload(whole)["topic"]:
+                whole = _join(whole, more)
+            elif not _is_caught_up(more):
                 return more
-            whole = _join(whole, more)
         if _is_record(whole):
             whole = {**whole, "event" if "event" in whole else "op": "records"}
         return whole
+
+
+def _is_caught_up(frame: Frame) -> bool:
+    return "caught-up" in (frame.get("event"), frame.get("op", "").replace("_", "-"))
 
 
 def _is_record(frame: Frame) -> bool:
