@@ -9,6 +9,7 @@ from headrace.bench.report import Row
 from headrace.bench.scenarios.appends import batched, disk, single
 from headrace.bench.scenarios.history import history
 from headrace.bench.scenarios.latency import latency
+from headrace.bench.scenarios.queue import queue
 from headrace.bench.scenarios.upkeep import upkeep
 
 Scenario = Callable[[Arena], list[Row]]
@@ -20,4 +21,5 @@ DEFAULT: dict[str, Scenario] = {
     "latency": latency,
     "upkeep": upkeep,
     "history": history,
+    "queue": queue,
 }

@@ -22,7 +22,7 @@ from headrace.bench.worker import run_flow, run_watch
 LATENCIES = ((1, 100.0), (100, 20.0), (1000, 4.0))
 WRITER_CONNECTIONS = 4
 FLOOD_WATCHERS = 1000
-FLOOD_AHEAD = 16
+FLOOD_AHEAD = 64
 # A thousand watchers and what else a process has open, with room.
 OPEN_FILES = 4096
 PERCENTILES = (("p50", 0.5), ("p99", 0.99))
@@ -81,7 +81,7 @@ def _latency_rows(
     rows = []
     for watchers, rate_per_s in LATENCIES:
         plan = Paced(rate_per_s, arena.sizes.warmup_s, arena.sizes.latency_window_s)
-        what = f"{kind}, from write to delivery, {watchers:,} watchers"
+        what = f"{kind} from write to delivery, {watchers:,} watcher{'s' * (watchers > 1)}"
         rounds = take_turns(
             arena,
             what,
