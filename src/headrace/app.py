@@ -42,6 +42,7 @@ from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.errors import refusals
 from headrace.surfaces.topics.probes import Probes
 from headrace.surfaces.topics.queues import QueueLimits, Queues
+from headrace.surfaces.topics.routers import Routers
 from headrace.surfaces.topics.routes import Topics
 from headrace.surfaces.topics.work import Work
 from headrace.web import docs_page, openapi
@@ -92,7 +93,7 @@ def build_web(settings: Settings, gate: Gate, pulse: Pulse) -> Direct | falcon.a
     probes = Probes(gate, pulse, need_key=settings.probe_auth)
     jobs = QueueLimits(settings.max_claim, settings.max_node_bytes)
     hot = topics.mount(
-        app, gate, Topics(limits, settings.max_limit), Queues(jobs), Work(jobs), probes
+        app, gate, Topics(limits, settings.max_limit), Queues(jobs), Work(jobs), Routers(), probes
     )
     mounts = streams.mount(app, gate, settings.streams_dialect, _stream_limits(settings))
     base_url = f"http://{settings.host}:{settings.port}"
@@ -220,9 +221,10 @@ class App:
             ids=RandomIds(),
             writer=best_writer,
             caps=Caps(
-                {"topics": settings.max_topics, "streams": settings.streams_max},
-                settings.max_total_bytes,
-                settings.tail_bytes,
+                logs={"topics": settings.max_topics, "streams": settings.streams_max},
+                routers=settings.max_routers,
+                total_bytes=settings.max_total_bytes,
+                tail_bytes=settings.tail_bytes,
             ),
             pace=Pace(settings.seal_bytes, settings.disk_sync_ms),
             block_cache_bytes=settings.block_cache_bytes,
@@ -244,6 +246,7 @@ class App:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(started.upkeep.run())
             tasks.create_task(started.upkeep.run_timers())
+            tasks.create_task(started.engine.routers.forwarder.run())
             tasks.create_task(started.engine.turns.run(self._pulse))
             tasks.create_task(started.engine.streams.run())
 

@@ -18,6 +18,8 @@ class Code(Enum):
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
     LOG_NOT_FOUND = "log_not_found"
+    ROUTER_NOT_FOUND = "router_not_found"
+    ROUTER_CYCLE = "router_cycle"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     NOT_ACCEPTABLE = "not_acceptable"

@@ -67,6 +67,13 @@ ORIGINS_KEPT = 64
 FORWARD_RECORDS_MAX = 1024
 FORWARD_BYTES_MAX = 1 << 20
 """What a router looks at and copies at a time."""
+FORWARD_SLICE_MS = 1.0
+"""Forwarding yields to requests after this long."""
+FORWARD_RETRY_S = 0.05
+FORWARD_RETRY_S_MAX = 1.0
+"""When a router whose destination is full tries again: ever more slowly."""
+CATCH_UP_S = 1.0
+"""How long a reader waits for what routers have for it."""
 
 FRAME_BYTES_MAX = 256 << 20
 """A frame length above this is damage, not data."""

@@ -144,6 +144,17 @@ class Log(msgspec.Struct, gc=False, array_like=True):
         return self.queue
 
 
+def check_owner(log: Log, owner: str | None) -> None:
+    """Only the surface that made a log changes it; the others may read. We ourselves may."""
+    if owner is not None and log.owner != owner:
+        raise Refused(
+            Code.LOG_INCOMPATIBLE,
+            f'"{log.name}" is one of the {log.owner} and can only be read here',
+            name=log.name,
+            owner=log.owner,
+        )
+
+
 def live_ranges(log: Log, last: int, first: int = 1) -> Iterator[tuple[int, int]]:
     """The live seqs of its own from `first` to `last`, as (first, last), ascending."""
     first = max(first, log.floor, log.inherited + 1)

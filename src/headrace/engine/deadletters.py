@@ -18,9 +18,10 @@ from headrace.core.deletion import delete_seqs
 from headrace.core.entry import Delete
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import READ_BYTES_MAX, READ_SCANNED_MAX
+from headrace.core.log import check_owner
 from headrace.core.read import Slice
 from headrace.core.record import Blobs, Drafts, draft
-from headrace.engine.engine import Cost, Engine, check_owner
+from headrace.engine.engine import Cost, Engine
 from headrace.engine.live import Live
 
 _PAGE_RECORDS = 1000

@@ -20,7 +20,7 @@ from headrace.core import deletion, lease, priority, producer, ranges
 from headrace.core import log as one
 from headrace.core import read as reading
 from headrace.core import state as catalog
-from headrace.core.config import Durability, LogConfig
+from headrace.core.config import LogConfig
 from headrace.core.entry import (
     Append,
     Configure,
@@ -28,13 +28,16 @@ from headrace.core.entry import (
     Delete,
     Drop,
     Entry,
+    Forward,
     Open,
     Reserve,
+    Route,
     Trim,
+    Unroute,
 )
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import READ_SCANNED_MAX
-from headrace.core.log import Log
+from headrace.core.log import Log, check_owner
 from headrace.core.match import TagMatch
 from headrace.core.ranges import Ranges
 from headrace.core.read import EVERYTHING, Budget, Gathering, Page, Slice, Wanted
@@ -42,8 +45,9 @@ from headrace.core.record import Block, Drafts, cut
 from headrace.core.retention import Ledger, build
 from headrace.core.state import State
 from headrace.engine.door import Door
-from headrace.engine.live import Live
+from headrace.engine.live import Live, Promise
 from headrace.engine.ports import Clock, Pool
+from headrace.engine.routers import Routers
 from headrace.engine.streams import Streams
 from headrace.engine.turns import Turns
 from headrace.storage.journal import Journal
@@ -64,6 +68,7 @@ class Caps(msgspec.Struct, frozen=True):
 
     logs: Mapping[str, int] = {}
     """Most logs, by owner."""
+    routers: int = 0
     total_bytes: int = 0
     tail_bytes: int = 256 << 20
 
@@ -87,6 +92,12 @@ class Appended(msgspec.Struct, frozen=True):
     deduped: bool
 
 
+class Dropped(msgspec.Struct, frozen=True):
+    """What went with a log."""
+
+    routers: list[str]
+
+
 class Engine:
     """All logs of one data directory, in operation."""
 
@@ -107,6 +118,10 @@ class Engine:
         self.lives: dict[int, Live] = {}
         self.touched: dict[int, str] = {}
         """Logs with records in the open journal file, and their names."""
+        self.near: dict[int, int] = {}
+        """Those logs, and the first of their records in that file: a forward may name them."""
+        self.derived_bytes = 0
+        """What the forwards in that file will come to in a segment."""
         self.aging: set[int] = set()
         """Logs with a time to live."""
         self.tail_bytes = 0
@@ -117,6 +132,7 @@ class Engine:
         self.on_growth: Callable[[], None] = lambda: None
         """Called after each write; upkeep looks whether there is something to do."""
         self._pool = pool
+        self.routers = Routers(self)
         self.queues: Queues
         """What is built on an engine and belongs to it; set when it starts."""
 
@@ -167,6 +183,11 @@ class Engine:
                 await journal.wait_written(written)
         except Refused:
             pass  # read-only: what is in memory is all there is to tell
+
+    async def catch_up(self, *lives: Live) -> None:
+        """Let routers bring these logs what they have for them, before somebody reads them."""
+        if any(live.log.inlets for live in lives):
+            await self.routers.forwarder.catch_up(*lives)
 
     def list_logs(
         self, after: str, prefix: str, count_max: int, wanted: Callable[[str], bool], owner: str
@@ -236,10 +257,11 @@ class Engine:
     def _sealed_ledger(self, log: Log, last: int) -> Ledger:
         return build(self.segments.blocks(log, log.floor, last))
 
-    async def drop(self, name: str, *, if_empty: bool, owner: str | None = None) -> bool:
-        """Remove the log and all its records; False when there is none."""
+    async def drop(self, name: str, *, if_empty: bool, owner: str | None = None) -> Dropped | None:
+        """Remove the log with its records and the routers from and to it; None if there is none."""
         if name not in self.state.by_name:
-            return False
+            return None
+        await self.routers.forwarder.flush(self.live(name))
         live = self.state_of(name)
         log = live.log
         check_owner(log, owner)
@@ -250,9 +272,10 @@ class Engine:
                 topic=name,
                 count=log.count,
             )
-        position = self.commit([Drop(log.id)], sync=True)
+        routers, cuts = self.routers.cut_off(live)
+        position = self.commit([*cuts, Drop(log.id)], sync=True, together=True)
         await self.journal.wait_synced(position)
-        return True
+        return Dropped(routers)
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -306,16 +329,12 @@ class Engine:
         What is decided beside it comes true together with it, or not at all.
         """
         log, journal = live.log, self.journal
-        entries = self._journaled(log, entry)
+        entries = self.journaled(log, entry)
         entries += [other for other in beside if other.log != log.id or log.config.journaled]
-        before = log.reserved
-        ahead = live.reserve_ahead
-        reserve = one.reserve(log, entry.block.last, ahead)
-        if reserve is not None:
-            ahead = live.plan_ahead(now_ms)
-            reserve = Reserve(log.id, max(reserve.upto, entry.block.last + ahead))
-            self._apply(reserve)
-            entries.insert(0, reserve)
+        promise = self.promise(live, entry.block.last, now_ms)
+        if promise is not None:
+            self._apply(promise.entry)
+            entries.insert(0, promise.entry)
         self._apply(entry)
         for other in beside:
             self._apply(other)
@@ -323,14 +342,23 @@ class Engine:
             self.on_growth()
             return journal.tail
         # The file an entry lands in is known only once it is enqueued: upkeep looks after that.
-        sync = log.config.synced or reserve is not None
+        sync = log.config.synced or promise is not None
         position = journal.enqueue(entries, sync=sync, together=bool(beside))
         if entry.trim is not None:
             live.shrunk_position = position
         self.on_growth()
-        if reserve is not None:
-            live.promised(ahead, position, before, journal.synced, now_ms)
+        if promise is not None:
+            promise.made(position, journal.synced, now_ms)
         return position
+
+    def promise(self, live: Live, last: int, now_ms: int) -> Promise | None:
+        """What must be promised durably before readers may see `last`, if anything."""
+        log = live.log
+        reserve = one.reserve(log, last, live.reserve_ahead)
+        if reserve is None:
+            return None
+        ahead = live.plan_ahead(now_ms)
+        return Promise(live, Reserve(log.id, max(reserve.upto, last + ahead)), log.reserved, ahead)
 
     async def _append_new(
         self,
@@ -366,7 +394,7 @@ class Engine:
         live.config_position = self.journal.enqueue([create], sync=True)
         return live
 
-    def _journaled(self, log: Log, entry: Append) -> list[Entry]:
+    def journaled(self, log: Log, entry: Append) -> list[Entry]:
         """What of an append goes to the journal, by the log's class."""
         if log.config.journaled:
             return [entry]
@@ -376,23 +404,20 @@ class Engine:
             return [trim]
         return []
 
-    async def wait(self, live: Live, position: int, last: int, cost: Cost) -> None:
+    async def wait(self, live: Live, position: int, last: int, cost: Cost | None = None) -> None:
         """Wait for the commit point of the log's class; then readers may see up to `last`."""
+        cost = cost or Cost()
         journal, config = self.journal, live.log.config
         show = partial(live.show, last)
         started = perf_counter()
-        unsettled = journal.synced < live.config_position
-        if config.synced or unsettled:
+        if self.needs_sync(live, last):
             await journal.wait_synced(position, show)
             waited_ms = (perf_counter() - started) * 1e3
             if config.synced:
                 cost.sync_ms = waited_ms
             else:
                 cost.append_ms = waited_ms
-        elif last > live.reserved_before and journal.synced < live.reserve_position:
-            # The promise comes first, and this append behind it: one sync covers both.
-            await journal.wait_synced(position, show)
-        elif config.durability is Durability.EPHEMERAL:
+        elif not config.journaled:
             show()
         else:
             await journal.wait_written(position, show)
@@ -411,6 +436,25 @@ class Engine:
         if self.draining:
             raise Refused(Code.SHUTTING_DOWN, "the server is shutting down")
 
+    def show_when_committed(self, position: int, ends: Sequence[tuple[Live, int]]) -> None:
+        """Nobody waits: readers may see each log up to its seq when it is committed."""
+        synced = [end for end in ends if self.needs_sync(*end)]
+        later = [end for end in ends if end not in synced]
+        written = [end for end in later if end[0].log.config.journaled]
+        _show([end for end in later if not end[0].log.config.journaled])
+        journal = self.journal
+        for wait, waiting in ((journal.wait_synced, synced), (journal.wait_written, written)):
+            if waiting:
+                wait(position, partial(_show, waiting)).add_done_callback(read_exception)
+
+    def needs_sync(self, live: Live, last: int) -> bool:
+        """Whether records up to `last` are committed only when they are on stable storage."""
+        synced = self.journal.synced
+        if live.log.config.synced or synced < live.config_position:
+            return True
+        # The promise comes first, and the records behind it: one sync covers both.
+        return last > live.reserved_before and synced < live.reserve_position
+
     def _priority(self, name: str, create: LogConfig | None) -> int:
         """How important a write to this log is, which may not be there yet."""
         if log := self.state.by_name.get(name):
@@ -419,10 +463,10 @@ class Engine:
             config, read_at_ms = create or LogConfig(), None
         return priority.effective(config, read_at_ms, self.clock.now_ms())
 
-    def check_log_cap(self, owner: str) -> None:
-        """Refuse when this owner has as many logs as it may have."""
+    def check_log_cap(self, owner: str, more: int = 1) -> None:
+        """Refuse when this owner would have more logs than it may have."""
         limit = self.caps.logs.get(owner, 0)
-        if limit and self.state.count_of(owner) >= limit:
+        if more and limit and self.state.count_of(owner) + more > limit:
             raise Refused(
                 Code.THROTTLED,
                 f"there are {limit} {owner} already, the most this server keeps",
@@ -456,6 +500,7 @@ class Engine:
     ) -> tuple[Live, int]:
         """Delete records below `before` and/or with a matching tag; returns how many there were."""
         cost = cost or Cost()
+        await self.catch_up(self.live(name))
         live = self.state_of(name)
         check_owner(live.log, owner)
         bound = live.visible + 1 if before is None else min(before, live.visible + 1)
@@ -525,6 +570,9 @@ class Engine:
     ) -> Page:
         """One page of records after `after`, from memory where it can, else from segments."""
         log = live.log
+        if log.inlets:
+            await self.catch_up(live)
+            self.check_alive(live)
         self.expire_now(live)
         visible = live.visible
         plan = reading.plan(log, visible, after, epoch)
@@ -543,7 +591,7 @@ class Engine:
             if page.full or page.next < inherited:
                 return
         while page.next < last and page.next + 1 < live.tail.start:
-            block = await self._pool.run(self.segments.read, live.log, page.next + 1, rows_max)
+            block = await self.read_sealed(live, page.next + 1, rows_max)
             below = block.stop_index(min(live.tail.start - 1, last)) if block is not None else 0
             if block is None or not below:
                 break  # what is left below the tail is gone
@@ -605,8 +653,12 @@ class Engine:
         if seq <= live.log.inherited:
             return await self._block_of(self._source(live), seq)
         if seq < live.tail.start:
-            return await self._pool.run(self.segments.read, live.log, seq, _FETCH_ROWS)
+            return await self.read_sealed(live, seq, _FETCH_ROWS)
         return next(live.tail.since(seq), None)
+
+    async def read_sealed(self, live: Live, seq: int, rows_max: int) -> Block | None:
+        """A block of a segment that reaches this seq."""
+        return await self._pool.run(self.segments.read, live.log, seq, rows_max)
 
     async def read_or_wait(
         self,
@@ -663,13 +715,24 @@ class Engine:
 
     # --- the one way to change state -------------------------------------------------------------
 
-    def commit(self, entries: Sequence[Entry], *, sync: bool, together: bool = False) -> int:
-        """Make entries true and put them in journal order; returns the position to wait for."""
+    def commit(
+        self,
+        entries: Sequence[Entry],
+        *,
+        sync: bool,
+        together: bool = False,
+        stored: Sequence[Entry] | None = None,
+    ) -> int:
+        """Make entries true and put them in journal order; returns the position to wait for.
+
+        `stored` is what the journal keeps of them, where that is not the same.
+        """
         if self.journal.failure is not None:
             raise self.journal.refusal()
         for entry in entries:
             self._apply(entry)
-        position = self.journal.enqueue(entries, sync=sync, together=together)
+        stored = entries if stored is None else stored
+        position = self.journal.enqueue(stored, sync=sync, together=together)
         self.on_growth()
         return position
 
@@ -682,6 +745,7 @@ class Engine:
                 self.tail_bytes += live.tail.add(entry.block)
                 if live.log.config.journaled:
                     self.touched[entry.log] = live.log.name
+                    self.near.setdefault(entry.log, entry.block.first)
                 if entry.trim is not None:
                     self._release_trimmed(live)
             case Trim():
@@ -690,11 +754,18 @@ class Engine:
                 live = self.lives.pop(entry.log)
                 self.tail_bytes -= live.tail.drop_to(live.log.head)
                 self.aging.discard(entry.log)
+                self.routers.forget(live)
                 live.wake()
             case Open():
                 live = self.lives[entry.log]
                 live.visible = live.log.head
                 self.streams.opened(live)
+            case Route():
+                self.routers.attach(entry.router, self.lives[entry.log])
+            case Unroute():
+                self.routers.detach(entry.router)
+            case Forward():
+                pass
             case _ if entry.log in self.state.logs:
                 self._note(self.state.logs[entry.log])
 
@@ -713,12 +784,12 @@ class Engine:
             self.tail_bytes -= live.tail.drop_to(live.log.floor - 1)
 
 
-def check_owner(log: Log, owner: str | None) -> None:
-    """Only the surface that made a log changes it; the others may read. We ourselves may."""
-    if owner is not None and log.owner != owner:
-        raise Refused(
-            Code.LOG_INCOMPATIBLE,
-            f'"{log.name}" is one of the {log.owner} and can only be read here',
-            name=log.name,
-            owner=log.owner,
-        )
+def _show(ends: Sequence[tuple[Live, int]]) -> None:
+    for live, last in ends:
+        live.show(last)
+
+
+def read_exception(future: asyncio.Future[None]) -> None:
+    """Nobody else will ask how it ended."""
+    if not future.cancelled():
+        future.exception()

@@ -8,6 +8,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from headrace.core.entry import Reserve
 from headrace.core.limits import RESERVE_FAST_MS, RESERVE_SEQS_MAX, RESERVE_SEQS_MIN
 from headrace.core.log import Log
 from headrace.engine.tail import Tail
@@ -110,3 +113,17 @@ class Live:
         for future in waiters:
             if not future.done():
                 future.set_result(None)
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """Seqs about to be promised durably."""
+
+    live: Live
+    entry: Reserve
+    before: int
+    """What was promised until now."""
+    ahead: int
+
+    def made(self, position: int, synced: int, now_ms: int) -> None:
+        """The promise is in the journal, in an entry that ends at `position`."""
+        self.live.promised(self.ahead, position, self.before, synced, now_ms)

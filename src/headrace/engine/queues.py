@@ -69,6 +69,7 @@ class Queues:
         self, name: str, node: str, wanted: int, lease_ms: int | None, cost: Cost
     ) -> Claimed:
         """Lease up to so many jobs to a node."""
+        await self._engine.catch_up(self._engine.live(name))
         live = self.find(name)
         await self._admit(live, cost)
         desk = self.desk(live)

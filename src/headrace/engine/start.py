@@ -69,12 +69,14 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
         recovered.manifest,
     )
     upkeep.resume(recovered)
+    engine.routers.open()
     await journal.wait_synced(journal.tail)
     return Started(engine, upkeep, recovered)
 
 
 async def stop(started: Started) -> None:
-    """No more writes; snapshot, last sync, end of the writer."""
+    """No more writes; what is to be forwarded, snapshot, last sync, end of the writer."""
     started.engine.drain()
+    await started.engine.routers.forwarder.stop()
     await started.upkeep.stop()
     await started.engine.journal.close()

@@ -20,7 +20,7 @@ from headrace.core.entry import Start, Stop
 from headrace.core.errors import Refused
 from headrace.core.limits import SLICE_MS
 from headrace.core.log import Log, add_extent, prune_extents
-from headrace.engine.engine import Engine
+from headrace.engine.engine import Engine, read_exception
 from headrace.engine.ports import Ids, Pool, Sealer
 from headrace.engine.spares import Spares
 from headrace.formats import layout
@@ -57,6 +57,8 @@ class _Closed(msgspec.Struct, frozen=True):
     start: int
     stop: int
     logs: dict[int, str]
+    size_bytes: int
+    """What it comes to with the copies that its forwards stand for."""
 
 
 class Upkeep:
@@ -101,11 +103,10 @@ class Upkeep:
 
     def resume(self, recovered: Recovered) -> None:
         """Take over what recovery found unsealed; say in the journal who writes from here on."""
-        for start, stop, logs in recovered.closed:
-            self._closed.append(_Closed(start, stop, logs))
+        self._closed.extend(_Closed(*closed) for closed in recovered.closed)
         # Losses first: until they are written down, the next start must be able to find them again.
         self._engine.journal.enqueue([*recovered.losses, Start(0, self._disk.boot_id())], sync=True)
-        unsealed = sum(closed.stop - closed.start for closed in self._closed)
+        unsealed = sum(closed.size_bytes for closed in self._closed)
         if unsealed >= self._pace.seal_bytes or len(self._closed) >= _CLOSED_FILES_MAX:
             self._wake.set()
 
@@ -113,7 +114,7 @@ class Upkeep:
         """After a write: is it time to close the journal file, or to hold writers back?"""
         engine = self._engine
         file_bytes = engine.journal.tail - engine.journal.file_start
-        if file_bytes >= self._pace.seal_bytes:
+        if file_bytes + engine.derived_bytes >= self._pace.seal_bytes:
             self.close_file()
         elif self._spares.due(file_bytes):
             self._wake.set()
@@ -125,8 +126,10 @@ class Upkeep:
         journal = self._engine.journal
         start, stop = journal.file_start, journal.rotate()
         if stop > start:
-            logs, self._engine.touched = self._engine.touched, {}
-            self._closed.append(_Closed(start, stop, logs))
+            engine = self._engine
+            size_bytes = stop - start + engine.derived_bytes
+            self._closed.append(_Closed(start, stop, engine.touched, size_bytes))
+            engine.touched, engine.near, engine.derived_bytes = {}, {}, 0
             self._wake.set()
 
     async def run(self) -> None:
@@ -163,7 +166,7 @@ class Upkeep:
             if journal.failure is not None:
                 continue
             if journal.synced < journal.tail:
-                journal.wait_synced(journal.tail).add_done_callback(_read_exception)
+                journal.wait_synced(journal.tail).add_done_callback(read_exception)
             now = asyncio.get_running_loop().time()
             if now >= sweep_at:
                 sweep_at = now + _SWEEP_S
@@ -191,8 +194,10 @@ class Upkeep:
     async def _seal_next(self) -> None:
         """Seal the oldest closed files together, up to the size of one segment."""
         group = [self._closed[0]]
+        size_bytes = group[0].size_bytes
         for closed in list(self._closed)[1:]:
-            if closed.stop - group[0].start > self._pace.seal_bytes:
+            size_bytes += closed.size_bytes
+            if size_bytes > self._pace.seal_bytes:
                 break
             group.append(closed)
         stop = group[-1].stop
@@ -335,11 +340,6 @@ def _resident_below(log: Log) -> int:
     """The last seq before those that live in memory only."""
     volatile = next(ranges.overlap(log.volatile, log.floor, log.head), None)
     return volatile[0] - 1 if volatile else log.head
-
-
-def _read_exception(future: asyncio.Future[None]) -> None:
-    if not future.cancelled():
-        future.exception()
 
 
 async def _slices(items: Iterable[T]) -> AsyncIterator[T]:

@@ -42,8 +42,8 @@ class Recovered(msgspec.Struct):
     """
     blocks: dict[int, list[Block]]
     """Records that are in no segment yet, by log."""
-    closed: list[tuple[int, int, dict[int, str]]]
-    """(start, stop, logs) of journal files that are not sealed yet."""
+    closed: list[tuple[int, int, dict[int, str], int]]
+    """(start, stop, logs, bytes with all copies) of journal files that are not sealed yet."""
     losses: list[Lose | Release]
     """What the restart took, records and leases; journaled before anybody sees it."""
     frames: int
@@ -81,7 +81,7 @@ class Recovery:
         self._known_to: dict[int, int] = {}  # log → the position its state already reflects
         self._replay_from = 0
         self._blocks: dict[int, list[Block]] = {}
-        self._closed: list[tuple[int, int, dict[int, str]]] = []
+        self._closed: list[tuple[int, int, dict[int, str], int]] = []
         self._frames = 0
         self._synced = 0
         self._boot_id = ""
@@ -168,7 +168,8 @@ class Recovery:
             self._synced = max(self._synced, frame.synced)
             position = frame.position + frame.size
         if position > sealed_to:
-            self._closed.append((file.start, position, touched))
+            size_bytes = position - file.start + copies.size_bytes
+            self._closed.append((file.start, position, touched, size_bytes))
         self._synced = copies.part_at(self._synced)
         return position
 

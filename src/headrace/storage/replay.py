@@ -65,6 +65,8 @@ class Copies:
         self._placed: dict[int, list[_Placed]] = {}
         self._unread: list[Frame] = []
         self._made: tuple[object, Block] | None = None
+        self.size_bytes = 0
+        """What the forwards came to so far."""
         self._ties: list[tuple[int, int]] = []
         """(first, last) positions that must stay in one file, apart from each other, ascending."""
 
@@ -115,6 +117,7 @@ class Copies:
         if not (entry.copying and entry.copying.source_name):
             self._made = key, made
         self._tie(placed[at].position, position)
+        self.size_bytes += made.size_bytes
         return route.derived(entry, made)
 
     def _tie(self, first: int, last: int) -> None:

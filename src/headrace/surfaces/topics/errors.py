@@ -17,10 +17,12 @@ REFUSALS: dict[Code, tuple[int, str, str]] = {
         "The key lacks the scope, or the name is outside its prefixes.",
     ),
     Code.LOG_NOT_FOUND: (404, "topic_not_found", "The topic does not exist and was not created."),
+    Code.ROUTER_NOT_FOUND: (404, "router_not_found", "The router does not exist."),
     Code.NOT_FOUND: (404, "not_found", "There is nothing at this path."),
     Code.METHOD_NOT_ALLOWED: (405, "method_not_allowed", "The path does not take this method."),
     Code.NOT_ACCEPTABLE: (406, "not_acceptable", "The Accept header rules out what is served."),
     Code.LOG_INCOMPATIBLE: (409, "topic_exists_incompatible", "The type of a topic cannot change."),
+    Code.ROUTER_CYCLE: (409, "router_cycle", "Records would go in a circle; see allow_cycle."),
     Code.LOG_NOT_EMPTY: (409, "topic_not_empty", "if_empty was asked for and there are records."),
     Code.NOT_A_QUEUE: (409, "not_a_queue", "Only a topic of type queue has jobs."),
     Code.BODY_TOO_LARGE: (

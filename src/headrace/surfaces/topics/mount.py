@@ -11,6 +11,7 @@ from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.errors import REFUSALS, refusals
 from headrace.surfaces.topics.probes import PROMETHEUS, Probe, Probes
 from headrace.surfaces.topics.queues import Queues
+from headrace.surfaces.topics.routers import Routers
 from headrace.surfaces.topics.routes import Topics
 from headrace.surfaces.topics.work import Work
 from headrace.web.calls import Endpoint, Gate
@@ -23,12 +24,16 @@ TOPIC = "/v0/topics/{name}"
 DIRECT_PREFIX = "/v0/topics/"
 
 
+ROUTER = "/v0/routers/{name}"
+
+
 def mount(
     app: falcon.asgi.App[Any, Any],
     gate: Gate,
     topics: Topics,
     queues: Queues,
     work: Work,
+    routers: Routers,
     probes: Probes,
 ) -> dict[str, Respond]:
     """Put the surface's routes into the application; returns the hot ones below DIRECT_PREFIX."""
@@ -49,6 +54,9 @@ def mount(
     app.add_route(f"{TOPIC}/extend", Endpoint(gate, refusals, post=queues.extend))
     app.add_route(f"{TOPIC}/redrive", Endpoint(gate, refusals, post=queues.redrive))
     app.add_route(f"{TOPIC}/work", StreamEndpoint(gate, refusals, work.open))
+    app.add_route("/v0/routers", Endpoint(gate, refusals, get=routers.list))
+    router = Endpoint(gate, refusals, put=routers.put, get=routers.get, delete=routers.delete)
+    app.add_route("/v0/routers/{name:path}", router)  # a slash is no name, and told so
     for path, answer in (
         ("/v0/health", probes.health),
         ("/healthz", probes.health),
@@ -68,6 +76,7 @@ def mount(
 ERRORS = [ErrorCode(code, status, meaning) for status, code, meaning in REFUSALS.values()]
 
 _NAME = Parameter("name", str, "The topic: 1 to 255 of A-Z a-z 0-9 . _ : -", place="path")
+_ROUTER = Parameter("name", str, "The router: 1 to 255 of A-Z a-z 0-9 . _ : - >", place="path")
 
 
 def _replies(ok: dict[int, Reply], *codes: Code) -> dict[int, Reply]:
@@ -220,6 +229,49 @@ ROUTES = [
         description="The topic is the one with the dead letters. Each goes to the queue in its "
         "stamp, or all to `to`; stamps are removed and deliveries counted anew.",
         example={"limit": 100, "to": None},
+    ),
+    Route(
+        "PUT", ROUTER, "Create or change a router",
+        _replies(
+            {
+                200: Reply(wire.RouterReply, "The router existed; it works like this now"),
+                201: Reply(wire.RouterReply, "The router is new"),
+            },
+            Code.INVALID, Code.LOG_NOT_FOUND, Code.ROUTER_CYCLE, Code.LOG_INCOMPATIBLE,
+            Code.BODY_TOO_LARGE, Code.MEDIA_TYPE, Code.READ_ONLY,
+        ),
+        request=wire.RouterRequest, parameters=(_ROUTER,), scope=Scope.ADMIN, group="Routers",
+        description="Every record appended to `source` from now on is copied to `dest`, beside the "
+        "writes. Topics that are not there are created. A new source or dest begins anew. "
+        "`from_seq` of a new router copies what lies behind that seq first. "
+        '`filter` is a tag, `["tag","Eq","X"]` or `["tag","Glob","X*"]`.',
+        example={"source": "orders", "dest": "audit"},
+    ),
+    Route(
+        "GET", ROUTER, "Where a router stands",
+        _replies(
+            {200: Reply(wire.RouterStateReply, "Its rule, and how much it has copied")},
+            Code.INVALID, Code.ROUTER_NOT_FOUND,
+        ),
+        parameters=(_ROUTER,), scope=Scope.READ, group="Routers",
+    ),
+    Route(
+        "GET", "/v0/routers", "List routers by name",
+        _replies({200: Reply(wire.RouterListReply, "One page")}, Code.INVALID),
+        parameters=(
+            Parameter("prefix", str, "Only names that start with this"),
+            Parameter("source", str, "Only those from this topic"),
+            Parameter("dest", str, "Only those to this topic"),
+            Parameter("page_size", int, "1 to 1000", default=100),
+            Parameter("cursor", str, "`next_cursor` of the page before"),
+        ),
+        scope=Scope.READ, group="Routers",
+    ),
+    Route(
+        "DELETE", ROUTER, "Delete a router",
+        _replies({200: Reply(wire.RouterDropReply, "It forwards no more")}, Code.INVALID),
+        parameters=(_ROUTER,), scope=Scope.DELETE, group="Routers",
+        description="What it copied stays.",
     ),
     Route(
         "GET", "/v0/health", "Is the process alive",

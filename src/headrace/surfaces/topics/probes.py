@@ -88,7 +88,6 @@ class Probe:
 class Vitals:
     """The engine as the metrics want to see it; zeros while it recovers."""
 
-    routers = 0
     watch_sessions = 0
 
     def __init__(self, gate: Gate, pulse: Pulse, uptime_ms: int) -> None:
@@ -105,6 +104,10 @@ class Vitals:
     def topics_by_class(self) -> Mapping[str, int]:
         counts = Counter(live.log.config.durability for live in self._lives())
         return {durability.value: counts[durability] for durability in Durability}
+
+    @property
+    def routers(self) -> int:
+        return len(self._engine.routers) if self._engine else 0
 
     @property
     def records_live(self) -> int:

@@ -64,6 +64,7 @@ class Topics:
     async def get(self, call: Call) -> Reply:
         topic = authorise(call, Scope.READ)
         touch = parse_bool(call.req, "touch", default=True)
+        await call.engine.catch_up(call.engine.live(topic))
         live = call.engine.state_of(topic)
         now_ms = call.engine.clock.now_ms()
         if touch:
@@ -81,6 +82,7 @@ class Topics:
         after = parse_cursor(cursor) if cursor is not None else ""
         touch = parse_bool(req, "touch", default=False)
         found, more = engine.list_logs(after, prefix, size, call.principal.may_see, OWNER)
+        await engine.catch_up(*found)
         now_ms = engine.clock.now_ms()
         if touch:
             for live in found:
@@ -95,8 +97,9 @@ class Topics:
     async def drop(self, call: Call) -> Reply:
         topic = authorise(call, Scope.DELETE)
         if_empty = parse_bool(call.req, "if_empty", default=False)
-        deleted = await call.engine.drop(topic, if_empty=if_empty, owner=OWNER)
-        reply = wire.DropReply(topic=topic, deleted=deleted, routers_removed=[])
+        dropped = await call.engine.drop(topic, if_empty=if_empty, owner=OWNER)
+        routers = filter(call.principal.may_see, dropped.routers if dropped else ())
+        reply = wire.DropReply(topic=topic, deleted=dropped is not None, routers_removed=[*routers])
         return Reply([wire.open_object(reply)])
 
     async def append(self, call: Call) -> Reply:

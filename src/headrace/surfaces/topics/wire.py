@@ -235,6 +235,20 @@ class RedriveRequest(msgspec.Struct, kw_only=True):
     to: str | None = None
 
 
+class RouterRequest(msgspec.Struct, kw_only=True):
+    """Which records go where. Whatever is left out takes its default."""
+
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    create_dest: bool = True
+    filter: Any = None
+    allow_cycle: bool = False
+    guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
+    from_seq: Count | None = None
+
+
 class Performance(msgspec.Struct, kw_only=True):
     """Where the time of a request went. Any subset may be present."""
 
@@ -402,6 +416,50 @@ class DeleteReply(msgspec.Struct, kw_only=True):
     head_seq: int
     count: int
     bytes: int
+
+
+class _RouterRule(msgspec.Struct, kw_only=True):
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: list[str] | None
+    allow_cycle: bool
+    guarantee: str
+
+
+class RouterReply(_RouterRule, kw_only=True):
+    """The router as it is now."""
+
+    router: str
+    created: bool
+
+
+class RouterStateReply(_RouterRule, kw_only=True):
+    """Where a router stands."""
+
+    router: str
+    forwarded_total: int
+    cursor_seq: int
+    lag: int
+
+
+class RouterSummary(msgspec.Struct, kw_only=True):
+    router: str
+    source: str
+    dest: str
+    guarantee: str
+    forwarded_total: int
+
+
+class RouterListReply(msgspec.Struct, kw_only=True):
+    routers: list[RouterSummary]
+    next_cursor: str | UnsetType = UNSET
+
+
+class RouterDropReply(msgspec.Struct, kw_only=True):
+    router: str
+    deleted: bool
 
 
 class HealthReply(msgspec.Struct, kw_only=True):

@@ -1,0 +1,264 @@
+"""Forwarding: routers come on beside requests, and ahead of readers who must not miss anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from headrace.core.errors import Refused
+from headrace.core.limits import (
+    CATCH_UP_S,
+    FORWARD_RECORDS_MAX,
+    FORWARD_RETRY_S,
+    FORWARD_RETRY_S_MAX,
+    FORWARD_SLICE_MS,
+)
+from headrace.core.record import Block, cut
+from headrace.engine.live import Live
+from headrace.engine.steps import Pass, Router, Step
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+
+class _Outlet:
+    """All routers of one source."""
+
+    __slots__ = ("due", "listener", "routers", "scheduled", "source", "work")
+
+    def __init__(self, source: Live) -> None:
+        self.source = source
+        self.routers: dict[str, Router] = {}
+        self.due: dict[str, Router] = {}
+        """Those that may have something to do; first come, first served."""
+        self.scheduled = False
+        self.listener: Callable[[], None]
+        self.work: Callable[[], None]
+
+
+class Forwarder:
+    """Brings routers on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.routers: dict[str, Router] = {}
+        self._engine = engine
+        self._outlets: dict[int, _Outlet] = {}
+        self._sent: dict[int, tuple[int, int]] = {}
+        """Destination → (position, last seq) of the newest forward into it."""
+        self._cold: dict[str, Router] = {}
+        self._cold_due = asyncio.Event()
+        self._closed = False
+
+    def attach(self, router: Router) -> None:
+        """A router begins, or has changed: it may have something to do."""
+        self.routers[router.name] = router
+        source = router.source
+        outlet = self._outlets.get(source.log.id)
+        if outlet is None:
+            outlet = self._outlets[source.log.id] = _Outlet(source)
+            outlet.work = partial(self._serve, outlet)
+            outlet.listener = partial(self._on_change, outlet)
+            source.listeners.append(outlet.listener)
+        outlet.routers[router.name] = router
+        self._schedule(outlet, (router,))
+
+    def detach(self, router: Router) -> None:
+        """A router ends."""
+        router.ended = True
+        self._unblock(router)
+        del self.routers[router.name]
+        self._cold.pop(router.name, None)
+        outlet = self._outlets[router.source.log.id]
+        outlet.due.pop(router.name, None)
+        del outlet.routers[router.name]
+        if not outlet.routers:
+            outlet.source.listeners.remove(outlet.listener)
+            self._engine.turns.cancel(outlet.work)
+            del self._outlets[outlet.source.log.id]
+
+    def forget(self, dest: Live) -> None:
+        """A log is gone."""
+        self._sent.pop(dest.log.id, None)
+
+    # --- beside requests -------------------------------------------------------------------------
+
+    def _on_change(self, outlet: _Outlet) -> None:
+        """The source has something new, or less."""
+        self._schedule(outlet, outlet.routers.values())
+
+    def _schedule(self, outlet: _Outlet, routers: Iterable[Router]) -> None:
+        if self._closed:
+            return
+        for router in routers:
+            outlet.due[router.name] = router
+        if not outlet.scheduled:
+            outlet.scheduled = True
+            # Twice round the loop: whoever wrote to the source has the answer by then.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._take_turn, outlet)
+
+    def _take_turn(self, outlet: _Outlet) -> None:
+        if outlet.routers:
+            self._engine.turns.serve(outlet.source, outlet.work, background=True)
+
+    def _serve(self, outlet: _Outlet) -> None:
+        """Bring routers on for a slice of time; then others have their turn."""
+        outlet.scheduled = False
+        if self._closed or self._engine.journal.failure is not None:
+            return
+        if not self._engine.door.open:
+            outlet.scheduled = True
+            later = asyncio.get_running_loop().call_later
+            later(FORWARD_RETRY_S, self._take_turn, outlet)
+            return
+        started = perf_counter()
+        work = Pass(self._engine, self._sent)
+        while outlet.due and (perf_counter() - started) * 1e3 < FORWARD_SLICE_MS:
+            name, router = next(iter(outlet.due.items()))
+            del outlet.due[name]
+            self._note(router, work.step(router))
+        work.commit()
+        if outlet.due:
+            self._schedule(outlet, ())
+
+    def _note(self, router: Router, step: Step) -> None:
+        """What becomes of a router after a step."""
+        match step:
+            case Step.MORE:
+                self._schedule(self._outlets[router.source.log.id], (router,))
+            case Step.COLD:
+                self._cold[router.name] = router
+                self._cold_due.set()
+            case Step.BLOCKED:
+                self._block(router)
+                return
+        self._unblock(router)
+
+    def _block(self, router: Router) -> None:
+        """Try again when the destination changes, and after a while in any case."""
+        if router.retry is not None:
+            return
+        delay_s = min(FORWARD_RETRY_S * 2**router.failures, FORWARD_RETRY_S_MAX)
+        router.failures += 1
+        again = partial(self._try_again, router)
+        router.retry = asyncio.get_running_loop().call_later(delay_s, again)
+        if router.on_room is None:
+            router.on_room = again
+            router.dest.listeners.append(again)
+
+    def _try_again(self, router: Router) -> None:
+        if router.ended:
+            return
+        if router.retry is not None:
+            router.retry.cancel()
+            router.retry = None
+        self._schedule(self._outlets[router.source.log.id], (router,))
+
+    def _unblock(self, router: Router) -> None:
+        router.failures = 0
+        if router.retry is not None:
+            router.retry.cancel()
+            router.retry = None
+        if router.on_room is not None:
+            router.dest.listeners.remove(router.on_room)
+            router.on_room = None
+
+    async def run(self) -> None:
+        """Bring on those routers that have to read segments: one after the other, bit by bit."""
+        while True:
+            await self._cold_due.wait()
+            self._cold_due.clear()
+            while self._cold and not self._closed and self._engine.journal.failure is None:
+                name, router = next(iter(self._cold.items()))
+                del self._cold[name]
+                step = await self._step_cold(router)
+                if not router.ended:
+                    self._note(router, step)
+
+    async def _step_cold(self, router: Router) -> Step:
+        """A step over records that are not in memory."""
+        source, cursor = router.source, router.inlet.cursor
+        first = max(cursor + 1, source.log.earliest)
+        block = await self._engine.read_sealed(source, first, FORWARD_RECORDS_MAX)
+        if router.ended or self._closed or router.inlet.cursor != cursor:
+            return Step.DONE  # over, or somebody else came first
+        blocks: list[Block] = []
+        if block is not None and (below := block.stop_index(source.tail.start - 1)):
+            blocks.append(cut(block, 0, below))
+        work = Pass(self._engine, self._sent)
+        step = work.step(router, blocks)
+        work.commit()
+        stuck = step is Step.COLD and router.inlet.cursor == cursor
+        return Step.BLOCKED if stuck else step
+
+    # --- for readers -----------------------------------------------------------------------------
+
+    async def catch_up(self, *lives: Live) -> None:
+        """Bring what was committed in the sources of these logs before this call, and wait until
+        readers see it; not for long.
+        """
+        if not any(self._is_behind(live, set()) for live in lives):
+            return
+        try:
+            async with asyncio.timeout(CATCH_UP_S):
+                for live in lives:
+                    await self._catch_up(live, set())
+        except (TimeoutError, Refused):
+            pass  # too much at once, or read-only: what is there is all there is to read
+
+    async def flush(self, source: Live) -> None:
+        """Bring what is new in this log to where its routers lead."""
+        if outlet := self._outlets.get(source.log.id):
+            await self.catch_up(*{router.dest for router in outlet.routers.values()})
+
+    async def stop(self) -> None:
+        """Bring what can be brought, then no more."""
+        await self.catch_up(*{router.dest for router in self.routers.values()})
+        self._closed = True
+
+    def _is_behind(self, live: Live, seen: set[int]) -> bool:
+        """Whether something is on its way to this log, from however far."""
+        log = live.log
+        if not log.inlets or log.id in seen:
+            return False
+        seen.add(log.id)
+        sent = self._sent.get(log.id)
+        if sent is not None and sent[1] > live.visible:
+            return True
+        routers = [self.routers[name] for name in log.inlets]
+        source = routers[0].source  # they all have the same
+        if any(router.inlet.cursor < source.visible for router in routers):
+            return True
+        return self._is_behind(source, seen)
+
+    async def _catch_up(self, live: Live, seen: set[int]) -> None:
+        """Sources first: what they are about to get is on its way here as well."""
+        log = live.log
+        if not log.inlets or log.id in seen:
+            return
+        seen.add(log.id)
+        routers = [self.routers[name] for name in log.inlets]
+        await self._catch_up(routers[0].source, seen)
+        for router in routers:
+            await self._bring(router)
+        sent = self._sent.get(log.id)
+        if sent is not None and sent[1] > live.visible:
+            await self._engine.wait(live, *sent)
+
+    async def _bring(self, router: Router) -> None:
+        visible = router.source.visible
+        started = perf_counter()
+        while not router.ended and not self._closed and router.inlet.cursor < visible:
+            work = Pass(self._engine, self._sent)
+            step = work.step(router)
+            work.commit()
+            if step is Step.COLD:
+                step = await self._step_cold(router)
+            if step is Step.BLOCKED:
+                return
+            if (perf_counter() - started) * 1e3 > FORWARD_SLICE_MS:
+                await asyncio.sleep(0)
+                started = perf_counter()

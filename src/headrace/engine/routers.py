@@ -1,0 +1,239 @@
+"""Routers: which there are, and creating, changing and ending them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.core import route
+from headrace.core import state as catalog
+from headrace.core.config import LogConfig
+from headrace.core.entry import Create, Entry, Route, Unroute
+from headrace.core.errors import Code, Refused
+from headrace.core.inlet import Rule
+from headrace.core.log import Log, check_owner
+from headrace.core.route import Routes
+from headrace.engine.forwarding import Forwarder
+from headrace.engine.live import Live
+from headrace.engine.steps import Router
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A router as somebody wants it to be."""
+
+    source: str
+    dest: str
+    rule: Rule
+    create_dest: bool = True
+    after: int | None = None
+    """Begin behind this seq of the source; with what is new, if nothing is said."""
+
+
+Ends = tuple[Log | None, Log | None]
+"""Source and destination, as far as they are there."""
+
+
+class Routers:
+    """All routers of an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.routes = Routes()
+        self.forwarder = Forwarder(engine)
+        self._engine = engine
+        self._routers = self.forwarder.routers
+
+    def __len__(self) -> int:
+        return len(self._routers)
+
+    def get(self, name: str) -> Router:
+        router = self._routers.get(name)
+        if router is None:
+            raise Refused(Code.ROUTER_NOT_FOUND, f'router "{name}" does not exist', router=name)
+        return router
+
+    def page(
+        self, after: str, prefix: str, count_max: int, wanted: Callable[[Router], bool]
+    ) -> tuple[list[Router], bool]:
+        """Up to `count_max` routers by name, and whether there are more."""
+        found: list[Router] = []
+        for name in self.routes.names(after, prefix):
+            router = self._routers[name]
+            if wanted(router):
+                if len(found) == count_max:
+                    return found, True
+                found.append(router)
+        return found, False
+
+    # --- following the state ---------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Put what recovery found into operation."""
+        for live in list(self._engine.lives.values()):
+            for name in live.log.inlets or ():
+                self.attach(name, live)
+
+    def attach(self, name: str, dest: Live) -> None:
+        """The destination has a new inlet, or one that changed."""
+        assert dest.log.inlets is not None
+        source = self._engine.lives[dest.log.inlets[name].source]
+        router = self._routers.get(name)
+        if router is not None and (router.source is not source or router.dest is not dest):
+            self.detach(name)
+            router = None
+        if router is None:
+            router = Router(name, source, dest)
+            self.routes.put(name, source.log.id, dest.log.id)
+        self.forwarder.attach(router)
+
+    def detach(self, name: str) -> None:
+        """The destination has this inlet no more."""
+        router = self._routers[name]
+        self.routes.remove(name, router.source.log.id)
+        self.forwarder.detach(router)
+
+    def forget(self, dest: Live) -> None:
+        """A log is gone, and with it the routers that led there."""
+        for name in dest.log.inlets or ():
+            self.detach(name)
+        self.forwarder.forget(dest)
+
+    def cut_off(self, live: Live) -> tuple[list[str], list[Unroute]]:
+        """The routers from and to a log that is about to go, and the ends of those that lead away
+        from it; the others end with it.
+        """
+        outlets = self.routes.outlets.get(live.log.id, {})
+        ends = [Unroute(dest, name) for name, dest in outlets.items()]
+        return sorted([*outlets, *(live.log.inlets or ())]), ends
+
+    # --- creating and deleting -------------------------------------------------------------------
+
+    async def put(self, name: str, plan: Plan, owner: str) -> bool:
+        """Create the router or change it; says whether it is new."""
+        engine, known = self._engine, self._routers.get(name)
+        if plan.source == plan.dest:
+            raise Refused(Code.INVALID, "a router leads to another topic", field="dest")
+        if known is None:
+            self._check_cap()
+        ends = self._ends(plan, owner)
+        self._check_single_source(name, ends, plan)
+        same = known is not None and ends == (known.source.log, known.dest.log)
+        if known is not None and same and known.inlet.rule == plan.rule:
+            await engine.journal.wait_synced(known.changed)
+            return False
+        self._check_cycle(name, ends, plan, known if same else None)
+        if known is not None and same:
+            inlet = known.inlet
+            changes: list[Entry] = [
+                Route(
+                    known.dest.log.id, name, inlet.source, plan.rule, inlet.cursor, inlet.forwarded
+                )
+            ]
+        else:
+            changes = self._begin(name, plan, owner, ends, known)
+        position = engine.commit(changes, sync=True, together=True)
+        for entry in changes:
+            if isinstance(entry, Create):
+                engine.lives[entry.log].config_position = position
+        self._routers[name].changed = position
+        await engine.journal.wait_synced(position)
+        return known is None
+
+    def _ends(self, plan: Plan, owner: str) -> Ends:
+        """The logs it leads from and to, where they are there; the others can be made."""
+        engine = self._engine
+        source, dest = (engine.state.by_name.get(name) for name in (plan.source, plan.dest))
+        if dest is None and not plan.create_dest:
+            raise Refused(
+                Code.LOG_NOT_FOUND, f'topic "{plan.dest}" does not exist', topic=plan.dest
+            )
+        for log in (source, dest):
+            if log is not None:
+                check_owner(log, owner)
+        engine.check_log_cap(owner, (source is None) + (dest is None))
+        return source, dest
+
+    def _begin(
+        self, name: str, plan: Plan, owner: str, ends: Ends, known: Router | None
+    ) -> list[Entry]:
+        """What is to be written down for a router that begins, here or in a new place."""
+        engine, now_ms = self._engine, self._engine.clock.now_ms()
+        changes: list[Entry] = []
+        ids: list[int] = []
+        for log, end in zip(ends, (plan.source, plan.dest), strict=True):
+            if log is None:
+                create = catalog.create(engine.state, end, owner, LogConfig(), now_ms)
+                create = msgspec.structs.replace(create, log=create.log + len(changes))
+                changes.append(create)
+            ids.append(log.id if log is not None else create.log)
+        if known is not None:
+            changes.append(Unroute(known.dest.log.id, name))
+        changes.append(Route(ids[1], name, ids[0], plan.rule, _beginning(ends[0], plan)))
+        return changes
+
+    async def delete(self, name: str) -> bool:
+        """End the router; what it brought stays. False when there is none."""
+        router = self._routers.get(name)
+        if router is None:
+            return False
+        position = self._engine.commit([Unroute(router.dest.log.id, name)], sync=True)
+        await self._engine.journal.wait_synced(position)
+        return True
+
+    def _check_cap(self) -> None:
+        routers_max = self._engine.caps.routers
+        if routers_max and len(self._routers) >= routers_max:
+            raise Refused(
+                Code.THROTTLED,
+                f"there are {routers_max} routers already, the most this server keeps",
+                limit="max_routers",
+                max=routers_max,
+            )
+
+    def _check_single_source(self, name: str, ends: Ends, plan: Plan) -> None:
+        source, dest = ends
+        for other, inlet in ((dest and dest.inlets) or {}).items():
+            if other != name and (source is None or inlet.source != source.id):
+                known = self._engine.state.logs[inlet.source].name
+                raise Refused(
+                    Code.LOG_INCOMPATIBLE,
+                    f'"{plan.dest}" takes its records from "{known}" by router "{other}"; '
+                    "a topic has one source",
+                    reason="router_dest_fan_in",
+                    router=other,
+                    source=known,
+                    dest=plan.dest,
+                )
+
+    def _check_cycle(self, name: str, ends: Ends, plan: Plan, known: Router | None) -> None:
+        """Refuse a cycle this change would close; one that was there before stays."""
+        source, dest = ends
+        if plan.rule.allow_cycle or source is None or dest is None:
+            return
+        if known is not None and not known.inlet.rule.allow_cycle:
+            return
+        if cycle := route.find_cycle(self.routes, name, source.id, dest.id):
+            names = [self._engine.state.logs[log].name for log in cycle]
+            raise Refused(
+                Code.ROUTER_CYCLE,
+                f"records would go in a circle: {' -> '.join(names)}; allow_cycle permits that",
+                cycle=names,
+            )
+
+
+def _beginning(source: Log | None, plan: Plan) -> int:
+    head = source.head if source else 0
+    if plan.after is None:
+        return head
+    if plan.after > head:
+        raise Refused(
+            Code.INVALID,
+            f'from_seq {plan.after} is above the head of "{plan.source}", {head}',
+            field="from_seq",
+            head_seq=head,
+        )
+    return plan.after

@@ -1,0 +1,177 @@
+"""One step of a router: decided on what its source and its destination are, made true at once.
+
+A pass takes steps of many routers and journals all it decided as one frame; copies show at the
+commit point of their own log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.core import copies, route
+from headrace.core.copies import Copying
+from headrace.core.entry import Append, Entry
+from headrace.core.errors import Refused
+from headrace.core.inlet import Inlet
+from headrace.core.record import Block
+from headrace.core.route import Batch, Forwarding, Wants
+from headrace.engine.live import Live, Promise
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+
+class Router:
+    """One router in operation; what it knows lives in the state of its destination."""
+
+    __slots__ = ("changed", "dest", "ended", "failures", "name", "on_room", "retry", "source")
+
+    def __init__(self, name: str, source: Live, dest: Live) -> None:
+        self.name = name
+        self.source = source
+        self.dest = dest
+        self.ended = False
+        self.changed = 0
+        """Where its newest rule was journaled."""
+        self.failures = 0
+        self.retry: asyncio.TimerHandle | None = None
+        self.on_room: Callable[[], None] | None = None
+        """Listens to the destination while that is full."""
+
+    @property
+    def inlet(self) -> Inlet:
+        inlets = self.dest.log.inlets
+        assert inlets is not None
+        return inlets[self.name]
+
+
+class Step(Enum):
+    """How a router came on."""
+
+    DONE = auto()
+    MORE = auto()
+    COLD = auto()
+    """What comes next must be read from a segment."""
+    BLOCKED = auto()
+    """The destination is full, or writes must wait."""
+
+
+class Pass:
+    """Steps of several routers, decided one by one, committed together."""
+
+    def __init__(self, engine: Engine, sent: dict[int, tuple[int, int]]) -> None:
+        self._engine = engine
+        self._sent = sent
+        self._now_ms = engine.clock.now_ms()
+        self._batches: dict[Wants, Batch] = {}
+        self._made: dict[tuple[Wants, Copying], Block] = {}
+        self._entries: list[Entry] = []
+        self._stored: list[Entry] = []
+        self._promises: list[Promise] = []
+        self._ends: dict[int, tuple[Live, int]] = {}
+        self._derived_bytes = 0
+
+    def step(self, router: Router, sealed: Iterable[Block] = ()) -> Step:
+        """Decide how a router comes on, with sealed blocks before those in memory.
+
+        All routers of a pass have the same source.
+        """
+        engine, source, dest = self._engine, router.source, router.dest
+        if not engine.door.open or engine.journal.failure is not None:
+            return Step.BLOCKED
+        if dest.log.id in self._ends:
+            self.commit()  # what comes next is decided on what came before
+        engine.expire_now(source)
+        engine.expire_now(dest)
+        cursor, visible = router.inlet.cursor, source.visible
+        if cursor >= visible:
+            return Step.DONE
+        wanted = route.wants(source.log, visible, dest.log, router.name)
+        for records_max in (wanted.records_max, 1):
+            if records_max != wanted.records_max:
+                wanted = msgspec.structs.replace(wanted, records_max=1)
+            batch = self._look(source, wanted, sealed)
+            if batch.upto == cursor:
+                return Step.COLD
+            try:
+                self._forward(router, wanted, batch)
+            except Refused:
+                continue  # perhaps there is room for one record
+            if batch.cold:
+                return Step.COLD
+            return Step.MORE if batch.upto < visible else Step.DONE
+        return Step.BLOCKED
+
+    def _look(self, source: Live, wanted: Wants, sealed: Iterable[Block]) -> Batch:
+        batch = self._batches.get(wanted)
+        if batch is None:
+            blocks = chain(sealed, source.tail.since(wanted.after + 1))
+            batch = self._batches[wanted] = route.look(source.log, source.visible, wanted, blocks)
+        return batch
+
+    def _forward(self, router: Router, wanted: Wants, batch: Batch) -> None:
+        engine, source, dest = self._engine, router.source.log, router.dest.log
+        copying = route.copying_of(source, router.inlet)
+        made = self._copy(router, wanted, batch, copying) if batch.parts else None
+        near = engine.near.get(source.id, source.head + 1)
+        derived = (
+            made is not None
+            and dest.config.journaled
+            and route.is_at_hand(source, near, batch.picks)
+        )
+        how = copying if derived else None
+        done = route.forward(dest, router.name, batch, made, how, self._now_ms)
+        if done.append is not None:
+            engine.check_total(done.append)
+        self._add(router.dest, done, derived=derived)
+
+    def _copy(self, router: Router, wanted: Wants, batch: Batch, copying: Copying) -> Block:
+        made = self._made.get((wanted, copying))
+        if made is None:
+            made = copies.copy(batch.parts, copying, router.name, router.source.log.id)
+            if not copying.source_name:  # else every copy says which router brought it
+                self._made[wanted, copying] = made
+        return made
+
+    def _add(self, live: Live, done: Forwarding, *, derived: bool) -> None:
+        forward, append = done.forward, done.append
+        last = forward.first + forward.holes + forward.count - 1
+        if promise := self._engine.promise(live, last, self._now_ms):
+            self._promises.append(promise)
+            self._entries.append(promise.entry)
+            self._stored.append(promise.entry)
+        self._entries.append(forward)
+        self._stored.append(forward)
+        if append is not None:
+            if derived:
+                self._derived_bytes += append.block.size_bytes
+            else:
+                append = Append(append.log, copies.owned(append.block), None, append.trim)
+                self._stored += self._engine.journaled(live.log, append)
+            self._entries.append(append)
+        self._ends[live.log.id] = live, last
+
+    def commit(self) -> None:
+        """Make all that was decided true, in one frame."""
+        if not self._entries:
+            return
+        engine, ends = self._engine, list(self._ends.values())
+        sync = bool(self._promises) or any(live.log.config.synced for live, _ in ends)
+        engine.derived_bytes += self._derived_bytes
+        position = engine.commit(self._entries, stored=self._stored, sync=sync, together=True)
+        for promise in self._promises:
+            promise.made(position, engine.journal.synced, self._now_ms)
+        for entry in self._entries:
+            if isinstance(entry, Append) and entry.trim is not None:
+                engine.lives[entry.log].shrunk_position = position
+        for live, last in ends:
+            self._sent[live.log.id] = position, last
+        self._entries, self._stored, self._promises = [], [], []
+        self._ends, self._derived_bytes = {}, 0
+        engine.show_when_committed(position, ends)

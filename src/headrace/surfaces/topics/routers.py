@@ -1,0 +1,132 @@
+"""The endpoints of routers: parse, authorise, call the engine, encode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from headrace.core.cursor import encode_cursor, parse_cursor
+from headrace.core.errors import Code, Refused
+from headrace.core.inlet import Rule
+from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
+from headrace.core.match import format_match, parse_match
+from headrace.engine.routers import Plan
+from headrace.engine.steps import Router
+from headrace.surfaces.topics import wire
+from headrace.surfaces.topics.names import OWNER, parse_router, parse_topic
+from headrace.web.calls import Call, Reply, decode, parse_whole
+from headrace.web.credentials import NO_SCOPE, Scope
+
+_put = msgspec.json.Decoder(wire.RouterRequest)
+
+
+class Routers:
+    """The handlers of one server."""
+
+    async def put(self, call: Call) -> Reply:
+        name = _authorise(call, Scope.ADMIN)
+        request = wire.checked(decode(_put, await call.body() or b"{}"))
+        plan = _parse_plan(request)
+        # Both may be created for the caller, and records will flow between them.
+        call.principal.require(NO_SCOPE, plan.source, plan.dest)
+        created = await call.engine.routers.put(name, plan, OWNER)
+        rule = _rule(plan.source, plan.dest, plan.rule)
+        reply = wire.RouterReply(router=name, created=created, **rule)
+        return Reply([wire.open_object(reply)], 201 if created else 200)
+
+    async def get(self, call: Call) -> Reply:
+        name = _authorise(call, Scope.READ)
+        engine = call.engine
+        await engine.catch_up(engine.routers.get(name).dest)
+        router = engine.routers.get(name)
+        source, dest = router.source.log.name, router.dest.log.name
+        call.principal.require(NO_SCOPE, source, dest)
+        inlet = router.inlet
+        reply = wire.RouterStateReply(
+            router=name,
+            **_rule(source, dest, inlet.rule),
+            forwarded_total=inlet.forwarded,
+            cursor_seq=inlet.cursor,
+            lag=max(0, router.source.visible - inlet.cursor),
+        )
+        return Reply([wire.open_object(reply)])
+
+    async def list(self, call: Call) -> Reply:
+        call.principal.require(Scope.READ)
+        req, engine = call.req, call.engine
+        size = parse_whole(req, "page_size", LIST_PAGE_DEFAULT, LIST_PAGE_MAX)
+        cursor = req.get_param("cursor")
+        after = parse_cursor(cursor) if cursor is not None else ""
+        source, dest = req.get_param("source"), req.get_param("dest")
+        may_see = call.principal.may_see
+
+        def is_wanted(router: Router) -> bool:
+            ends = router.source.log.name, router.dest.log.name
+            asked = source in (None, ends[0]) and dest in (None, ends[1])
+            return asked and all(map(may_see, (router.name, *ends)))
+
+        prefix = req.get_param("prefix") or ""
+        found, more = engine.routers.page(after, prefix, size, is_wanted)
+        await engine.catch_up(*{router.dest for router in found})
+        reply = wire.RouterListReply(
+            routers=[_summary(router) for router in found if not router.ended],
+            next_cursor=encode_cursor(found[-1].name) if more else UNSET,
+        )
+        return Reply([wire.open_object(reply)])
+
+    async def delete(self, call: Call) -> Reply:
+        name = _authorise(call, Scope.DELETE)
+        deleted = await call.engine.routers.delete(name)
+        reply = wire.RouterDropReply(router=name, deleted=deleted)
+        return Reply([wire.open_object(reply)])
+
+
+def _authorise(call: Call, scope: Scope) -> str:
+    """The router of the path, if the caller may do this with it."""
+    name = parse_router(call.name)
+    call.principal.require(scope, name)
+    return name
+
+
+def _parse_plan(request: wire.RouterRequest) -> Plan:
+    for field in ("source", "dest"):
+        try:
+            parse_topic(getattr(request, field))
+        except Refused as refused:
+            raise Refused(Code.INVALID, f"{field}: {refused.message}", field=field) from None
+    rule = Rule(
+        request.preserve_node,
+        request.preserve_tag,
+        None if request.filter is None else parse_match(request.filter),
+        request.allow_cycle,
+        request.guarantee == "exactly_once",
+    )
+    return Plan(request.source, request.dest, rule, request.create_dest, request.from_seq)
+
+
+def _guarantee(rule: Rule) -> str:
+    return "exactly_once" if rule.exactly_once else "at_least_once"
+
+
+def _rule(source: str, dest: str, rule: Rule) -> dict[str, Any]:
+    return {
+        "source": source,
+        "dest": dest,
+        "preserve_node": rule.keep_node,
+        "preserve_tag": rule.keep_tag,
+        "filter": None if rule.match is None else format_match(rule.match),
+        "allow_cycle": rule.allow_cycle,
+        "guarantee": _guarantee(rule),
+    }
+
+
+def _summary(router: Router) -> wire.RouterSummary:
+    return wire.RouterSummary(
+        router=router.name,
+        source=router.source.log.name,
+        dest=router.dest.log.name,
+        guarantee=_guarantee(router.inlet.rule),
+        forwarded_total=router.inlet.forwarded,
+    )
