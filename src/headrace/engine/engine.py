@@ -404,9 +404,8 @@ class Engine:
             return [trim]
         return []
 
-    async def wait(self, live: Live, position: int, last: int, cost: Cost | None = None) -> None:
+    async def wait(self, live: Live, position: int, last: int, cost: Cost) -> None:
         """Wait for the commit point of the log's class; then readers may see up to `last`."""
-        cost = cost or Cost()
         journal, config = self.journal, live.log.config
         show = partial(live.show, last)
         started = perf_counter()
@@ -436,16 +435,24 @@ class Engine:
         if self.draining:
             raise Refused(Code.SHUTTING_DOWN, "the server is shutting down")
 
-    def show_when_committed(self, position: int, ends: Sequence[tuple[Live, int]]) -> None:
-        """Nobody waits: readers may see each log up to its seq when it is committed."""
-        synced = [end for end in ends if self.needs_sync(*end)]
-        later = [end for end in ends if end not in synced]
-        written = [end for end in later if end[0].log.config.journaled]
-        _show([end for end in later if not end[0].log.config.journaled])
+    def show_when_committed(
+        self, position: int, ends: Sequence[tuple[Live, int]]
+    ) -> dict[int, asyncio.Future[None]]:
+        """Readers may see each log up to its seq when what was journaled of it is committed, class
+        ephemeral or not; returns when that is, by log.
+        """
+        synced: list[tuple[Live, int]] = []
+        written: list[tuple[Live, int]] = []
+        for end in ends:
+            (synced if self.needs_sync(*end) else written).append(end)
         journal = self.journal
+        shown: dict[int, asyncio.Future[None]] = {}
         for wait, waiting in ((journal.wait_synced, synced), (journal.wait_written, written)):
             if waiting:
-                wait(position, partial(_show, waiting)).add_done_callback(read_exception)
+                future = wait(position, partial(_show, waiting))
+                future.add_done_callback(read_exception)
+                shown |= dict.fromkeys((live.log.id for live, _ in waiting), future)
+        return shown
 
     def needs_sync(self, live: Live, last: int) -> bool:
         """Whether records up to `last` are committed only when they are on stable storage."""

@@ -18,7 +18,7 @@ from headrace.core.limits import (
 )
 from headrace.core.record import Block, cut
 from headrace.engine.live import Live
-from headrace.engine.steps import Pass, Router, Step
+from headrace.engine.steps import Pass, Router, Shown, Step
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -46,8 +46,7 @@ class Forwarder:
         self.routers: dict[str, Router] = {}
         self._engine = engine
         self._outlets: dict[int, _Outlet] = {}
-        self._sent: dict[int, tuple[int, int]] = {}
-        """Destination → (position, last seq) of the newest forward into it."""
+        self._shown: Shown = {}
         self._cold: dict[str, Router] = {}
         self._cold_due = asyncio.Event()
         self._closed = False
@@ -81,7 +80,7 @@ class Forwarder:
 
     def forget(self, dest: Live) -> None:
         """A log is gone."""
-        self._sent.pop(dest.log.id, None)
+        self._shown.pop(dest.log.id, None)
 
     # --- beside requests -------------------------------------------------------------------------
 
@@ -115,7 +114,7 @@ class Forwarder:
             later(FORWARD_RETRY_S, self._take_turn, outlet)
             return
         started = perf_counter()
-        work = Pass(self._engine, self._sent)
+        work = Pass(self._engine, self._shown)
         while outlet.due and (perf_counter() - started) * 1e3 < FORWARD_SLICE_MS:
             name, router = next(iter(outlet.due.items()))
             del outlet.due[name]
@@ -188,7 +187,7 @@ class Forwarder:
         blocks: list[Block] = []
         if block is not None and (below := block.stop_index(source.tail.start - 1)):
             blocks.append(cut(block, 0, below))
-        work = Pass(self._engine, self._sent)
+        work = Pass(self._engine, self._shown)
         step = work.step(router, blocks)
         work.commit()
         stuck = step is Step.COLD and router.inlet.cursor == cursor
@@ -225,8 +224,8 @@ class Forwarder:
         if not log.inlets or log.id in seen:
             return False
         seen.add(log.id)
-        sent = self._sent.get(log.id)
-        if sent is not None and sent[1] > live.visible:
+        shown = self._shown.get(log.id)
+        if shown is not None and not shown.done():
             return True
         routers = [self.routers[name] for name in log.inlets]
         source = routers[0].source  # they all have the same
@@ -244,15 +243,14 @@ class Forwarder:
         await self._catch_up(routers[0].source, seen)
         for router in routers:
             await self._bring(router)
-        sent = self._sent.get(log.id)
-        if sent is not None and sent[1] > live.visible:
-            await self._engine.wait(live, *sent)
+        if shown := self._shown.get(log.id):
+            await asyncio.shield(shown)
 
     async def _bring(self, router: Router) -> None:
         visible = router.source.visible
         started = perf_counter()
         while not router.ended and not self._closed and router.inlet.cursor < visible:
-            work = Pass(self._engine, self._sent)
+            work = Pass(self._engine, self._shown)
             step = work.step(router)
             work.commit()
             if step is Step.COLD:

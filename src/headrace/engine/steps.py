@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine
 
 
+Shown = dict[int, asyncio.Future[None]]
+"""Destination → when readers may see what was last brought there."""
+
+
 class Router:
     """One router in operation; what it knows lives in the state of its destination."""
 
@@ -65,9 +69,9 @@ class Step(Enum):
 class Pass:
     """Steps of several routers, decided one by one, committed together."""
 
-    def __init__(self, engine: Engine, sent: dict[int, tuple[int, int]]) -> None:
+    def __init__(self, engine: Engine, shown: Shown) -> None:
         self._engine = engine
-        self._sent = sent
+        self._shown = shown
         self._now_ms = engine.clock.now_ms()
         self._batches: dict[Wants, Batch] = {}
         self._made: dict[tuple[Wants, Copying], Block] = {}
@@ -170,8 +174,6 @@ class Pass:
         for entry in self._entries:
             if isinstance(entry, Append) and entry.trim is not None:
                 engine.lives[entry.log].shrunk_position = position
-        for live, last in ends:
-            self._sent[live.log.id] = position, last
         self._entries, self._stored, self._promises = [], [], []
         self._ends, self._derived_bytes = {}, 0
-        engine.show_when_committed(position, ends)
+        self._shown |= engine.show_when_committed(position, ends)

@@ -15,6 +15,7 @@ from headrace.core.record import Block, live_parts
 from headrace.formats.segment import Piece
 from headrace.storage.checks.findings import Finding, Problem
 from headrace.storage.checks.findings import log as of_log
+from headrace.storage.checks.routers import router_problems
 from headrace.storage.checks.states import state_problems
 
 RECOVERY = "recovery"
@@ -81,7 +82,9 @@ class Agreement:
         self._spans.clear()
 
     def close(self) -> Iterator[Finding]:
-        """Everything was taken: compare each log."""
+        """Everything was taken: compare each log, and the logs with each other."""
+        for log, what in router_problems(self._logs):
+            yield Problem(RECOVERY, of_log(log.name), what)
         for log in self._logs.values():
             for what in state_problems(log):
                 yield Problem(RECOVERY, of_log(log.name), what)

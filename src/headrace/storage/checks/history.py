@@ -18,15 +18,19 @@ from headrace.core.entry import (
     Drop,
     Entry,
     Extend,
+    Forward,
     Lose,
     Open,
     Release,
     Retire,
+    Route,
     Start,
     Stop,
     Trim,
+    Unroute,
 )
 from headrace.storage.checks.payloads import block_problems
+from headrace.storage.checks.routers import path_problems
 from headrace.storage.checks.states import is_set
 
 
@@ -37,6 +41,8 @@ class _Seen(msgspec.Struct):
     head: int = 0
     ts_ms: int = 0
     fence: int = 0
+    routers: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """Router → (source, how far it came in it)."""
 
 
 class History:
@@ -88,6 +94,15 @@ class History:
             case Delay():
                 if not entry.ranges or not is_set(entry.ranges):
                     yield "the delayed seqs are not sorted, disjoint ranges"
+            case Route():
+                seen.routers[entry.router] = (entry.source, entry.cursor)
+            case Unroute():
+                if seen.routers.pop(entry.router, None) is None and self.complete:
+                    yield f"there is no router {entry.router} to end"
+            case Forward():
+                if entry.router not in seen.routers and self.complete:
+                    yield f"there is no router {entry.router}"
+                yield from _forward(seen, entry)
             case Drop():
                 self._drop(entry, seen)
 
@@ -120,6 +135,26 @@ def _append(seen: _Seen, entry: Append) -> Iterator[str]:
         yield from _trim(entry.trim)
     seen.head = max(seen.head, block.last)
     seen.ts_ms = max(seen.ts_ms, block.ts_ms)
+
+
+def _forward(seen: _Seen, entry: Forward) -> Iterator[str]:
+    source, cursor = seen.routers.get(entry.router, (entry.source, 0))
+    if entry.source != source or entry.upto < cursor:
+        yield f"it comes to seq {entry.upto} of log {entry.source} from {cursor} of {source}"
+    seen.routers[entry.router] = (entry.source, entry.upto)
+    if entry.first <= seen.head and entry.holes + entry.count:
+        yield f"seq {entry.first} was given out before: the log had come to {seen.head}"
+    if min(entry.holes, entry.count) < 0 or not is_set(entry.picks):
+        yield "a forward of records that cannot be"
+    elif entry.picks and ranges.count(entry.picks) != entry.count:
+        yield f"says {entry.count} copies and names {ranges.count(entry.picks)} records"
+    if entry.holes + entry.count:
+        yield from path_problems(entry.log, entry.source, entry.path)
+    seen.head = max(seen.head, entry.first + entry.holes - 1)
+    if entry.copying is not None:
+        if entry.ts_ms < seen.ts_ms:
+            yield f"its time, {entry.ts_ms}, is before {seen.ts_ms}, that of the append before"
+        seen.head, seen.ts_ms = seen.head + entry.count, max(seen.ts_ms, entry.ts_ms)
 
 
 def _delete(entry: Delete) -> Iterator[str]:

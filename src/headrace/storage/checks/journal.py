@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
+from headrace.core.entry import Forward
 from headrace.core.errors import Corrupt
 from headrace.formats.frame import (
     GROUP,
@@ -17,7 +19,7 @@ from headrace.storage.checks.findings import Advance, Finding, Note, Problem, by
 from headrace.storage.checks.history import History
 from headrace.storage.checks.snapshots import Reach
 from headrace.storage.disk import Disk
-from headrace.storage.replay import JournalFile, journal_files
+from headrace.storage.replay import Copies, JournalFile, journal_files
 
 
 def check_journal(disk: Disk, reach: Reach, advance: Advance) -> Iterator[Finding]:
@@ -53,10 +55,11 @@ def _check_frames(
     file: JournalFile, buffer: memoryview, synced_to: int, history: History
 ) -> Iterator[Finding]:
     offset = 0
+    copies = Copies(file.path, file.start)
     while offset < len(buffer):
         frame = decode_frame(buffer, offset, file.start + offset)
         if frame is not None:
-            for what in _entry_problems(frame, history):
+            for what in _entry_problems(frame, history, copies):
                 yield Problem(file.path, byte(offset), what)
             offset += frame.size
             continue
@@ -78,13 +81,16 @@ def _check_frames(
         yield Problem(file.path, byte(offset), what)
 
 
-def _entry_problems(frame: Frame, history: History) -> Iterator[str]:
+def _entry_problems(frame: Frame, history: History, copies: Copies) -> Iterator[str]:
     try:
-        entries = frame.entries
+        entries = copies.entries(frame)
     except Corrupt as damage:
         yield damage.problem
         return
-    for entry in entries:
+    for before, entry in pairwise((None, *entries)):
+        if isinstance(before, Forward) and before.copying is not None:
+            continue  # made of records that were looked at where they stand
+        assert entry is not None
         if frame.kind != GROUP and entry.log != frame.log:
             yield f"the frame is of log {frame.log}, its entry of log {entry.log}"
         yield from history.contradictions(entry)

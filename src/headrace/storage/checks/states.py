@@ -11,6 +11,7 @@ from headrace.core.log import Log, live_ranges
 from headrace.core.ranges import Ranges
 from headrace.core.retention import Ledger
 from headrace.storage.checks.queues import queue_problems
+from headrace.storage.checks.routers import inlet_problems
 
 
 def is_set(ranges: Ranges) -> bool:
@@ -30,6 +31,7 @@ def state_problems(log: Log) -> Iterator[str]:
     if not wrong:  # else nothing can be counted
         yield from _count_problems(log)
         yield from queue_problems(log)
+        yield from inlet_problems(log)
     yield from _extent_problems(log)
     yield from _key_problems(log)
 
@@ -38,6 +40,7 @@ def _range_problems(log: Log) -> Iterator[str]:
     for title, held, low in (
         ("deleted seqs", log.deleted, log.floor),
         ("gaps", log.gaps, log.floor),
+        ("holes", log.holes, log.floor),
         ("volatile seqs", log.volatile, 1),
     ):
         if not is_set(held):
