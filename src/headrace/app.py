@@ -23,7 +23,9 @@ import uvloop
 from headrace import __version__
 from headrace.config import Settings, is_loopback
 from headrace.core.errors import Corrupt
-from headrace.core.limits import DRAIN_S
+from headrace.core.limits import DRAIN_S, SUBSCRIPTIONS_MAX
+from headrace.delivery.signing import Signer
+from headrace.delivery.webhooks import Webhooks
 from headrace.engine.engine import Caps
 from headrace.engine.ports import RandomIds, SystemClock, ThreadPool
 from headrace.engine.pulse import Pulse
@@ -32,10 +34,12 @@ from headrace.engine.upkeep import Pace
 from headrace.formats import layout
 from headrace.observe import say
 from headrace.storage.disk import RealDisk
+from headrace.storage.keys import signing_key
 from headrace.storage.loopwriter import best_writer
 from headrace.storage.objects import LocalObjects
 from headrace.storage.sealprocess import ProcessSealer
 from headrace.surfaces.streams import mount as streams
+from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.routes import StreamLimits
 from headrace.surfaces.topics import mount as topics
 from headrace.surfaces.topics.appends import AppendLimits
@@ -75,7 +79,9 @@ class _Document:
         resp.data = self._make()
 
 
-def build_web(settings: Settings, gate: Gate, pulse: Pulse) -> Direct | falcon.asgi.App[Any, Any]:
+def build_web(
+    settings: Settings, gate: Gate, pulse: Pulse, control: Control
+) -> Direct | falcon.asgi.App[Any, Any]:
     """The web application, complete but for the engine behind the gate."""
     app: falcon.asgi.App[Any, Any] = falcon.asgi.App()
     if settings.cors_origins:
@@ -95,7 +101,7 @@ def build_web(settings: Settings, gate: Gate, pulse: Pulse) -> Direct | falcon.a
     hot = topics.mount(
         app, gate, Topics(limits, settings.max_limit), Queues(jobs), Work(jobs), Routers(), probes
     )
-    mounts = streams.mount(app, gate, settings.streams_dialect, _stream_limits(settings))
+    mounts = streams.mount(app, gate, settings.streams_dialect, _stream_limits(settings), control)
     base_url = f"http://{settings.host}:{settings.port}"
     app.add_route("/openapi.json", _Document(_describe, falcon.MEDIA_JSON))
     app.add_route("/docs", _Document(lambda: _render_docs(base_url), falcon.MEDIA_HTML))
@@ -154,6 +160,8 @@ class App:
         self.gate = Gate(
             settings.api_keys, slots, streams, settings.max_body_bytes, settings.cors_origins
         )
+        self._webhooks = Webhooks(allow_local=is_loopback(settings.host))
+        self._control = Control(self._webhooks)
         self._pulse = Pulse()
         self._disk = RealDisk(settings.data_dir)
         self._pool = ThreadPool()
@@ -169,7 +177,7 @@ class App:
         self._lock()
         listener = self._bind()
         config = uvicorn.Config(
-            build_web(self._settings, self.gate, self._pulse),
+            build_web(self._settings, self.gate, self._pulse, self._control),
             http=Protocol,
             lifespan="off",
             log_config=None,
@@ -221,7 +229,11 @@ class App:
             ids=RandomIds(),
             writer=best_writer,
             caps=Caps(
-                logs={"topics": settings.max_topics, "streams": settings.streams_max},
+                logs={
+                    "topics": settings.max_topics,
+                    "streams": settings.streams_max,
+                    "subscriptions": SUBSCRIPTIONS_MAX,
+                },
                 routers=settings.max_routers,
                 total_bytes=settings.max_total_bytes,
                 tail_bytes=settings.tail_bytes,
@@ -236,6 +248,8 @@ class App:
         gc.freeze()
         self._pulse.reset()
         started.engine.streams.append_timeout_s = settings.streams_append_timeout_ms / 1000
+        self._control.open(Signer(signing_key(self._disk)))
+        started.engine.subscriptions.deliver = self._control.deliver
         self.gate.open(started.engine)
         say(
             "info", "ready",
@@ -249,6 +263,7 @@ class App:
             tasks.create_task(started.engine.routers.forwarder.run())
             tasks.create_task(started.engine.turns.run(self._pulse))
             tasks.create_task(started.engine.streams.run())
+            tasks.create_task(started.engine.subscriptions.run())
 
     def _note_progress(self, share: float) -> None:
         self.gate.progress = min(share, 0.999)
@@ -260,6 +275,7 @@ class App:
                     await stop(self._started)
             except (OSError, TimeoutError) as error:
                 say("error", "the last snapshot was not written", problem=str(error))
+        self._webhooks.close()
         await self._sealer.close()
         self._pool.close()
         say("info", "stopped")

@@ -158,6 +158,50 @@ class Retire(msgspec.Struct, frozen=True, gc=False, array_like=True):
     log: int = 0
 
 
+class Following(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a subscription is for: which streams wake whom, and how."""
+
+    kind: str
+    """`webhook` or `pull-wake`."""
+    pattern: str | None
+    streams: list[str]
+    url: str | None
+    wake_stream: str | None
+    lease_ms: int
+    description: str | None
+    base_url: str
+    """Where its own paths are, as who made it sees us."""
+    at_ms: int
+
+
+class Follow(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A subscription begins, or knows these streams from here on and those no more.
+
+    Grouped with the append that a stream is first followed for: nothing of it can be missed.
+    """
+
+    log: int
+    links: list[tuple[str, bool, int, int]] = []
+    """(stream, whether it was asked for by name, epoch and seq of what is done)."""
+    gone: list[str] = []
+    following: Following | None = None
+
+
+class Dispatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Where the work of a subscription stands: who was woken for it, and what is done."""
+
+    log: int
+    generation: int
+    wake: str | None
+    """Names the wake that is out; None when there is none."""
+    holder: str | None = None
+    lease_until_ms: int = 0
+    failures: int = 0
+    retry_at_ms: int = 0
+    acks: list[tuple[str, int, int]] = []
+    """(stream, epoch, seq): everything up to there is done."""
+
+
 class Start(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A process began to write here, under this boot of the operating system."""
 
@@ -271,6 +315,8 @@ Entry = (
     | Hold
     | Bury
     | Retire
+    | Follow
+    | Dispatch
     | Claim
     | Release
     | Extend

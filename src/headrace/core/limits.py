@@ -53,6 +53,18 @@ STREAM_PAGE_RECORDS = 16_384
 STREAM_PAGE_BYTES = 1 << 20
 PRODUCERS_MAX = 65_536
 """Producers one stream remembers; forgetting one would let its retries in twice."""
+SUBSCRIPTIONS_MAX = 10_000
+SUBSCRIPTION_LEASE_MS = 30_000
+SUBSCRIPTION_LEASE_MS_MIN = 1_000
+SUBSCRIPTION_LEASE_MS_MAX = 600_000
+SUBSCRIPTION_STREAMS_SHOWN = 1_000
+"""Streams that one answer or wake of a subscription lists."""
+SUBSCRIPTION_STREAMS_MAX = 10_000
+"""Streams that one subscription may name."""
+WEBHOOKS_AT_ONCE = 16
+WEBHOOK_TIMEOUT_S = 10.0
+WEBHOOK_REPLY_BYTES_MAX = 64 << 10
+WEBHOOK_RETRY_S_MAX = 60
 TOUCH_MS_MIN = 1000
 TOUCH_SHARE = 20
 """How much longer a used stream is written down to live than it was asked to: a second, or this

@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.core import producer, ranges, retention
 from headrace.core import stream as flow
+from headrace.core import subscription as subscribing
 from headrace.core.config import Discard, Kind, LogConfig
 from headrace.core.entry import (
     Advance,
@@ -20,8 +21,10 @@ from headrace.core.entry import (
     Configure,
     Delay,
     Delete,
+    Dispatch,
     Entry,
     Extend,
+    Follow,
     Forward,
     Hold,
     Lose,
@@ -42,6 +45,7 @@ from headrace.core.ranges import EMPTY, Ranges
 from headrace.core.record import Block, Drafts, block
 from headrace.core.retention import Ledger
 from headrace.core.stream import Stream
+from headrace.core.subscription import Subscription
 
 
 class Log(msgspec.Struct, gc=False, array_like=True):
@@ -82,6 +86,8 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     """
     stream: Stream | None = None
     """What it is beside a log, when it is a stream."""
+    subscription: Subscription | None = None
+    """What it is instead, when it is one: a log without records."""
     queue: Queue | None = None
     """Kept exactly when this is a queue."""
     holes: Ranges = EMPTY
@@ -288,6 +294,8 @@ def apply(log: Log, entry: Entry) -> None:
                 log.ledger = None
         case Lose():
             _apply_lose(log, entry)
+        case Follow() | Dispatch():
+            log.subscription = subscribing.apply(log.subscription, entry)
         case Advance() | Touch() | Hold() | Bury():
             assert log.stream is not None, entry
             flow.apply(log.stream, entry)

@@ -28,6 +28,7 @@ from headrace.core.entry import (
     Delete,
     Drop,
     Entry,
+    Follow,
     Forward,
     Open,
     Reserve,
@@ -49,6 +50,7 @@ from headrace.engine.live import Live, Promise
 from headrace.engine.ports import Clock, Pool
 from headrace.engine.routers import Routers
 from headrace.engine.streams import Streams
+from headrace.engine.subscriptions import Subscriptions
 from headrace.engine.turns import Turns
 from headrace.storage.journal import Journal
 from headrace.storage.segments import Segments
@@ -128,6 +130,7 @@ class Engine:
         self.draining = False
         self.door = Door(journal, clock)
         self.turns = Turns(clock, pool, self.door)
+        self.subscriptions = Subscriptions(self)
         self.streams = Streams(self)
         self.on_growth: Callable[[], None] = lambda: None
         """Called after each write; upkeep looks whether there is something to do."""
@@ -145,6 +148,8 @@ class Engine:
             self.aging.add(log.id)
         if log.stream is not None:
             self.streams.opened(live)
+        if log.subscription is not None:
+            self.subscriptions.opened(live)
 
     # --- finding ---------------------------------------------------------------------------------
 
@@ -762,6 +767,7 @@ class Engine:
                 self.tail_bytes -= live.tail.drop_to(live.log.head)
                 self.aging.discard(entry.log)
                 self.routers.forget(live)
+                self.subscriptions.dropped(live)
                 live.wake()
             case Open():
                 live = self.lives[entry.log]
@@ -773,6 +779,8 @@ class Engine:
                 self.routers.detach(entry.router)
             case Forward():
                 pass
+            case Follow() if entry.following is not None:
+                self.subscriptions.opened(self.lives[entry.log])
             case _ if entry.log in self.state.logs:
                 self._note(self.state.logs[entry.log])
 

@@ -8,6 +8,7 @@ is durable.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from headrace.core.entry import Append, Entry, Fork
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.record import Drafts, draft
-from headrace.core.stream import Write, is_expired, touch
+from headrace.core.stream import JSON, Write, is_expired, touch
 from headrace.core.streaming import CONFIG, Spec, stream_of
 from headrace.engine.live import Live
 
@@ -156,6 +157,7 @@ class Streams:
         for entry in entries:
             if isinstance(entry, Append):
                 engine.check_total(entry)
+        entries += engine.subscriptions.follow_new(name, entries)
         position = engine.commit(entries, sync=True, together=True)
         live = engine.lives[engine.state.by_name[name].id]
         live.config_position = position
@@ -232,6 +234,7 @@ class Streams:
             append = entries[0]
             assert isinstance(append, Append)
             engine.check_total(append)
+            entries += engine.subscriptions.follow(live.log)
         position = engine.commit(entries, sync=True, together=True)
         last = live.log.head
         if not wanted.plain:
@@ -252,7 +255,9 @@ class Streams:
 
     async def _store(self, position: int, live: Live) -> None:
         """Wait until a write is durable, and readers see it."""
-        stored = self._engine.journal.wait_synced(position, partial(live.show, live.log.head))
+        stored = self._engine.journal.wait_synced(
+            position, partial(self._show, live, live.log.head)
+        )
         try:
             async with asyncio.timeout(self.append_timeout_s):
                 await stored
@@ -262,6 +267,29 @@ class Streams:
                 "append timed out; append outcome is unknown, check Stream-Next-Offset before "
                 "retrying",
             ) from None
+
+    def _show(self, live: Live, last: int) -> None:
+        """A write is durable: readers see it, and who subscribed to the stream is woken."""
+        live.show(last)
+        self._engine.subscriptions.notice(live.log)
+
+    def append_own(self, live: Live, data: bytes, more: Sequence[Entry]) -> bool:
+        """Append a JSON message of our own, together with other entries; False when it is refused.
+
+        For streams that tell of other streams.
+        """
+        engine = self._engine
+        wanted = Write(JSON)
+        try:
+            entries = streaming.write(live.log, draft([data]), wanted, engine.clock.now_ns())
+        except Refused:
+            return False
+        assert entries is not None
+        entries += [*engine.subscriptions.follow(live.log), *more]
+        position = engine.commit(entries, sync=True, together=True)
+        shown = engine.journal.wait_synced(position, partial(self._show, live, live.log.head))
+        shown.add_done_callback(_read_exception)
+        return True
 
     # --- living ----------------------------------------------------------------------------------
 
@@ -334,6 +362,12 @@ class Streams:
             self._deadlines.pop(entry.log, None)
         live.wake()
         return position
+
+
+def _read_exception(future: asyncio.Future[None]) -> None:
+    """Nobody waits for this: if it fails, the server is read-only, and that is known."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _not_found(name: str) -> Refused:

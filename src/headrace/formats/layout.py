@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 LOCK = "LOCK"
+SIGNING_KEY = "signing.key"
 JOURNAL = "journal"
 SNAPSHOTS = "snapshots"
 OBJECTS = "objects"

@@ -20,9 +20,11 @@ from headrace.core.entry import (
     Create,
     Delay,
     Delete,
+    Dispatch,
     Drop,
     Entry,
     Extend,
+    Follow,
     Forward,
     Hold,
     Lose,
@@ -319,6 +321,12 @@ def describe(entry: Entry) -> str:
             return _describe_jobs(entry)
         case Open() | Advance() | Touch() | Hold() | Bury() | Retire():
             return _describe_stream(entry)
+        case Follow():
+            what = f"{entry.following.kind} subscription; " if entry.following else ""
+            return f"{what}{len(entry.links)} streams are followed, {len(entry.gone)} no more"
+        case Dispatch():
+            held = f", held by {entry.holder!r}" if entry.holder else ""
+            return f"generation {entry.generation}, wake {entry.wake or 'none'}{held}"
 
 
 def _describe_jobs(entry: Claim | Release | Extend | Delay) -> str:

@@ -18,7 +18,7 @@ from headrace.delivery.wheel import Wheel
 from headrace.engine.engine import Cost, Engine
 from headrace.observe import say
 from headrace.web.bodies import accepts_gzip, compress, read_body, read_bytes
-from headrace.web.credentials import Keyring, Principal
+from headrace.web.credentials import NOBODY, Keyring, Principal
 from headrace.web.slots import Slots
 
 T = TypeVar("T")
@@ -83,17 +83,25 @@ class Reply(msgspec.Struct):
 
 
 class Call:
-    """One request under way."""
+    """One request under way. Whoever is to be known is so before a handler is called."""
 
     __slots__ = ("_gate", "cost", "name", "principal", "req", "started")
 
-    def __init__(self, gate: Gate, req: falcon.asgi.Request, name: str) -> None:
+    def __init__(
+        self, gate: Gate, req: falcon.asgi.Request, name: str, *, known: bool = True
+    ) -> None:
         self._gate = gate
         self.req = req
         self.name = name
         self.started = perf_counter()
         self.cost = Cost()
-        self.principal: Principal = gate.keyring.authenticate(req.get_header("AUTHORIZATION"))
+        self.principal: Principal = NOBODY
+        if known:
+            self.authenticate()
+
+    def authenticate(self) -> None:
+        """Say who calls, or refuse."""
+        self.principal = self._gate.keyring.authenticate(self.req.get_header("AUTHORIZATION"))
 
     @property
     def engine(self) -> Engine:

@@ -79,6 +79,9 @@ class Principal(msgspec.Struct, frozen=True):
 LOCAL = Principal("local", ALL_SCOPES)
 """Everyone, while no key is configured."""
 
+NOBODY = Principal("nobody", NO_SCOPE)
+"""Who did not say who they are."""
+
 
 class Keyring:
     """The configured keys, as digests. An empty one means development mode: everyone is `LOCAL`."""

@@ -30,6 +30,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Cache-Control of what a long-poll brought."""
     shows_deadline: bool
     """Whether a stream with a TTL says when it would end."""
+    subscriptions: bool
+    """Whether there are subscriptions, below `__ds`."""
 
 
 NATIVE = Dialect(
@@ -41,6 +43,7 @@ NATIVE = Dialect(
     open="no-cache",
     arrived="no-store",
     shows_deadline=True,
+    subscriptions=False,
 )
 _SHARED = "public, max-age=60, stale-while-revalidate=300"
 BASE = Dialect(
@@ -52,5 +55,6 @@ BASE = Dialect(
     open=_SHARED,
     arrived=_SHARED,
     shows_deadline=False,
+    subscriptions=True,
 )
 DIALECTS = {"native": NATIVE, "base": BASE}

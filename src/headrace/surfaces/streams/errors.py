@@ -38,6 +38,10 @@ REFUSALS: dict[Code, tuple[int, str, str]] = {
         "gone",
         "The stream was deleted and lives on in forks, or the offset is of an earlier life.",
     ),
+    Code.FENCED: (409, "FENCED", "This wake is over: another generation began or the lease ended."),
+    Code.ALREADY_CLAIMED: (409, "ALREADY_CLAIMED", "Another worker holds the lease."),
+    Code.NOTHING_PENDING: (409, "NOTHING_PENDING", "The subscription has nothing to do."),
+    Code.URL_REJECTED: (400, "WEBHOOK_URL_REJECTED", "A webhook must not be called there."),
     Code.BODY_TOO_LARGE: (413, "payload_too_large", "The body is over the limit."),
     Code.MEDIA_TYPE: (415, "unsupported_media_type", "The content encoding is not known here."),
     Code.THROTTLED: (429, "overloaded", "A cap is reached or writes come too fast."),
@@ -49,9 +53,12 @@ REFUSALS: dict[Code, tuple[int, str, str]] = {
 _RETRY_AFTER_S = {429: 1, 503: 5}
 
 
-class ErrorBody(msgspec.Struct):
+class ErrorBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     code: str
     message: str
+    current_holder: str | None = None
+    """Who holds the lease, and in which generation; for subscriptions only."""
+    generation: int | None = None
 
 
 class StreamError(msgspec.Struct):
@@ -82,4 +89,10 @@ def refuse(refused: Refused) -> tuple[int, list[tuple[str, str]], bytes]:
             headers.append(("allow", refused.detail["allow"]))
     if (offset := refused.detail.get("next_offset")) is not None:
         headers.append(("stream-next-offset", offset))
-    return status, headers, msgspec.json.encode(StreamError(ErrorBody(code, refused.message)))
+    body = ErrorBody(
+        code=code,
+        message=refused.message,
+        current_holder=refused.detail.get("current_holder"),
+        generation=refused.detail.get("generation"),
+    )
+    return status, headers, msgspec.json.encode(StreamError(body))

@@ -6,6 +6,7 @@ from typing import Any
 
 import falcon.asgi
 
+from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.dialect import BASE, DIALECTS
 from headrace.surfaces.streams.routes import StreamLimits, StreamRoutes
 from headrace.web.calls import Gate
@@ -23,11 +24,18 @@ class _Listing:
 
 
 def mount(
-    app: falcon.asgi.App[Any, Any], gate: Gate, dialect: str, limits: StreamLimits
+    app: falcon.asgi.App[Any, Any],
+    gate: Gate,
+    dialect: str,
+    limits: StreamLimits,
+    control: Control,
 ) -> dict[str, Respond]:
     """Put the surface's routes into the application; returns what answers below which path."""
-    native = StreamRoutes(gate, DIALECTS[dialect], NATIVE_PREFIX.encode(), limits)
-    base = StreamRoutes(gate, BASE, BASE_PREFIX.encode(), limits)
+    chosen = DIALECTS[dialect]
+    native = StreamRoutes(
+        gate, chosen, NATIVE_PREFIX.encode(), limits, control if chosen.subscriptions else None
+    )
+    base = StreamRoutes(gate, BASE, BASE_PREFIX.encode(), limits, control)
     app.add_sink(native.respond, NATIVE_PREFIX)
     app.add_sink(base.respond, BASE_PREFIX)
     app.add_route("/v1/streams", _Listing(native))

@@ -33,6 +33,7 @@ class Target(NamedTuple):
     name: str
     key: str | None = None
     resource: str | None = None
+    control: str | None = None
 
 
 def parse_target(below: bytes) -> Target:
@@ -41,7 +42,7 @@ def parse_target(below: bytes) -> Target:
         return Target(below.decode())
     segments = [_decode(segment) for segment in below.split(b"/")]
     if segments[0] == CONTROL:
-        return Target("", resource="/".join(segments))
+        return Target("", control="/".join(segments))
     if len(segments) > 2 and segments[-2] == KEYED:
         return Target(_check(segments[:-2]), key=segments[-1])
     if len(segments) > 1 and segments[-1] in RESOURCES:

@@ -16,10 +16,11 @@ from headrace.engine.live import Live
 from headrace.engine.streams import OWNER, Written
 from headrace.surfaces.streams import fields, reading, wire
 from headrace.surfaces.streams.appends import parse_drafts
+from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.creation import parse_spec, type_of_body
 from headrace.surfaces.streams.dialect import Dialect
 from headrace.surfaces.streams.errors import refuse
-from headrace.surfaces.streams.names import Target, parse_target
+from headrace.surfaces.streams.names import CONTROL, Target, parse_target
 from headrace.surfaces.streams.positions import content_type_of, format_position
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call, Gate, parse_whole
@@ -35,6 +36,7 @@ _REQUEST_HEADERS = (
     "stream-seq, stream-ttl, stream-expires-at, stream-closed, stream-forked-from, "
     "stream-fork-offset, stream-fork-sub-offset, producer-id, producer-epoch, producer-seq"
 )
+_CONTROL = f"{CONTROL}/".encode()
 _PREFLIGHT_S = "600"
 
 Handler = Callable[[Call, Target], Awaitable[Answer]]
@@ -52,8 +54,16 @@ class StreamLimits(msgspec.Struct, frozen=True):
 class StreamRoutes:
     """The handlers of one mount."""
 
-    def __init__(self, gate: Gate, dialect: Dialect, prefix: bytes, limits: StreamLimits) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        dialect: Dialect,
+        prefix: bytes,
+        limits: StreamLimits,
+        control: Control | None = None,
+    ) -> None:
         self._gate = gate
+        self._control = control
         self._dialect = dialect
         self._skipped = len(prefix)
         self._limits = limits
@@ -85,7 +95,7 @@ class StreamRoutes:
     async def _answer(self, req: Any, handle: Callable[[Call], Awaitable[Answer]]) -> Answer:
         call: Call | None = None
         try:
-            call = Call(self._gate, req, "")
+            call = Call(self._gate, req, "", known=not self._is_control(req))
             with self._gate.slots.take(call.principal):
                 return await handle(call)
         except Refused as refused:
@@ -94,16 +104,23 @@ class StreamRoutes:
                 await self._gate.engine.streams.settle(call.name)
             return Answer(*refuse(refused))
 
+    def _is_control(self, req: Any) -> bool:
+        """Whether this is about subscriptions, where some come with a token instead of a key."""
+        path: bytes = req.scope["raw_path"]
+        return self._control is not None and path.startswith(_CONTROL, self._skipped)
+
     async def _handle(self, call: Call) -> Answer:
         target = parse_target(call.req.scope["raw_path"][self._skipped :])
         call.name = target.name
+        if target.control is not None and self._control is not None:
+            return await self._control.handle(call, target.control)
         method = call.req.method
         allowed = _METHODS if target.key is None else "GET, HEAD, OPTIONS"
         if method not in self._handlers or method not in allowed:
             raise Refused(
                 Code.METHOD_NOT_ALLOWED, f"{method} does not go with this path", allow=allowed
             )
-        if target.resource is not None:
+        if target.resource is not None or target.control is not None:
             raise Refused(Code.NOT_FOUND, f"there is no {target.resource} here")
         return await self._handlers[method](call, target)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import msgspec
 
+from headrace.core.limits import SUBSCRIPTION_LEASE_MS
 from headrace.engine.live import Live
 from headrace.engine.streams import Streams
 from headrace.surfaces.streams.fields import format_time
@@ -44,3 +47,115 @@ def summarise(streams: Streams, live: Live) -> StreamSummary:
         uploaded_through=sealed,
         closed=streams.is_closed(live),
     )
+
+
+# --- subscriptions --------------------------------------------------------------------------------
+
+
+class WebhookTarget(msgspec.Struct):
+    url: str
+
+
+class SubscribeRequest(msgspec.Struct, kw_only=True):
+    """Which streams wake whom."""
+
+    type: Literal["webhook", "pull-wake"]
+    pattern: str | None = None
+    streams: list[str] | None = None
+    webhook: WebhookTarget | None = None
+    wake_stream: str | None = None
+    filter: Any = None
+    lease_ttl_ms: int = SUBSCRIPTION_LEASE_MS
+    description: str | None = None
+
+
+class StreamLink(msgspec.Struct, kw_only=True):
+    """A stream of a subscription, and up to where it is done."""
+
+    path: str
+    link_type: str
+    acked_offset: str
+
+
+class StreamWork(StreamLink, kw_only=True):
+    tail_offset: str
+    has_pending: bool
+
+
+class Signing(msgspec.Struct, kw_only=True):
+    alg: str = "ed25519"
+    kid: str
+    jwks_url: str
+
+
+class WebhookShown(msgspec.Struct, kw_only=True):
+    url: str
+    signing: Signing
+
+
+class SubscriptionReply(msgspec.Struct, kw_only=True):
+    """A subscription as it stands."""
+
+    id: str
+    subscription_id: str
+    type: str
+    pattern: str | None
+    streams: list[StreamLink]
+    webhook: WebhookShown | None
+    wake_stream: str | None
+    lease_ttl_ms: int
+    created_at: str
+    status: str
+    description: str | None
+
+
+class StreamsRequest(msgspec.Struct):
+    streams: list[str]
+
+
+class ClaimRequest(msgspec.Struct):
+    worker: str
+
+
+class ClaimReply(msgspec.Struct, kw_only=True):
+    """The lease, and what there is to do."""
+
+    wake_id: str
+    generation: int
+    token: str
+    streams: list[StreamWork]
+    lease_ttl_ms: int
+
+
+class Ack(msgspec.Struct):
+    stream: str
+    offset: str
+
+
+class AckRequest(msgspec.Struct, kw_only=True):
+    """What is done, by whoever holds the lease."""
+
+    wake_id: str
+    generation: int
+    acks: list[Ack] = []
+    done: bool = False
+
+
+class AckReply(msgspec.Struct, kw_only=True):
+    ok: bool
+    next_wake: bool
+
+
+class WebhookBody(msgspec.Struct, kw_only=True):
+    """What a webhook is told."""
+
+    subscription_id: str
+    wake_id: str
+    generation: int
+    streams: list[StreamWork]
+    callback_url: str
+    callback_token: str
+
+
+class WebhookReply(msgspec.Struct):
+    done: bool = False

@@ -1,0 +1,78 @@
+"""What the server signs: webhooks, for anybody to check, and tokens that only it checks itself."""
+
+from __future__ import annotations
+
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from headrace.core.errors import Code, Refused
+
+_PURPOSE = b"headrace tokens"
+_KID_DIGITS = 16
+
+
+class Claims(msgspec.Struct, frozen=True, array_like=True):
+    """What a token is good for: one wake of one subscription."""
+
+    log: int
+    generation: int
+    wake: str
+
+
+class Signer:
+    """One key pair."""
+
+    def __init__(self, key: bytes) -> None:
+        self._private = Ed25519PrivateKey.from_private_bytes(key)
+        self._public = self._private.public_key().public_bytes_raw()
+        self._secret = hmac.digest(key, _PURPOSE, "sha256")
+        self.kid = f"ds_{sha256(self._public).hexdigest()[:_KID_DIGITS]}"
+
+    @property
+    def jwk(self) -> dict[str, Any]:
+        """The public key, as JSON Web Keys are written."""
+        return {
+            "kty": "OKP",
+            "crv": "Ed25519",
+            "kid": self.kid,
+            "use": "sig",
+            "alg": "EdDSA",
+            "x": _encode(self._public),
+        }
+
+    def sign(self, body: bytes, now_s: int) -> str:
+        """The signature header of a body sent now."""
+        signature = self._private.sign(b"%d.%b" % (now_s, body))
+        return f"t={now_s},kid={self.kid},ed25519={_encode(signature)}"
+
+    def make_token(self, claims: Claims) -> str:
+        said = msgspec.json.encode(claims)
+        return f"{_encode(said)}.{_encode(self._mac(said))}"
+
+    def read_token(self, authorization: str | None) -> Claims:
+        """What the bearer may do; refuses tokens we did not make."""
+        scheme, _, token = (authorization or "").partition(" ")
+        said, _, mac = token.strip().partition(".")
+        try:
+            raw = _decode(said)
+            if scheme.lower() == "bearer" and hmac.compare_digest(self._mac(raw), _decode(mac)):
+                return msgspec.json.decode(raw, type=Claims)
+        except (ValueError, msgspec.MsgspecError):
+            pass
+        raise Refused(Code.UNAUTHENTICATED, "send the token of the wake: Authorization: Bearer …")
+
+    def _mac(self, said: bytes) -> bytes:
+        return hmac.digest(self._secret, said, "sha256")
+
+
+def _encode(raw: bytes) -> str:
+    return urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    return urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))

@@ -1,0 +1,444 @@
+"""Subscriptions in operation: noticing appends, waking workers, leases and their end.
+
+A subscription is a log without records, so that it is journaled, recovered and dropped as any log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.core import state as catalog
+from headrace.core import subscription as rules
+from headrace.core.entry import Append, Create, Dispatch, Drop, Entry, Follow, Following, Open
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import (
+    SUBSCRIPTION_STREAMS_MAX,
+    SUBSCRIPTION_STREAMS_SHOWN,
+    WEBHOOK_RETRY_S_MAX,
+    WEBHOOKS_AT_ONCE,
+)
+from headrace.core.log import Log
+from headrace.core.streaming import CONFIG
+from headrace.core.subscription import PULL, WEBHOOK, Pattern, Subscription, Tail, Work
+from headrace.engine.live import Live
+from headrace.observe import say
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+OWNER = "subscriptions"
+PREFIX = "__ds/subscriptions/"
+_TICK_S = 0.25
+_MATCHES_MAX = 100_000
+_JITTER = 0.2
+
+
+class DeliveryFailed(Exception):
+    """A webhook did not take a wake."""
+
+
+Deliver = Callable[[Live, list[Work]], Awaitable[bool]]
+"""Tell a webhook of work; says whether it was done at once."""
+
+
+class Active:
+    """One subscription in operation."""
+
+    __slots__ = ("live", "pattern", "queued", "sending")
+
+    def __init__(self, live: Live, subscription: Subscription) -> None:
+        self.live = live
+        pattern = subscription.following.pattern
+        self.pattern = None if pattern is None else Pattern(pattern)
+        self.queued = False
+        self.sending = False
+
+    @property
+    def subscription(self) -> Subscription:
+        assert self.live.log.subscription is not None
+        return self.live.log.subscription
+
+    def follows(self, name: str) -> bool:
+        """Whether this stream is one of its; never the one it writes its wakes to."""
+        subscription = self.subscription
+        if name == subscription.following.wake_stream:
+            return False
+        link = subscription.links.get(name)
+        if link is not None and link.named:
+            return True
+        return self.pattern is not None and self.pattern.matches(name)
+
+
+class Subscriptions:
+    """All subscriptions of an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._active: dict[int, Active] = {}
+        self._matches: dict[str, tuple[Active, ...]] = {}
+        """Who follows a stream, as far as somebody asked."""
+        self._turns = asyncio.Semaphore(WEBHOOKS_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.deliver: Deliver = _nobody
+
+    # --- which there are -------------------------------------------------------------------------
+
+    def opened(self, live: Live) -> None:
+        assert live.log.subscription is not None
+        self._active[live.log.id] = Active(live, live.log.subscription)
+        self._matches.clear()
+
+    def dropped(self, live: Live) -> None:
+        if self._active.pop(live.log.id, None):
+            self._matches.clear()
+
+    def find(self, id: str) -> Active:
+        log = self._engine.state.by_name.get(PREFIX + id)
+        if log is None:
+            raise Refused(Code.LOG_NOT_FOUND, f'subscription "{id}" does not exist')
+        return self._active[log.id]
+
+    def tail(self, path: str) -> Tail | None:
+        """Where a stream ends for its readers."""
+        log = self._engine.state.by_name.get(path)
+        if log is None or log.stream is None or log.stream.deleted:
+            return None
+        return Tail(log.stream.epoch, self._engine.lives[log.id].visible)
+
+    def _end(self, path: str) -> Tail | None:
+        """Where a stream ends with all that is under way."""
+        log = self._engine.state.by_name.get(path)
+        if log is None or log.stream is None:
+            return None
+        return Tail(log.stream.epoch, log.head)
+
+    def pending(self, active: Active) -> list[Work]:
+        """The streams with something to do, so many at a time."""
+        found = rules.pending(active.subscription, self.tail)
+        return list(islice(found, SUBSCRIPTION_STREAMS_SHOWN))
+
+    def streams(self, active: Active) -> list[Work]:
+        """The streams it follows, so many of them: those it has a note of, and matching ones."""
+        subscription = active.subscription
+        shown: dict[str, Work] = {}
+        for path, link in subscription.links.items():
+            tail = self.tail(path) or Tail(link.epoch, 0)
+            shown[path] = rules.work_of(subscription, path, tail)
+        if active.pattern is not None:
+            for name in self._engine.state.names("", active.pattern.prefix, "streams"):
+                if len(shown) >= SUBSCRIPTION_STREAMS_SHOWN:
+                    break
+                if name not in shown and active.follows(name) and (end := self.tail(name)):
+                    shown[name] = rules.work_of(subscription, name, end)
+        return list(shown.values())
+
+    # --- noticing --------------------------------------------------------------------------------
+
+    def _followers(self, name: str) -> tuple[Active, ...]:
+        if not self._active:
+            return ()
+        known = self._matches.get(name)
+        if known is None:
+            if len(self._matches) >= _MATCHES_MAX:
+                self._matches.clear()
+            known = tuple(active for active in self._active.values() if active.follows(name))
+            self._matches[name] = known
+        return known
+
+    def follow(self, log: Log) -> list[Entry]:
+        """Before an append: whoever has no note of the stream gets one, as it is now."""
+        assert log.stream is not None
+        return [
+            Follow(active.live.log.id, [(log.name, False, log.stream.epoch, log.head)])
+            for active in self._followers(log.name)
+            if log.name not in active.subscription.links
+        ]
+
+    def follow_new(self, name: str, entries: Iterable[Entry]) -> list[Entry]:
+        """The same for a stream that is created with records."""
+        epoch, start = 0, None
+        for entry in entries:
+            match entry:
+                case Open():
+                    epoch = entry.epoch
+                case Append():
+                    start = entry.block.first - 1
+        if start is None:
+            return []
+        return [
+            Follow(active.live.log.id, [(name, False, epoch, start)])
+            for active in self._followers(name)
+            if name not in active.subscription.links
+        ]
+
+    def notice(self, log: Log) -> None:
+        """Something was appended and can be seen."""
+        for active in self._followers(log.name):
+            self._line_up(active)
+
+    def _line_up(self, active: Active) -> None:
+        if not active.queued:
+            active.queued = True
+            asyncio.get_running_loop().call_soon(self._look, active)
+
+    def _look(self, active: Active) -> None:
+        """Wake somebody if there is work and nobody is at it."""
+        active.queued = False
+        engine, subscription = self._engine, active.subscription
+        if active.live.log.id not in self._active or engine.journal.failure is not None:
+            return
+        work = next(rules.pending(subscription, self.tail), None)
+        if work is None or not subscription.idle or engine.draining:
+            return
+        if subscription.following.kind == PULL:
+            self._write_wake(active, work)
+        else:
+            self._send_wake(active, rules.wake)
+
+    def _write_wake(self, active: Active, work: Work) -> None:
+        """Say in the wake stream that there is work; both are true or neither."""
+        engine, subscription = self._engine, active.subscription
+        log = engine.state.by_name.get(subscription.following.wake_stream or "")
+        if log is None or log.stream is None or not log.stream.is_json:
+            return  # its users have yet to create it
+        dispatch = rules.wake(active.live.log.id, subscription, _name())
+        event = {
+            "type": "wake",
+            "subscription_id": id_of(active),
+            "stream": work.path,
+            "generation": dispatch.generation,
+            "ts": engine.clock.now_ms(),
+        }
+        engine.streams.append_own(engine.lives[log.id], msgspec.json.encode(event), [dispatch])
+
+    # --- webhooks --------------------------------------------------------------------------------
+
+    def _send_wake(self, active: Active, decide: Callable[..., Dispatch]) -> None:
+        subscription = active.subscription
+        until_ms = self._engine.clock.now_ms() + subscription.following.lease_ms
+        entry = decide(active.live.log.id, subscription, _name(), WEBHOOK, until_ms)
+        position = self._engine.commit([entry], sync=True)
+        active.sending = True
+        task = asyncio.create_task(self._send(active, entry, position))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, active: Active, wake: Dispatch, position: int) -> None:
+        try:
+            async with self._turns:
+                await self._engine.journal.wait_synced(position)
+                works = self.pending(active)
+                done = await self.deliver(active.live, works)
+        except DeliveryFailed as failure:
+            self._retry(active, wake, str(failure))
+        except Refused:
+            pass  # read-only: the next start goes on
+        else:
+            if done and self._is_out(active, wake):
+                acks = [(work.path, work.tail.epoch, work.tail.seq) for work in works]
+                self._acknowledge(active, acks, done=True)
+        finally:
+            active.sending = False
+
+    def _is_out(self, active: Active, wake: Dispatch) -> bool:
+        """Whether nothing has ended this wake meanwhile."""
+        subscription = active.subscription
+        current = (subscription.generation, subscription.wake) == (wake.generation, wake.wake)
+        return current and active.live.log.id in self._active
+
+    def _retry(self, active: Active, wake: Dispatch, problem: str) -> None:
+        if not self._is_out(active, wake) or self._engine.journal.failure is not None:
+            return
+        failures = active.subscription.failures
+        wait_s = min(WEBHOOK_RETRY_S_MAX, 1 << min(failures, 10))
+        wait_ms = int(wait_s * 1000 * (1 + random.uniform(-_JITTER, _JITTER)))
+        say("warning", "a webhook failed", subscription=id_of(active), problem=problem)
+        retry_at_ms = self._engine.clock.now_ms() + wait_ms
+        entry = rules.fail(active.live.log.id, active.subscription, retry_at_ms)
+        self._engine.commit([entry], sync=True)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """End leases and try again, for as long as the server runs."""
+        for active in tuple(self._active.values()):
+            self._line_up(active)
+        while True:
+            await asyncio.sleep(_TICK_S)
+            if self._engine.journal.failure is None:
+                self.tick()
+
+    def tick(self) -> None:
+        now_ms = self._engine.clock.now_ms()
+        for active in tuple(self._active.values()):
+            subscription = active.subscription
+            if subscription.idle or active.sending:
+                continue
+            if subscription.holder is not None and now_ms >= subscription.lease_until_ms:
+                ended = Dispatch(active.live.log.id, subscription.generation, None)
+                self._engine.commit([ended], sync=True)
+                self._line_up(active)
+            elif subscription.retry_at_ms and now_ms >= subscription.retry_at_ms:
+                self._send_wake(active, _again)
+
+    # --- for those who ask -----------------------------------------------------------------------
+
+    async def put(self, id: str, following: Following) -> tuple[Active, bool]:
+        """Subscribe, or find that somebody did so just like this; says whether it is new."""
+        engine = self._engine
+        engine.check_open()
+        known = engine.state.by_name.get(PREFIX + id)
+        if known is not None:
+            active = self._active[known.id]
+            if not _same(active.subscription.following, following):
+                raise Refused(Code.CONFLICT, f'subscription "{id}" exists and is another one')
+            await engine.journal.wait_synced(active.live.config_position)
+            return active, False
+        engine.check_log_cap(OWNER)
+        created: Create = catalog.create(
+            engine.state, PREFIX + id, OWNER, CONFIG, engine.clock.now_ms()
+        )
+        follow = Follow(created.log, self._links(following.streams), following=following)
+        position = engine.commit([created, follow], sync=True, together=True)
+        active = self._active[created.log]
+        active.live.config_position = position
+        await engine.journal.wait_synced(position)
+        self._line_up(active)
+        return active, True
+
+    def _links(self, paths: Iterable[str]) -> list[tuple[str, bool, int, int]]:
+        ends = ((path, self.tail(path) or Tail(0, 0)) for path in paths)
+        return [(path, True, end.epoch, end.seq) for path, end in ends]
+
+    async def delete(self, id: str) -> None:
+        self._engine.check_open()
+        position = self._engine.commit([Drop(self.find(id).live.log.id)], sync=True)
+        await self._engine.journal.wait_synced(position)
+
+    async def link(self, id: str, paths: list[str]) -> None:
+        """Follow these streams, too, from where they end."""
+        active = self.find(id)
+        links = active.subscription.links
+        if len(links) + len(paths) > SUBSCRIPTION_STREAMS_MAX:
+            raise Refused(
+                Code.INVALID, f"a subscription names at most {SUBSCRIPTION_STREAMS_MAX} streams"
+            )
+        new = self._links(path for path in paths if path not in links)
+        named = [
+            (path, True, link.epoch, link.seq)
+            for path, link in links.items()
+            if path in paths and not link.named
+        ]
+        await self._change(active, Follow(active.live.log.id, [*new, *named]))
+
+    async def unlink(self, id: str, path: str) -> None:
+        """Follow this stream no more, unless the pattern does."""
+        active = self.find(id)
+        link = active.subscription.links.get(path)
+        if link is None or not link.named:
+            return
+        log = active.live.log.id
+        if active.pattern is not None and active.pattern.matches(path):
+            await self._change(active, Follow(log, [(path, False, link.epoch, link.seq)]))
+        else:
+            await self._change(active, Follow(log, gone=[path]))
+
+    async def _change(self, active: Active, entry: Entry) -> None:
+        self._engine.check_open()
+        position = self._engine.commit([entry], sync=True)
+        self._matches.clear()
+        await self._engine.journal.wait_synced(position)
+
+    async def claim(self, id: str, worker: str) -> tuple[Active, list[Work]]:
+        """The lease, for a worker that was woken or comes by itself."""
+        self._engine.check_open()
+        active = self.find(id)
+        if active.subscription.following.kind != PULL:
+            raise Refused(Code.INVALID, "only pull-wake subscriptions are claimed")
+        works = self.pending(active)
+        entry = rules.claim(
+            active.live.log.id,
+            active.subscription,
+            worker,
+            _name(),
+            self._engine.clock.now_ms(),
+            work=bool(works),
+        )
+        position = self._engine.commit([entry], sync=True)
+        await self._engine.journal.wait_synced(position)
+        return active, works
+
+    async def acknowledge(
+        self,
+        active: Active,
+        wake: str,
+        generation: int,
+        acks: list[tuple[str, int, int]],
+        *,
+        done: bool,
+    ) -> bool:
+        """This much is done, says who holds the lease; returns whether there is more to do."""
+        self._engine.check_open()
+        now_ms = self._engine.clock.now_ms()
+        rules.check_fence(active.subscription, wake, generation, now_ms)
+        for path, epoch, seq in acks:
+            self._check_ack(active, path, epoch, seq)
+        position = self._acknowledge(active, acks, done=done)
+        await self._engine.journal.wait_synced(position)
+        return done and next(rules.pending(active.subscription, self.tail), None) is not None
+
+    def _check_ack(self, active: Active, path: str, epoch: int, seq: int) -> None:
+        tail = self.tail(path)
+        if tail is None or not (active.follows(path) or path in active.subscription.links):
+            raise Refused(Code.INVALID, f'"{path}" is not a stream of this subscription')
+        work = rules.work_of(active.subscription, path, tail)
+        known = active.subscription.links.get(path)
+        done = work.done if known is not None else 0
+        if epoch != tail.epoch or not done <= seq <= tail.seq:
+            raise Refused(Code.INVALID, f'the offset is not one that can be acked in "{path}"')
+
+    def _acknowledge(self, active: Active, acks: list[tuple[str, int, int]], *, done: bool) -> int:
+        log, engine = active.live.log.id, self._engine
+        now_ms = engine.clock.now_ms()
+        entry = rules.acknowledge(log, active.subscription, acks, now_ms, done=done)
+        position = engine.commit([entry], sync=True)
+        if gone := rules.settled(active.subscription, self._end):
+            engine.commit([Follow(log, gone=gone)], sync=False)
+        if done:
+            self._line_up(active)
+        return position
+
+    async def release(self, active: Active, wake: str, generation: int) -> None:
+        """The holder gives the lease back; what it did not ack is still to be done."""
+        await self.acknowledge(active, wake, generation, [], done=True)
+
+
+def id_of(active: Active) -> str:
+    return active.live.log.name.removeprefix(PREFIX)
+
+
+def _same(one: Following, other: Following) -> bool:
+    replace = msgspec.structs.replace
+    return replace(one, base_url="", at_ms=0) == replace(other, base_url="", at_ms=0)
+
+
+def _again(log: int, subscription: Subscription, name: str, holder: str, until_ms: int) -> Dispatch:
+    """The same wake once more; how often it failed is still known."""
+    return Dispatch(
+        log, subscription.generation, subscription.wake, holder, until_ms, subscription.failures
+    )
+
+
+def _name() -> str:
+    return f"w_{secrets.token_hex(8)}"
+
+
+async def _nobody(live: Live, works: list[Work]) -> bool:
+    raise DeliveryFailed("nobody delivers webhooks here")

@@ -1,0 +1,315 @@
+"""Subscriptions over HTTP: the reserved paths of the base protocol, below `__ds`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from headrace.core.entry import Following
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import (
+    SUBSCRIPTION_LEASE_MS_MAX,
+    SUBSCRIPTION_LEASE_MS_MIN,
+    SUBSCRIPTION_STREAMS_MAX,
+)
+from headrace.core.subscription import WEBHOOK, Work
+from headrace.delivery.signing import Claims, Signer
+from headrace.delivery.webhooks import Webhooks
+from headrace.engine.live import Live
+from headrace.engine.subscriptions import Active, id_of
+from headrace.surfaces.streams import wire
+from headrace.surfaces.streams.fields import format_time
+from headrace.surfaces.streams.names import CONTROL, parse_name
+from headrace.surfaces.streams.offsets import Mark, format_offset, parse_offset
+from headrace.web.answers import Answer
+from headrace.web.calls import Call, decode
+from headrace.web.credentials import Scope
+
+_subscribe = msgspec.json.Decoder(wire.SubscribeRequest)
+_streams = msgspec.json.Decoder(wire.StreamsRequest)
+_claim = msgspec.json.Decoder(wire.ClaimRequest)
+_ack = msgspec.json.Decoder(wire.AckRequest)
+_reply = msgspec.json.Decoder(wire.WebhookReply)
+
+_ID_LENGTH_MAX = 255
+_BODY_BYTES_MAX = 1 << 20
+BEARER_ACTIONS = frozenset(("callback", "ack", "release"))
+"""What is allowed by the token of a wake, not by a key."""
+
+Handler = Callable[[Call, str, str], Awaitable[Answer]]
+
+
+class Control:
+    """The handlers of subscriptions."""
+
+    def __init__(self, webhooks: Webhooks) -> None:
+        self._webhooks = webhooks
+        self._signer: Signer | None = None
+        self._handlers: dict[tuple[str, str], Handler] = {
+            ("PUT", ""): self.put,
+            ("GET", ""): self.get,
+            ("DELETE", ""): self.delete,
+            ("POST", "streams"): self.link,
+            ("DELETE", "streams"): self.unlink,
+            ("POST", "claim"): self.claim,
+            ("POST", "callback"): self.ack,
+            ("POST", "ack"): self.ack,
+            ("POST", "release"): self.release,
+        }
+
+    def open(self, signer: Signer) -> None:
+        """There is a key to sign with: part of what a data directory holds."""
+        self._signer = signer
+
+    @property
+    def signer(self) -> Signer:
+        assert self._signer is not None, "the engine is there, so the key is"
+        return self._signer
+
+    async def handle(self, call: Call, resource: str) -> Answer:
+        """A request below `__ds`."""
+        segments = resource.split("/")[1:]
+        if segments == ["jwks.json"] and call.req.method == "GET":
+            return self._keys()
+        if len(segments) < 2 or segments[0] != "subscriptions":
+            raise Refused(Code.NOT_FOUND, f"there is nothing at {resource}")
+        id, action, rest = segments[1], "".join(segments[2:3]), "/".join(segments[3:])
+        handler = self._handlers.get((call.req.method, action))
+        if handler is None or not 0 < len(id) <= _ID_LENGTH_MAX:
+            raise Refused(Code.NOT_FOUND, f"there is nothing at {resource}")
+        if action not in BEARER_ACTIONS:
+            call.authenticate()
+        _ = call.engine  # refuses before and after the engine's time
+        return await handler(call, id, rest)
+
+    def _keys(self) -> Answer:
+        body = msgspec.json.encode({"keys": [self.signer.jwk]})
+        headers = [
+            ("content-type", "application/jwk-set+json"),
+            ("cache-control", "public, max-age=300"),
+        ]
+        return Answer(200, headers, body)
+
+    # --- subscribing -----------------------------------------------------------------------------
+
+    async def put(self, call: Call, id: str, rest: str) -> Answer:
+        request = await _body(call, _subscribe)
+        following = self._parse(call, request)
+        call.principal.require(Scope.ADMIN, *following.streams)
+        active, created = await call.engine.subscriptions.put(id, following)
+        return _json(self._show(call, active), 201 if created else 200)
+
+    def _parse(self, call: Call, request: wire.SubscribeRequest) -> Following:
+        if request.filter is not None:
+            raise Refused(Code.INVALID, "filters are not served here")
+        if request.pattern is None and not request.streams:
+            raise Refused(Code.INVALID, "say which streams: a pattern, streams, or both")
+        if len(request.streams or ()) > SUBSCRIPTION_STREAMS_MAX:
+            raise Refused(Code.INVALID, f"at most {SUBSCRIPTION_STREAMS_MAX} streams have a name")
+        if not SUBSCRIPTION_LEASE_MS_MIN <= request.lease_ttl_ms <= SUBSCRIPTION_LEASE_MS_MAX:
+            raise Refused(Code.INVALID, "lease_ttl_ms is from a second to ten minutes")
+        if request.pattern is not None:
+            _check_pattern(call, request.pattern)
+        url = wake_stream = None
+        if request.type == WEBHOOK:
+            if request.webhook is None:
+                raise Refused(Code.INVALID, "a webhook subscription needs webhook.url")
+            url = request.webhook.url
+            self._webhooks.check(url)
+        else:
+            if request.wake_stream is None:
+                raise Refused(Code.INVALID, "a pull-wake subscription needs a wake_stream")
+            wake_stream = parse_name(request.wake_stream)
+            call.principal.require(Scope.WRITE, wake_stream)
+        return Following(
+            request.type,
+            request.pattern,
+            sorted({parse_name(path) for path in request.streams or ()}),
+            url,
+            wake_stream,
+            request.lease_ttl_ms,
+            request.description,
+            _base_url(call.req),
+            call.engine.clock.now_ms(),
+        )
+
+    async def get(self, call: Call, id: str, rest: str) -> Answer:
+        call.principal.require(Scope.READ)
+        return _json(self._show(call, call.engine.subscriptions.find(id)))
+
+    def _show(self, call: Call, active: Active) -> wire.SubscriptionReply:
+        subscription = active.subscription
+        following = subscription.following
+        id = id_of(active)
+        webhook = None
+        if following.url is not None:
+            signing = wire.Signing(kid=self.signer.kid, jwks_url=f"{following.base_url}/jwks.json")
+            webhook = wire.WebhookShown(url=following.url, signing=signing)
+        return wire.SubscriptionReply(
+            id=id,
+            subscription_id=id,
+            type=following.kind,
+            pattern=following.pattern,
+            streams=[
+                wire.StreamLink(
+                    path=work.path,
+                    link_type=_link_type(work),
+                    acked_offset=format_offset(work.tail.epoch, work.done),
+                )
+                for work in call.engine.subscriptions.streams(active)
+                if call.principal.may_see(work.path)
+            ],
+            webhook=webhook,
+            wake_stream=following.wake_stream,
+            lease_ttl_ms=following.lease_ms,
+            created_at=format_time(following.at_ms),
+            status="failed" if subscription.failures else "active",
+            description=following.description,
+        )
+
+    async def delete(self, call: Call, id: str, rest: str) -> Answer:
+        call.principal.require(Scope.ADMIN)
+        await call.engine.subscriptions.delete(id)
+        return Answer(204, [])
+
+    async def link(self, call: Call, id: str, rest: str) -> Answer:
+        request = await _body(call, _streams)
+        paths = [parse_name(path) for path in request.streams]
+        call.principal.require(Scope.ADMIN, *paths)
+        await call.engine.subscriptions.link(id, paths)
+        return Answer(204, [])
+
+    async def unlink(self, call: Call, id: str, rest: str) -> Answer:
+        path = parse_name(rest)
+        call.principal.require(Scope.ADMIN, path)
+        await call.engine.subscriptions.unlink(id, path)
+        return Answer(204, [])
+
+    # --- working ---------------------------------------------------------------------------------
+
+    async def claim(self, call: Call, id: str, rest: str) -> Answer:
+        request = await _body(call, _claim)
+        call.principal.require(Scope.READ | Scope.WRITE)
+        if not request.worker:
+            raise Refused(Code.INVALID, "worker is empty")
+        active, works = await call.engine.subscriptions.claim(id, request.worker)
+        return _json(
+            wire.ClaimReply(
+                wake_id=active.subscription.wake or "",
+                generation=active.subscription.generation,
+                token=self._token(active.live, active),
+                streams=_works(works),
+                lease_ttl_ms=active.subscription.following.lease_ms,
+            )
+        )
+
+    def _token(self, live: Live, active: Active) -> str:
+        subscription = active.subscription
+        claims = Claims(live.log.id, subscription.generation, subscription.wake or "")
+        return self.signer.make_token(claims)
+
+    async def ack(self, call: Call, id: str, rest: str) -> Answer:
+        active, request = await self._fenced(call, id)
+        acks = [_parse_ack(ack) for ack in request.acks]
+        more = await call.engine.subscriptions.acknowledge(
+            active, request.wake_id, request.generation, acks, done=request.done
+        )
+        return _json(wire.AckReply(ok=True, next_wake=more))
+
+    async def release(self, call: Call, id: str, rest: str) -> Answer:
+        active, request = await self._fenced(call, id)
+        await call.engine.subscriptions.release(active, request.wake_id, request.generation)
+        return Answer(204, [])
+
+    async def _fenced(self, call: Call, id: str) -> tuple[Active, wire.AckRequest]:
+        """The subscription and the request, of a bearer who was woken for just this."""
+        claims = self.signer.read_token(call.req.get_header("AUTHORIZATION"))
+        request = await _body(call, _ack)
+        active = call.engine.subscriptions.find(id)
+        if active.live.log.id != claims.log:
+            raise Refused(Code.UNAUTHENTICATED, "this token is for another subscription")
+        if (claims.generation, claims.wake) != (request.generation, request.wake_id):
+            raise Refused(Code.FENCED, "this wake is over")
+        return active, request
+
+    # --- calling webhooks ------------------------------------------------------------------------
+
+    async def deliver(self, live: Live, works: list[Work]) -> bool:
+        """Tell a webhook of a wake; says whether it answered that all is done."""
+        subscription = live.log.subscription
+        assert subscription is not None
+        following = subscription.following
+        assert following.url is not None
+        id = live.log.name.rpartition("/")[2]
+        claims = Claims(live.log.id, subscription.generation, subscription.wake or "")
+        body = msgspec.json.encode(
+            wire.WebhookBody(
+                subscription_id=id,
+                wake_id=subscription.wake or "",
+                generation=subscription.generation,
+                streams=_works(works),
+                callback_url=f"{following.base_url}/subscriptions/{id}/callback",
+                callback_token=self.signer.make_token(claims),
+            )
+        )
+        headers = {
+            "content-type": "application/json",
+            "webhook-signature": self.signer.sign(body, int(time.time())),
+        }
+        reply = await self._webhooks.post(following.url, body, headers)
+        try:
+            return _reply.decode(reply or b"{}").done
+        except msgspec.MsgspecError:
+            return False  # it took the wake, and says what it will later
+
+
+def _check_pattern(call: Call, pattern: str) -> None:
+    prefix = pattern.partition("*")[0]
+    allowed = call.principal.prefixes
+    if not pattern or pattern.startswith("__") or len(pattern) > _ID_LENGTH_MAX:
+        raise Refused(Code.INVALID, "the pattern is not one")
+    if allowed and not prefix.startswith(allowed):
+        raise Refused(Code.FORBIDDEN, f'"{pattern}" is outside the prefixes of this key')
+
+
+def _parse_ack(ack: wire.Ack) -> tuple[str, int, int]:
+    offset = parse_offset(ack.offset)
+    if isinstance(offset, Mark):
+        raise Refused(Code.INVALID, "an ack names an offset")
+    return parse_name(ack.stream), offset.epoch, offset.seq
+
+
+def _works(works: list[Work]) -> list[wire.StreamWork]:
+    return [
+        wire.StreamWork(
+            path=work.path,
+            link_type=_link_type(work),
+            acked_offset=format_offset(work.tail.epoch, work.done),
+            tail_offset=format_offset(work.tail.epoch, work.tail.seq),
+            has_pending=work.pending,
+        )
+        for work in works
+    ]
+
+
+def _link_type(work: Work) -> str:
+    return "explicit" if work.named else "glob"
+
+
+async def _body(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
+    return decode(decoder, await call.raw_body(_BODY_BYTES_MAX) or b"{}")
+
+
+def _json(value: Any, status: int = 200) -> Answer:
+    headers = [("content-type", "application/json"), ("cache-control", "no-store")]
+    return Answer(status, headers, msgspec.json.encode(value))
+
+
+def _base_url(req: Any) -> str:
+    """Where our own paths are, as the caller sees us."""
+    scope = req.scope
+    path = scope["raw_path"].decode("latin-1").partition(f"/{CONTROL}/")[0]
+    return f"{scope['scheme']}://{req.get_header('HOST') or 'localhost'}{path}/{CONTROL}"
