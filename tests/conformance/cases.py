@@ -67,12 +67,15 @@ class Step(Shape, kw_only=True):
     error: str = ""  # the expected error.code
     expect: str | None = None  # JSON with matchers; objects match partially
     expect_headers: dict[str, str] = {}  # regular expressions; an empty one means absent
+    text: str | None = None  # the whole raw body, byte for byte
     contains: list[str] = []  # in the raw body, byte for byte
     lacks: list[str] = []
     lines: list[str] = []  # regular expressions, each matching one whole line of the body
     check: list[str] = []  # names of functions in `checks.py`
     took_ms: str = ""  # "200..", "..5000" or "200..5000"
     save: dict[str, str] = {}  # variable = path into the answer (or frames): "records.0.$ts"
+
+    save_headers: dict[str, str] = {}  # variable = header of the answer
 
     say: list[str] = []  # messages to send on a socket, before frames are looked at
     binary: bool = False  # send them as binary messages

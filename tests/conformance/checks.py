@@ -16,9 +16,11 @@ _ERROR = {
     "<only>": True,
     "error": {
         "<only>": True,
-        "code": "<match [a-z][a-z_]*>",
+        "code": "<match [a-z][a-z_]*|[A-Z][A-Z_]*>",
         "message": "<match .+>",
         "detail": "<maybe object>",
+        "current_holder": "<maybe string>",
+        "generation": "<maybe int>",
     },
     "performance": "<maybe object>",
 }

@@ -50,6 +50,10 @@ def _in_headers(step: Step, answer: Answer, variables: Variables) -> Iterator[st
 
 
 def _in_text(step: Step, answer: Answer, variables: Variables) -> Iterator[str]:
+    if step.text is not None:
+        whole = fill(step.text, variables).encode("utf-8", "surrogateescape")
+        if answer.raw != whole:
+            yield f"body: expected {whole[:300]!r}, got {answer.raw[:300]!r}"
     for text in step.contains:
         wanted = fill(text, variables)
         if wanted.encode("utf-8", "surrogateescape") not in answer.raw:

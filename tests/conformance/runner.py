@@ -86,6 +86,8 @@ class _Play:
             raise Mismatch(self._report(number, step, answer, differences))
         for name, path in step.save.items():
             self.variables[name] = _text_of(_at(answer.parse_json(), path))
+        for name, header in step.save_headers.items():
+            self.variables[name] = answer.headers[header.lower()]
 
     def _look(self, number: int, step: Step) -> None:
         """Talk and listen on an open channel."""
@@ -173,7 +175,9 @@ class _Play:
         if step.gzip:
             body = gzip.compress(body or b"")
             headers["Content-Encoding"] = "gzip"
-        filled = {key: fill(value, self.variables) for key, value in headers.items()}
+        filled = {
+            fill(key, self.variables): fill(value, self.variables) for key, value in headers.items()
+        }
         kept = {key: value for key, value in filled.items() if value}
         return Request(method, target, kept, body, step.chunked, step.declared_bytes)
 
