@@ -51,6 +51,7 @@ from headrace.surfaces.topics.routes import Topics
 from headrace.surfaces.topics.work import Work
 from headrace.web import docs_page, openapi
 from headrace.web.calls import Gate, install_errors
+from headrace.web.cors import Cors
 from headrace.web.direct import Direct
 from headrace.web.protocol import Protocol
 from headrace.web.slots import Cap, Slots
@@ -79,14 +80,9 @@ class _Document:
         resp.data = self._make()
 
 
-def build_web(
-    settings: Settings, gate: Gate, pulse: Pulse, control: Control
-) -> Direct | falcon.asgi.App[Any, Any]:
+def build_web(settings: Settings, gate: Gate, pulse: Pulse, control: Control) -> Direct | Cors:
     """The web application, complete but for the engine behind the gate."""
     app: falcon.asgi.App[Any, Any] = falcon.asgi.App()
-    if settings.cors_origins:
-        origins = "*" if settings.cors_origins == ("*",) else settings.cors_origins
-        app.add_middleware(falcon.CORSMiddleware(allow_origins=origins))
     app.req_options.strip_url_path_trailing_slash = False
     install_errors(app, refusals)
     limits = AppendLimits(
@@ -105,9 +101,8 @@ def build_web(
     base_url = f"http://{settings.host}:{settings.port}"
     app.add_route("/openapi.json", _Document(_describe, falcon.MEDIA_JSON))
     app.add_route("/docs", _Document(lambda: _render_docs(base_url), falcon.MEDIA_HTML))
-    if settings.cors_origins:
-        return app  # every reply needs the headers that Falcon's middleware adds
-    return Direct(app, topics.DIRECT_PREFIX, hot, refusals, mounts)
+    direct = Direct(app, topics.DIRECT_PREFIX, hot, refusals, mounts)
+    return Cors(direct, settings.cors_origins) if settings.cors_origins else direct
 
 
 def _stream_limits(settings: Settings) -> StreamLimits:

@@ -33,6 +33,7 @@ from headrace.delivery.sse import EventStream
 from headrace.delivery.wheel import Wheel
 from headrace.engine.engine import Engine
 from headrace.web.calls import Gate, Refusals, refuse
+from headrace.web.cors import allowed_origin
 from headrace.web.credentials import Principal
 from headrace.web.protocol import CONNECTION, Protocol
 
@@ -124,12 +125,3 @@ class StreamEndpoint:
         if origin := allowed_origin(req.get_header("ORIGIN"), self._gate.origins):
             lines += [b"access-control-allow-origin: " + origin.encode("latin-1")]
         return b"\r\n".join(lines) + b"\r\n\r\n" + stream.greet()
-
-
-def allowed_origin(origin: str | None, origins: tuple[str, ...]) -> str | None:
-    """What a browser is told about this origin, if anything."""
-    if origin is None:
-        return None
-    if origins == ("*",):
-        return "*"
-    return origin if origin in origins else None

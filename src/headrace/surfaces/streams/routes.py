@@ -24,9 +24,9 @@ from headrace.surfaces.streams.names import CONTROL, Target, parse_target
 from headrace.surfaces.streams.positions import content_type_of, format_position
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call, Gate, parse_whole
+from headrace.web.cors import METHODS, preflight
 from headrace.web.credentials import Scope
 
-_METHODS = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
 _SECURITY: Headers = [
     ("x-content-type-options", "nosniff"),
     ("cross-origin-resource-policy", "cross-origin"),
@@ -37,7 +37,6 @@ _REQUEST_HEADERS = (
     "stream-fork-offset, stream-fork-sub-offset, producer-id, producer-epoch, producer-seq"
 )
 _CONTROL = f"{CONTROL}/".encode()
-_PREFLIGHT_S = "600"
 
 Handler = Callable[[Call, Target], Awaitable[Answer]]
 
@@ -80,7 +79,7 @@ class StreamRoutes:
     async def respond(self, req: Any, resp: Any, *_: Any, **__: Any) -> None:
         """Answer whatever is asked below the mount."""
         if req.method == "OPTIONS":
-            answer = _preflight()
+            answer = Answer(204, preflight(_REQUEST_HEADERS))
         else:
             answer = await self._answer(req, self._handle)
         answer.headers += _SECURITY
@@ -115,7 +114,7 @@ class StreamRoutes:
         if target.control is not None and self._control is not None:
             return await self._control.handle(call, target.control)
         method = call.req.method
-        allowed = _METHODS if target.key is None else "GET, HEAD, OPTIONS"
+        allowed = METHODS if target.key is None else "GET, HEAD, OPTIONS"
         if method not in self._handlers or method not in allowed:
             raise Refused(
                 Code.METHOD_NOT_ALLOWED, f"{method} does not go with this path", allow=allowed
@@ -256,19 +255,6 @@ class StreamRoutes:
         if more:
             headers.append(("stream-next-cursor", encode_cursor(found[-1].log.name)))
         return Answer(200, headers, msgspec.json.encode(shown))
-
-
-def _preflight() -> Answer:
-    """What a browser asks before it calls. Which origins may, `TOPICS_CORS_ORIGINS` says."""
-    return Answer(
-        204,
-        [
-            ("allow", _METHODS),
-            ("access-control-allow-methods", _METHODS),
-            ("access-control-allow-headers", _REQUEST_HEADERS),
-            ("access-control-max-age", _PREFLIGHT_S),
-        ],
-    )
 
 
 def _type_of_append(call: Call, body: bytes, *, close: bool) -> str | None:
