@@ -44,10 +44,13 @@ from headrace.surfaces.streams.routes import StreamLimits
 from headrace.surfaces.topics import mount as topics
 from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.errors import refusals
+from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.probes import Probes
 from headrace.surfaces.topics.queues import QueueLimits, Queues
 from headrace.surfaces.topics.routers import Routers
 from headrace.surfaces.topics.routes import Topics
+from headrace.surfaces.topics.sessions import Sessions
+from headrace.surfaces.topics.watch import Watch
 from headrace.surfaces.topics.work import Work
 from headrace.web import docs_page, openapi
 from headrace.web.calls import Gate, install_errors
@@ -92,10 +95,22 @@ def build_web(settings: Settings, gate: Gate, pulse: Pulse, control: Control) ->
         settings.max_tag_bytes,
         settings.max_node_bytes,
     )
-    probes = Probes(gate, pulse, need_key=settings.probe_auth)
+    sessions = Sessions(
+        Cap("max_watch_sessions", settings.max_watch_sessions),
+        settings.session_ttl_ms,
+        lambda: gate.wheel.time(),
+    )
+    probes = Probes(gate, pulse, sessions, need_key=settings.probe_auth)
     jobs = QueueLimits(settings.max_claim, settings.max_node_bytes)
     hot = topics.mount(
-        app, gate, Topics(limits, settings.max_limit), Queues(jobs), Work(jobs), Routers(), probes
+        app,
+        gate,
+        Topics(limits, settings.max_limit),
+        Queues(jobs),
+        Work(jobs),
+        Routers(),
+        Watch(sessions, FollowLimits(settings.max_watch_topics, settings.max_limit)),
+        probes,
     )
     mounts = streams.mount(app, gate, settings.streams_dialect, _stream_limits(settings), control)
     base_url = f"http://{settings.host}:{settings.port}"

@@ -137,3 +137,25 @@ CLOSE_S = 5.0
 """How long the last words of a connection may take to be taken."""
 PEER_TIMEOUT_S = 60.0
 """A peer that acknowledges nothing for so long is gone."""
+COHORT_MAX = 256
+"""Followers that are written to in one go; others get a turn before the next ones are."""
+FRAMES_KEPT = 8
+"""Encoded frames a channel keeps for followers that are a little behind."""
+
+WATCH_BYTES_DEFAULT = 256 << 10
+HEARTBEAT_MS_DEFAULT = 15_000
+HEARTBEAT_MS_MIN = 1_000
+HEARTBEAT_MS_MAX = 60_000
+COMPOSITE_BYTES_MAX = 4096
+"""An id longer than this is replaced by a checkpoint: headers have limits."""
+CURSOR_BYTES_MAX = 64 << 10
+"""A composite cursor longer than this is none of ours."""
+TRAIL_DEAD_MAX = 64
+TRAIL_ORDERS_MAX = 4
+"""A session keeps so many orders of its checkpoints, each with at most so many dead topics more
+than live ones.
+"""
+FORMER_TOPICS_MAX = 4096
+"""Names of topics that a session watched and that are gone; beyond, it tells all later ones by
+their epoch.
+"""

@@ -4,7 +4,8 @@ A sink takes a connection over from HTTP and writes to the transport itself: no 
 no copy between a committed record and the socket (decision 12). A surface makes a subclass:
 
 - `opened` is called once there is a connection; from here on `write` may be used;
-- `writable` is called when a blocked sink has drained; write nothing while `blocked`;
+- `stuck` is called when the sink becomes `blocked`: write nothing more that can wait;
+- `writable` is called when it has drained;
 - `ended` is called once, at once, however the connection ends; give back what it held there;
 - `beat` makes the heartbeat and `farewell` the last words for an ending.
 
@@ -32,6 +33,7 @@ class Sink(asyncio.Protocol):
         "_on_close",
         "_on_end",
         "_wheel",
+        "blocked_s",
         "blocked_since",
         "closed",
         "sent_at",
@@ -43,9 +45,11 @@ class Sink(asyncio.Protocol):
         self.transport: asyncio.Transport
         self.closed = True
         self.blocked_since: float | None = None
+        self.blocked_s = 0.0
+        """How long it was blocked the last time."""
         self.sent_at = 0.0
         self.tick = 0
-        """Where the wheel holds this sink."""
+        """Where it is on the wheel."""
         self._wheel = wheel
         self._beat_s = beat_s
         self._on_end: Callable[[], None]
@@ -55,6 +59,9 @@ class Sink(asyncio.Protocol):
 
     def opened(self) -> None:
         """There is a connection, and its head is written."""
+
+    def stuck(self) -> None:
+        """The peer does not keep up; `writable` follows, or the end."""
 
     def writable(self) -> None:
         """What was blocked has drained."""
@@ -154,9 +161,12 @@ class Sink(asyncio.Protocol):
         if not self.closed:
             self._wheel.take(self)
             self._wheel.put(self, SLOW_CONSUMER_S)
+            self.stuck()
 
     def resume_writing(self) -> None:
-        self.blocked_since = None
+        if self.blocked_since is not None:
+            self.blocked_s = self._wheel.time() - self.blocked_since
+            self.blocked_since = None
         if not self.closed:
             self._wheel.take(self)
             self._wheel.put(self, self._beat_s)

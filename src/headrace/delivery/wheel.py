@@ -13,6 +13,7 @@ class Attended(Protocol):
     """What the wheel looks after."""
 
     tick: int
+    """Where it is on the wheel; 0 when it is not."""
 
     def attend(self, now: float) -> float:
         """It is time; returns in how many seconds it is again, 0 for never."""
@@ -57,6 +58,7 @@ class Wheel:
             self._count -= 1
             if not spoke:
                 del self._spokes[attended.tick]
+            attended.tick = 0
 
     def _arm(self) -> None:
         assert self._loop is not None

@@ -134,6 +134,8 @@ class Engine:
         self.streams = Streams(self)
         self.on_growth: Callable[[], None] = lambda: None
         """Called after each write; upkeep looks whether there is something to do."""
+        self.on_create: list[Callable[[Live], None]] = []
+        """Called for every new log, before anything of it can be seen; must be quick."""
         self._pool = pool
         self.routers = Routers(self)
         self.queues: Queues
@@ -579,14 +581,18 @@ class Engine:
         bytes_max: int,
         wanted: Wanted = EVERYTHING,
         epoch: int | None = None,
+        upto: int | None = None,
     ) -> Page:
-        """One page of records after `after`, from memory where it can, else from segments."""
+        """One page of records after `after`, from memory where it can, else from segments.
+
+        `upto` makes it end earlier than at the last record readers may see.
+        """
         log = live.log
         if log.inlets:
             await self.catch_up(live)
             self.check_alive(live)
         self.expire_now(live)
-        visible = live.visible
+        visible = live.visible if upto is None else min(upto, live.visible)
         plan = reading.plan(log, visible, after, epoch)
         budget = Budget(records_max, bytes_max, READ_SCANNED_MAX)
         page = Gathering(log, plan, budget, wanted)
@@ -595,6 +601,38 @@ class Engine:
         answer = page.page(visible)
         await self.settle(live)
         return answer
+
+    def glance(
+        self,
+        live: Live,
+        after: int,
+        *,
+        records_max: int,
+        bytes_max: int,
+        wanted: Wanted = EVERYTHING,
+        upto: int,
+    ) -> Page | None:
+        """The page that `read` would give, at once, if memory holds all of it.
+
+        None when there is something to wait for: records in segments, or a loss or a deletion on
+        the way that must be durable before anybody is told to pass it.
+        """
+        log = live.log
+        first = after + 1
+        if first < live.tail.start or ranges.touches(log.deleted, first, upto):
+            return None
+        if log.config.ttl_ms:
+            aged = one.expire(log, self.clock.now_ms())
+            if aged is not None and aged.floor_ttl > first:
+                return None
+        plan = reading.plan(log, upto, after, None)
+        if plan.gap is not None or plan.start != first or plan.last != upto:
+            return None
+        page = Gathering(log, plan, Budget(records_max, bytes_max, READ_SCANNED_MAX), wanted)
+        for block in live.tail.since(first):
+            if not page.take(block):
+                break
+        return page.page(upto)
 
     async def _gather(self, live: Live, page: Gathering, last: int, rows_max: int) -> None:
         inherited = min(live.log.inherited, last)
@@ -786,7 +824,9 @@ class Engine:
 
     def _note(self, log: Log) -> None:
         if log.id not in self.lives:
-            self.lives[log.id] = Live(log)
+            live = self.lives[log.id] = Live(log)
+            for note in tuple(self.on_create):
+                note(live)
         if log.config.ttl_ms:
             self.aging.add(log.id)
         else:

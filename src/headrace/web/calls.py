@@ -14,6 +14,7 @@ import falcon.asgi
 import msgspec
 
 from headrace.core.errors import Code, Refused
+from headrace.delivery.hub import Hub
 from headrace.delivery.wheel import Wheel
 from headrace.engine.engine import Cost, Engine
 from headrace.observe import say
@@ -51,10 +52,12 @@ class Gate:
         self.progress = 0.0
         self.stopping = False
         self._engine: Engine | None = None
+        self._hub: Hub | None = None
 
     def open(self, engine: Engine) -> None:
         self.progress = 1.0
         self._engine = engine
+        self._hub = Hub(engine, self.wheel)
 
     @property
     def ready(self) -> bool:
@@ -72,6 +75,13 @@ class Gate:
                 replay_progress=round(self.progress, 4),
             )
         return self._engine
+
+    @property
+    def hub(self) -> Hub:
+        """Where logs are followed; there when the engine is."""
+        _ = self.engine
+        assert self._hub is not None
+        return self._hub
 
 
 class Reply(msgspec.Struct):

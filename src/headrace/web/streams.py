@@ -29,6 +29,7 @@ from urllib.parse import parse_qsl
 import falcon.asgi
 
 from headrace.core.errors import Code, Refused
+from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream
 from headrace.delivery.wheel import Wheel
 from headrace.engine.engine import Engine
@@ -60,6 +61,10 @@ class StreamCall:
     @property
     def engine(self) -> Engine:
         return self._gate.engine
+
+    @property
+    def hub(self) -> Hub:
+        return self._gate.hub
 
     @property
     def wheel(self) -> Wheel:

@@ -1,6 +1,6 @@
 """What goes out: records as JSON, rendered from the bytes they came as.
 
-Shared by diff and, later, watch.
+Shared by diff, watch and WebSocket.
 """
 
 from __future__ import annotations
@@ -9,28 +9,36 @@ import msgspec
 
 from headrace.core.entry import Claim
 from headrace.core.jobs import Queue
-from headrace.core.read import Gap, Page, Slice
+from headrace.core.read import Gap, Loss, Page, Slice, Wanted
+from headrace.delivery.events import CaughtUp, Event, Gone, Held, Lost, Records
 from headrace.surfaces.topics.wire import Tombstone
 
 _encode = msgspec.json.encode
 
+TOO_OLD = "from_seq_too_old"
+_RETENTION = (Loss.CAP, Loss.TTL, Loss.MIXED)
+HELD_RETRY_MS = 1500
 
-def render_records(page: Page, *, tags: bool, meta: bool) -> bytes:
+
+def render_records(page: Page, *, tags: bool, meta: bool, data: bool = True) -> bytes:
     """The records of a page as the inside of a JSON array."""
-    return b",".join([_render(piece, tags=tags, meta=meta) for piece in page.slices])
+    return b",".join([_render(piece, tags=tags, meta=meta, data=data) for piece in page.slices])
 
 
-def _render(piece: Slice, *, tags: bool, meta: bool) -> bytes:
+def _render(piece: Slice, *, tags: bool, meta: bool, data: bool) -> bytes:
     block = piece.block
     if (
-        isinstance(piece.picks, range)
+        data
+        and isinstance(piece.picks, range)
         and block.nodes is None
         and block.keys is None
         and (block.tags is None or not tags)
         and (block.metas is None or not meta)
     ):
         return _render_plain(piece, piece.picks)
-    return b",".join([_render_one(piece, index, tags=tags, meta=meta) for index in piece.picks])
+    return b",".join(
+        [_render_one(piece, index, tags=tags, meta=meta, data=data) for index in piece.picks]
+    )
 
 
 def _render_plain(piece: Slice, picks: range) -> bytes:
@@ -63,7 +71,7 @@ def _render_plain(piece: Slice, picks: range) -> bytes:
     return b'{"$seq":' + b'},{"$seq":'.join(lines) + b"}"
 
 
-def _render_one(piece: Slice, index: int, *, tags: bool, meta: bool) -> bytes:
+def _render_one(piece: Slice, index: int, *, tags: bool, meta: bool, data: bool) -> bytes:
     block = piece.block
     line = b'{"$seq":%d,"$ts":%d' % (block.seq_at(index), block.ts_at(index))
     if block.nodes is not None and (node := block.nodes[index]) is not None:
@@ -72,7 +80,8 @@ def _render_one(piece: Slice, index: int, *, tags: bool, meta: bool) -> bytes:
         line += b',"$tag":' + _encode(tag)
     if block.keys is not None and (group := block.keys[index]) is not None:
         line += b',"$group":' + _encode(group)
-    line += b',"data":' + block.data_at(index)
+    if data:
+        line += b',"data":' + block.data_at(index)
     if meta and block.metas is not None and (headers := block.metas[index]) is not None:
         line += b',"meta":' + headers
     return line + b"}"
@@ -117,3 +126,37 @@ def format_tombstone(gap: Gap, earliest: int, head: int) -> Tombstone:
         earliest_seq=earliest,
         head_seq=head,
     )
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What a follower wants to see of a topic."""
+
+    wanted: Wanted
+    records_max: int
+    bytes_max: int
+    strong: bool
+    tags: bool
+    meta: bool
+    data: bool
+
+
+def render_event(name: str, event: Event, look: Look) -> bytes:
+    """The inside of the JSON object that tells of an event."""
+    topic = b'"topic":"%b"' % name.encode()
+    match event:
+        case Records(after, page):
+            records = render_records(page, tags=look.tags, meta=look.meta, data=look.data)
+            return b'%b,"records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d' % (
+                topic, records, after, page.next, page.head,
+            )  # fmt: skip
+        case Lost():
+            tombstone = format_tombstone(event.gap, event.earliest, event.head)
+            if event.late and event.gap.reason in _RETENTION:
+                tombstone.reason = TOO_OLD
+            return topic + b"," + _encode(tombstone)[1:-1]
+        case CaughtUp(head):
+            return b'%b,"head_seq":%d' % (topic, head)
+        case Gone(head):
+            return b'%b,"head_seq":%d,"reason":"deleted"' % (topic, head)
+        case Held():
+            return b'"topics":["%b"],"retry_after_ms":%d' % (name.encode(), HELD_RETRY_MS)

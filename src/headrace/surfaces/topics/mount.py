@@ -13,6 +13,7 @@ from headrace.surfaces.topics.probes import PROMETHEUS, Probe, Probes
 from headrace.surfaces.topics.queues import Queues
 from headrace.surfaces.topics.routers import Routers
 from headrace.surfaces.topics.routes import Topics
+from headrace.surfaces.topics.watch import Watch
 from headrace.surfaces.topics.work import Work
 from headrace.web.calls import Endpoint, Gate
 from headrace.web.credentials import Scope
@@ -34,6 +35,7 @@ def mount(
     queues: Queues,
     work: Work,
     routers: Routers,
+    watch: Watch,
     probes: Probes,
 ) -> dict[str, Respond]:
     """Put the surface's routes into the application; returns the hot ones below DIRECT_PREFIX."""
@@ -57,6 +59,8 @@ def mount(
     app.add_route("/v0/routers", Endpoint(gate, refusals, get=routers.list))
     router = Endpoint(gate, refusals, put=routers.put, get=routers.get, delete=routers.delete)
     app.add_route("/v0/routers/{name:path}", router)  # a slash is no name, and told so
+    app.add_route("/v0/watch", Endpoint(gate, refusals, post=watch.post))
+    app.add_route("/v0/watch/{name}", StreamEndpoint(gate, refusals, watch.get))
     for path, answer in (
         ("/v0/health", probes.health),
         ("/healthz", probes.health),
@@ -272,6 +276,35 @@ ROUTES = [
         _replies({200: Reply(wire.RouterDropReply, "It forwards no more")}, Code.INVALID),
         parameters=(_ROUTER,), scope=Scope.DELETE, group="Routers",
         description="What it copied stays.",
+    ),
+    Route(
+        "POST", "/v0/watch", "Begin to watch topics",
+        _replies(
+            {200: Reply(wire.WatchReply, "A session; open its stream with GET `stream_url`")},
+            Code.INVALID, Code.LOG_NOT_FOUND, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
+        ),
+        request=wire.WatchRequest,
+        parameters=(Parameter("lenient", bool, "Leave unknown topics out", default=False),),
+        scope=Scope.READ, group="Watch",
+        description="A name that ends in `*` stands for all topics that begin like it, also for "
+        "those to come. `cursor` is the id of an event: it wins over `from_seq`.",
+        example={"topics": {"jobs": {"from_seq": 0}, "tenant42:*": {"tail": True}}},
+    ),
+    Route(
+        "GET", "/v0/watch/{wid}", "Open the stream of a session",
+        _replies(
+            {200: Reply(str, "Server-sent events, until one side hangs up", media=EVENT_STREAM)},
+            Code.INVALID, Code.NOT_FOUND, Code.NOT_ACCEPTABLE,
+        ),
+        parameters=(
+            Parameter("wid", str, "The session", place="path"),
+            Parameter("Last-Event-ID", str, "Go back to behind this event", place="header"),
+            Parameter("cursor", str, "The same, for clients that cannot send headers"),
+            Parameter("token", str, "The key, for a browser's EventSource; prefer the header"),
+        ),
+        scope=Scope.READ, group="Watch",
+        description="Events: `record`, `tombstone`, `caught-up`, `topic-deleted`, `error`. Needs "
+        "the key that made the session. A second stream of a session ends the first.",
     ),
     Route(
         "GET", "/v0/health", "Is the process alive",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from time import monotonic
 
 import falcon
@@ -31,9 +31,10 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 class Probes:
     """Answers from what the gate and the engine know; never waits."""
 
-    def __init__(self, gate: Gate, pulse: Pulse, *, need_key: bool) -> None:
+    def __init__(self, gate: Gate, pulse: Pulse, sessions: Sized, *, need_key: bool) -> None:
         self._gate = gate
         self._pulse = pulse
+        self._sessions = sessions
         self._need_key = need_key
         self._started = monotonic()
 
@@ -55,7 +56,8 @@ class Probes:
     async def metrics(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
         principal = self._gate.keyring.authenticate(req.get_header("AUTHORIZATION"))
         principal.require(Scope.READ)
-        samples = read_samples(Vitals(self._gate, self._pulse, self.uptime_ms), principal)
+        vitals = Vitals(self._gate, self._pulse, len(self._sessions), self.uptime_ms)
+        samples = read_samples(vitals, principal)
         if req.client_prefers((falcon.MEDIA_TEXT, falcon.MEDIA_JSON)) == falcon.MEDIA_JSON:
             resp.data = msgspec.json.encode(snapshot(samples))
         else:
@@ -88,13 +90,12 @@ class Probe:
 class Vitals:
     """The engine as the metrics want to see it; zeros while it recovers."""
 
-    watch_sessions = 0
-
-    def __init__(self, gate: Gate, pulse: Pulse, uptime_ms: int) -> None:
+    def __init__(self, gate: Gate, pulse: Pulse, watch_sessions: int, uptime_ms: int) -> None:
         self._engine: Engine | None = gate.engine if gate.ready else None
         self._now_ms = self._engine.clock.now_ms() if self._engine else 0
         self.ready = gate.ready
         self.sse_connections = len(gate.streams)
+        self.watch_sessions = watch_sessions
         self.recovery_progress = gate.progress
         self.uptime_ms = uptime_ms
         self.loop_stall_max_ms = pulse.stall_max_ms

@@ -11,12 +11,14 @@ from headrace.core.config import Discard, Durability, Kind, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     CLAIM_JITTER_MS_MAX,
+    HEARTBEAT_MS_DEFAULT,
     IDEMPOTENCY_KEY_LENGTH_MAX,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
     PRIORITY_MAX,
     REDRIVE_DEFAULT,
     U64_MAX,
+    WATCH_BYTES_DEFAULT,
 )
 from headrace.core.log import Log
 from headrace.surfaces.topics.names import parse_topic
@@ -191,6 +193,50 @@ class DiffRequest(msgspec.Struct, gc=False, kw_only=True):
     max_batch_bytes: Count = 0
     epoch: Count | None = None
     match: Any = None
+
+
+class WatchTopic(msgspec.Struct, kw_only=True):
+    """Where to start in a topic, and which of its records to get."""
+
+    from_seq: Count = 0
+    tail: bool = False
+    epoch: Count | None = None
+    match: Any = None
+
+
+class FollowOptions(msgspec.Struct, kw_only=True):
+    node: str | list[str] | None = None
+    match: Any = None
+    limit: Count = 0
+    max_batch_bytes: Count = WATCH_BYTES_DEFAULT
+    include_meta: bool = True
+    include_tags: bool = False
+    include_data: bool = True
+    consistency: Literal["eventual", "strong"] = "eventual"
+
+
+class WatchRequest(FollowOptions, kw_only=True):
+    """Topics to watch together; a name that ends in `*` stands for all that begin like it."""
+
+    topics: dict[str, WatchTopic | None]
+    heartbeat_ms: Count = HEARTBEAT_MS_DEFAULT
+    cursor: str | None = None
+
+
+class WatchPlace(msgspec.Struct, kw_only=True):
+    from_seq: int
+    head_seq: int
+    earliest_seq: int
+
+
+class WatchReply(msgspec.Struct, kw_only=True):
+    """A session: open its stream with GET `stream_url`."""
+
+    wid: str
+    stream_url: str
+    session_ttl_ms: int
+    topics: dict[str, WatchPlace]
+    prefixes: list[str] | UnsetType = UNSET
 
 
 class DeleteRequest(msgspec.Struct, kw_only=True):

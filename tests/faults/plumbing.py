@@ -42,6 +42,14 @@ class Pipe(asyncio.Transport):
         self.stuck = True
         self.write(b"." * (SINK_BUFFER_BYTES + 1))
 
+    def choke(self) -> None:
+        """The peer stops reading with its buffers full."""
+        if self.closing:
+            return
+        self.stuck = self._paused = True
+        self._held = SINK_BUFFER_BYTES + 1
+        self.protocol.pause_writing()
+
     def drain(self) -> None:
         """The peer takes everything."""
         self.stuck, self._held = False, 0

@@ -1,0 +1,273 @@
+"""All followers of one log: woken when it changes, taken on in passes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+
+from headrace.core.config import Durability
+from headrace.core.limits import FRAMES_KEPT, SLICE_MS
+from headrace.delivery.cohort import Cohort, Follower
+from headrace.delivery.events import Event, Gone, Held, Records, View
+from headrace.delivery.tasks import Tasks
+from headrace.delivery.wheel import Wheel
+from headrace.engine.engine import Engine
+from headrace.engine.live import Live
+
+_UNKNOWN = -1
+
+
+class Channel:
+    """One followed log.
+
+    Without pressure, what is shown is with every follower that had caught up before the loop looks
+    for input again: one pass over the cohorts, with no task in between.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        wheel: Wheel,
+        tasks: Tasks,
+        live: Live,
+        on_empty: Callable[[Channel], None],
+    ) -> None:
+        self.live = live
+        self.time = wheel.time
+        self._engine = engine
+        self._wheel = wheel
+        self._tasks = tasks
+        self._on_empty = on_empty
+        self._cohorts: dict[Cohort, None] = {}
+        self._homes: dict[View, Cohort] = {}
+        """Where those with a view gather once they have caught up."""
+        self._queue: deque[Cohort] = deque()
+        self._scheduled = False
+        self._changed = False
+        self._held = False
+        self._dropped = False
+        self._synced = _UNKNOWN
+        """Highest visible seq known to be synced; kept while somebody asks for that."""
+        self._syncing = False
+        self._pages: dict[tuple[View, int, int, int], Records | None] = {}
+        self._frames: dict[Records, bytes] = {}
+        live.listeners.append(self._wake)
+
+    # --- who follows ------------------------------------------------------------------------------
+
+    def join(self, follower: Follower) -> None:
+        """Take a follower on from its position."""
+        cohort = Cohort(self, follower)
+        self._cohorts[cohort] = None
+        self._line_up(cohort)
+        self._schedule()
+
+    def dismiss(self, cohort: Cohort) -> None:
+        """A cohort has nobody left."""
+        self._cohorts.pop(cohort, None)
+        if self._homes.get(cohort.view) is cohort:
+            del self._homes[cohort.view]
+        self._wheel.take(cohort)
+        if not self._cohorts:
+            self._close()
+
+    def _close(self) -> None:
+        self.live.listeners.remove(self._wake)
+        self._engine.turns.cancel(self._pass)
+        self._on_empty(self)
+
+    # --- waking up --------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        """The log changed; more changes may follow in this round of the loop, so look after it."""
+        self._changed = True
+        self._forget()
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._tasks.soon(self._serve)
+
+    def _serve(self) -> None:
+        self._scheduled = False
+        if self._dropped or not self._cohorts:
+            return
+        if self._is_gone:
+            self._drop()
+        elif self._engine.turns.serve(self.live, self._pass):
+            self._held = False
+        elif not self._held:
+            self._held = True
+            for cohort in tuple(self._cohorts):
+                cohort.say(Held())
+
+    @property
+    def _is_gone(self) -> bool:
+        return self.live.log.id not in self._engine.lives
+
+    def _drop(self) -> None:
+        """The log is deleted: followers hear of it once that is certain."""
+        self._dropped = True
+        journal = self._engine.journal
+        self._tasks.ignore(journal.wait_synced(journal.tail, self._say_gone))
+
+    def _say_gone(self) -> None:
+        gone = Gone(self.live.log.head)
+        for cohort in tuple(self._cohorts):
+            followers = tuple(cohort.followers)
+            cohort.tell(gone)
+            for follower in followers:
+                follower.leave()
+                follower.owner.gone(follower)
+
+    # --- going on ---------------------------------------------------------------------------------
+
+    def _pass(self) -> None:
+        """Take cohorts on, one page each, until all have caught up or the slice is spent."""
+        if self._is_gone:
+            return  # we were woken for that, too
+        if self._changed:
+            self._changed = False
+            for cohort in self._cohorts:
+                self._line_up(cohort)
+        self.live.last_read_at_ms = self._engine.clock.now_ms()
+        started = perf_counter()
+        while self._queue:
+            cohort = self._queue.popleft()
+            cohort.queued = False
+            if cohort.followers and not cohort.busy:
+                self._step(cohort)
+            if (perf_counter() - started) * 1e3 > SLICE_MS:
+                break
+        if self._queue:
+            self._tasks.soon(self._pass)  # a pass once begun does not wait for another turn
+        else:
+            self._forget()
+
+    def _line_up(self, cohort: Cohort) -> None:
+        if not cohort.queued:
+            cohort.queued = True
+            self._queue.append(cohort)
+
+    def _step(self, cohort: Cohort) -> None:
+        """One page for a cohort, at once if it can be."""
+        upto = self.upto(cohort.view)
+        if upto == _UNKNOWN:
+            return  # we are woken when it is not
+        if cohort.stale:
+            self._read(cohort, upto)
+        elif cohort.position >= upto:
+            self._rest(cohort, upto)
+        elif records := self._glance(cohort, upto):
+            cohort.take(records.page, records)
+            self._rest(cohort, upto)
+        else:
+            self._read(cohort, upto)
+
+    def _rest(self, cohort: Cohort, upto: int) -> None:
+        """A page was delivered: the cohort goes on or, once it has caught up, joins the others."""
+        if cohort.position < upto or cohort.stale:
+            self._line_up(cohort)
+            return
+        if cohort.position > upto:
+            return  # a strong follower was here before; it goes on when the sync is as far
+        cohort.catch_up(upto)
+        home = self._homes.get(cohort.view)
+        if home is cohort or not cohort.followers:
+            return
+        if home is not None and home.suits(cohort):
+            home.absorb(cohort)
+            self.dismiss(cohort)
+        else:
+            self._homes[cohort.view] = cohort
+
+    def _glance(self, cohort: Cohort, upto: int) -> Records | None:
+        """A page at once, the same for all who ask for the same."""
+        view = cohort.view
+        key = (view, cohort.told, cohort.position, upto)
+        if key not in self._pages:
+            if len(self._pages) >= FRAMES_KEPT:
+                self._forget()
+            page = self._engine.glance(
+                self.live,
+                cohort.position,
+                records_max=view.records_max,
+                bytes_max=view.bytes_max,
+                wanted=view.wanted,
+                upto=upto,
+            )
+            self._pages[key] = None if page is None else Records(cohort.told, page)
+        return self._pages[key]
+
+    def _forget(self) -> None:
+        """What was encoded is not kept past a change: a record of it may be deleted by then."""
+        self._pages.clear()
+        self._frames.clear()
+
+    def encode(self, view: View, event: Event, position: int) -> bytes:
+        """The bytes of an event; those of records are made once for everybody."""
+        if not isinstance(event, Records):
+            return view.encode(self.live.log.name, event, position)
+        frame = self._frames.get(event)
+        if frame is None:
+            frame = self._frames[event] = view.encode(self.live.log.name, event, position)
+        return frame
+
+    def _read(self, cohort: Cohort, upto: int) -> None:
+        """What cannot be had at once is read beside everything else, for the whole cohort."""
+        cohort.busy = True
+        self._tasks.start(self._read_on(cohort, upto), partial(self._fail, cohort))
+
+    async def _read_on(self, cohort: Cohort, upto: int) -> None:
+        view = cohort.view
+        page = await self._engine.read(
+            self.live,
+            cohort.position,
+            records_max=view.records_max,
+            bytes_max=view.bytes_max,
+            wanted=view.wanted,
+            epoch=cohort.epoch,
+            upto=upto,
+        )
+        cohort.busy = False
+        if cohort.followers and not self._is_gone:
+            cohort.take(page)
+            self._line_up(cohort)
+            self._schedule()
+
+    def _fail(self, cohort: Cohort) -> None:
+        if self._is_gone:
+            return  # no wonder; the followers hear of it
+        for follower in tuple(cohort.followers):
+            follower.leave()
+            follower.owner.failed(follower)
+
+    def remind(self, cohort: Cohort) -> None:
+        """Tell this cohort how far it is some time, if nothing else does."""
+        if cohort.view.beat_s and not cohort.tick:
+            self._wheel.put(cohort, cohort.view.beat_s)
+
+    # --- strong followers -------------------------------------------------------------------------
+
+    def upto(self, view: View) -> int:
+        """The last seq that followers with this view may see."""
+        live = self.live
+        if not view.strong:
+            return live.visible
+        journal, config = self._engine.journal, live.log.config
+        settled = config.synced and journal.synced >= live.config_position
+        if settled or config.durability is Durability.EPHEMERAL:
+            self._synced = live.visible
+        elif not self._syncing and self._synced < live.visible:
+            self._syncing = True
+            done = partial(self._note_synced, live.visible)
+            self._tasks.ignore(journal.wait_synced(journal.tail, done))
+        return self._synced
+
+    def _note_synced(self, visible: int) -> None:
+        self._syncing = False
+        self._synced = max(self._synced, visible)
+        self._wake()

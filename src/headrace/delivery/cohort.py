@@ -1,0 +1,233 @@
+"""Followers of a log at the same position with the same view: read once, encoded once.
+
+A follower that lags is a cohort of its own. Once it has caught up it joins the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from headrace.core.limits import COHORT_MAX
+from headrace.core.read import Gap, Loss, Page
+from headrace.delivery.events import CaughtUp, Event, Lost, Records, View
+from headrace.engine.live import Live
+
+
+class Owner(Protocol):
+    """The connection a follower belongs to."""
+
+    def gone(self, follower: Follower) -> None:
+        """The log was deleted, and the follower has been told."""
+
+    def failed(self, follower: Follower) -> None:
+        """The log cannot be read."""
+
+
+class Follower:
+    """One log on one connection: what it wants, how far it is, where its events go."""
+
+    __slots__ = (
+        "_after",
+        "_told",
+        "cohort",
+        "epoch",
+        "fresh",
+        "live",
+        "over",
+        "owes",
+        "owner",
+        "sent_at",
+        "view",
+        "write",
+    )
+
+    def __init__(
+        self,
+        owner: Owner,
+        live: Live,
+        view: View,
+        after: int,
+        write: Callable[[bytes], None],
+        *,
+        epoch: int | None = None,
+        owes: bool = True,
+    ) -> None:
+        self.owner = owner
+        self.live = live
+        self.view = view
+        self.write = write
+        """Takes encoded events; the position is behind them already."""
+        self.epoch = epoch
+        """Which instance of the log `after` belongs to, if that is known."""
+        self.owes = owes
+        """Whether it is to hear when it has caught up, even if there was nothing to deliver."""
+        self.fresh = True
+        """Nothing was read yet: a loss on the way came before its time."""
+        self.over = False
+        """Its connection wants nothing more of it."""
+        self.sent_at = 0.0
+        """When it last got something, before it came into its cohort."""
+        self.cohort: Cohort | None = None
+        self._after = after
+        self._told = after
+
+    @property
+    def position(self) -> int:
+        """It has got everything up to this seq."""
+        return self._after if self.cohort is None else self.cohort.position
+
+    @property
+    def told(self) -> int:
+        """The position that its last event said."""
+        return self._told if self.cohort is None else self.cohort.told
+
+    @property
+    def busy_at(self) -> float:
+        """When it last got something, by the loop's clock."""
+        return self.sent_at if self.cohort is None else max(self.sent_at, self.cohort.sent_at)
+
+    def enter(self, cohort: Cohort) -> None:
+        self.sent_at = self.busy_at
+        self.cohort = cohort
+
+    def leave(self) -> None:
+        """Out of the cohort; what it is to get and to hear stays."""
+        cohort = self.cohort
+        if cohort is not None:
+            self._after, self._told = cohort.position, cohort.told
+            self.fresh, self.epoch, self.owes = cohort.fresh, cohort.epoch, cohort.owes
+            self.sent_at = self.busy_at
+            self.cohort = None
+            cohort.remove(self)
+
+
+class Stage(Protocol):
+    """What a cohort needs of the channel it is in."""
+
+    live: Live
+    time: Callable[[], float]
+
+    def encode(self, view: View, event: Event, position: int) -> bytes: ...
+    def remind(self, cohort: Cohort) -> None: ...
+    def dismiss(self, cohort: Cohort) -> None: ...
+    def upto(self, view: View) -> int: ...
+
+
+class Cohort:
+    """Goes through a log page by page, for all its followers at once."""
+
+    __slots__ = (
+        "_stage",
+        "busy",
+        "epoch",
+        "followers",
+        "fresh",
+        "owes",
+        "position",
+        "queued",
+        "sent_at",
+        "tick",
+        "told",
+        "view",
+    )
+
+    def __init__(self, stage: Stage, follower: Follower) -> None:
+        self._stage = stage
+        self.view = follower.view
+        self.position = follower.position
+        self.told = follower.told
+        self.epoch = follower.epoch
+        self.fresh = follower.fresh
+        self.owes = follower.owes
+        self.busy = False
+        """Waits for a page."""
+        self.queued = False
+        """Lined up for a step."""
+        self.sent_at = 0.0
+        self.tick = 0
+        self.followers: dict[Follower, None] = {follower: None}
+        follower.enter(self)
+
+    def __len__(self) -> int:
+        return len(self.followers)
+
+    def remove(self, follower: Follower) -> None:
+        del self.followers[follower]
+        if not self.followers:
+            self._stage.dismiss(self)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether it has caught up and has said all there is to say."""
+        return not (self.busy or self.owes or self.fresh)
+
+    def suits(self, other: Cohort) -> bool:
+        """Whether the other one, which is at rest, can be taken in."""
+        return (
+            self.at_rest
+            and (self.position, self.told) == (other.position, other.told)
+            and len(self) + len(other) <= COHORT_MAX
+        )
+
+    def absorb(self, other: Cohort) -> None:
+        for follower in other.followers:
+            follower.enter(self)
+        self.followers.update(other.followers)
+        other.followers.clear()
+
+    @property
+    def stale(self) -> bool:
+        """Whether the position is one of another log, as far as one can see."""
+        live = self._stage.live
+        return self.position > live.visible or self.epoch not in (None, live.log.id)
+
+    def take(self, page: Page, records: Records | None = None) -> None:
+        """Deliver a page that was read at our position."""
+        if page.gap is not None:
+            self._lose(page.gap, page)
+            return
+        self.position = page.next
+        self.fresh, self.epoch = False, None
+        if page.next < page.head:
+            self.owes = True  # this takes more than one batch: say when it is over
+        if page.slices:
+            self.tell(records or Records(self.told, page))
+        elif self.told < self.position:
+            self._stage.remind(self)
+
+    def _lose(self, gap: Gap, page: Page) -> None:
+        """Say what is missing, and go on behind it with the next page."""
+        anew = gap.reason is Loss.RECREATED
+        self.position = page.earliest - 1 if anew else gap.last
+        late, self.fresh, self.epoch, self.owes = self.fresh, False, None, True
+        self.tell(Lost(gap, page.earliest, page.head, late))
+
+    def catch_up(self, head: int) -> None:
+        """There is nothing more for now: those who are to hear of it do."""
+        self.fresh, self.epoch = False, None
+        if self.owes:
+            self.owes = False
+            self.tell(CaughtUp(head))
+
+    def tell(self, event: Event) -> None:
+        """Write an event that says our position to every follower."""
+        self.told = self.position
+        self.say(event)
+
+    def say(self, event: Event) -> None:
+        """Write an event to every follower."""
+        stage = self._stage
+        self.sent_at = stage.time()
+        frame = stage.encode(self.view, event, self.position)
+        for follower in tuple(self.followers):
+            follower.write(frame)
+
+    def attend(self, now: float) -> float:
+        """Only records that nobody here wants came by: tell how far, from time to time."""
+        if self.told == self.position:
+            return 0
+        if self.at_rest and self.position == self._stage.upto(self.view):
+            self.tell(CaughtUp(self.position))
+            return 0
+        return self.view.beat_s

@@ -1,0 +1,75 @@
+"""Where connections follow logs: one channel for each log that is followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from headrace.delivery.channel import Channel
+from headrace.delivery.cohort import Follower
+from headrace.delivery.events import Gone
+from headrace.delivery.tasks import Tasks
+from headrace.delivery.wheel import Wheel
+from headrace.engine.engine import Engine
+from headrace.engine.live import Live
+
+Note = Callable[[Live], None]
+
+
+class Hub:
+    """All followers of one engine."""
+
+    def __init__(self, engine: Engine, wheel: Wheel) -> None:
+        self.engine = engine
+        self._wheel = wheel
+        self._tasks = Tasks()
+        self._channels: dict[int, Channel] = {}
+        self._prefixes: dict[str, dict[Note, None]] = {}
+        engine.on_create.append(self._note_new)
+
+    def __len__(self) -> int:
+        """How many logs are followed."""
+        return len(self._channels)
+
+    def follow(self, follower: Follower) -> None:
+        """Deliver from the follower's position on, until it leaves."""
+        live = follower.live
+        if live.log.id not in self.engine.lives:
+            journal = self.engine.journal
+            done = partial(self._say_gone, follower)
+            self._tasks.ignore(journal.wait_synced(journal.tail, done))
+            return
+        channel = self._channels.get(live.log.id)
+        if channel is None:
+            channel = Channel(self.engine, self._wheel, self._tasks, live, self._forget)
+            self._channels[live.log.id] = channel
+        channel.join(follower)
+
+    def _forget(self, channel: Channel) -> None:
+        del self._channels[channel.live.log.id]
+
+    def _say_gone(self, follower: Follower) -> None:
+        if follower.over:
+            return
+        log = follower.live.log
+        follower.write(follower.view.encode(log.name, Gone(log.head), follower.position))
+        follower.owner.gone(follower)
+
+    # --- names to come ----------------------------------------------------------------------------
+
+    def watch_names(self, prefix: str, note: Note) -> None:
+        """Call `note` for every log created from now on whose name begins like this."""
+        self._prefixes.setdefault(prefix, {})[note] = None
+
+    def unwatch_names(self, prefix: str, note: Note) -> None:
+        notes = self._prefixes.get(prefix, {})
+        notes.pop(note, None)
+        if not notes:
+            self._prefixes.pop(prefix, None)
+
+    def _note_new(self, live: Live) -> None:
+        if self._prefixes:
+            name = live.log.name
+            for stop in range(len(name) + 1):
+                for note in tuple(self._prefixes.get(name[:stop], ())):
+                    note(live)

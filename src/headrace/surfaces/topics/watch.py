@@ -1,0 +1,108 @@
+"""Watching many topics over one stream of events: POST makes a session, GET opens its stream."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
+from headrace.delivery.endings import Replaced
+from headrace.engine.live import Live
+from headrace.surfaces.topics import wire
+from headrace.surfaces.topics.cursors import Checkpoint, parse_composite, parse_label
+from headrace.surfaces.topics.events import Look
+from headrace.surfaces.topics.following import FollowLimits, Start, find, parse_look, parse_wish
+from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin, parse_wid
+from headrace.surfaces.topics.watchstream import WatchStream
+from headrace.web.calls import Call, Reply, decode, parse_bool
+from headrace.web.credentials import LOCAL
+from headrace.web.streams import Opening, StreamCall
+
+STREAM_PATH = "/v0/watch/"
+
+_watch = msgspec.json.Decoder(wire.WatchRequest)
+
+
+class Watch:
+    """The handlers of one server."""
+
+    def __init__(self, sessions: Sessions, limits: FollowLimits) -> None:
+        self._sessions = sessions
+        self._limits = limits
+
+    async def post(self, call: Call) -> Reply:
+        """Check everything and remember it; nothing is streamed yet."""
+        lenient = parse_bool(call.req, "lenient", default=False)
+        request = wire.checked(decode(_watch, await call.body() or b"{}"))
+        engine, principal, limits = call.engine, call.principal, self._limits
+        wish = parse_wish(request.topics, principal, limits)
+        look = partial(parse_look, request, limits=limits)
+        prefixes = [Prefix(prefix, look(start.match)) for prefix, start in wish.prefixes.items()]
+        resume = _parse_cursor(request.cursor)
+        found = find(engine, wish, principal, limits, lenient=lenient)
+        await engine.catch_up(*(live for live, _ in found.values()))
+        self._sessions.check_room()
+        places = {
+            name: _place(live, start, look(start.match), resume, listed=name in wish.topics)
+            for name, (live, start) in found.items()
+        }
+        beat_ms = max(HEARTBEAT_MS_MIN, min(HEARTBEAT_MS_MAX, request.heartbeat_ms))
+        session = Session(principal, places, prefixes, beat_ms / 1000)
+        reply = wire.WatchReply(
+            wid=session.wid,
+            stream_url=STREAM_PATH + session.wid,
+            session_ttl_ms=self._sessions.ttl_ms,
+            topics={
+                name: _format_place(live, places[name].after) for name, (live, _) in found.items()
+            },
+            prefixes=[f"{prefix}*" for prefix in wish.prefixes] or msgspec.UNSET,
+        )
+        await engine.settle(*(live for live, _ in found.values()))
+        self._sessions.check_room()
+        self._sessions.add(session)
+        return Reply([wire.open_object(reply)])
+
+    async def get(self, call: StreamCall) -> Opening:
+        """Open the stream of a session; a stream it had before ends."""
+        session = self._sessions.find(parse_wid(call.name))
+        if session.principal is not LOCAL and call.authenticate().id != session.principal.id:
+            raise Refused(Code.UNAUTHENTICATED, "this session belongs to another key")
+        cursor = call.req.get_header("LAST-EVENT-ID") or call.req.get_param("cursor")
+        rewind = parse_composite(cursor) if cursor else None
+        if session.stream is not None:
+            session.stream.end(Replaced())
+        if rewind is not None:
+            session.rewind(rewind)
+        return Opening(
+            session.principal,
+            WatchStream(call.hub, call.wheel, session, self._sessions, self._limits.topics),
+        )
+
+
+def _parse_cursor(text: str | None) -> dict[str, tuple[int, int | None]]:
+    """Topics with the seq and, where it is known, the epoch to go on from."""
+    if text is None:
+        return {}
+    cursor = parse_composite(text)
+    if isinstance(cursor, Checkpoint):
+        raise Refused(Code.INVALID, "a checkpoint is good for its own session only", field="cursor")
+    labels = {parse_label(label): seq for label, seq in cursor.items()}
+    return {topic: (seq, epoch) for (topic, epoch), seq in labels.items()}
+
+
+def _place(
+    live: Live, start: Start, look: Look, resume: dict[str, tuple[int, int | None]], *, listed: bool
+) -> Place:
+    after, epoch = start.after, start.epoch
+    if live.log.name in resume:
+        after, epoch = resume[live.log.name]
+    elif start.tail:
+        after, epoch = live.visible, None
+    return begin(after, live.log.id if epoch is None else epoch, look, listed=listed)
+
+
+def _format_place(live: Live, after: int) -> wire.WatchPlace:
+    earliest, head = wire.head_of(live.log, live.visible)
+    return wire.WatchPlace(from_seq=after, head_seq=head, earliest_seq=earliest)

@@ -1,0 +1,220 @@
+"""The open stream of a watch session: its topics as server-sent events."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from headrace.delivery import sse
+from headrace.delivery.cohort import Follower
+from headrace.delivery.endings import Failed, Over
+from headrace.delivery.events import CaughtUp, Event, Gone, Held, Lost, Records
+from headrace.delivery.followers import Followers
+from headrace.delivery.hub import Hub
+from headrace.delivery.sse import EventStream
+from headrace.delivery.wheel import Wheel
+from headrace.engine.live import Live
+from headrace.surfaces.topics.cursors import encode_map, encode_member
+from headrace.surfaces.topics.events import Look, render_event
+from headrace.surfaces.topics.following import matching, may_follow
+from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions
+
+_NAMES: dict[type, bytes] = {
+    Records: b"record",
+    Lost: b"tombstone",
+    CaughtUp: b"caught-up",
+    Gone: b"topic-deleted",
+    Held: b"error",
+}
+_HELD = b'"code":429,"error":"the server is hard pressed: this topic has to wait",'
+
+
+class EventView(Look, frozen=True, kw_only=True):
+    """A look at a topic as server-sent events."""
+
+    beat_s: float
+    chunked: bool
+    label: str | None
+    """What the only topic of a stream goes by in ids: these are then the same for all.
+
+    None when a stream has several topics and adds its own ids.
+    """
+
+    def encode(self, name: str, event: Event, position: int) -> bytes:
+        inside = render_event(name, event, self)
+        if isinstance(event, Held):
+            inside = _HELD + inside
+        frame = sse.event(_NAMES[type(event)], b"{%b}" % inside)
+        if self.label is None:
+            return frame
+        frame = b"id: %b\n%b" % (encode_map((encode_member(self.label, position),)), frame)
+        return sse.chunk(frame) if self.chunked else frame
+
+
+class WatchStream(EventStream):
+    """Follows the topics of a session and gives it back its places at the end."""
+
+    __slots__ = ("_followers", "_hub", "_session", "_sessions", "_topics_max", "_watched")
+
+    def __init__(
+        self, hub: Hub, wheel: Wheel, session: Session, sessions: Sessions, topics_max: int
+    ) -> None:
+        super().__init__(wheel, hub.engine.clock, session.beat_s)
+        self._hub = hub
+        self._session = session
+        self._sessions = sessions
+        self._topics_max = topics_max
+        self._followers = Followers(hub)
+        self._watched: list[tuple[str, Any]] = []
+        """Prefixes for which we hear of new topics."""
+
+    # --- the connection ---------------------------------------------------------------------------
+
+    def opened(self) -> None:
+        session = self._session
+        session.stream = self
+        self._sessions.wake(session)
+        places = session.places.items()
+        session.trail.restart({p.label(topic, p.epoch): p.after for topic, p in places})
+        for topic, place in tuple(session.places.items()):
+            self._open_place(topic, place)
+        for prefix in session.prefixes:
+            self._open_prefix(prefix)
+        self._end_if_over()
+
+    def stuck(self) -> None:
+        self._followers.park()
+
+    def writable(self) -> None:
+        self._followers.resume(self.blocked_s)
+
+    def ended(self) -> None:
+        for prefix, note in self._watched:
+            self._hub.unwatch_names(prefix, note)
+        for follower in self._followers:
+            self._followers.remove(follower)
+            self._keep(follower)
+        session = self._session
+        if session.stream is self:
+            session.stream = None
+            self._sessions.rest(session)
+
+    @property
+    def busy_at(self) -> float:
+        return max(self.sent_at, self._followers.busy_at)
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    def _open_place(self, topic: str, place: Place) -> None:
+        engine = self._hub.engine
+        live = engine.lives.get(place.epoch)
+        if live is None and (log := engine.state.by_name.get(topic)):
+            live = engine.lives[log.id]
+        if live is not None:
+            self._follow(live, place)
+            return
+        view = self._view(topic, place, place.epoch)
+        self._put(view.encode(topic, Gone(place.after), place.after))
+        self._leave_place(topic, place.epoch)
+
+    def _open_prefix(self, prefix: Prefix) -> None:
+        note = partial(self._note_new, prefix)
+        self._watched.append((prefix.prefix, note))
+        self._hub.watch_names(prefix.prefix, note)
+        for live in matching(self._hub.engine, prefix.prefix, self._session.principal):
+            self._note_new(prefix, live)
+
+    def _note_new(self, prefix: Prefix, live: Live) -> None:
+        """A topic came into being: its records are watched from the first on."""
+        topic, places = live.log.name, self._session.places
+        if not may_follow(live.log, self._session.principal):
+            return
+        if any(follower.live.log.name == topic for follower in self._followers):
+            return  # first it must be said that the last one of this name is gone
+        place = places.get(topic)
+        if place is not None:
+            if place.listed:
+                return  # was deleted: that was the end of it on this stream
+            place.after, place.epoch = 0, live.log.id
+        elif len(places) < self._topics_max:
+            place = self._session.add(topic, live.log.id, prefix.look)
+        else:
+            message = f"one watch has at most {self._topics_max} topics: this one is left out"
+            self.send(sse.error(429, message, topics=[topic]))
+            return
+        self._follow(live, place, newborn=True)
+
+    def _follow(self, live: Live, place: Place, *, newborn: bool = False) -> None:
+        topic, epoch = live.log.name, live.log.id
+        view = self._view(topic, place, epoch)
+        follower = Follower(
+            self, live, view, place.after, self.transport.write, epoch=place.epoch, owes=not newborn
+        )
+        if view.label is None:
+            before, label = place.label(topic, place.epoch), place.label(topic, epoch)
+            deliver = self._deliver if before == label else self._deliver_anew
+            follower.write = partial(deliver, follower, label)
+        live.last_read_at_ms = self._hub.engine.clock.now_ms()
+        self._followers.add(follower)
+
+    def _view(self, topic: str, place: Place, epoch: int) -> EventView:
+        label = place.label(topic, epoch) if self._session.solo else None
+        look = msgspec.structs.asdict(place.look)
+        return EventView(**look, beat_s=self._session.beat_s, chunked=self.chunked, label=label)
+
+    def _deliver(self, follower: Follower, label: str, frame: bytes) -> None:
+        """An event of one of several topics: its id tells of all of them."""
+        self._session.trail.tell(label, follower.position)
+        self._put(frame)
+
+    def _deliver_anew(self, follower: Follower, label: str, frame: bytes) -> None:
+        """The first event of a new instance: only now the reader knows that there is one."""
+        place = self._session.places[follower.live.log.name]
+        self._session.trail.drop(place.label(follower.live.log.name, place.epoch))
+        follower.write = partial(self._deliver, follower, label)
+        follower.write(frame)
+
+    def _put(self, frame: bytes) -> None:
+        """Write an event, with the id of this moment if it has none yet."""
+        if self._session.solo:
+            self.transport.write(frame)
+            return
+        id = self._session.trail.id()
+        if self.chunked:
+            head = b"%x\r\nid: %b\n" % (len(id) + 5 + len(frame), id)
+            self.transport.writelines((head, frame, b"\r\n"))
+        else:
+            self.transport.writelines((b"id: %b\n" % id, frame))
+
+    def gone(self, follower: Follower) -> None:
+        self._followers.remove(follower)
+        self._keep(follower)
+        topic = follower.live.log.name
+        self._leave_place(topic, follower.live.log.id)
+        if again := self._hub.engine.state.by_name.get(topic):
+            for prefix in self._session.prefixes:
+                if topic.startswith(prefix.prefix):
+                    self._note_new(prefix, self._hub.engine.lives[again.id])
+        self._end_if_over()
+
+    def failed(self, follower: Follower) -> None:
+        self.end(Failed(500, "internal error"))
+
+    def _keep(self, follower: Follower) -> None:
+        """The session goes on from here some other time."""
+        if follower.epoch is None:
+            place = self._session.places[follower.live.log.name]
+            place.after, place.epoch = follower.position, follower.live.log.id
+
+    def _leave_place(self, topic: str, epoch: int) -> None:
+        """A topic is gone. One that a prefix brought may come again, as a new one."""
+        place = self._session.places[topic]
+        if not place.listed:
+            self._session.trail.drop(place.label(topic, epoch))
+            self._session.remove(topic)
+
+    def _end_if_over(self) -> None:
+        if not len(self._followers) and not self._session.prefixes:
+            self.end(Over())
