@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-_TICK_S = 0.01
+_TICK_S = 0.025
+"""Often enough to catch what holds the loop again and again, and cheap for an idle server."""
 _WINDOW_S = 60.0
 
 
