@@ -404,8 +404,9 @@ class Life:
     async def _follow(self, follower: Follower) -> None:
         while True:
             try:
-                live, page = await self._engine.read_or_wait(
-                    follower.name,
+                live = self._engine.live(follower.name)
+                page = await self._engine.read_or_wait(
+                    live,
                     follower.after,
                     wait_ms=self._random.choice((1, 500, 30_000)),
                     epoch=follower.log,

@@ -156,9 +156,16 @@ class Engine:
     # --- finding ---------------------------------------------------------------------------------
 
     def live(self, name: str) -> Live:
+        """A log whose records are JSON: a topic, or a stream of JSON."""
         log = self.state.by_name.get(name)
-        if log is None:
+        if log is None or (log.stream is not None and not self.streams.is_there(log)):
             raise Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
+        if log.stream is not None and not log.stream.is_json:
+            raise Refused(
+                Code.LOG_INCOMPATIBLE,
+                f'"{name}" is a stream of {log.stream.content_type}, not of JSON',
+                topic=name,
+            )
         return self.lives[log.id]
 
     def check_alive(self, live: Live) -> None:
@@ -208,7 +215,9 @@ class Engine:
             if len(found) == count_max:
                 more = True
                 break
-            found.append(self.state_of(name))
+            live = self.lives[self.state.by_name[name].id]
+            self.expire_now(live)
+            found.append(live)
         return found, more
 
     # --- creating and configuring ----------------------------------------------------------------
@@ -591,6 +600,8 @@ class Engine:
         if log.inlets:
             await self.catch_up(live)
             self.check_alive(live)
+        if log.stream is not None:
+            self.streams.use(live)
         self.expire_now(live)
         visible = live.visible if upto is None else min(upto, live.visible)
         plan = reading.plan(log, visible, after, epoch)
@@ -712,21 +723,20 @@ class Engine:
 
     async def read_or_wait(
         self,
-        name: str,
+        live: Live,
         after: int,
         *,
         wait_ms: int,
         epoch: int | None = None,
         over: Callable[[Live], bool] = lambda live: False,
         **how: object,
-    ) -> tuple[Live, Page]:
+    ) -> Page:
         """A page as `read` gives it; when it would be empty, wait for something to deliver.
 
         Nothing more will come once the log is `over`.
         """
-        live = self.live(name)
         if not wait_ms:
-            return live, await self.read(live, after, epoch=epoch, **how)  # type: ignore[arg-type]
+            return await self.read(live, after, epoch=epoch, **how)  # type: ignore[arg-type]
         deadline = asyncio.get_running_loop().time() + wait_ms / 1000
         while True:
             changed = live.wakeup()
@@ -734,13 +744,13 @@ class Engine:
                 page = await self.read(live, after, epoch=epoch, **how)  # type: ignore[arg-type]
                 after, epoch = page.next, None
                 if page.slices or page.gap or self.draining or over(live):
-                    return live, page
+                    return page
                 if not page.caught_up:
                     continue
                 async with asyncio.timeout_at(deadline):
                     await changed
             except TimeoutError:
-                return live, page
+                return page
             finally:
                 live.forget(changed)
             self.check_alive(live)

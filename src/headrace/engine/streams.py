@@ -73,6 +73,10 @@ class Streams:
                 raise _not_found(name)
         return live
 
+    def is_there(self, log: Log) -> bool:
+        """Whether a stream was not deleted and its time is not up."""
+        return not stream_of(log).deleted and not self._is_over(self._engine.lives[log.id])
+
     def own(self, name: str) -> Live:
         """A stream, and not a log of another surface."""
         live = self.find(name)
@@ -105,12 +109,6 @@ class Streams:
         """Whether somebody who waits for more waits in vain."""
         stream = live.log.stream
         return self.is_closed(live) or (stream is not None and stream.deleted)
-
-    def living(self, found: list[Live]) -> list[Live]:
-        """Those of the streams that were not deleted and whose time is not up."""
-        return [
-            live for live in found if not stream_of(live.log).deleted and not self._is_over(live)
-        ]
 
     async def seek(self, live: Live, at_ns: int) -> int:
         """The seq behind which the records of this time and later lie."""
@@ -302,7 +300,7 @@ class Streams:
     def use(self, live: Live) -> None:
         """A read or a write: a stream with a TTL lives on."""
         stream = live.log.stream
-        if stream is None or stream.ttl_ms is None:
+        if stream is None or stream.ttl_ms is None or live.log.id not in self._engine.lives:
             return
         now_ms = self._engine.clock.now_ms()
         self._deadlines[live.log.id] = now_ms + stream.ttl_ms

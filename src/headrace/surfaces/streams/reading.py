@@ -131,8 +131,8 @@ async def catch_up(
 
 async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) -> Answer:
     """A page, or nothing when nothing comes for a while."""
-    live, page = await engine.read_or_wait(
-        live.log.name,
+    page = await engine.read_or_wait(
+        live,
         asked.after,
         wait_ms=asked.wait_ms,
         over=engine.streams.is_over,
@@ -140,7 +140,8 @@ async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) 
         bytes_max=STREAM_PAGE_BYTES,
         wanted=asked.wanted,
     )
-    engine.streams.use(engine.streams.find(live.log.name))
+    engine.streams.use(live)  # all the while
+    engine.streams.find(live.log.name)
     check_gap(live, page, asked.offset)
     closed = page.caught_up and engine.streams.is_closed(live)
     headers = _page_headers(live, page, closed=closed)

@@ -228,7 +228,6 @@ class StreamRoutes:
             asked = await reading.parse_read(
                 engine, live, query, target.key, self._dialect, self._limits.long_poll_ms
             )
-            engine.streams.use(live)
             live.last_read_at_ms = engine.clock.now_ms()
             if asked.mode is None:
                 tags = call.req.get_header("IF-NONE-MATCH")
@@ -250,7 +249,8 @@ class StreamRoutes:
         found, more = engine.list_logs(
             after, req.get_param("prefix") or "", size, call.principal.may_see, OWNER
         )
-        shown = [wire.summarise(engine.streams, each) for each in engine.streams.living(found)]
+        streams = engine.streams
+        shown = [wire.summarise(streams, each) for each in found if streams.is_there(each.log)]
         headers: Headers = [("content-type", "application/json"), ("cache-control", "no-store")]
         if more:
             headers.append(("stream-next-cursor", encode_cursor(found[-1].log.name)))

@@ -144,9 +144,10 @@ class Topics:
         topic = authorise(call, Scope.READ)
         request = wire.checked(decode(_diff, await call.body() or b"{}"))
         engine = call.engine
-        engine.live(topic).last_read_at_ms = engine.clock.now_ms()
-        live, page = await engine.read_or_wait(
-            topic,
+        live = engine.live(topic)
+        live.last_read_at_ms = engine.clock.now_ms()
+        page = await engine.read_or_wait(
+            live,
             request.from_seq,
             wait_ms=min(request.wait_ms, WAIT_MS_MAX),
             epoch=request.epoch,
