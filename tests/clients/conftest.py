@@ -1,0 +1,75 @@
+"""What the tests with real clients share: a server with keys, and tools that may be missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from headrace.bench.process import ServerProcess
+
+from .reports import Reports
+from .story import HEADERS, KEY, TOPICS
+
+HERE = Path(__file__).parent
+REQUIRED = "HEADRACE_REQUIRE_CLIENTS"
+NPM_S = 120.0
+EVENTSOURCE = "eventsource@^3"
+
+
+@pytest.fixture
+def reports() -> Iterator[Reports]:
+    with Reports() as reports:
+        yield reports
+
+
+@pytest.fixture
+def server(tmp_path: Path, reports: Reports) -> Iterator[ServerProcess]:
+    """A server with a key, for pages of the reports' origin, and with the topics of the story."""
+    env = {"TOPICS_API_KEYS": KEY, "TOPICS_CORS_ORIGINS": reports.url}
+    with ExitStack() as stack:
+        server = stack.enter_context(ServerProcess(tmp_path / "data", env=env))
+        with httpx.Client(base_url=server.url, headers=HEADERS, trust_env=False) as client:
+            for topic in TOPICS:
+                client.put(f"/v0/topics/{topic}", json={}).raise_for_status()
+        yield server
+
+
+@pytest.fixture(scope="session")
+def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the npm package and our scripts; nothing of it enters the repository."""
+    for tool in ("node", "npm"):
+        if shutil.which(tool) is None:
+            _miss(f"{tool} is not installed, so Node's EventSource is not tested")
+    folder = tmp_path_factory.mktemp("node")
+    command = ["npm", "install", "--no-save", "--no-audit", "--no-fund", EVENTSOURCE]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=NPM_S, check=False
+    )
+    if done.returncode != 0:
+        _miss(f"npm cannot install {EVENTSOURCE}: {done.stderr[-500:]}")
+    for script in HERE.glob("*.mjs"):
+        shutil.copy(script, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if path := shutil.which(name):
+            return path
+    _miss("chromium is not installed, so a browser's EventSource is not tested")
+    raise AssertionError("unreachable")
+
+
+def _miss(reason: str) -> None:
+    """Skip, and say why; where clients are required, as in CI, fail."""
+    if os.environ.get(REQUIRED) == "1":
+        pytest.fail(f"{reason} ({REQUIRED}=1)", pytrace=False)
+    pytest.skip(reason)
