@@ -20,7 +20,7 @@ from headrace.core.limits import DELAY_MS_MAX
 from headrace.core.read import Slice
 from headrace.engine.deadletters import DeadLetters, Redriven
 from headrace.engine.desk import Desk, lease_of
-from headrace.engine.engine import Cost, Engine
+from headrace.engine.engine import Cost, Engine, check_owner
 from headrace.engine.live import Live
 
 
@@ -145,10 +145,17 @@ class Queues:
         return Settled(held, skipped, self.count(live), entry.deadline_ms)
 
     async def redrive(
-        self, name: str, count_max: int, to: str | None, authorise: Callable[[str], None]
+        self,
+        name: str,
+        count_max: int,
+        to: str | None,
+        authorise: Callable[[str], None],
+        *,
+        owner: str,
     ) -> Redriven:
         """Send dead letters back to work."""
         live = self._engine.state_of(name)
+        check_owner(live.log, owner)
         if to is not None:
             self.find(to)
         return await self._letters.redrive(live, count_max, to, authorise)

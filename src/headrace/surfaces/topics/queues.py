@@ -11,7 +11,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import REDRIVE_MAX
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.events import render_jobs
-from headrace.surfaces.topics.names import parse_topic
+from headrace.surfaces.topics.names import OWNER, parse_topic
 from headrace.surfaces.topics.routes import authorise
 from headrace.web.calls import Call, Reply, decode
 from headrace.web.credentials import Scope
@@ -114,6 +114,7 @@ class Queues:
             min(request.limit, REDRIVE_MAX),
             to,
             lambda target: call.principal.require(Scope.WRITE, target),
+            owner=OWNER,
         )
         reply = wire.RedriveReply(
             topic=topic, redriven=done.redriven, skipped=done.skipped, left=done.left

@@ -1,0 +1,566 @@
+"""The desk of a queue: windows, workers who stay, time, and what fails too often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+from hostile import HostileDisk
+from rig import boot
+from virtual import VirtualClock, VirtualLoop
+
+from headrace.core.config import Discard, Durability, Kind, LogConfig
+from headrace.core.entry import Claim
+from headrace.core.errors import Code, Refused
+from headrace.core.read import Slice
+from headrace.core.record import draft
+from headrace.engine.deadletters import Redriven
+from headrace.engine.engine import Caps, Cost, Engine
+from headrace.engine.live import Live
+from headrace.engine.queues import Claimed, Queues
+from headrace.engine.start import Started
+from headrace.engine.upkeep import Pace
+
+Story = Callable[["Shop"], Coroutine[Any, Any, None]]
+
+
+class Shop:
+    """One engine with one queue."""
+
+    def __init__(self, started: Started, loop: VirtualLoop, disk: HostileDisk) -> None:
+        self.started = started
+        self.engine: Engine = started.engine
+        self.queues: Queues = started.engine.queues
+        self.loop = loop
+        self.disk = disk
+
+    async def open(self, jobs: int = 0, **config: object) -> Live:
+        await self.engine.put("q", "topics", LogConfig(kind=Kind.QUEUE, **config))  # type: ignore[arg-type]
+        if jobs:
+            await self.add(jobs)
+        return self.engine.live("q")
+
+    async def add(self, jobs: int, name: str = "q", **how: object) -> None:
+        drafts = draft([b'{"n":%d}' % n for n in range(jobs)], keys=how.pop("keys", None))  # type: ignore[arg-type]
+        await self.engine.append(name, drafts, owner="topics", create=LogConfig(), **how)  # type: ignore[arg-type]
+
+    async def claim(self, node: str, wanted: int = 1, lease_ms: int | None = None) -> list[int]:
+        return seqs_of(await self.queues.claim("q", node, wanted, lease_ms, Cost()))
+
+    async def ack(self, node: str, *seqs: int) -> list[int]:
+        return (await self.queues.ack("q", node, seqs, None, Cost())).held
+
+    async def nack(self, node: str, *seqs: int, delay_ms: int = 0) -> list[int]:
+        return (await self.queues.nack("q", node, seqs, None, delay_ms)).held
+
+    async def redrive(
+        self, name: str, count_max: int, to: str | None = None, asked: list[str] | None = None
+    ) -> Redriven:
+        note = ([] if asked is None else asked).append
+        return await self.queues.redrive(name, count_max, to, note, owner="topics")
+
+    def count(self) -> tuple[int, int, int]:
+        counters = self.queues.count(self.engine.live("q"))
+        return counters.ready, counters.in_flight, counters.dead_lettered
+
+    async def read(self, name: str) -> list[tuple[bytes, bytes | None]]:
+        page = await self.engine.read(self.engine.live(name), 0, records_max=99, bytes_max=1 << 20)
+        return [
+            (piece.block.data_at(at), piece.block.metas[at] if piece.block.metas else None)
+            for piece in page.slices
+            for at in piece.picks
+        ]
+
+
+def seqs_of(claimed: Claimed) -> list[int]:
+    return [piece.block.seq_at(at) for piece in claimed.jobs for at in piece.picks]
+
+
+class Hand:
+    """A worker without a connection."""
+
+    def __init__(self, shop: Shop, node: str, depth: int = 1, lease_ms: int | None = None) -> None:
+        self.node = node
+        self.depth = depth
+        self.lease_ms = lease_ms
+        self.held: dict[int, int] = {}
+        self.blocked = False
+        self.got: list[list[int]] = []
+        self.dismissed: Refused | None = None
+        self._desk = shop.queues.desk(shop.queues.find("q"))
+        self._desk.join(self)
+
+    def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
+        seqs = [piece.block.seq_at(at) for piece in jobs for at in piece.picks]
+        assert len(self.held) <= self.depth
+        assert set(seqs) <= self.held.keys()
+        self.got.append(seqs)
+
+    def dismiss(self, refused: Refused) -> None:
+        self.dismissed = refused
+        self.leave()
+
+    def leave(self) -> None:
+        self._desk.leave(self)
+
+    def wake(self) -> None:
+        self.blocked = False
+        self._desk.poke()
+
+
+@pytest.fixture
+def tell() -> Iterator[Callable[[Story], None]]:
+    loop = VirtualLoop()
+
+    def run(story: Story, caps: Caps | None = None, pace: Pace | None = None) -> None:
+        disk = HostileDisk()
+
+        async def live() -> None:
+            clock = VirtualClock(loop)
+            started = await boot(
+                disk, clock, caps=caps or Caps(), pace=pace or Pace(), delay_s=lambda: 0.005
+            )
+            await story(Shop(started, loop, disk))
+
+        loop.run(live())
+        assert loop.complaints == []
+
+    yield run
+    loop.close()
+
+
+Tell = Callable[..., None]
+
+
+async def soon() -> None:
+    """Let everything happen that can happen now."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+# --- the window ----------------------------------------------------------------------------------
+
+
+def test_a_window_shares_among_all_who_come_within_it(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=50, claim_jitter_ms=100)
+        began = shop.loop.time()
+        hands = await asyncio.gather(*(shop.claim(f"w{at}", 10) for at in range(10)))
+        assert [len(hand) for hand in hands] == [5] * 10
+        assert shop.loop.time() == began + 0.1
+
+    tell(story)
+
+
+def test_a_window_closes_early_once_the_regulars_are_there_and_nobody_goes_short(
+    tell: Tell,
+) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=20, claim_jitter_ms=1000)
+        await asyncio.gather(shop.claim("a"), shop.claim("b"))
+        began = shop.loop.time()
+        first = asyncio.ensure_future(shop.claim("a"))
+        await asyncio.sleep(0.2)
+        assert not first.done(), "b is expected"
+        assert sorted(await shop.claim("b") + await first) == [3, 4]
+        assert shop.loop.time() == began + 0.2
+        began = shop.loop.time()
+        await asyncio.gather(shop.claim("a", 10), shop.claim("b", 10))
+        assert shop.loop.time() == began + 1.0, "there was not enough for both"
+
+    tell(story)
+
+
+def test_the_first_window_lasts(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=5, claim_jitter_ms=50)
+        began = shop.loop.time()
+        assert await shop.claim("a", 2) == [1, 2]
+        assert shop.loop.time() == began + 0.05
+        assert await shop.claim("a", 2) == [3, 4]
+        assert shop.loop.time() == began + 0.05, "nobody else is known"
+
+    tell(story)
+
+
+def test_who_gave_up_in_a_window_gets_nothing(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=2, claim_jitter_ms=50)
+        patient = asyncio.ensure_future(shop.claim("patient", 2))
+        hasty = asyncio.ensure_future(shop.claim("hasty", 2))
+        await asyncio.sleep(0.01)
+        hasty.cancel()
+        assert await patient == [1, 2]
+
+    tell(story)
+
+
+def test_a_queue_that_goes_away_ends_the_wait(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(claim_jitter_ms=500)
+        waiting = asyncio.ensure_future(shop.claim("w"))
+        await asyncio.sleep(0.01)
+        await shop.engine.drop("q", if_empty=False, owner="topics")
+        with pytest.raises(Refused) as refusal:
+            await waiting
+        assert refusal.value.code is Code.LOG_NOT_FOUND
+
+    tell(story)
+
+
+# --- workers who stay ----------------------------------------------------------------------------
+
+
+def test_a_worker_is_kept_busy(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=4)
+        hand = Hand(shop, "w", depth=2)
+        await soon()
+        assert hand.got == [[1, 2]]
+        await shop.ack("w", 1)
+        await soon()
+        assert hand.got == [[1, 2], [3]]
+        await shop.nack("w", 2)
+        await soon()
+        assert hand.got[-1] == [2], "a returned job comes first"
+        await shop.ack("w", 2, 3)
+        await soon()
+        assert hand.got[-1] == [4]
+        await shop.add(1)
+        await soon()
+        assert hand.got[-1] == [5]
+
+    tell(story)
+
+
+def test_workers_share_what_comes(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open()
+        hands = [Hand(shop, node, depth=3) for node in "abc"]
+        await shop.add(6)
+        await soon()
+        assert [len(hand.held) for hand in hands] == [2, 2, 2]
+        await shop.add(1)
+        await soon()
+        assert sorted(len(hand.held) for hand in hands) == [2, 2, 3]
+
+    tell(story)
+
+
+def test_workers_and_claimers_share_a_window(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(claim_jitter_ms=100)
+        hand = Hand(shop, "stays", depth=10)
+        asks = asyncio.ensure_future(shop.claim("asks", 10))
+        await shop.add(6)
+        assert len(await asks) == 3
+        await soon()
+        assert len(hand.held) == 3
+
+    tell(story)
+
+
+def test_time_brings_jobs_without_anybody_asking(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open()
+        hand = Hand(shop, "w", lease_ms=1000)
+        now_ms = shop.engine.clock.now_ms()
+        await shop.add(1, due_ms=[now_ms + 500])
+        await asyncio.sleep(0.4)
+        assert hand.got == []
+        await asyncio.sleep(0.2)
+        assert hand.got == [[1]]
+        await asyncio.sleep(0.9)
+        assert hand.got == [[1]]
+        await asyncio.sleep(0.2)
+        assert hand.got == [[1], [1]], "its lease was over"
+        await shop.nack("w", 1, delay_ms=300)
+        await asyncio.sleep(0.4)
+        assert hand.got == [[1]] * 3
+
+    tell(story)
+
+
+def test_a_worker_who_leaves_gives_back_what_he_got_here_and_nothing_else(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=4)
+        assert await shop.claim("w") == [1]
+        hand = Hand(shop, "w", depth=3)
+        await soon()
+        assert hand.got == [[2, 3, 4]]
+        await shop.ack("w", 3)
+        await shop.nack("w", 4)
+        hand.blocked = True  # takes nothing more
+        await soon()
+        assert await shop.claim("w", 1) == [4], "the same worker, elsewhere"
+        hand.leave()
+        assert shop.count() == (1, 2, 0)
+        assert await shop.ack("w", 1, 2, 4) == [1, 4]
+
+    tell(story)
+
+
+def test_the_jobs_of_a_worker_who_leaves_go_to_the_others(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=1)
+        first = Hand(shop, "first")
+        await soon()
+        second = Hand(shop, "second")
+        await soon()
+        assert (first.got, second.got) == ([[1]], [])
+        first.leave()
+        await soon()
+        assert second.got == [[1]]
+
+    tell(story)
+
+
+def test_a_blocked_worker_is_left_alone(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open()
+        hand = Hand(shop, "w")
+        hand.blocked = True
+        await shop.add(1)
+        await soon()
+        assert shop.count() == (1, 0, 0)
+        hand.wake()
+        await soon()
+        assert hand.got == [[1]]
+
+    tell(story)
+
+
+def test_a_deleted_job_gives_room_for_another(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=2)
+        hand = Hand(shop, "w")
+        await soon()
+        await shop.engine.delete("q", 2, None)
+        await soon()
+        assert hand.got == [[1], [2]]
+
+    tell(story)
+
+
+def test_workers_are_dismissed_when_their_queue_goes(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=1)
+        hand = Hand(shop, "w")
+        await soon()
+        await shop.engine.drop("q", if_empty=False, owner="topics")
+        await soon()
+        assert hand.dismissed is not None
+        assert hand.dismissed.code is Code.LOG_NOT_FOUND
+
+    tell(story)
+
+
+def test_workers_are_dismissed_when_nothing_can_be_written(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        live = await shop.open(jobs=1)
+        hand = Hand(shop, "w")
+        shop.engine.journal._fail(OSError("broken"))
+        await soon()
+        assert hand.dismissed is not None
+        assert hand.dismissed.code is Code.READ_ONLY
+        assert live.listeners == []
+
+    tell(story)
+
+
+def test_a_desk_that_nobody_stays_at_costs_nothing(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        live = await shop.open(jobs=1)
+        hand = Hand(shop, "w", lease_ms=1000)
+        await soon()
+        hand.leave()
+        assert live.listeners == []
+        await shop.add(5)
+        assert live.desk is not None
+        assert (live.desk._timer, live.desk._poked) == (None, None)
+
+    tell(story)
+
+
+# --- durability ----------------------------------------------------------------------------------
+
+
+def test_only_durable_leases_wait_for_a_sync(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=2)
+        journal = shop.engine.journal
+        await shop.claim("w")
+        assert journal.synced < journal.tail
+        await shop.engine.put(
+            "q", "topics", LogConfig(kind=Kind.QUEUE, leases_durable=True, lease_ms=60_000)
+        )
+        await shop.claim("w")
+        assert journal.synced == journal.tail
+        await shop.nack("w", 2)
+        assert journal.synced == journal.tail
+        hand = Hand(shop, "v", depth=1)
+        await soon()
+        assert hand.got == [], "not before it is durable"
+        await asyncio.sleep(0.01)
+        assert hand.got == [[2]]
+
+    tell(story)
+
+
+def test_an_ack_is_as_durable_as_the_queue(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=2, durability=Durability.FSYNC)
+        await shop.claim("w", 2)
+        journal = shop.engine.journal
+        await shop.ack("w", 1)
+        assert journal.synced == journal.tail
+        acked = asyncio.ensure_future(shop.ack("w", 2))
+        await asyncio.sleep(0)
+        assert await shop.ack("w", 2) == []
+        assert journal.synced == journal.tail, "who is told that it is gone is told the truth"
+        assert acked.done()
+
+    tell(story)
+
+
+# --- dead letters --------------------------------------------------------------------------------
+
+
+async def fail(shop: Shop, *seqs: int) -> None:
+    """Claim these jobs, which are next, and give them back."""
+    assert await shop.claim("w", len(seqs)) == [*seqs]
+    await shop.nack("w", *seqs)
+
+
+def test_a_dead_letter_is_moved_whole(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=2, max_deliveries=1, dead_letter="dlq")
+        await fail(shop, 1)
+        assert await shop.claim("w") == [2]
+        assert shop.count() == (0, 1, 1)
+        (letter,) = await shop.read("dlq")
+        assert letter == (
+            b'{"n":0}',
+            b'{"$dead_letter_from":"q","$dead_letter_deliveries":1,"$dead_letter_src_seq":1}',
+        )
+
+    tell(story)
+
+
+def test_where_dead_letters_have_no_room_they_wait(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.engine.put("dlq", "topics", LogConfig(cap_records=1, discard=Discard.REJECT))
+        await shop.add(1, name="dlq")
+        await shop.open(jobs=2, max_deliveries=1, dead_letter="dlq")
+        await fail(shop, 1)
+        assert await shop.claim("w") == [2]
+        assert shop.count() == (1, 1, 0)
+        await shop.engine.delete("dlq", 9, None)
+        assert await shop.claim("w") == []
+        assert shop.count() == (0, 1, 1)
+
+    tell(story)
+
+
+@pytest.mark.parametrize("config", [{"auto_create": False}, {}])
+def test_where_dead_letters_have_no_place_they_wait(tell: Tell, config: dict[str, bool]) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=1, max_deliveries=1, dead_letter="dlq", **config)
+        await fail(shop, 1)
+        assert await shop.claim("w") == []
+        assert shop.count() == (1, 0, 0)
+        assert "dlq" not in shop.engine.state.by_name
+
+    tell(story, caps=Caps(logs={"topics": 1}))
+
+
+def test_many_dead_letters_take_several_passes(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=600, max_deliveries=1, dead_letter="dlq")
+        claimed = await shop.claim("w", 600)
+        await shop.nack("w", *claimed)
+        assert await shop.claim("w", 10) == []
+        ready = shop.count()[0]
+        assert 0 < ready < 600
+        while shop.count()[0]:
+            await shop.claim("w", 10)
+        assert shop.count() == (0, 0, 600)
+        assert shop.engine.live("dlq").log.count == 600
+
+    tell(story)
+
+
+def test_a_dead_letter_that_is_read_from_a_segment_is_moved_once(tell: Tell) -> None:
+    """Its payload must be fetched first, and others ask meanwhile."""
+
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=2, max_deliveries=1, dead_letter="dlq")
+        await shop.add(20)
+        shop.started.upkeep.close_file()
+        await shop.started.upkeep.checkpoint()
+        assert shop.engine.live("q").tail.start > 2, "still in memory"
+        await fail(shop, 1, 2)
+        hands = await asyncio.gather(*(shop.claim(node, 2) for node in "abc"))
+        assert sorted(seq for hand in hands for seq in hand) == [3, 4, 5, 6, 7, 8]
+        assert len(await shop.read("dlq")) == 2
+        assert shop.count()[2] == 2
+
+    tell(story, caps=Caps(tail_bytes=0))
+
+
+# --- and back ------------------------------------------------------------------------------------
+
+
+def test_a_redrive_sends_back_what_it_can(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=2, max_deliveries=1, dead_letter="dlq")
+        await fail(shop, 1, 2)
+        await shop.claim("w", 2)
+        await shop.add(1, name="dlq")  # nobody knows where this one belongs
+        asked: list[str] = []
+        done = await shop.redrive("dlq", 100, None, asked)
+        assert (done.redriven, done.skipped, done.left, asked) == (2, 1, 1, ["q"])
+        assert await shop.claim("w", 9) == [3, 4]
+        assert [meta for _, meta in await shop.read("q")] == [None, None]
+        assert shop.engine.live("q").log.jobs.deliveries == {3: 1, 4: 1}
+
+    tell(story)
+
+
+def test_a_redrive_of_many_looks_past_those_that_stay(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.add(1500, name="dlq")
+        await shop.open(jobs=1, max_deliveries=1, dead_letter="dlq")
+        await fail(shop, 1)
+        await shop.claim("w")
+        done = await shop.redrive("dlq", 1)
+        assert (done.redriven, done.skipped, done.left) == (1, 1500, 1500)
+
+    tell(story)
+
+
+def test_a_redrive_leaves_alone_what_somebody_works_on(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=2)
+        await shop.engine.put("other", "topics", LogConfig(kind=Kind.QUEUE))
+        assert await shop.claim("doctor") == [1]
+        done = await shop.redrive("q", 9, "other")
+        assert (done.redriven, done.skipped, done.left) == (1, 1, 1)
+        assert await shop.ack("doctor", 1) == [1]
+
+    tell(story)
+
+
+def test_a_redrive_needs_a_queue_to_go_to(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=1)
+        await shop.add(1, name="log")
+        for to, code in (("log", Code.NOT_A_QUEUE), ("nowhere", Code.LOG_NOT_FOUND)):
+            with pytest.raises(Refused) as refusal:
+                await shop.redrive("q", 9, to)
+            assert refusal.value.code is code
+        assert shop.count() == (1, 0, 0)
+
+    tell(story)
