@@ -164,7 +164,9 @@ class QueueMachine(RuleBasedStateMachine):
         log, now_ms = self.log, self.now_ms
         match what:
             case "ack":
-                self.commit(lease.ack(log, held, len(held) * RECORD_BYTES))
+                self.commit(
+                    lease.ack(log, ranges.from_seqs(held), len(held), len(held) * RECORD_BYTES)
+                )
                 self.naive.remove(set(held))
             case "extend":
                 self.commit(lease.extend(log, held, 5, now_ms))

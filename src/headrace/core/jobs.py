@@ -265,9 +265,9 @@ class Queue:
                 self.returned.discard(seq)  # what was in front of it went with the same append
                 self._put_off(seq, ready_at_ms)
 
-    def forget(self, held: Ranges) -> None:
-        """These jobs are gone."""
-        if ranges.count(held) <= self._known:
+    def forget(self, held: Ranges, count: int) -> None:
+        """These jobs, so many, are gone."""
+        if count <= self._known:
             for first, last in ranges.pairs(held):
                 for seq in range(first, last + 1):
                     self._forget_one(seq)

@@ -152,9 +152,9 @@ def hold(
     return sorted(held), skipped
 
 
-def ack(log: Log, held: list[int], size_bytes: int) -> Delete:
+def ack(log: Log, held: Ranges, count: int, size_bytes: int) -> Delete:
     """These jobs are done: an ack is the delete."""
-    return Delete(log.id, list(ranges.from_seqs(held)), len(held), size_bytes)
+    return Delete(log.id, list(held), count, size_bytes)
 
 
 def bury(log: Log, spent: list[int], size_bytes: int) -> Delete:

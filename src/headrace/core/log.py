@@ -172,7 +172,15 @@ def live_ranges(log: Log, last: int, first: int = 1) -> Iterator[tuple[int, int]
 def fresh_ranges(log: Log, last: int) -> Iterator[tuple[int, int]]:
     """The jobs up to `last` that were never handed out nor set aside, ascending."""
     queue = log.jobs
-    for low, high in live_ranges(log, last, queue.cursor + 1):
+    first = max(queue.cursor + 1, log.floor)
+    for held in (log.deleted, log.gaps, log.holes, queue.aside):
+        if held and held[-1] >= first:
+            break
+    else:  # as a rule nothing is missing there
+        if first <= last:
+            yield first, last
+        return
+    for low, high in live_ranges(log, last, first):
         yield from ranges.outside(queue.aside, low, high)
 
 
@@ -281,10 +289,12 @@ def apply(log: Log, entry: Entry) -> None:
     match entry:
         case Append():
             _apply_append(log, entry)
-        case Trim():
-            _apply_trim(log, entry)
         case Delete():
             _apply_delete(log, entry)
+        case Claim():
+            _apply_claim(log, entry)
+        case Trim():
+            _apply_trim(log, entry)
         case Reserve():
             log.reserved = max(log.reserved, entry.upto)
         case Configure():
@@ -302,8 +312,6 @@ def apply(log: Log, entry: Entry) -> None:
         case Open():
             log.stream = flow.opened(entry)
             log.head, log.last_ts_ms = log.inherited, entry.last_ts_ms
-        case Claim():
-            _apply_claim(log, entry)
         case Release():
             log.jobs.release(entry.seqs, entry.ready_at_ms)
         case Extend():
@@ -365,7 +373,7 @@ def _apply_delete(log: Log, entry: Delete) -> None:
     if log.ledger is not None:
         log.ledger.drop_below(log.earliest)
     if log.queue is not None:
-        log.queue.forget(entry.ranges)
+        log.queue.forget(entry.ranges, entry.count)
         log.queue.dead_lettered += entry.dead_lettered
 
 
@@ -397,7 +405,7 @@ def _apply_lose(log: Log, entry: Lose) -> None:
     log.gaps = ranges.union(log.gaps, entry.ranges)
     log.volatile = EMPTY
     if log.queue is not None:
-        log.queue.forget(entry.ranges)
+        log.queue.forget(entry.ranges, ranges.count(entry.ranges))
     if ranges.contains(log.gaps, log.floor):
         # Nothing live lies before the gap: it is a floor, not a hole.
         log.floor_lost = ranges.end_of(log.gaps, log.floor) + 1

@@ -104,7 +104,10 @@ def pairs(ranges: Ranges) -> Iterator[tuple[int, int]]:
 
 def from_seqs(seqs: Iterable[int]) -> Ranges:
     """The set of these seqs, which must ascend."""
-    found: Ranges = EMPTY
+    found: list[int] = []
     for seq in seqs:
-        found = add(found, seq, seq)
-    return found
+        if found and seq <= found[-1] + 1:
+            found[-1] = seq
+        else:
+            found += (seq, seq)
+    return found or EMPTY

@@ -686,7 +686,11 @@ class Engine:
         while at < len(seqs):
             block = next(tail.since(seqs[at]))
             stop = bisect_right(seqs, block.last, at)
-            found.append(Slice(block, [block.index(seq) for seq in seqs[at:stop]]))
+            first, last = block.index(seqs[at]), block.index(seqs[stop - 1])
+            picks: range | list[int] = range(first, last + 1)
+            if last - first != stop - 1 - at:
+                picks = [block.index(seq) for seq in seqs[at:stop]]
+            found.append(Slice(block, picks))
             at = stop
         return found
 

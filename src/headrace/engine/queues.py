@@ -100,7 +100,7 @@ class Queues:
                 engine.check_alive(live)
                 if lease.hold(log, node, held, None, engine.clock.now_ms())[1]:
                     continue  # some were lost while they were measured
-            entry = lease.ack(log, held, size_bytes)
+            entry = lease.ack(log, found, len(held), size_bytes)
             position = live.shrunk_position = engine.commit([entry], sync=log.config.synced)
             self._note_ended(live, held)
             await engine.wait(live, position, live.visible, cost)

@@ -37,7 +37,7 @@ def test_a_queue_is_kept_whole() -> None:
         groups={"a": [1, 2, 4]},
     )
     assert (again.parked, again.next_change_ms()) == (2, 11)
-    again.forget([1, 1])
+    again.forget([1, 1], 1)
     assert (again.parked, again.delayed, again.next_change_ms()) == (1, {2: 99, 3: 99}, 99)
 
 
@@ -45,7 +45,7 @@ def test_what_is_done_leaves_nothing_behind() -> None:
     queue = Queue()
     for seq in range(1, 5001):
         take(queue, seq, seq, deadline_ms=seq + 1_000_000)
-        queue.forget([seq, seq])
+        queue.forget([seq, seq], 1)
     assert queue.dump() == Places(5000, 5000, 0, [], [], {}, {}, {}, {})
     assert len(queue._expiry) < 100
     assert queue.next_change_ms() is None
@@ -77,7 +77,7 @@ def test_a_floor_takes_all_below_it() -> None:
 def test_many_deleted_at_once_cost_no_more_than_what_is_known() -> None:
     queue = Queue()
     take(queue, 1, 3)
-    queue.forget([2, 1 << 60])
+    queue.forget([2, 1 << 60], (1 << 60) - 1)
     assert (list(queue.leases), queue.ended) == ([1], 2)
 
 

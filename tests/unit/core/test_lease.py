@@ -134,7 +134,7 @@ def test_only_the_holder_holds() -> None:
 def test_an_ack_is_the_delete() -> None:
     log = new_queue(4)
     claim(log, "w", 3)
-    one.apply(log, lease.ack(log, [1, 3], 2 * RECORD_BYTES))
+    one.apply(log, lease.ack(log, [1, 1, 3, 3], 2, 2 * RECORD_BYTES))
     assert (log.count, list(log.deleted), log.jobs.deliveries) == (2, [1, 1, 3, 3], {2: 1})
     assert count(log) == (1, 1)
 
@@ -201,7 +201,7 @@ def test_a_group_is_worked_on_in_order() -> None:
     one.apply(log, lease.nack(log, [1], 5, 100))
     assert claim(log, "w", 9) == [], "the first one is put off, and the others with it"
     assert claim(log, "w", 9, now_ms=105) == [1]
-    one.apply(log, lease.ack(log, [1], RECORD_BYTES))
+    one.apply(log, lease.ack(log, [1, 1], 1, RECORD_BYTES))
     assert claim(log, "w", 9, now_ms=105) == [2]
 
 
@@ -232,7 +232,7 @@ def test_a_delayed_job_behind_others_waits_for_both() -> None:
     add_grouped(log, "a", "a")
     one.apply(log, Delay(log.id, [2, 2], 150))
     assert claim(log, "w", 9) == [1]
-    one.apply(log, lease.ack(log, [1], RECORD_BYTES))
+    one.apply(log, lease.ack(log, [1, 1], 1, RECORD_BYTES))
     assert claim(log, "w", 9, now_ms=149) == []
     assert claim(log, "w", 9, now_ms=150) == [2]
 

@@ -10,6 +10,7 @@ import msgspec
 from headrace.core.entry import Claim
 from headrace.core.jobs import Queue
 from headrace.core.read import Gap, Loss, Page, Slice, Wanted
+from headrace.core.record import Block
 from headrace.delivery.events import CaughtUp, Event, Gone, Held, Lost, Records
 from headrace.surfaces.topics.wire import Tombstone
 
@@ -74,12 +75,7 @@ def _render_plain(piece: Slice, picks: range) -> bytes:
 def _render_one(piece: Slice, index: int, *, tags: bool, meta: bool, data: bool) -> bytes:
     block = piece.block
     line = b'{"$seq":%d,"$ts":%d' % (block.seq_at(index), block.ts_at(index))
-    if block.nodes is not None and (node := block.nodes[index]) is not None:
-        line += b',"$node":' + _encode(node)
-    if tags and block.tags is not None and (tag := block.tags[index]) is not None:
-        line += b',"$tag":' + _encode(tag)
-    if block.keys is not None and (group := block.keys[index]) is not None:
-        line += b',"$group":' + _encode(group)
+    line += _labels(block, index, tags=tags)
     if data:
         line += b',"data":' + block.data_at(index)
     if meta and block.metas is not None and (headers := block.metas[index]) is not None:
@@ -89,32 +85,45 @@ def _render_one(piece: Slice, index: int, *, tags: bool, meta: bool, data: bool)
 
 def render_jobs(claim: Claim, queue: Queue, jobs: list[Slice]) -> list[tuple[int, bytes]]:
     """The jobs of a claim that are still its own: (seq, JSON without its opening brace)."""
-    stop = claim.fence + len(claim.seqs)
+    leases, deliveries = queue.leases, queue.deliveries
+    start, stop = claim.fence, claim.fence + len(claim.seqs)
     lines = []
     for piece in jobs:
         block = piece.block
-        for index in piece.picks:
-            seq = block.seq_at(index)
-            lease = queue.leases.get(seq)
-            if lease is None or not claim.fence <= lease.fence < stop:
+        cuts, data = block.cuts(), block.data
+        bare = block.nodes is None and block.tags is None and block.keys is None
+        for at in piece.picks:
+            seq = block.seq_at(at)
+            lease = leases.get(seq)
+            if lease is None or not start <= lease.fence < stop:
                 continue
-            line = b'"$seq":%d,"lease_id":"lease_%x","deadline":%d,"$ts":%d' % (
+            line = b'"$seq":%d,"lease_id":"lease_%x","deadline":%d,"$ts":%d%b,"deliveries":%d,' % (
                 seq,
                 lease.fence,
                 lease.deadline_ms,
-                block.ts_at(index),
+                block.ts_at(at),
+                b"" if bare else _labels(block, at, tags=True),
+                deliveries[seq],
             )
-            if block.nodes is not None and (node := block.nodes[index]) is not None:
-                line += b',"$node":' + _encode(node)
-            if block.tags is not None and (tag := block.tags[index]) is not None:
-                line += b',"$tag":' + _encode(tag)
-            if block.keys is not None and (group := block.keys[index]) is not None:
-                line += b',"$group":' + _encode(group)
-            line += b',"deliveries":%d,"data":%b' % (queue.deliveries[seq], block.data_at(index))
-            if block.metas is not None and (headers := block.metas[index]) is not None:
-                line += b',"meta":' + headers
-            lines.append((seq, line + b"}"))
+            text = data[cuts[at - 1] if at else block.base : cuts[at]]
+            meta = block.metas[at] if block.metas is not None else None
+            if meta is None:
+                lines.append((seq, b'%b"data":%b}' % (line, text)))
+            else:
+                lines.append((seq, b'%b"data":%b,"meta":%b}' % (line, text, meta)))
     return lines
+
+
+def _labels(block: Block, at: int, *, tags: bool) -> bytes:
+    """What its writer said about a record beside its data and meta."""
+    line = b""
+    if block.nodes is not None and (node := block.nodes[at]) is not None:
+        line += b',"$node":' + _encode(node)
+    if tags and block.tags is not None and (tag := block.tags[at]) is not None:
+        line += b',"$tag":' + _encode(tag)
+    if block.keys is not None and (group := block.keys[at]) is not None:
+        line += b',"$group":' + _encode(group)
+    return line
 
 
 def format_tombstone(gap: Gap, earliest: int, head: int) -> Tombstone:
