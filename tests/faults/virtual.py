@@ -52,11 +52,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.stop_all()
 
     def stop_all(self) -> None:
-        """Cancel every task and let it go; how it ends does not matter."""
+        """Cancel every task and every timer; how they end does not matter."""
         while tasks := asyncio.all_tasks(self):
             for task in tasks:
                 task.cancel()
             self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        for timer in [*self._scheduled, *self._ready]:
+            timer.cancel()
 
     def add_reader(self, fd: int, callback: Callable[[], object]) -> None:
         """Nobody watches descriptors here: whoever has one calls `readable`."""

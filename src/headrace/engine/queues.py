@@ -98,7 +98,8 @@ class Queues:
             else:
                 size_bytes = await engine.measure(live, found)
                 engine.check_alive(live)
-                if lease.hold(log, node, held, None, engine.clock.now_ms())[1]:
+                now_ms = engine.clock.now_ms()
+                if lease.hold(log, node, seqs, fences, now_ms) != (held, skipped):
                     continue  # some were lost while they were measured
             entry = lease.ack(log, found, len(held), size_bytes)
             position = live.shrunk_position = engine.commit([entry], sync=log.config.synced)

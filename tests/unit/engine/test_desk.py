@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
 from hostile import HostileDisk
@@ -19,10 +19,13 @@ from headrace.core.record import draft
 from headrace.engine.deadletters import Redriven
 from headrace.engine.engine import Caps, Cost, Engine
 from headrace.engine.live import Live
+from headrace.engine.ports import Inline, Pool
 from headrace.engine.queues import Claimed, Queues
 from headrace.engine.start import Started
 from headrace.engine.upkeep import Pace
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Story = Callable[["Shop"], Coroutine[Any, Any, None]]
 
 
@@ -114,13 +117,13 @@ class Hand:
 def tell() -> Iterator[Callable[[Story], None]]:
     loop = VirtualLoop()
 
-    def run(story: Story, caps: Caps | None = None, pace: Pace | None = None) -> None:
+    def run(story: Story, caps: Caps | None = None, pool: Pool | None = None) -> None:
         disk = HostileDisk()
 
         async def live() -> None:
             clock = VirtualClock(loop)
             started = await boot(
-                disk, clock, caps=caps or Caps(), pace=pace or Pace(), delay_s=lambda: 0.005
+                disk, clock, caps=caps or Caps(), pace=Pace(), pool=pool, delay_s=lambda: 0.005
             )
             await story(Shop(started, loop, disk))
 
@@ -132,6 +135,22 @@ def tell() -> Iterator[Callable[[Story], None]]:
 
 
 Tell = Callable[..., None]
+
+
+class SlowPool(Inline):
+    """Reading takes a while."""
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        await asyncio.sleep(0.01)
+        return await super().run(work, *args, **kwargs)
+
+
+async def seal(shop: Shop) -> None:
+    """Let what was written so far leave memory."""
+    shop.started.upkeep.close_file()
+    await shop.started.upkeep.checkpoint()
+    live = shop.engine.live("q")
+    assert live.tail.start == live.log.head + 1, "still in memory"
 
 
 async def soon() -> None:
@@ -425,6 +444,25 @@ def test_an_ack_is_as_durable_as_the_queue(tell: Tell) -> None:
     tell(story)
 
 
+def test_an_ack_that_must_measure_first_acks_only_what_is_still_held(tell: Tell) -> None:
+    """The same worker gets the job again meanwhile: the token of the first delivery is stale."""
+
+    async def story(shop: Shop) -> None:
+        live = await shop.open(jobs=3)
+        await seal(shop)
+        assert await shop.claim("w", 2) == [1, 2]
+        fences = [live.log.jobs.leases[seq].fence for seq in (1, 2)]
+        acking = asyncio.ensure_future(shop.queues.ack("q", "w", [1, 2], fences, Cost()))
+        await asyncio.sleep(0.001)
+        await shop.nack("w", 1)
+        assert await shop.claim("w", 1) == [1]
+        done = await acking
+        assert (done.held, done.skipped) == ([2], [1])
+        assert shop.count() == (1, 1, 0)
+
+    tell(story, caps=Caps(tail_bytes=0), pool=SlowPool())
+
+
 # --- dead letters --------------------------------------------------------------------------------
 
 
@@ -498,16 +536,14 @@ def test_a_dead_letter_that_is_read_from_a_segment_is_moved_once(tell: Tell) -> 
     async def story(shop: Shop) -> None:
         await shop.open(jobs=2, max_deliveries=1, dead_letter="dlq")
         await shop.add(20)
-        shop.started.upkeep.close_file()
-        await shop.started.upkeep.checkpoint()
-        assert shop.engine.live("q").tail.start > 2, "still in memory"
+        await seal(shop)
         await fail(shop, 1, 2)
         hands = await asyncio.gather(*(shop.claim(node, 2) for node in "abc"))
         assert sorted(seq for hand in hands for seq in hand) == [3, 4, 5, 6, 7, 8]
         assert len(await shop.read("dlq")) == 2
         assert shop.count()[2] == 2
 
-    tell(story, caps=Caps(tail_bytes=0))
+    tell(story, caps=Caps(tail_bytes=0), pool=SlowPool())
 
 
 # --- and back ------------------------------------------------------------------------------------
