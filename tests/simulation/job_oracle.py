@@ -29,6 +29,7 @@ class Hold:
     node: str
     fence: int
     deadline_ms: int
+    got_ms: int
     void: bool = False
     """It was given back, or the server that gave it is gone."""
 
@@ -41,6 +42,8 @@ class Job:
     number: int = 0
     """Its place in the queue, once it is known."""
     deliveries: int = 0
+    acks: int = 0
+    """Under way."""
     holds: list[Hold] = field(default_factory=list)
 
 
@@ -53,8 +56,8 @@ class Oracle:
     deliveries_max: int = 0
     jobs: dict[bytes, Job] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
-    fence: int = 0
     delivered: int = 0
+    restarts: int = 0
 
     def _complain(self, what: str) -> None:
         self.complaints.append(f"{self.name}: {what}")
@@ -72,49 +75,46 @@ class Oracle:
 
     # --- workers ---------------------------------------------------------------------------------
 
-    def deliver(
-        self,
-        data: bytes,
-        hold: Hold,
-        *,
-        number: int,
-        deliveries: int,
-        asked_ms: int,
-        got_ms: int,
-    ) -> None:
-        """A worker asked at one time, and at another it had the job."""
+    def deliver(self, data: bytes, hold: Hold, *, number: int, deliveries: int) -> None:
+        """A worker has the job; news of an older delivery may come late."""
         self.delivered += 1
         job = self.jobs.get(data)
         if job is None:
             self._complain(f"{data!r} was never written")
             return
         what = f"job {number} {data!r}, fence {hold.fence:x}"
-        if job.being in (Being.DONE, Being.DEAD):
-            self._complain(f"{what}: delivered, and it is {job.being.value}")
-        if job.being is Being.OFFERED:
-            job.being = Being.PRESENT
         if job.number and job.number != number:
             self._complain(f"{what}: was job {job.number}")
         job.number = number
-        if job.due_ms > got_ms:
-            self._complain(f"{what}: delivered at {got_ms}, due at {job.due_ms}")
+        if job.due_ms > hold.got_ms:
+            self._complain(f"{what}: delivered at {hold.got_ms}, due at {job.due_ms}")
         for other in job.holds:
-            taken = other.fence < hold.fence and not other.void
-            if taken and got_ms <= other.deadline_ms:
-                self._complain(f"{what}: {other.node} has it until {other.deadline_ms}, {got_ms}")
             if other.fence == hold.fence:
                 self._complain(f"{what}: this fence was given to {other.node}")
+            older, newer = sorted((other, hold), key=lambda held: held.fence)
+            if not older.void and newer.got_ms <= older.deadline_ms:
+                until = f"until {older.deadline_ms}"
+                self._complain(f"{what}: {older.node} has it {until}, {newer.got_ms} is too early")
+        if all(other.fence < hold.fence for other in job.holds):
+            self._check_newest(job, deliveries, what)
+        job.holds.append(hold)
+
+    def _check_newest(self, job: Job, deliveries: int, what: str) -> None:
+        if job.being in (Being.DONE, Being.DEAD):
+            self._complain(f"{what}: delivered, and it is {job.being.value}")
+        if job.being in (Being.OFFERED, Being.LEAVING) and not job.acks:
+            job.being = Being.PRESENT
         self._check_group(job, what)
         self._check_count(job, deliveries, what)
-        job.holds.append(hold)
-        self.fence = max(self.fence, hold.fence)
 
     def _check_group(self, job: Job, what: str) -> None:
         if job.group is None:
             return
         for other in self.jobs.values():
             before = other.group == job.group and 0 < other.number < job.number
-            spent = self.deliveries_max and other.deliveries >= self.deliveries_max
+            # Somebody may have got it from a server that died before it could say so.
+            deliveries = other.deliveries + self.restarts
+            spent = self.deliveries_max and deliveries >= self.deliveries_max
             if before and other.being is Being.PRESENT and not spent:
                 self._complain(f"{what}: job {other.number} of its group comes first")
 
@@ -133,6 +133,7 @@ class Oracle:
 
     def acking(self, data: bytes) -> None:
         job = self.jobs[data]
+        job.acks += 1
         if job.being is Being.PRESENT:
             job.being = Being.LEAVING
 
@@ -141,6 +142,7 @@ class Oracle:
         if job.being not in (Being.PRESENT, Being.LEAVING):
             self._complain(f"job {job.number} {data!r}: acked, and it was {job.being.value}")
         job.being = Being.DONE
+        job.acks -= 1
 
     def skipped(self, data: bytes, fence: int, now_ms: int) -> None:
         """An ack did not count: the holder must have been too late."""
@@ -148,7 +150,8 @@ class Oracle:
         held = next((hold for hold in job.holds if hold.fence == fence), None)
         if held is not None and not held.void and now_ms <= held.deadline_ms:
             self._complain(f"job {job.number} {data!r}: an ack in time did not count")
-        if job.being is Being.LEAVING:
+        job.acks -= 1
+        if job.being is Being.LEAVING and not job.acks:
             job.being = Being.PRESENT
 
     def extended(self, data: bytes, fence: int, deadline_ms: int) -> None:
@@ -160,7 +163,9 @@ class Oracle:
 
     def restart(self) -> None:
         """The server is another one; unless leases are durable, nobody holds anything."""
+        self.restarts += 1
         for job in self.jobs.values():
+            job.acks = 0
             for hold in job.holds:
                 hold.void = hold.void or not self.durable_leases
 
@@ -185,6 +190,7 @@ class Oracle:
     def adopt(self, present: dict[bytes, int], dead: set[bytes]) -> None:
         """Take it as it is: more was never promised."""
         for data, job in self.jobs.items():
+            job.acks = 0
             if data in present:
                 job.being, job.number = Being.PRESENT, present[data]
             else:

@@ -262,14 +262,13 @@ class Shift:
                 await self._handle(name, node, tasks)
 
     async def _claim(self, name: str, node: str, wanted: int, lease_ms: int) -> list[Task]:
-        asked_ms = self._clock.now_ms()
         claimed = await self._engine.queues.claim(name, node, wanted, lease_ms, Cost())
         if claimed.claim is None:
             return []
-        return self._note(name, node, claimed.live, claimed.claim, claimed.jobs, asked_ms)
+        return self._note(name, node, claimed.live, claimed.claim, claimed.jobs)
 
     def _note(
-        self, name: str, node: str, live: Live, claim: Claim, jobs: list[Slice], asked_ms: int
+        self, name: str, node: str, live: Live, claim: Claim, jobs: list[Slice]
     ) -> list[Task]:
         """Tell the oracle what somebody got."""
         queue, tasks = live.log.jobs, list[Task]()
@@ -281,11 +280,9 @@ class Shift:
                     continue  # lost while it was read
                 self._oracles[name].deliver(
                     data,
-                    Hold(node, lease.fence, lease.deadline_ms),
+                    Hold(node, lease.fence, lease.deadline_ms, self._clock.now_ms()),
                     number=seq,
                     deliveries=queue.deliveries[seq],
-                    asked_ms=asked_ms,
-                    got_ms=self._clock.now_ms(),
                 )
                 tasks.append(Task(data, seq, lease.fence))
         return tasks
@@ -368,7 +365,7 @@ class Stayer:
     def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
         assert len(self.held) <= self.depth, "more than he can take"
         shift = self._shift
-        tasks = shift._note(self._name, self.node, live, claim, jobs, 0)
+        tasks = shift._note(self._name, self.node, live, claim, jobs)
         self._tasks += tasks
         for task in tasks:
             shift.start(shift._handle, self._name, self.node, [task])

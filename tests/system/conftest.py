@@ -11,6 +11,7 @@ import pytest
 from launching import Servers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))  # eventtext
+sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))  # job_oracle
 
 
 @pytest.fixture
