@@ -7,6 +7,7 @@ one of the two places, never in both or in neither.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,8 +22,10 @@ from headrace.core.limits import READ_BYTES_MAX, READ_SCANNED_MAX
 from headrace.core.log import check_owner
 from headrace.core.read import Slice
 from headrace.core.record import Blobs, Drafts, draft
-from headrace.engine.engine import Cost, Engine
 from headrace.engine.live import Live
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
 
 _PAGE_RECORDS = 1000
 
@@ -169,9 +172,9 @@ class DeadLetters:
             raise Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
         position = engine.enqueue_append(target, append, now_ms, (entry,))
         live.shrunk_position = position
-        cost = Cost()
-        await engine.wait(target, position, append.block.last, cost)
-        await engine.wait(live, position, live.visible, cost)
+        ends = ((target, append.block.last), (live, live.visible))
+        for shown in engine.show_when_committed(position, ends).values():
+            await shown
 
 
 def _letters(pieces: list[Slice]) -> Iterator[_Letter]:

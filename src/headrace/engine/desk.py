@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -20,8 +20,10 @@ from headrace.core.lease import Asking
 from headrace.core.limits import DESK_TIMER_S_MAX, LEASE_MS_MAX, LEASE_MS_MIN
 from headrace.core.read import Slice
 from headrace.engine.deadletters import DeadLetters
-from headrace.engine.engine import Engine
 from headrace.engine.live import Live
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
 
 
 class Worker(Protocol):

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
@@ -48,15 +48,13 @@ from headrace.core.state import State
 from headrace.engine.door import Door
 from headrace.engine.live import Live, Promise
 from headrace.engine.ports import Clock, Pool
+from headrace.engine.queues import Queues
 from headrace.engine.routers import Routers
 from headrace.engine.streams import Streams
 from headrace.engine.subscriptions import Subscriptions
 from headrace.engine.turns import Turns
 from headrace.storage.journal import Journal
 from headrace.storage.segments import Segments
-
-if TYPE_CHECKING:
-    from headrace.engine.queues import Queues
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -138,8 +136,7 @@ class Engine:
         """Called for every new log, before anything of it can be seen; must be quick."""
         self._pool = pool
         self.routers = Routers(self)
-        self.queues: Queues
-        """What is built on an engine and belongs to it; set when it starts."""
+        self.queues = Queues(self)
 
     def adopt(self, log: Log, blocks: list[Block]) -> None:
         """Put a recovered log into operation."""

@@ -8,20 +8,24 @@ are journaled too, and waited for only where they are durable.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.core import lease, priority, ranges
+from headrace.core import lease, ranges
 from headrace.core.config import Kind
 from headrace.core.entry import Claim, Entry
 from headrace.core.errors import Code, Refused
 from headrace.core.lease import Asking, Counters
 from headrace.core.limits import DELAY_MS_MAX
+from headrace.core.log import check_owner
 from headrace.core.read import Slice
 from headrace.engine.deadletters import DeadLetters, Redriven
 from headrace.engine.desk import Desk, lease_of
-from headrace.engine.engine import Cost, Engine, check_owner
 from headrace.engine.live import Live
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Cost, Engine
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -165,12 +169,8 @@ class Queues:
 
     async def _admit(self, live: Live, cost: Cost) -> None:
         """Wait at the door when the journal cannot keep up."""
-        engine = self._engine
-        if not engine.door.open:
-            now_ms = engine.clock.now_ms()
-            rank = priority.effective(live.log.config, live.last_read_at_ms, now_ms)
-            cost.throttle_ms = await engine.door.wait(rank, patient=False)
-            engine.check_alive(live)
+        if not self._engine.door.open:
+            cost.throttle_ms = await self._engine.wait_at_door(live.log.name, None)
 
     def _commit(self, live: Live, entry: Entry) -> int:
         return self._engine.commit([entry], sync=live.log.config.leases_durable)

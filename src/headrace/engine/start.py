@@ -10,7 +10,6 @@ import msgspec
 from headrace.core import state as catalog
 from headrace.engine.engine import Caps, Engine
 from headrace.engine.ports import Clock, Ids, Pool, Sealer
-from headrace.engine.queues import Queues
 from headrace.engine.upkeep import Pace, Upkeep
 from headrace.formats import layout
 from headrace.storage.disk import Disk, sweep
@@ -55,7 +54,6 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
     journal = Journal(parts.disk, recovered.position)
     journal.open(parts.writer)
     engine = Engine(recovered.state, journal, segments, parts.clock, parts.pool, parts.caps)
-    engine.queues = Queues(engine)
     for log in recovered.state.logs.values():
         engine.adopt(log, recovered.blocks.pop(log.id, []))
     upkeep = Upkeep(
