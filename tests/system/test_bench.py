@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from headrace.bench.arena import QUICK, Arena
-from headrace.bench.peers import bullmq
+from headrace.bench.peers import bullmq, durable_streams, nchan
+from headrace.bench.report import Row
+from headrace.bench.scenarios import fanout
 from headrace.bench.scenarios.queue import queue
 
 pytestmark = pytest.mark.system
@@ -29,3 +31,22 @@ def test_a_queue_is_emptied_and_what_is_missing_is_named(arena: Arena) -> None:
     assert all("apt-get install redis-server" in row.install for row in rows)
     assert [row.verdict for row in rows] == ["not compared", "", "", ""]
     assert list(arena.directory.iterdir()) == []
+
+
+@pytest.fixture
+def few_watchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout, "LATENCIES", ((3, 50.0),))
+    monkeypatch.setattr(fanout, "FLOOD_WATCHERS", 3)
+    monkeypatch.setattr(nchan, "is_installed", lambda: False)
+    monkeypatch.setattr(durable_streams, "is_installed", lambda: False)
+
+
+def require_all_missing(rows: list[Row], rivals: list[str]) -> None:
+    assert [row.baseline_is for row in rows] == rivals * 4
+    assert all(row.headrace[0] > 0 for row in rows)
+    assert all("install" in row.install for row in rows)
+
+
+@pytest.mark.usefixtures("few_watchers")
+def test_every_watcher_gets_every_record(arena: Arena) -> None:
+    require_all_missing(fanout.fanout(arena), [nchan.NAME, durable_streams.NAME])

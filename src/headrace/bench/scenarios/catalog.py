@@ -7,6 +7,7 @@ from collections.abc import Callable
 from headrace.bench.arena import Arena
 from headrace.bench.report import Row
 from headrace.bench.scenarios.appends import batched, disk, single
+from headrace.bench.scenarios.fanout import fanout
 from headrace.bench.scenarios.history import history
 from headrace.bench.scenarios.latency import latency
 from headrace.bench.scenarios.queue import queue
@@ -21,5 +22,6 @@ DEFAULT: dict[str, Scenario] = {
     "latency": latency,
     "upkeep": upkeep,
     "history": history,
+    "fanout": fanout,
     "queue": queue,
 }
