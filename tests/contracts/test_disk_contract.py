@@ -14,8 +14,14 @@ from headrace.storage.disk import Disk, RealDisk, write_atomically
 def test_a_written_file_reads_back_whole(disk: Disk) -> None:
     disk.write("folder/a", (b"one ", b"", b"two"))
     assert disk.read("folder/a") == b"one two"
+    assert disk.map("folder/a") == b"one two"
     assert disk.size("folder/a") == 7
     assert disk.exists("folder/a")
+
+
+def test_an_empty_file_reads_as_nothing(disk: Disk) -> None:
+    disk.write("folder/a", ())
+    assert disk.read("folder/a") == disk.map("folder/a") == b""
 
 
 def test_a_second_write_replaces_the_first(disk: Disk) -> None:
@@ -165,7 +171,7 @@ def test_remove_is_content_with_what_is_not_there(disk: Disk) -> None:
     assert disk.list("folder") == []
 
 
-@pytest.mark.parametrize("call", ["read", "size", "open_read", "open_blank"])
+@pytest.mark.parametrize("call", ["read", "map", "size", "open_read", "open_blank"])
 def test_a_missing_file_is_not_found(disk: Disk, call: str) -> None:
     assert not disk.exists("folder/none")
     with pytest.raises(FileNotFoundError):

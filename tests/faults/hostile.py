@@ -322,6 +322,9 @@ class HostileDisk:
         self._call("read", path)
         return bytes(self._content(path).cached)
 
+    def map(self, path: str) -> memoryview:
+        return memoryview(self.read(path))
+
     def open_read(self, path: str) -> pa.NativeFile:
         self._call("open_read", path)
         return pa.BufferReader(bytes(self._content(path).cached))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -18,6 +18,7 @@ from headrace.core.ranges import Ranges
 
 Texts = list[str | None]
 Blobs = list[bytes | None]
+T = TypeVar("T")
 
 
 class Drafts(msgspec.Struct, gc=False):
@@ -191,6 +192,41 @@ def cut(whole: Block, start: int, stop: int) -> Block:
         whole.nanos[start:stop] if whole.nanos is not None else None,
         whole.media,
     )
+
+
+def join(singles: Sequence[Block]) -> Block:
+    """Blocks of one record each, ascending and of one media type, as one block."""
+    first, last = singles[0], singles[-1]
+    whole = draft(
+        [single.data_at(0) for single in singles],
+        _joined([single.metas for single in singles]),
+        _joined([single.tags for single in singles]),
+        _joined([single.nodes for single in singles]),
+        _joined([single.keys for single in singles]),
+    )
+    nanos = array("i", [single.ns for single in singles])
+    return Block(
+        first.first,
+        last.last,
+        first.ts_ms,
+        whole.data,
+        whole.ends,
+        whole.metas,
+        whole.tags,
+        whole.nodes,
+        seqs=memoryview(array("q", [single.first for single in singles])),
+        stamps=memoryview(array("q", [single.ts_ms for single in singles])),
+        keys=whole.keys,
+        nanos=memoryview(nanos) if any(nanos) else None,
+        media=first.media,
+    )
+
+
+def _joined(columns: list[list[T | None] | None]) -> list[T | None] | None:
+    """One column of columns with one value each, or none."""
+    if not any(columns):
+        return None
+    return [column[0] if column else None for column in columns]
 
 
 def live_parts(whole: Block, gone: Ranges, floor: int) -> Iterator[Block]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -58,6 +59,12 @@ class Disk(Protocol):
     def size(self, path: str) -> int: ...
 
     def read(self, path: str) -> bytes: ...
+
+    def map(self, path: str) -> memoryview:
+        """A file as a view that copies nothing.
+
+        What a disk fails to read ends the process: not for one that others depend on.
+        """
 
     def open_read(self, path: str) -> pa.NativeFile:
         """A file to read from at any place, without taking it into memory."""
@@ -183,6 +190,14 @@ class RealDisk:
 
     def read(self, path: str) -> bytes:
         return (self._root / path).read_bytes()
+
+    def map(self, path: str) -> memoryview:
+        with open(self._root / path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+            return memoryview(
+                mmap.mmap(file.fileno(), size, flags, mmap.PROT_READ) if size else b""
+            )
 
     def open_read(self, path: str) -> pa.NativeFile:
         return pa.OSFile(str(self._root / path), "rb")

@@ -59,6 +59,9 @@ class MemoryDisk:
     def read(self, path: str) -> bytes:
         return bytes(self._file(path))
 
+    def map(self, path: str) -> memoryview:
+        return memoryview(self.read(path))
+
     def open_read(self, path: str) -> pa.NativeFile:
         return pa.BufferReader(bytes(self._file(path)))
 

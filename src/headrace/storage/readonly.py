@@ -40,6 +40,9 @@ class ReadOnlyDisk:
     def read(self, path: str) -> bytes:
         return self._disk.read(path)
 
+    def map(self, path: str) -> memoryview:
+        return self._disk.map(path)
+
     def open_read(self, path: str) -> pa.NativeFile:
         return self._disk.open_read(path)
 

@@ -37,7 +37,11 @@ def journal_files(disk: Disk) -> list[JournalFile]:
 
 def frames_of(disk: Disk, file: JournalFile) -> Iterator[Frame]:
     """The frames of one file. A torn end that the next file does not build upon is passed over."""
-    raw = memoryview(disk.read(file.path))
+    return frames_in(memoryview(disk.read(file.path)), file)
+
+
+def frames_in(raw: memoryview, file: JournalFile) -> Iterator[Frame]:
+    """The same of a file whose bytes are at hand."""
     if file.stop is None:
         yield from read_frames(raw, file.start, file.path, final=True)
         return

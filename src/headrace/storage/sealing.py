@@ -7,6 +7,7 @@ or trimmed inside the range never reaches the segment.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 import msgspec
 from xxhash import xxh3_64_hexdigest
@@ -14,13 +15,15 @@ from xxhash import xxh3_64_hexdigest
 from headrace.core import ranges
 from headrace.core.entry import Append, Delete, Drop, Entry, Trim
 from headrace.core.ranges import EMPTY, Ranges
-from headrace.core.record import Block, live_parts
+from headrace.core.record import Block, join, live_parts
 from headrace.formats import layout
 from headrace.formats.manifest import Segment
 from headrace.formats.segment import LogRows, build
 from headrace.storage.disk import Disk
 from headrace.storage.objects import Objects
-from headrace.storage.replay import Copies, frames_of, journal_files
+from headrace.storage.replay import Copies, frames_in, journal_files
+
+_JOIN_MAX = 1024
 
 
 class SealFailed(Exception):
@@ -88,7 +91,7 @@ def _gather(disk: Disk, job: SealJob) -> dict[int, _Held]:
         if file.start >= job.stop or (file.stop or job.stop) <= job.start:
             continue
         copies = Copies(file.path, file.start)
-        for frame in frames_of(disk, file):
+        for frame in frames_in(disk.map(file.path), file):
             if job.start <= frame.position < job.stop:
                 for entry in copies.entries(frame):
                     _take(held, entry)
@@ -119,7 +122,19 @@ def _rows(held: dict[int, _Held], names: dict[int, str]) -> Iterator[LogRows]:
         if not names[log]:
             continue  # dropped after this range was closed
         blocks = [
-            part for block in kept.blocks for part in live_parts(block, kept.deleted, kept.floor)
+            part
+            for block in _joined(kept.blocks)
+            for part in live_parts(block, kept.deleted, kept.floor)
         ]
         if blocks:
             yield LogRows(log, names[log], blocks)
+
+
+def _joined(blocks: list[Block]) -> Iterator[Block]:
+    """The same records in fewer blocks: one with a single record costs as much as a large one."""
+    for (single, _), found in groupby(blocks, lambda block: (block.count == 1, block.media)):
+        run = list(found)
+        if single:
+            yield from (join(run[at : at + _JOIN_MAX]) for at in range(0, len(run), _JOIN_MAX))
+        else:
+            yield from run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.core.record import block, cut, draft, live_parts
+from headrace.core.record import block, cut, draft, join, live_parts
 
 
 def test_drafts_become_a_block() -> None:
@@ -29,6 +29,28 @@ def test_a_cut_shares_the_bytes() -> None:
     assert [part.data_at(at) for at in range(2)] == [b"22", b"333"]
     assert part.measure(0, 1) == 18
     assert cut(whole, 0, 3) is whole
+
+
+def test_single_records_join_to_a_block() -> None:
+    singles = [
+        block(draft([b"1"]), 5, 1000),
+        block(draft([b"22"], [b"{}"], ["t"], ["n"], ["k"]), 6, 1001, ns=7),
+        cut(block(draft([b"0", b"333", b"4"]), 8, 1002), 1, 2),
+    ]
+    whole = join(singles)
+    assert (whole.first, whole.last, whole.count) == (5, 9, 3)
+    assert [whole.data_at(at) for at in range(3)] == [b"1", b"22", b"333"]
+    assert [whole.seq_at(at) for at in range(3)] == [5, 6, 9]
+    assert [whole.ns_at(at) for at in range(3)] == [1000000000, 1001000007, 1002000000]
+    assert whole.metas == [None, b"{}", None]
+    assert (whole.tags, whole.nodes, whole.keys) == (
+        [None, "t", None],
+        [None, "n", None],
+        [None, "k", None],
+    )
+    assert whole.sizes() == [single.size_bytes for single in singles]
+    plain = join([block(draft([b"1"]), 5, 1000), block(draft([b"2"]), 6, 1000)])
+    assert (plain.metas, plain.tags, plain.nodes, plain.keys, plain.nanos) == (None,) * 5
 
 
 def test_what_is_left_of_a_block() -> None:
