@@ -13,15 +13,21 @@ from typing import TypeVar
 
 import msgspec
 
+from headrace.bench.daemon import Daemon
 from headrace.bench.errors import BenchError
 from headrace.bench.process import ServerProcess
+from headrace.bench.procfs import wait_idle
 from headrace.bench.redis import Fsync, RedisProcess
 
 # Extra scenarios recover far more than the tests do.
 READY_TIMEOUT_S = 600.0
 OUTPUT_CHARS_MAX = 2000
 
+REST_S_MAX = 30.0
+"""How long upkeep of the one side may go on before the other side's turn begins all the same."""
+
 T = TypeVar("T")
+D = TypeVar("D", bound=Daemon)
 
 
 class Sizes(msgspec.Struct, frozen=True):
@@ -77,14 +83,14 @@ class Arena:
                     raise
 
     @contextmanager
-    def contenders(self, fsync: Fsync) -> Iterator[Contenders]:
+    def contenders(self, fsync: Fsync, *, rewrites: bool = True) -> Iterator[Contenders]:
         """A fresh Headrace and, if it is installed, a fresh Redis."""
         with ExitStack() as stack:
             server = stack.enter_context(self.server())
             redis = None
             if self.with_redis:
                 folder = stack.enter_context(self.folder())
-                redis = stack.enter_context(RedisProcess(folder, fsync=fsync))
+                redis = stack.enter_context(RedisProcess(folder, fsync=fsync, rewrites=rewrites))
             yield Contenders(server, redis, self)
 
     def take_turns(self, what: str, *sides: Callable[[], T]) -> list[tuple[T, ...]]:
@@ -134,8 +140,15 @@ class Contenders:
         """The rounds of both sides; none for Redis where it is not installed."""
         if self.redis is None:
             return self.arena.take_turns(what, lambda: of_server(self.server))[0], ()
-        redis = self.redis
+        server, redis = self.server, self.redis
+
+        def rested(side: D, measure: Callable[[D], T]) -> T:
+            for daemon in (server, redis):
+                if daemon.running:
+                    wait_idle(daemon.pid, REST_S_MAX)
+            return measure(side)
+
         ours, theirs = self.arena.take_turns(
-            what, lambda: of_server(self.server), lambda: of_redis(redis)
+            what, lambda: rested(server, of_server), lambda: rested(redis, of_redis)
         )
         return ours, theirs

@@ -23,6 +23,10 @@ class Daemon:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the object)
 
     @property
+    def running(self) -> bool:
+        return self._process is not None
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "not started"
         return self._process.pid
