@@ -629,6 +629,8 @@ class Engine:
         first = after + 1
         if first < live.tail.start or ranges.touches(log.deleted, first, upto):
             return None
+        if first <= log.inherited:
+            return None
         if log.config.ttl_ms:
             aged = one.expire(log, self.clock.now_ms())
             if aged is not None and aged.floor_ttl > first:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import falcon.asgi
@@ -37,6 +37,7 @@ from headrace.web.calls import Gate, Refusals, refuse
 from headrace.web.cors import allowed_origin
 from headrace.web.credentials import Principal
 from headrace.web.protocol import CONNECTION, Protocol
+from headrace.web.slots import Slot
 
 EVENT_STREAM = "text/event-stream"
 
@@ -107,26 +108,32 @@ class StreamEndpoint:
         except Refused as refused:
             refuse(self._refusals, refused, resp, started)
             return
-        connection: Protocol = req.scope[CONNECTION]
-        stream.chunked = req.scope["http_version"] == "1.1"
-        head = self._head(req, connection.server_state.default_headers, stream)
-        # From here on the server's own answer, empty as it is, goes nowhere.
-        connection.hand_over(stream, head, slot.free)
+        hand_over(self._gate, req, stream, slot, _HEADERS)
 
-    def _head(
-        self, req: falcon.asgi.Request, standing: list[tuple[bytes, bytes]], stream: EventStream
-    ) -> bytes:
-        lines = [b"HTTP/1.1 200 OK"]
-        lines += [b"%b: %b" % header for header in standing]
-        lines += [
-            b"content-type: text/event-stream; charset=utf-8",
-            b"cache-control: no-store",
-            b"x-accel-buffering: no",
-        ]
-        if stream.chunked:
-            lines += [b"connection: keep-alive", b"transfer-encoding: chunked"]
-        else:
-            lines += [b"connection: close"]
-        if origin := allowed_origin(req.get_header("ORIGIN"), self._gate.origins):
-            lines += [b"access-control-allow-origin: " + origin.encode("latin-1")]
-        return b"\r\n".join(lines) + b"\r\n\r\n" + stream.greet()
+
+_HEADERS = [
+    ("content-type", f"{EVENT_STREAM}; charset=utf-8"),
+    ("cache-control", "no-store"),
+]
+
+
+def hand_over(
+    gate: Gate, req: Any, stream: EventStream, slot: Slot, headers: list[tuple[str, str]]
+) -> None:
+    """Give the connection of a request to a stream, under these headers.
+
+    From here on the server's own answer, empty as it is, goes nowhere.
+    """
+    connection: Protocol = req.scope[CONNECTION]
+    stream.chunked = req.scope["http_version"] == "1.1"
+    lines = [b"HTTP/1.1 200 OK", b"x-accel-buffering: no"]
+    lines += [b"%b: %b" % header for header in connection.server_state.default_headers]
+    lines += [f"{name}: {value}".encode("latin-1") for name, value in headers]
+    if stream.chunked:
+        lines += [b"connection: keep-alive", b"transfer-encoding: chunked"]
+    else:
+        lines += [b"connection: close"]
+    if origin := allowed_origin(req.get_header("ORIGIN"), gate.origins):
+        lines += [b"access-control-allow-origin: " + origin.encode("latin-1")]
+    head = b"\r\n".join(lines) + b"\r\n\r\n" + stream.greet()
+    connection.hand_over(stream, head, slot.free)

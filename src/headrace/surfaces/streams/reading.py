@@ -155,6 +155,7 @@ async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) 
 
 
 def make_cursor(engine: Engine, sent: str | None) -> str:
+    """The cursor of an answer to a live reader who sent this one."""
     return next_cursor(sent, engine.clock.now_ms(), randrange(1, CURSOR_JITTER_S + 1))
 
 

@@ -20,12 +20,14 @@ from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.creation import parse_spec, type_of_body
 from headrace.surfaces.streams.dialect import Dialect
 from headrace.surfaces.streams.errors import refuse
+from headrace.surfaces.streams.following import Crowds, StreamLook, StreamSink
 from headrace.surfaces.streams.names import CONTROL, Target, parse_target
 from headrace.surfaces.streams.positions import content_type_of, format_position
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call, Gate, parse_whole
 from headrace.web.cors import METHODS, preflight
 from headrace.web.credentials import Scope
+from headrace.web.streams import hand_over
 
 _SECURITY: Headers = [
     ("x-content-type-options", "nosniff"),
@@ -66,6 +68,7 @@ class StreamRoutes:
         self._dialect = dialect
         self._skipped = len(prefix)
         self._limits = limits
+        self._crowds = Crowds()
         self._handlers: dict[str, Handler] = {
             "GET": self.get,
             "HEAD": self.head,
@@ -232,11 +235,23 @@ class StreamRoutes:
             if asked.mode is None:
                 tags = call.req.get_header("IF-NONE-MATCH")
                 answer = await reading.catch_up(engine, live, asked, self._dialect, tags)
+            elif asked.mode == "sse":
+                return self._follow(call, live, asked)
             else:
                 answer = await reading.long_poll(engine, live, asked, self._dialect)
         if len(self._gate.keyring):
             answer.headers = [_private(header) for header in answer.headers]
         return answer
+
+    def _follow(self, call: Call, live: Live, asked: reading.Asked) -> Answer:
+        """Hand the connection over to a sink that follows the stream."""
+        cursor = reading.make_cursor(call.engine, asked.cursor)
+        look = StreamLook(live.log, asked.wanted, cursor, call.engine.clock)
+        gate = self._gate
+        sink = StreamSink(gate.hub, gate.wheel, self._crowds, live, look, asked.after)
+        slot = gate.streams.take(call.principal)
+        hand_over(gate, call.req, sink, slot, [*look.headers, *_SECURITY])
+        return Answer(200, [])
 
     async def _list(self, call: Call) -> Answer:
         call.principal.require(Scope.READ)
