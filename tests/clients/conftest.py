@@ -46,14 +46,14 @@ def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the npm package and our scripts; nothing of it enters the repository."""
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
-            _miss(f"{tool} is not installed, so Node's EventSource is not tested")
+            miss(f"{tool} is not installed, so Node's EventSource is not tested")
     folder = tmp_path_factory.mktemp("node")
     command = ["npm", "install", "--no-save", "--no-audit", "--no-fund", EVENTSOURCE]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=NPM_S, check=False
     )
     if done.returncode != 0:
-        _miss(f"npm cannot install {EVENTSOURCE}: {done.stderr[-500:]}")
+        miss(f"npm cannot install {EVENTSOURCE}: {done.stderr[-500:]}")
     for script in HERE.glob("*.mjs"):
         shutil.copy(script, folder)
     return folder
@@ -64,11 +64,11 @@ def chromium() -> str:
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if path := shutil.which(name):
             return path
-    _miss("chromium is not installed, so a browser's EventSource is not tested")
+    miss("chromium is not installed, so a browser's EventSource is not tested")
     raise AssertionError("unreachable")
 
 
-def _miss(reason: str) -> None:
+def miss(reason: str) -> None:
     """Skip, and say why; where clients are required, as in CI, fail."""
     if os.environ.get(REQUIRED) == "1":
         pytest.fail(f"{reason} ({REQUIRED}=1)", pytrace=False)
