@@ -51,6 +51,7 @@ from headrace.surfaces.topics.routers import Routers
 from headrace.surfaces.topics.routes import Topics
 from headrace.surfaces.topics.sessions import Sessions
 from headrace.surfaces.topics.watch import Watch
+from headrace.surfaces.topics.websocket import SocketLimits
 from headrace.surfaces.topics.work import Work
 from headrace.web import docs_page, openapi
 from headrace.web.calls import Gate, install_errors
@@ -102,6 +103,7 @@ def build_web(settings: Settings, gate: Gate, pulse: Pulse, control: Control) ->
     )
     probes = Probes(gate, pulse, sessions, need_key=settings.probe_auth)
     jobs = QueueLimits(settings.max_claim, settings.max_node_bytes)
+    follow = FollowLimits(settings.max_watch_topics, settings.max_limit)
     hot = topics.mount(
         app,
         gate,
@@ -109,7 +111,8 @@ def build_web(settings: Settings, gate: Gate, pulse: Pulse, control: Control) ->
         Queues(jobs),
         Work(jobs),
         Routers(),
-        Watch(sessions, FollowLimits(settings.max_watch_topics, settings.max_limit)),
+        Watch(sessions, follow),
+        SocketLimits(limits, follow, settings.max_body_bytes),
         probes,
     )
     mounts = streams.mount(app, gate, settings.streams_dialect, _stream_limits(settings), control)

@@ -161,3 +161,9 @@ FORMER_TOPICS_MAX = 4096
 """Names of topics that a session watched and that are gone; beyond, it tells all later ones by
 their epoch.
 """
+
+PUBLISHES_MAX = 1024
+PUBLISHES_BYTES_MAX = 16 << 20
+"""Publications one socket may have under way before nothing more is read from it."""
+COMMANDS_MAX = 1024
+"""Commands one socket may have waiting behind a subscription."""

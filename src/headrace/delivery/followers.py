@@ -29,6 +29,10 @@ class Followers:
     def __contains__(self, live: Live) -> bool:
         return live.log.id in self._by_log
 
+    def named(self, name: str) -> list[Follower]:
+        """Those of a name: two, if a log was deleted and came again just now."""
+        return [follower for follower in self if follower.live.log.name == name]
+
     def add(self, follower: Follower) -> None:
         """Follow one more log, or one of them anew."""
         log = follower.live.log

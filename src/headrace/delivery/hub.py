@@ -22,7 +22,8 @@ class Hub:
     def __init__(self, engine: Engine, wheel: Wheel) -> None:
         self.engine = engine
         self._wheel = wheel
-        self._tasks = Tasks()
+        self.tasks = Tasks()
+        """Work that connections start."""
         self._channels: dict[int, Channel] = {}
         self._prefixes: dict[str, dict[Note, None]] = {}
         engine.on_create.append(self._note_new)
@@ -37,11 +38,11 @@ class Hub:
         if live.log.id not in self.engine.lives:
             journal = self.engine.journal
             done = partial(self._say_gone, follower)
-            self._tasks.ignore(journal.wait_synced(journal.tail, done))
+            self.tasks.ignore(journal.wait_synced(journal.tail, done))
             return
         channel = self._channels.get(live.log.id)
         if channel is None:
-            channel = Channel(self.engine, self._wheel, self._tasks, live, self._forget)
+            channel = Channel(self.engine, self._wheel, self.tasks, live, self._forget)
             self._channels[live.log.id] = channel
         channel.join(follower)
 

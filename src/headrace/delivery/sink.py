@@ -105,8 +105,19 @@ class Sink(asyncio.Protocol):
             return
         self._leave()
         self.transport.write(self.farewell(ending))
-        self.transport.close()
+        self.hang_up()
         self._wheel.put(self, CLOSE_S)
+
+    def leave(self) -> None:
+        """Close without a word: the peer knows."""
+        if not self.closed:
+            self._leave()
+            self.transport.close()
+            self._wheel.put(self, CLOSE_S)
+
+    def hang_up(self) -> None:
+        """Nothing more is written."""
+        self.transport.close()
 
     def _leave(self) -> None:
         self.closed = True

@@ -84,12 +84,9 @@ def _parse_prefix(prefix: str, principal: Principal) -> str:
 
 def parse_look(request: wire.FollowOptions, match: TagMatch | None, limits: FollowLimits) -> Look:
     """What to see of a topic; its own filter comes before the one for all."""
-    node = request.node
-    nodes = () if node is None else (node,) if isinstance(node, str) else node
-    if match is None and request.match is not None:
-        match = parse_match(request.match)
+    wanted = parse_wanted(request.node, request.match)
     return Look(
-        wanted=Wanted(frozenset(nodes), match),
+        wanted=wanted if match is None else Wanted(wanted.exclude, match),
         records_max=min(request.limit or READ_RECORDS_DEFAULT, limits.records),
         bytes_max=min(request.max_batch_bytes or READ_BYTES_DEFAULT, READ_BYTES_MAX),
         strong=request.consistency == "strong",
@@ -97,6 +94,12 @@ def parse_look(request: wire.FollowOptions, match: TagMatch | None, limits: Foll
         meta=request.include_meta,
         data=request.include_data,
     )
+
+
+def parse_wanted(node: str | list[str] | None, match: object) -> Wanted:
+    """Which records a reader with these node ids and this tag filter is to get."""
+    nodes = () if node is None else (node,) if isinstance(node, str) else node
+    return Wanted(frozenset(nodes), None if match is None else parse_match(match))
 
 
 def find(
@@ -127,6 +130,12 @@ def matching(engine: Engine, prefix: str, principal: Principal) -> Iterator[Live
 def may_follow(log: Log, principal: Principal) -> bool:
     """Whether a new log is a topic that the caller may see."""
     return log.owner == OWNER and principal.may_see(log.name)
+
+
+def format_place(live: Live, after: int) -> wire.WatchPlace:
+    """Where a follower starts, and where the topic stands."""
+    earliest, head = wire.head_of(live.log, live.visible)
+    return wire.WatchPlace(from_seq=after, head_seq=head, earliest_seq=earliest)
 
 
 def _too_many(topics_max: int) -> Refused:

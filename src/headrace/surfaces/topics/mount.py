@@ -14,11 +14,13 @@ from headrace.surfaces.topics.queues import Queues
 from headrace.surfaces.topics.routers import Routers
 from headrace.surfaces.topics.routes import Topics
 from headrace.surfaces.topics.watch import Watch
+from headrace.surfaces.topics.websocket import SocketLimits, TopicSocket
 from headrace.surfaces.topics.work import Work
 from headrace.web.calls import Endpoint, Gate
-from headrace.web.credentials import Scope
+from headrace.web.credentials import NO_SCOPE, Principal, Scope
 from headrace.web.direct import Respond
 from headrace.web.openapi import ErrorCode, Parameter, Reply, Route
+from headrace.web.sockets import SocketEndpoint
 from headrace.web.streams import EVENT_STREAM, StreamEndpoint
 
 TOPIC = "/v0/topics/{name}"
@@ -36,6 +38,7 @@ def mount(
     work: Work,
     routers: Routers,
     watch: Watch,
+    sockets: SocketLimits,
     probes: Probes,
 ) -> dict[str, Respond]:
     """Put the surface's routes into the application; returns the hot ones below DIRECT_PREFIX."""
@@ -61,6 +64,11 @@ def mount(
     app.add_route("/v0/routers/{name:path}", router)  # a slash is no name, and told so
     app.add_route("/v0/watch", Endpoint(gate, refusals, post=watch.post))
     app.add_route("/v0/watch/{name}", StreamEndpoint(gate, refusals, watch.get))
+
+    def new_socket(principal: Principal) -> TopicSocket:
+        return TopicSocket(gate.hub, gate.wheel, principal, sockets)
+
+    app.add_route("/v0/ws", SocketEndpoint(gate, refusals, new_socket))
     for path, answer in (
         ("/v0/health", probes.health),
         ("/healthz", probes.health),
@@ -305,6 +313,19 @@ ROUTES = [
         scope=Scope.READ, group="Watch",
         description="Events: `record`, `tombstone`, `caught-up`, `topic-deleted`, `error`. Needs "
         "the key that made the session. A second stream of a session ends the first.",
+    ),
+    Route(
+        "GET", "/v0/ws", "Open a WebSocket",
+        _replies(
+            {
+                101: Reply(str, "JSON messages both ways: commands and answers"),
+                426: Reply(wire.ErrorReply, "`invalid_request`: no upgrade was asked for"),
+            },
+            Code.INVALID,
+        ),
+        scope=NO_SCOPE, group="Watch",
+        description="Commands: `subscribe` (scope read), `unsubscribe`, `publish` (write; with "
+        "`config` also admin), `ping`. A browser offers the sub-protocols `bearer` and its key.",
     ),
     Route(
         "GET", "/v0/health", "Is the process alive",

@@ -6,11 +6,10 @@ import msgspec
 from msgspec import UNSET
 
 from headrace.core import lease, priority
-from headrace.core.config import Kind, LogConfig
+from headrace.core.config import Kind
 from headrace.core.cursor import encode_cursor, parse_cursor
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
-    IDEMPOTENCY_KEY_LENGTH_MAX,
     LIST_PAGE_DEFAULT,
     LIST_PAGE_MAX,
     READ_BYTES_DEFAULT,
@@ -19,29 +18,19 @@ from headrace.core.limits import (
     WAIT_MS_MAX,
 )
 from headrace.core.match import parse_match
-from headrace.core.read import Wanted
-from headrace.core.record import Drafts
 from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
-from headrace.surfaces.topics.appends import (
-    AppendLimits,
-    parse_drafts,
-    parse_due,
-    parse_plain_drafts,
-)
+from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.events import format_tombstone, render_records
+from headrace.surfaces.topics.following import parse_wanted
 from headrace.surfaces.topics.names import OWNER, parse_topic
+from headrace.surfaces.topics.writes import format_appended, parse_append, parse_config, write
 from headrace.web.calls import Call, Reply, decode, parse_bool, parse_whole
-from headrace.web.credentials import NO_SCOPE, Scope
+from headrace.web.credentials import Scope
 
 _config = msgspec.json.Decoder(wire.ConfigRequest)
-_append = msgspec.json.Decoder(wire.AppendRequest)
-_append_plain = msgspec.json.Decoder(wire.PlainAppendRequest)
 _diff = msgspec.json.Decoder(wire.DiffRequest)
 _delete = msgspec.json.Decoder(wire.DeleteRequest)
-
-
-Appending = wire.AppendRequest | wire.PlainAppendRequest
 
 
 class Topics:
@@ -56,7 +45,8 @@ class Topics:
         request = decode(_config, await call.body() or b"{}")
         engine = call.engine
         known = engine.state.by_name.get(topic)
-        config = _parse_config(call, request, topic, known.config.kind if known else Kind.LOG)
+        kind = known.config.kind if known else Kind.LOG
+        config = parse_config(call.principal, request, topic, kind)
         log, created = await engine.put(topic, OWNER, config)
         reply = wire.TopicReply(topic=topic, created=created, config=wire.format_config(log.config))
         return Reply([wire.open_object(reply)], 201 if created else 200)
@@ -105,40 +95,12 @@ class Topics:
     async def append(self, call: Call) -> Reply:
         topic = authorise(call, Scope.WRITE)
         return_seqs = not call.req.query_string or parse_bool(call.req, "return_seqs", default=True)
-        body = await call.body()
-        request, drafts = self._parse_append(body)
-        engine = call.engine
-        create = None if topic in engine.state.by_name else _config_to_create(call, request, topic)
-        done = await engine.append(
-            topic,
-            drafts,
-            owner=OWNER,
-            create=create,
-            key=_idempotency_key(call, request),
-            due_ms=parse_due(request, engine.clock.now_ms()),
-            patient=request.disable_backpressure,
-            cost=call.cost,
-        )
-        reply = wire.AppendReply(
-            topic=topic,
-            first_seq=done.first,
-            last_seq=done.last,
-            seqs=list(range(done.first, done.last + 1)) if return_seqs else UNSET,
-            head_seq=done.head,
-            count=done.last - done.first + 1,
-            created=done.created,
-            deduped=done.deduped,
-        )
+        request, drafts = parse_append(await call.body(), self._limits)
+        if request.idempotency_key is None:
+            request.idempotency_key = call.req.get_header("IDEMPOTENCY-KEY")
+        done = await write(call.engine, call.principal, topic, request, drafts, call.cost)
+        reply = format_appended(topic, done, seqs=return_seqs)
         return Reply([wire.open_object(reply)], 201 if done.created else 200)
-
-    def _parse_append(self, body: bytes) -> tuple[Appending, Drafts]:
-        try:
-            plain = _append_plain.decode(body)
-        except (msgspec.MsgspecError, RecursionError):
-            # Anything else than plain data, or a mistake: the full type tells which.
-            request = decode(_append, body or b"{}")
-            return request, parse_drafts(request, len(body), self._limits)
-        return plain, parse_plain_drafts(plain, len(body), self._limits)
 
     async def diff(self, call: Call) -> Reply:
         topic = authorise(call, Scope.READ)
@@ -194,47 +156,6 @@ def authorise(call: Call, scope: Scope) -> str:
     topic = parse_topic(call.name)
     call.principal.require(scope, topic)
     return topic
-
-
-def _parse_config(call: Call, request: wire.ConfigRequest, topic: str, kind: Kind) -> LogConfig:
-    config = request.parse(topic, kind)
-    if config.dead_letter is not None:
-        # Data will flow there on the caller's behalf, so it must be one of the caller's names.
-        call.principal.require(NO_SCOPE, config.dead_letter)
-    return config
-
-
-def _config_to_create(call: Call, request: Appending, topic: str) -> LogConfig | None:
-    """The config of a topic that this write may bring into existence; None when it may not."""
-    asked = request.config
-    allowed = request.create if request.create is not None else (asked is None or asked.auto_create)
-    if not allowed:
-        return None
-    if asked is None:
-        return LogConfig()
-    call.principal.require(Scope.ADMIN, topic)
-    return _parse_config(call, asked, topic, Kind.LOG)
-
-
-def _idempotency_key(call: Call, request: Appending) -> str | None:
-    key = request.idempotency_key
-    if key is None:
-        key = call.req.get_header("IDEMPOTENCY-KEY")
-    if key is None:
-        return None
-    if not 0 < len(key) <= IDEMPOTENCY_KEY_LENGTH_MAX:
-        raise Refused(
-            Code.INVALID,
-            f"an idempotency key has 1 to {IDEMPOTENCY_KEY_LENGTH_MAX} characters",
-            field="idempotency_key",
-        )
-    return key
-
-
-def parse_wanted(node: str | list[str] | None, match: object) -> Wanted:
-    """Which records a reader with these node ids and this tag filter is to get."""
-    nodes = () if node is None else (node,) if isinstance(node, str) else node
-    return Wanted(frozenset(nodes), None if match is None else parse_match(match))
 
 
 def _state(live: Live, now_ms: int) -> wire.StateReply:

@@ -13,7 +13,14 @@ from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.cursors import Checkpoint, parse_composite, parse_label
 from headrace.surfaces.topics.events import Look
-from headrace.surfaces.topics.following import FollowLimits, Start, find, parse_look, parse_wish
+from headrace.surfaces.topics.following import (
+    FollowLimits,
+    Start,
+    find,
+    format_place,
+    parse_look,
+    parse_wish,
+)
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin, parse_wid
 from headrace.surfaces.topics.watchstream import WatchStream
 from headrace.web.calls import Call, Reply, decode, parse_bool
@@ -55,7 +62,7 @@ class Watch:
             stream_url=STREAM_PATH + session.wid,
             session_ttl_ms=self._sessions.ttl_ms,
             topics={
-                name: _format_place(live, places[name].after) for name, (live, _) in found.items()
+                name: format_place(live, places[name].after) for name, (live, _) in found.items()
             },
             prefixes=[f"{prefix}*" for prefix in wish.prefixes] or msgspec.UNSET,
         )
@@ -101,8 +108,3 @@ def _place(
     elif start.tail:
         after, epoch = live.visible, None
     return begin(after, live.log.id if epoch is None else epoch, look, listed=listed)
-
-
-def _format_place(live: Live, after: int) -> wire.WatchPlace:
-    earliest, head = wire.head_of(live.log, live.visible)
-    return wire.WatchPlace(from_seq=after, head_seq=head, earliest_seq=earliest)

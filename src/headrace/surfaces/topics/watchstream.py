@@ -131,7 +131,7 @@ class WatchStream(EventStream):
         topic, places = live.log.name, self._session.places
         if not may_follow(live.log, self._session.principal):
             return
-        if any(follower.live.log.name == topic for follower in self._followers):
+        if self._followers.named(topic):
             return  # first it must be said that the last one of this name is gone
         place = places.get(topic)
         if place is not None:

@@ -239,6 +239,47 @@ class WatchReply(msgspec.Struct, kw_only=True):
     prefixes: list[str] | UnsetType = UNSET
 
 
+class Ping(msgspec.Struct, tag_field="op", tag="ping", kw_only=True):
+    """Answered with `pong`. As everywhere, `request_id` comes back with the answer as it is."""
+
+    request_id: Raw | UnsetType = UNSET
+
+
+class Subscribe(FollowOptions, tag_field="op", tag="subscribe", kw_only=True):
+    """Follow a topic, or several: `topics` is as in a watch."""
+
+    request_id: Raw | UnsetType = UNSET
+    topic: str | None = None
+    topics: dict[str, WatchTopic | None] | None = None
+    from_seq: Count = 0
+    tail: bool = False
+    epoch: Count | None = None
+    lenient: bool = False
+
+
+class Unsubscribe(msgspec.Struct, tag_field="op", tag="unsubscribe", kw_only=True):
+    """Follow a topic no more; a prefix is named as it was."""
+
+    request_id: Raw | UnsetType = UNSET
+    topic: str
+
+
+class Publish(AppendRequest, tag_field="op", tag="publish", gc=False, kw_only=True):
+    """Append to a topic, as a POST would."""
+
+    request_id: Raw | UnsetType = UNSET
+    topic: str
+    return_seqs: bool = True
+
+
+class PlainPublish(PlainAppendRequest, tag_field="op", tag="publish", gc=False, kw_only=True):
+    """A publication whose records have nothing but data."""
+
+    request_id: Raw | UnsetType = UNSET
+    topic: str
+    return_seqs: bool = True
+
+
 class DeleteRequest(msgspec.Struct, kw_only=True):
     """Which records go: all below a seq, all with a matching tag, or both conditions together."""
 

@@ -1,0 +1,384 @@
+"""Subscribe and publish over one WebSocket, in JSON."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from time import perf_counter
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import (
+    COMMANDS_MAX,
+    HEARTBEAT_MS_DEFAULT,
+    PUBLISHES_BYTES_MAX,
+    PUBLISHES_MAX,
+)
+from headrace.core.record import Drafts
+from headrace.delivery.cohort import Follower
+from headrace.delivery.endings import Ending, Failed, ShuttingDown, SlowConsumer, describe
+from headrace.delivery.events import CaughtUp, Event, Gone, Held, Lost, Records
+from headrace.delivery.followers import Followers
+from headrace.delivery.hub import Hub, Note
+from headrace.delivery.websocket import Socket, frame
+from headrace.delivery.wheel import Wheel
+from headrace.engine.engine import Cost
+from headrace.engine.live import Live
+from headrace.surfaces.topics import wire
+from headrace.surfaces.topics.appends import AppendLimits, parse_drafts, parse_plain_drafts
+from headrace.surfaces.topics.errors import REFUSALS
+from headrace.surfaces.topics.events import Look, render_event
+from headrace.surfaces.topics.following import (
+    ANY,
+    FollowLimits,
+    Start,
+    find,
+    format_place,
+    may_follow,
+    parse_look,
+    parse_wish,
+)
+from headrace.surfaces.topics.names import parse_topic
+from headrace.surfaces.topics.writes import format_appended, write
+from headrace.web.calls import decode, format_times
+from headrace.web.credentials import Principal, Scope
+
+Publishing = wire.Publish | wire.PlainPublish
+_Others = wire.Subscribe | wire.Unsubscribe | wire.Ping
+
+_plain: msgspec.json.Decoder[wire.PlainPublish | _Others]
+_plain = msgspec.json.Decoder(wire.PlainPublish | _Others)
+_full: msgspec.json.Decoder[wire.Publish | _Others]
+_full = msgspec.json.Decoder(wire.Publish | _Others)
+
+_OPS: dict[type, bytes] = {
+    Records: b'{"op":"record",',
+    Lost: b'{"op":"tombstone",',
+    CaughtUp: b'{"op":"caught_up",',
+    Gone: b'{"op":"topic_deleted",',
+    Held: b'{"op":"error","code":"throttled","message":"the server is hard pressed",',
+}
+
+
+class MessageView(Look, frozen=True):
+    """A look at a topic as messages."""
+
+    beat_s: float = 0.0
+    """Progress that brings no record need not be told: nobody resumes a socket."""
+
+    def encode(self, name: str, event: Event, position: int) -> bytes:
+        return frame(b"%b%b}" % (_OPS[type(event)], render_event(name, event, self)))
+
+
+class SocketLimits(msgspec.Struct, frozen=True):
+    """What a client may say and ask for."""
+
+    append: AppendLimits
+    follow: FollowLimits
+    message_bytes: int
+
+
+class TopicSocket(Socket):
+    """One client. Commands are taken in order; publications do not wait for each other."""
+
+    __slots__ = (
+        "_busy",
+        "_flying",
+        "_flying_bytes",
+        "_followers",
+        "_hub",
+        "_inbox",
+        "_limits",
+        "_prefixes",
+        "_principal",
+    )
+
+    def __init__(self, hub: Hub, wheel: Wheel, principal: Principal, limits: SocketLimits) -> None:
+        super().__init__(wheel, HEARTBEAT_MS_DEFAULT / 1000, limits.message_bytes)
+        self._hub = hub
+        self._principal = principal
+        self._limits = limits
+        self._followers = Followers(hub)
+        self._prefixes: dict[str, tuple[MessageView, Note]] = {}
+        self._inbox: deque[bytes] = deque()
+        self._busy = False
+        """A subscription is under way; what comes meanwhile waits."""
+        self._flying = 0
+        self._flying_bytes = 0
+
+    # --- the connection ---------------------------------------------------------------------------
+
+    def stuck(self) -> None:
+        self._followers.park()
+        self._regulate()
+
+    def writable(self) -> None:
+        self._followers.resume(self.blocked_s)
+        self._regulate()
+
+    def ended(self) -> None:
+        for prefix in tuple(self._prefixes):
+            self._forget_prefix(prefix)
+        self._followers.close()
+        self._inbox.clear()
+
+    @property
+    def busy_at(self) -> float:
+        return max(self.sent_at, self._followers.busy_at)
+
+    def words(self, ending: Ending) -> bytes:
+        said = describe(ending)
+        if said is None:
+            return b""
+        return _format_error(_code(ending), said[1])
+
+    def _regulate(self) -> None:
+        """Read no more than can be worked off, and nothing while the answers are not taken."""
+        if (
+            self.blocked
+            or self._flying > PUBLISHES_MAX
+            or self._flying_bytes > PUBLISHES_BYTES_MAX
+            or len(self._inbox) > COMMANDS_MAX
+        ):
+            self.hold()
+        else:
+            self.release()
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def refuse_binary(self) -> None:
+        self._refuse(Refused(Code.INVALID, "commands are text messages"))
+
+    def refuse_large(self, bytes_max: int) -> None:
+        message = f"a message has at most {bytes_max} bytes"
+        self._refuse(Refused(Code.BODY_TOO_LARGE, message, max_body_bytes=bytes_max))
+
+    def message(self, text: bytes) -> None:
+        if self._busy:
+            self._inbox.append(text)
+            self._regulate()
+        else:
+            self._obey(text)
+
+    def _obey(self, text: bytes) -> None:
+        request_id: Raw | UnsetType = UNSET
+        try:
+            command = _decode(text)
+            request_id = command.request_id
+            match command:
+                case wire.Publish() | wire.PlainPublish():
+                    self._publish(command, len(text))
+                case wire.Subscribe():
+                    self._busy = True
+                    self._hub.tasks.start(self._subscribe(command), self._fail)
+                case wire.Unsubscribe():
+                    self._unsubscribe(command)
+                case wire.Ping():
+                    self.say(_answer(b"pong", request_id) + b"}")
+        except Refused as refused:
+            self._refuse(refused, request_id if request_id is not UNSET else _find_id(text))
+
+    def _refuse(self, refused: Refused, request_id: Raw | UnsetType = UNSET) -> None:
+        code = REFUSALS[refused.code][1]
+        self.say(_format_error(code, refused.message, request_id, refused.detail))
+
+    def _fail(self) -> None:
+        self.end(Failed(500, "internal error"))
+
+    # --- publishing -------------------------------------------------------------------------------
+
+    def _publish(self, command: Publishing, size: int) -> None:
+        topic = parse_topic(command.topic)
+        scope = Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN
+        self._principal.require(scope, topic)
+        limits = self._limits.append
+        if isinstance(command, wire.PlainPublish):
+            drafts = parse_plain_drafts(command, size, limits)
+        else:
+            drafts = parse_drafts(command, size, limits)
+        self._flying += 1
+        self._flying_bytes += size
+        if self._flying > PUBLISHES_MAX or self._flying_bytes > PUBLISHES_BYTES_MAX:
+            self._regulate()
+        self._hub.tasks.start(self._append(topic, command, drafts, size), self._fail)
+
+    async def _append(self, topic: str, command: Publishing, drafts: Drafts, size: int) -> None:
+        started, cost = perf_counter(), Cost()
+        try:
+            done = await write(self._hub.engine, self._principal, topic, command, drafts, cost)
+        except Refused as refused:
+            self._refuse(refused, command.request_id)
+        else:
+            if command.return_seqs:
+                said = msgspec.json.encode(format_appended(topic, done, seqs=True))[1:-1]
+            else:
+                said = b'"topic":"%b","last_seq":%d,"head_seq":%d' % (
+                    topic.encode(), done.last, done.head,
+                )  # fmt: skip
+            ack = _answer(b"ack", command.request_id)
+            self.say(b'%b,%b,"performance":{%b}}' % (ack, said, format_times(started, cost)))
+        finally:
+            self._flying -= 1
+            self._flying_bytes -= size
+            if self._held:
+                self._regulate()
+
+    # --- subscribing ------------------------------------------------------------------------------
+
+    async def _subscribe(self, command: wire.Subscribe) -> None:
+        try:
+            await self._follow(command)
+        except Refused as refused:
+            self._refuse(refused, command.request_id)
+        self._busy = False
+        while self._inbox and not self._busy:
+            self._obey(self._inbox.popleft())
+        self._regulate()
+
+    async def _follow(self, command: wire.Subscribe) -> None:
+        wire.checked(command)
+        engine, limits = self._hub.engine, self._limits.follow
+        wish = parse_wish(_asked(command), self._principal, limits)
+        views = {
+            match: _view(parse_look(command, match, limits))
+            for match in {start.match for start in (*wish.topics.values(), *wish.prefixes.values())}
+        }
+        found = find(engine, wish, self._principal, limits, lenient=command.lenient)
+        lives = [live for live, _ in found.values()]
+        if (
+            len(self._followers) + sum(live not in self._followers for live in lives)
+            > limits.topics
+        ):
+            raise Refused(Code.INVALID, f"one socket follows at most {limits.topics} topics")
+        await engine.catch_up(*lives)
+        starts = {name: _start(live, start) for name, (live, start) in found.items()}
+        places = {name: format_place(live, starts[name][0]) for name, (live, _) in found.items()}
+        await engine.settle(*lives)
+        if self.closed:
+            return
+        answer = _answer(b"subscribed", command.request_id)
+        self.say_now(b'%b,"topics":%b}' % (answer, msgspec.json.encode(places)))
+        for name, (live, start) in found.items():
+            self._add(live, views[start.match], *starts[name])
+        for prefix, start in wish.prefixes.items():
+            self._watch_prefix(prefix, views[start.match])
+
+    def _add(self, live: Live, view: MessageView, after: int, epoch: int | None) -> None:
+        live.last_read_at_ms = self._hub.engine.clock.now_ms()
+        self._followers.add(Follower(self, live, view, after, self.transport.write, epoch=epoch))
+
+    def _watch_prefix(self, prefix: str, view: MessageView) -> None:
+        self._forget_prefix(prefix)
+        note = partial(self._note_new, view)
+        self._prefixes[prefix] = (view, note)
+        self._hub.watch_names(prefix, note)
+
+    def _forget_prefix(self, prefix: str) -> None:
+        if known := self._prefixes.pop(prefix, None):
+            self._hub.unwatch_names(prefix, known[1])
+
+    def _note_new(self, view: MessageView, live: Live) -> None:
+        """A topic came into being: it is followed from its first record on."""
+        topic = live.log.name
+        if not may_follow(live.log, self._principal) or self._followers.named(topic):
+            return
+        most = self._limits.follow.topics
+        if len(self._followers) >= most:
+            message = f"one socket follows at most {most} topics: this one is left out"
+            self._refuse(Refused(Code.THROTTLED, message, topics=[topic]))
+            return
+        follower = Follower(self, live, view, 0, self.transport.write, owes=False)
+        self._followers.add(follower)
+
+    def _unsubscribe(self, command: wire.Unsubscribe) -> None:
+        topic = command.topic
+        if topic.endswith(ANY):
+            prefix = topic[: -len(ANY)]
+            self._forget_prefix(prefix)
+            gone = [f for f in self._followers if f.live.log.name.startswith(prefix)]
+        else:
+            gone = self._followers.named(parse_topic(topic))
+        for follower in gone:
+            self._followers.remove(follower)
+        answer = _answer(b"unsubscribed", command.request_id)
+        self.say_now(b'%b,"topic":%b}' % (answer, msgspec.json.encode(topic)))
+
+    def gone(self, follower: Follower) -> None:
+        self._followers.remove(follower)
+        topic = follower.live.log.name
+        if again := self._hub.engine.state.by_name.get(topic):
+            for prefix, (view, _) in self._prefixes.items():
+                if topic.startswith(prefix):
+                    self._note_new(view, self._hub.engine.lives[again.id])
+
+    def failed(self, follower: Follower) -> None:
+        self._fail()
+
+
+def _decode(text: bytes) -> Publishing | _Others:
+    try:
+        return _plain.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        # Records with more than data, or a mistake: the full type tells which.
+        return decode(_full, text)
+
+
+class _Identified(msgspec.Struct):
+    request_id: Raw | UnsetType = UNSET
+
+
+_identified = msgspec.json.Decoder(_Identified)
+
+
+def _find_id(text: bytes) -> Raw | UnsetType:
+    """The id of a command that makes no sense, if it has one."""
+    try:
+        return _identified.decode(text).request_id
+    except (msgspec.MsgspecError, RecursionError):
+        return UNSET
+
+
+def _answer(op: bytes, request_id: Raw | UnsetType) -> bytes:
+    """The beginning of an answer."""
+    if request_id is UNSET:
+        return b'{"op":"%b"' % op
+    return b'{"op":"%b","request_id":%b' % (op, bytes(request_id))
+
+
+def _format_error(
+    code: str, message: str, request_id: Raw | UnsetType = UNSET, detail: object = None
+) -> bytes:
+    rest = {"code": code, "message": message} | ({"detail": detail} if detail else {})
+    return b"%b,%b" % (_answer(b"error", request_id), msgspec.json.encode(rest)[1:])
+
+
+def _code(ending: Ending) -> str:
+    match ending:
+        case ShuttingDown():
+            return "shutting_down"
+        case SlowConsumer():
+            return "slow_consumer"
+        case Failed(status) if status < 500:
+            return "invalid_request"
+        case _:
+            return "internal"
+
+
+def _asked(command: wire.Subscribe) -> dict[str, wire.WatchTopic | None]:
+    """What to follow, as a map in either case."""
+    if (command.topic is None) == (command.topics is None):
+        raise Refused(Code.INVALID, "say topic or topics", field="topic")
+    if command.topic is None:
+        return command.topics or {}
+    place = wire.WatchTopic(from_seq=command.from_seq, tail=command.tail, epoch=command.epoch)
+    return {command.topic: place}
+
+
+def _view(look: Look) -> MessageView:
+    return MessageView(**msgspec.structs.asdict(look))
+
+
+def _start(live: Live, start: Start) -> tuple[int, int | None]:
+    return (live.visible, None) if start.tail else (start.after, start.epoch)
