@@ -14,10 +14,10 @@ import pytest
 
 from headrace.bench.process import ServerProcess
 
+from .browser import HERE
 from .reports import Reports
 from .story import HEADERS, KEY, TOPICS
 
-HERE = Path(__file__).parent
 REQUIRED = "HEADRACE_REQUIRE_CLIENTS"
 NPM_S = 120.0
 EVENTSOURCE = "eventsource@^3"
