@@ -370,6 +370,9 @@ class Stayer:
         for task in tasks:
             shift.start(shift._handle, self._name, self.node, [task])
 
+    def pace(self) -> None:
+        pass
+
     def dismiss(self, refused: Refused) -> None:
         assert refused.code in EXPECTED
         self.leave()

@@ -43,6 +43,9 @@ class Worker(Protocol):
     def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
         """Here is work."""
 
+    def pace(self) -> None:
+        """The server is hard pressed, and this queue can wait."""
+
     def dismiss(self, refused: Refused) -> None:
         """There will be no more."""
 
@@ -73,6 +76,7 @@ class Desk:
         self._ended = 0
         """Ends of leases we know of; when the queue counts more, workers may have lost some."""
         self._poked: asyncio.Handle | None = None
+        self._paced = False
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -169,6 +173,7 @@ class Desk:
         del self._workers[worker]
         if not self._workers:
             self._live.listeners.remove(self.poke)
+            self._engine.turns.cancel(self._feed)
             self._cancel_timer()
         for seq in worker.held:
             self._holders.pop(seq, None)
@@ -198,14 +203,19 @@ class Desk:
 
     def _take_turn(self) -> None:
         self._poked = None
-        self._engine.turns.serve(self._live, self._feed)
+        paced = not self._engine.turns.serve(self._live, self._feed)
+        if paced and not self._paced:
+            for worker in list(self._workers):
+                worker.pace()
+        self._paced = paced
 
     def _feed(self) -> None:
         """Give the workers what there is for them."""
         engine, log = self._engine, self._live.log
-        if log.id not in engine.lives:
-            self._dismiss(_gone(engine, log.name))
         if not self._workers or engine.draining:
+            return
+        if log.id not in engine.lives:
+            self._start(self._close())
             return
         log.jobs.sweep(engine.clock.now_ms())
         if log.jobs.ended != self._ended:
@@ -298,6 +308,15 @@ class Desk:
             if not each.claim.done():
                 each.claim.set_exception(refused)
         self._dismiss(refused)
+
+    async def _close(self) -> None:
+        """The queue is gone: workers hear of it once that is certain."""
+        engine = self._engine
+        try:
+            await engine.journal.wait_synced(engine.journal.tail)
+        except Refused:
+            pass  # read-only: it is gone here all the same
+        self._dismiss(_gone(engine, self._live.log.name))
 
     def _dismiss(self, refused: Refused) -> None:
         for worker in list(self._workers):

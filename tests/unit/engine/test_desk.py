@@ -14,6 +14,7 @@ from virtual import VirtualClock, VirtualLoop
 from headrace.core.config import Discard, Durability, Kind, LogConfig
 from headrace.core.entry import Claim
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import SEVERE_TICKS
 from headrace.core.read import Slice
 from headrace.core.record import draft
 from headrace.engine.deadletters import Redriven
@@ -92,6 +93,7 @@ class Hand:
         self.blocked = False
         self.got: list[list[int]] = []
         self.dismissed: Refused | None = None
+        self.paced = 0
         self._desk = shop.queues.desk(shop.queues.find("q"))
         self._desk.join(self)
 
@@ -100,6 +102,9 @@ class Hand:
         assert len(self.held) <= self.depth
         assert set(seqs) <= self.held.keys()
         self.got.append(seqs)
+
+    def pace(self) -> None:
+        self.paced += 1
 
     def dismiss(self, refused: Refused) -> None:
         self.dismissed = refused
@@ -368,7 +373,10 @@ def test_workers_are_dismissed_when_their_queue_goes(tell: Tell) -> None:
         await shop.open(jobs=1)
         hand = Hand(shop, "w")
         await soon()
-        await shop.engine.drop("q", if_empty=False, owner="topics")
+        dropping = asyncio.ensure_future(shop.engine.drop("q", if_empty=False, owner="topics"))
+        await soon()
+        assert hand.dismissed is None, "told before it is durable"
+        await dropping
         await soon()
         assert hand.dismissed is not None
         assert hand.dismissed.code is Code.LOG_NOT_FOUND
@@ -385,6 +393,25 @@ def test_workers_are_dismissed_when_nothing_can_be_written(tell: Tell) -> None:
         assert hand.dismissed is not None
         assert hand.dismissed.code is Code.READ_ONLY
         assert live.listeners == []
+
+    tell(story)
+
+
+def test_workers_of_a_queue_that_can_wait_are_told_once(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(priority=-1)
+        hand = Hand(shop, "w", depth=9)
+        await soon()
+        for _ in range(SEVERE_TICKS):
+            shop.engine.turns.feel(lag_ms=100)
+        await shop.add(1)
+        await shop.add(1)
+        await soon()
+        assert (hand.paced, hand.got) == (1, [])
+        while shop.engine.turns.pressure.severe:
+            shop.engine.turns.feel(lag_ms=0)
+        await asyncio.sleep(1)
+        assert hand.got == [[1, 2]]
 
     tell(story)
 

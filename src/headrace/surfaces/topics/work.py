@@ -9,11 +9,11 @@ from headrace.core.errors import Refused
 from headrace.core.limits import HEARTBEAT_MS_DEFAULT
 from headrace.core.read import Slice
 from headrace.delivery.endings import Failed
-from headrace.delivery.sse import EventStream, event
+from headrace.delivery.sse import EventStream, error, event
 from headrace.engine.desk import Desk
 from headrace.engine.live import Live
 from headrace.surfaces.topics.errors import refusals
-from headrace.surfaces.topics.events import render_jobs
+from headrace.surfaces.topics.events import HELD_RETRY_MS, render_jobs
 from headrace.surfaces.topics.names import parse_topic
 from headrace.surfaces.topics.queues import QueueLimits
 from headrace.web.calls import parse_whole
@@ -39,7 +39,7 @@ class Work:
         queues = call.engine.queues
         live = queues.find(topic)
         live.last_read_at_ms = call.engine.clock.now_ms()
-        stream = JobStream(call, queues.desk(live), node, depth, lease_ms)
+        stream = JobStream(call, topic, queues.desk(live), node, depth, lease_ms)
         return Opening(principal, stream)
 
 
@@ -52,12 +52,19 @@ def _parse_lease(req: falcon.asgi.Request) -> int | None:
 class JobStream(EventStream):
     """The connection of one worker."""
 
-    __slots__ = ("_desk", "depth", "held", "lease_ms", "node")
+    __slots__ = ("_desk", "_topic", "depth", "held", "lease_ms", "node")
 
     def __init__(
-        self, call: StreamCall, desk: Desk, node: str, depth: int, lease_ms: int | None
+        self,
+        call: StreamCall,
+        topic: str,
+        desk: Desk,
+        node: str,
+        depth: int,
+        lease_ms: int | None,
     ) -> None:
         super().__init__(call.wheel, call.engine.clock, HEARTBEAT_MS_DEFAULT / 1000)
+        self._topic = topic
         self._desk = desk
         self.node = node
         self.depth = depth
@@ -74,9 +81,13 @@ class JobStream(EventStream):
         self._desk.leave(self)
 
     def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
-        head = b'{"topic":"%b",' % live.log.name.encode()
+        head = b'{"topic":"%b",' % self._topic.encode()
         lines = render_jobs(claim, live.log.jobs, jobs)
         self.send(b"".join([event(b"job", head + line, b"%d" % seq) for seq, line in lines]))
+
+    def pace(self) -> None:
+        message = "the server is hard pressed: this topic has to wait"
+        self.send(error(429, message, topics=[self._topic], retry_after_ms=HELD_RETRY_MS))
 
     def dismiss(self, refused: Refused) -> None:
         status, _, _ = refusals(refused)
