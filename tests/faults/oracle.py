@@ -18,6 +18,7 @@ from enum import Enum
 from rig import Record, View
 
 from headrace.core.config import Discard, Durability, LogConfig
+from headrace.core.inlet import Rule
 from headrace.core.read import Loss
 
 
@@ -26,6 +27,26 @@ class Blow(Enum):
 
     KILL = "kill"
     POWER = "power"
+
+
+@dataclass(frozen=True)
+class ModelInlet:
+    """A router, as its destination knows it."""
+
+    source: int
+    rule: Rule
+    cursor: int
+    forwarded: int = 0
+
+    def takes(self, record: Record) -> bool:
+        return self.rule.match is None or self.rule.match.matches(record.tag)
+
+    def copy(self, record: Record, stamp: Stamp, seq: int) -> Record:
+        return record._replace(
+            meta=stamp(record.meta, seq) if self.rule.exactly_once else record.meta,
+            tag=record.tag if self.rule.keep_tag else None,
+            node=record.node if self.rule.keep_node else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -43,6 +64,13 @@ class ModelLog:
     """Seqs whose payload no restart survives."""
     deleted: frozenset[int] = frozenset()
     keys: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    inlets: dict[str, ModelInlet] = field(default_factory=dict)
+    holes: frozenset[int] = frozenset()
+    """Seqs for what a source had lost."""
+    paths: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Seq of a copy or hole → the logs it came through."""
+    copies: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    """(router, source, its seq) → the newest copy that says so, of routers that bring each once."""
 
     @property
     def size_bytes(self) -> int:
@@ -91,6 +119,42 @@ class ModelLog:
         )  # fmt: skip
         return grown.trim()
 
+    def is_lost(self, seq: int) -> bool:
+        return seq < self.floor or (seq not in self.records and seq not in self.deleted)
+
+    def forward(self, name: str, source: ModelLog, upto: int, stamp: Stamp) -> Forwarded:
+        """What a router brings from here up to `upto` of its source: holes, then copies."""
+        inlet = self.inlets[name]
+        holes: list[tuple[int, ...]] = []
+        copies: list[tuple[tuple[int, ...], int, Record]] = []
+        for seq in range(inlet.cursor + 1, upto + 1):
+            path = source.paths.get(seq, ())
+            if self.id in path:
+                continue
+            if source.is_lost(seq):
+                assert not copies, f"{name}: a hole behind a copy"
+                holes.append((*path, source.id))
+            elif seq in source.records and inlet.takes(source.records[seq]):
+                held = self.copies.get((name, source.id, seq)) if inlet.rule.exactly_once else None
+                if held not in self.records:
+                    copy = inlet.copy(source.records[seq], stamp, seq)
+                    copies.append(((*path, source.id), seq, copy))
+        return Forwarded(holes, copies)
+
+    def open_holes(self, name: str, upto: int, brought: Forwarded) -> ModelLog:
+        """The router came to `upto`; the copies are still to be appended."""
+        inlet = self.inlets[name]
+        moved = replace(inlet, cursor=upto, forwarded=inlet.forwarded + len(brought.copies))
+        paths = [*brought.holes, *(path for path, _, _ in brought.copies)]
+        head = self.head + len(brought.holes)
+        named = enumerate(brought.copies, head + 1) if inlet.rule.exactly_once else ()
+        return replace(
+            self, head=head, inlets={**self.inlets, name: moved},
+            holes=self.holes | {*range(self.head + 1, head + 1)},
+            paths={**self.paths, **dict(enumerate(paths, self.head + 1))},
+            copies={**self.copies, **{(name, inlet.source, c[1]): seq for seq, c in named}},
+        )  # fmt: skip
+
     def crash(self) -> ModelLog:
         """What a restart leaves of it."""
         kept = {seq: record for seq, record in self.records.items() if seq not in self.volatile}
@@ -100,6 +164,23 @@ class ModelLog:
         gone = frozenset(seq for seq, record in self.records.items() if wanted(seq, record))
         kept = {seq: record for seq, record in self.records.items() if seq not in gone}
         return replace(self, records=kept, deleted=self.deleted | gone)
+
+
+Stamp = Callable[[bytes | None, int], bytes | None]
+"""What becomes of the meta of the record with this seq."""
+
+
+@dataclass(frozen=True)
+class Forwarded:
+    """What a router brings at a time; each with the way it came."""
+
+    holes: list[tuple[int, ...]]
+    copies: list[tuple[tuple[int, ...], int, Record]]
+    """(way, seq in the source, copy)."""
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for _, _, record in self.copies]
 
 
 State = dict[str, ModelLog]
@@ -224,6 +305,9 @@ def _compare_log(log: ModelLog, mark: Mark, blow: Blow | None, found: View) -> I
         yield f"id {found.id} instead of {log.id}"
     if found.config != log.config:
         yield f"config {found.config} instead of {log.config}"
+    inlets = {name: (i.source, i.cursor, i.forwarded) for name, i in log.inlets.items()}
+    if found.inlets != inlets:
+        yield f"routers {found.inlets} instead of {inlets}"
     if found.records != log.records:
         yield _difference(log.records, found.records)
     if found.count != len(found.records):
@@ -253,7 +337,14 @@ def _compare_losses(log: ModelLog, found: View) -> Iterable[str]:
         if not present and not told and seq not in log.deleted:
             yield f"seq {seq} is silently missing"
     if log.floor == 1:
-        wrong = [gap for gap in found.gaps if gap.reason is not Loss.RESTART]
+        wrong = [
+            gap
+            for gap in found.gaps
+            if gap.reason is not Loss.RESTART
+            and not (
+                gap.reason is Loss.SOURCE_TRIM and {*range(gap.first, gap.last + 1)} <= log.holes
+            )
+        ]
         if wrong:
             yield f"gaps {wrong} although retention took nothing"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 from unittest import mock
 
@@ -15,6 +15,7 @@ from headrace.core.config import LogConfig
 from headrace.core.read import Gap
 from headrace.core.record import RECORD_OVERHEAD_BYTES
 from headrace.engine.engine import Caps, Engine
+from headrace.engine.forwarding import Forwarder
 from headrace.engine.ports import CountedIds, Inline, InlineSealer, Pool
 from headrace.engine.start import Parts, Started, start
 from headrace.engine.upkeep import Pace
@@ -28,12 +29,17 @@ RESERVE_SEQS = 4
 
 @contextmanager
 def small(perf_counter: Callable[[], float] = lambda: 0.0) -> Iterator[None]:
-    """Few seqs promised ahead, so that promises run out; time slices as told."""
+    """Few seqs promised ahead, so that promises run out; time slices as told.
+
+    Nothing is forgotten of where copies came from: the model does not either.
+    """
     with (
+        mock.patch("headrace.core.origin.ORIGINS_KEPT", 1 << 30),
         mock.patch("headrace.core.state.RESERVE_SEQS_MIN", RESERVE_SEQS),
         mock.patch("headrace.engine.live.RESERVE_SEQS_MIN", RESERVE_SEQS),
         mock.patch("headrace.engine.live.RESERVE_SEQS_MAX", RESERVE_SEQS * 4),
         mock.patch("headrace.engine.upkeep.perf_counter", perf_counter),
+        mock.patch("headrace.engine.forwarding.perf_counter", perf_counter),
     ):
         yield
 
@@ -48,26 +54,42 @@ async def boot(
     make_writer: Callable[[Journal, Delay], Writer] = server_writer,
     delay_s: Delay = lambda: 0.0,
     throttled: bool = False,
+    forwarding: bool = True,
 ) -> Started:
-    """Start the engine as a server does, on this disk; writers are not held back unless told."""
+    """Start the engine as a server does, on this disk; writers are not held back unless told.
+
+    Without `forwarding`, what was found can be looked at before routers go on.
+    """
     disk.lock("LOCK")
     objects, pool = LocalObjects(disk), pool or Inline()
-    started = await start(
-        Parts(
-            disk=disk,
-            objects=objects,
-            clock=clock,
-            pool=pool,
-            sealer=InlineSealer(disk, objects, pool),
-            ids=CountedIds(),
-            writer=lambda journal, loop: make_writer(journal, delay_s),
-            caps=caps,
-            pace=pace,
-        )
+    parts = Parts(
+        disk=disk,
+        objects=objects,
+        clock=clock,
+        pool=pool,
+        sealer=InlineSealer(disk, objects, pool),
+        ids=CountedIds(),
+        writer=lambda journal, loop: make_writer(journal, delay_s),
+        caps=caps,
+        pace=pace,
     )
+    with nullcontext() if forwarding else mock.patch.object(Forwarder, "_schedule"):
+        started = await start(parts)
+    started.engine.routers.forwarder._closed = not forwarding
     if not throttled:
         started.upkeep._memory_max = 1 << 30
     return started
+
+
+def go_on(started: Started) -> None:
+    """Let routers go on in an engine that was started without forwarding."""
+    started.engine.routers.forwarder._closed = False
+    started.engine.routers.open()
+
+
+def halt(started: Started) -> None:
+    """The process is gone, and its timers with it."""
+    started.engine.routers.forwarder._closed = True
 
 
 class Record(NamedTuple):
@@ -96,6 +118,8 @@ class View(NamedTuple):
     earliest: int
     count: int
     size_bytes: int
+    inlets: dict[str, tuple[int, int, int]]
+    """Router → (source, cursor, copies made)."""
 
     def lost(self, seq: int) -> bool:
         """Whether readers are told that this seq is gone."""
@@ -130,9 +154,13 @@ async def view(engine: Engine, name: str) -> View:
         assert page.next > after, f"{name}: a read after {after} makes no progress"
         after = page.next
     log = live.log
+    inlets = {
+        name: (inlet.source, inlet.cursor, inlet.forwarded)
+        for name, inlet in (log.inlets or {}).items()
+    }
     return View(
         log.id, log.config, records, gaps, live.visible, log.floor, log.earliest, log.count,
-        log.size_bytes,
+        log.size_bytes, inlets,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hostile import HostileDisk
 from oracle import History
 from rig import boot, small
-from test_crash_sweep import record
+from test_crash_sweep import Story, record, stories
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.storage.checks.findings import Problem
@@ -26,12 +26,13 @@ async def start_and_stop(disk: HostileDisk, clock: VirtualClock) -> None:
     await started.upkeep.stop()
 
 
-def test_crashes_leave_nothing_that_verification_minds() -> None:
+@stories
+def test_crashes_leave_nothing_that_verification_minds(story: Story) -> None:
     loop = VirtualLoop()
     clock = VirtualClock(loop)
     known: set[object] = set()
     with small():
-        for moment in record(loop, clock, History())[::EVERY]:
+        for moment in record(loop, clock, History(), story)[::EVERY]:
             for how, _, disk in moment.survivors():
                 if (contents := disk.world.contents()) in known:
                     continue

@@ -36,7 +36,7 @@ async def tell(story: Story, clock: VirtualClock, disk: HostileDisk, tail_bytes:
     await story(client)
     await client.append("end", 1, config=LogConfig(durability=FSYNC))  # all before it is promised
     mark = history.mark()
-    views = await view_all((await boot(disk.kill(), clock)).engine)
+    views = await view_all((await boot(disk.kill(), clock, forwarding=False)).engine)
     judge(history, mark, Blow.KILL, views, clock.now_ms())
 
 

@@ -10,13 +10,17 @@ from typing import TypeVar
 
 import pytest
 from oracle import History, ModelLog, State, judge
+from relay import Relay
 from rig import Record, view_all
 from virtual import VirtualClock
 
 from headrace.core.config import Discard, Durability, LogConfig
+from headrace.core.entry import Entry
 from headrace.core.errors import Code, Refused
-from headrace.core.match import TagEq, TagMatch
+from headrace.core.inlet import Rule
+from headrace.core.match import TagEq, TagMatch, TagPrefix
 from headrace.core.record import draft
+from headrace.engine.routers import Plan
 from headrace.engine.start import Started
 
 T = TypeVar("T")
@@ -37,6 +41,13 @@ class Client:
         self.history = history
         self._clock = clock
         self._sent = 0
+        self._relay, apply = Relay(self.engine, history), self.engine._apply
+
+        def watched(entry: Entry) -> None:
+            apply(entry)
+            self._relay.follow(entry)
+
+        self.engine._apply = watched  # type: ignore[method-assign]
 
     def _records(self, count: int, tag: str | None, meta: bytes | None) -> list[Record]:
         """Payloads nobody else ever sends, of different lengths."""
@@ -119,6 +130,7 @@ class Client:
     async def delete(
         self, name: str, *, before: int | None = None, match: TagMatch | None = None
     ) -> None:
+        await self._settle(name)
         log = self._log(name)
         shrunk = log.delete(
             lambda seq, record: (
@@ -133,14 +145,44 @@ class Client:
         self.history.acknowledge(index, log.config.durability)
 
     async def drop(self, name: str) -> None:
+        await self._settle(name)
         self._log(name)
+        for router, dest in self.engine.routers.routes.outlets.get(self._log(name).id, {}).items():
+            cut = self.engine.state.logs[dest].name
+            held = self.history.now[cut]
+            left = {k: inlet for k, inlet in held.inlets.items() if k != router}
+            self.history.step(cut, replace(held, inlets=left))
         self.history.step(name, None)
         index = len(self.history.states) - 1
         assert await _writing(partial(self.engine.drop, name, if_empty=False))
         self.history.acknowledge(index, FSYNC)
 
+    async def route(
+        self, source: str, dest: str, *, after: int | None = None, **rule: object
+    ) -> None:
+        """A router between logs that are there."""
+        await self._settle(source, dest)
+        plan = Plan(source, dest, Rule(**rule), after=after)  # type: ignore[arg-type]
+        put = partial(self.engine.routers.put, f"{source}->{dest}", plan, "topics")
+        await _writing(put)
+        self.history.acknowledge(self._relay.controlled, FSYNC)
+
+    async def unroute(self, source: str, dest: str) -> None:
+        assert await _writing(partial(self.engine.routers.delete, f"{source}->{dest}"))
+        self.history.acknowledge(self._relay.controlled, FSYNC)
+
+    async def _settle(self, *names: str) -> None:
+        """Routers have come as far as they can, so that what is asked now happens at once."""
+        lives = [self.engine.live(name) for name in names if name in self.history.now]
+        for live in lives:
+            await self.engine.routers.forwarder.flush(live)
+        await self.engine.catch_up(*lives)
+
     async def look(self) -> None:
         """Read everything; it must be what the model says."""
+        await self._settle(*self.history.now)
+        if self.engine.journal.failure is not None:
+            raise ReadOnly
         for name in list(self.history.now):
             self._log(name)
         mark = self.history.mark()
@@ -210,6 +252,39 @@ async def live(client: Client) -> None:
     await client.append("disk", 1)
     await client.append("mem", 5)
     await client.delete("eph", before=2)
+    await client.look()
+
+
+async def forward(client: Client) -> None:
+    """A shorter story, of logs that routers join."""
+    await client.append("a", 2, tag="t", config=LogConfig(durability=DISK))
+    await client.put("b", LogConfig(durability=FSYNC))
+    await client.put("c", LogConfig(durability=DISK, cap_records=5))
+    await client.append("e", 1, config=LogConfig(durability=EPHEMERAL))
+    await client.put("f", LogConfig(durability=MEMORY, discard=Discard.REJECT, cap_records=4))
+    await client.route("a", "b", after=0, exactly_once=True)
+    await client.route("b", "c", match=TagPrefix("t"), keep_tag=False)
+    await client.route("c", "a", allow_cycle=True)
+    await client.route("e", "f")
+    await asyncio.gather(
+        client.append("a", 3, tag="t"), client.append("b", 1, tag="t", meta=b'{"m":1}'),
+        client.append("c", 1), client.append("e", 2),
+    )  # fmt: skip
+    await client.look()
+    await client.append("e", 4)  # more than there is room for
+    await client.put("e", LogConfig(durability=EPHEMERAL, cap_records=2))  # lost on the way
+    await client.append("a", 4, tag="u")
+    await client.delete("f", before=4)
+    await client.put("a", LogConfig(durability=EPHEMERAL))
+    await client.append("a", 2, tag="t")
+    await client.look()
+    await client.unroute("b", "c")
+    await client.append("b", 2)
+    await client.put("a", LogConfig(durability=DISK))
+    await client.append("a", 1, tag="t")
+    await client.route("b", "c", after=3, allow_cycle=True)
+    await client.drop("e")
+    await client.delete("b", match=TagEq("u"))
     await client.look()
 
 

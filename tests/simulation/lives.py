@@ -11,17 +11,19 @@ from typing import Any, ParamSpec, TypeVar
 
 from hostile import HARMLESS, Crash, HostileDisk, Survival
 from oracle import Blow, History, Mark, judge
-from rig import Record, boot, small, view_all
+from rig import Record, boot, go_on, halt, small, view_all
 from shadow import WISH, Shadow, Wish
 from virtual import Stuck, VirtualClock, VirtualLoop
 from writers import LoopWriter, server_writer
 
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.errors import Code, Refused
+from headrace.core.inlet import Rule
 from headrace.core.match import TagEq, TagPrefix
 from headrace.core.record import draft
 from headrace.engine.engine import Caps
-from headrace.engine.start import stop
+from headrace.engine.routers import Plan
+from headrace.engine.start import Started, stop
 from headrace.engine.upkeep import Pace
 
 P = ParamSpec("P")
@@ -29,12 +31,15 @@ T = TypeVar("T")
 
 EXPECTED = {
     Code.LOG_NOT_FOUND, Code.LOG_FULL, Code.READ_ONLY, Code.THROTTLED, Code.SHUTTING_DOWN,
+    Code.ROUTER_CYCLE, Code.LOG_INCOMPATIBLE,
 }  # fmt: skip
 NAMES = ("a", "b", "c", "d")
 TAGS = ("x", "xy", "z")
 CLIENTS = 5
 LIVES = 5
 LIFE_S = 8.0
+SETTLE_S = 3.0
+"""Longer than a router whose destination is full waits before it tries again."""
 
 
 class SlowPool:
@@ -116,6 +121,7 @@ class Life:
         self._paused = False
         self._busy = 0
         self._followers: list[Follower] = []
+        self._started: Started | None = None
 
     def run(self) -> None:
         ending = self._random.choice((*Survival, "kill", "kill", "torn", "stop"))
@@ -126,6 +132,8 @@ class Life:
             self._say(f"crash: {crash}")
         mark = self._mark or self._history.mark()
         self._loop.stop_all()
+        if self._started is not None:
+            halt(self._started)
         self._check_complaints()
         self._say(f"end: {ending}")
         blow = Blow.POWER if power else Blow.KILL
@@ -142,7 +150,7 @@ class Life:
         while self._random.random() < 0.3:
             disk.crash_at = self._random.randrange(40)
             try:
-                self._loop.run(boot(disk, self._world.clock))
+                self._loop.run(boot(disk, self._world.clock, forwarding=False))
             except (Crash, Stuck) as crash:  # stuck when it was the journal's writer that died
                 self._say(f"crash while recovering: {crash}")
             if self._random.random() < 0.5:
@@ -178,15 +186,18 @@ class Life:
             make_writer=random.choice((LoopWriter, server_writer)),
             delay_s=lambda: random.choice((0.0, 0.0, 0.001, 0.03)),
             throttled=True,
+            forwarding=False,
         )
         self._engine = self._started.engine
         await self._find_survivors()
         self._shadow = Shadow(self._engine, self._history, self._world.clock)
+        go_on(self._started)
         self._arm(ending)
         self._followers = [Follower(name) for name in NAMES]
         for work in (
             self._started.upkeep.run(),
             self._started.upkeep.run_timers(),
+            self._engine.routers.forwarder.run(),
             *(self._client() for _ in range(CLIENTS)),
             *(self._follow(follower) for follower in self._followers),
         ):
@@ -255,7 +266,7 @@ class Life:
     async def _until_idle(self) -> None:
         while self._busy:
             await self._until_end(0.1)
-        await self._until_end(1.0)
+        await self._until_end(SETTLE_S)
 
     async def _check_quiet(self) -> None:
         """Nobody writes: the engine is the model, and every follower has all there is."""
@@ -287,9 +298,12 @@ class Life:
     async def _act(self) -> None:
         name = self._random.choice(NAMES)
         act: Callable[[str], Awaitable[None]] = self._random.choices(
-            (self._append, self._retry, self._delete, self._put, self._drop, self._read),
-            (60, 5, 10, 4, 2, 10),
-        )[0]
+            (
+                self._append, self._retry, self._delete, self._put, self._drop, self._read,
+                self._route, self._unroute,
+            ),
+            (60, 5, 10, 4, 2, 10, 4, 1),
+        )[0]  # fmt: skip
         try:
             await act(name)
         except Refused as refused:
@@ -391,6 +405,30 @@ class Life:
         wish = Wish()
         WISH.set(wish)
         if await self._engine.drop(name, if_empty=False):
+            self._history.acknowledge(wish.index, wish.durability)
+
+    async def _route(self, source: str) -> None:
+        random = self._random
+        dest = random.choice([name for name in NAMES if name != source])
+        rule = Rule(
+            keep_tag=random.random() < 0.8,
+            match=random.choice((None, None, TagPrefix("x"))),
+            allow_cycle=random.random() < 0.7,
+            exactly_once=random.random() < 0.3,
+        )
+        after = random.choice((None, None, 0))
+        wish = Wish(config=LogConfig())
+        WISH.set(wish)
+        name = f"{source}->{dest}" if random.random() < 0.7 else "r"
+        await self._engine.routers.put(name, Plan(source, dest, rule, after=after), "topics")
+        if wish.index:
+            self._history.acknowledge(wish.index, wish.durability)
+
+    async def _unroute(self, name: str) -> None:
+        wish = Wish()
+        WISH.set(wish)
+        routers = [*self._engine.routers.routes.names("", "")]
+        if routers and await self._engine.routers.delete(self._random.choice(routers)):
             self._history.acknowledge(wish.index, wish.durability)
 
     # --- readers ---------------------------------------------------------------------------------

@@ -11,12 +11,23 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 from oracle import History, ModelLog
+from relay import Relay
 from rig import Record
 from virtual import VirtualClock
 
 from headrace.core import ranges
 from headrace.core.config import Durability, LogConfig
-from headrace.core.entry import Append, Configure, Create, Delete, Drop, Entry, Trim
+from headrace.core.entry import (
+    Append,
+    Configure,
+    Create,
+    Delete,
+    Drop,
+    Entry,
+    Route,
+    Trim,
+    Unroute,
+)
 from headrace.core.match import TagMatch
 from headrace.core.read import Loss, Page
 from headrace.engine.engine import Engine
@@ -59,6 +70,7 @@ class Shadow:
         }
         self._clock = clock
         self._names = {log.id: name for name, log in history.now.items()}
+        self._relay = Relay(engine, history)
         self._watch(engine)
 
     def _watch(self, engine: Engine) -> None:
@@ -66,7 +78,10 @@ class Shadow:
 
         def watched(entry: Entry) -> None:
             apply(entry)
-            self._follow(entry)
+            if not self._relay.follow(entry):
+                self._follow(entry)
+            elif isinstance(entry, Route | Unroute):
+                self._done(WISH.get(), Durability.FSYNC)
 
         engine._apply = watched  # type: ignore[method-assign]
 

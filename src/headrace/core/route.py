@@ -197,12 +197,12 @@ class _Look:
     def _go_on(self) -> bool:
         """Pass the next stretch of records that are all alike; False when the batch ends here."""
         source, seq = self._source, self._seq
-        lost = _lost_to(source, seq)
-        if lost < seq:
+        if seq >= source.floor:
             passed = max(ranges.end_of(source.deleted, seq), ranges.end_of(self._wanted.held, seq))
             if passed >= seq:
                 self._seq = passed + 1
                 return True
+        lost = self._lost_to(seq)
         path, last = source.origins.path_of(seq) if source.origins else ((), self._visible)
         last = min(last, self._visible, lost if lost >= seq else self._live_to(seq))
         if path in self._wanted.barred:
@@ -213,6 +213,16 @@ class _Look:
         if path != self._path:
             return False
         return self._take(last) if lost < seq else self._lose(last)
+
+    def _lost_to(self, seq: int) -> int:
+        """The last seq of those lost from `seq` on, or seq - 1 when that one is not."""
+        source = self._source
+        if seq < source.floor:
+            return source.floor - 1
+        last = max(ranges.end_of(source.gaps, seq), ranges.end_of(source.holes, seq))
+        # What a user had deleted before a restart took it is not missed.
+        deleted = next(ranges.overlap(source.deleted, seq, last), None)
+        return deleted[0] - 1 if deleted else last
 
     def _live_to(self, seq: int) -> int:
         """The last seq up to which all records are alive and wanted here."""
@@ -277,13 +287,6 @@ class _Look:
             self._parts.append(cut(block, start, stop))
             self._count += stop - start
             self._size += block.measure(start, stop)
-
-
-def _lost_to(source: Log, seq: int) -> int:
-    """The last seq of those lost from `seq` on, or seq - 1 when that one is not."""
-    if seq < source.floor:
-        return source.floor - 1
-    return max(ranges.end_of(source.gaps, seq), ranges.end_of(source.holes, seq))
 
 
 class Forwarding(msgspec.Struct, frozen=True, gc=False):
