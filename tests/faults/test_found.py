@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 import pytest
 from hostile import HostileDisk
@@ -16,7 +17,11 @@ from workload import DISK, EPHEMERAL, FSYNC, MEMORY, Client
 from headrace.core.config import LogConfig
 from headrace.core.match import TagEq
 from headrace.engine.engine import Caps
+from headrace.engine.ports import Inline
+from headrace.engine.start import Started
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Story = Callable[[Client], Awaitable[None]]
 
 
@@ -127,4 +132,38 @@ def test_upkeep_outlives_a_file_that_cannot_be_removed(loop: VirtualLoop) -> Non
         assert not upkeep.done()
         assert disk.list("objects/segments") == []
 
+    loop.run(work())
+
+
+def test_a_page_misses_nothing_that_leaves_memory_while_it_reads(loop: VirtualLoop) -> None:
+    class Meanwhile(Inline):
+        """At the last of so many reads, what is still in memory is sealed and let go meanwhile."""
+
+        reads = 0
+
+        async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+            result = work(*args, **kwargs)
+            self.reads -= 1
+            if self.reads == 0:
+                started.upkeep.close_file()
+                await started.upkeep.checkpoint()
+            return result
+
+    async def work() -> None:
+        nonlocal started
+        pool = Meanwhile()
+        started = await boot(HostileDisk(), VirtualClock(loop), pool=pool, caps=Caps(tail_bytes=1))
+        client = Client(started, VirtualClock(loop), History())
+        for tag in ("kept", "gone"):
+            await client.append("a", 1, tag=tag, config=LogConfig())
+            await seal(client)
+        await client.delete("a", match=TagEq("gone"))
+        await seal(client)  # nobody knows of seq 2 any more
+        await client.append("a", 2)
+        pool.reads = 2
+        page = await started.engine.read(started.engine.live("a"), 0, records_max=9, bytes_max=999)
+        assert pool.reads < 0, "nothing happened meanwhile"
+        assert [piece.block.seq_at(at) for piece in page.slices for at in piece.picks] == [1, 3, 4]
+
+    started: Started
     loop.run(work())

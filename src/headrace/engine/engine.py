@@ -650,10 +650,12 @@ class Engine:
             await self._gather(self._source(live), page, inherited, rows_max)
             if page.full or page.next < inherited:
                 return
-        while page.next < last and page.next + 1 < live.tail.start:
+        while page.next < last and page.next + 1 < (start := live.tail.start):
             block = await self.read_sealed(live, page.next + 1, rows_max)
             below = block.stop_index(min(live.tail.start - 1, last)) if block is not None else 0
             if block is None or not below:
+                if live.tail.start != start:
+                    continue  # what left the tail meanwhile is in a segment now
                 break  # what is left below the tail is gone
             # The tail knows better than the segment: it may hold records no segment has.
             if not page.take(cut(block, 0, below)):
