@@ -17,6 +17,8 @@ class Pipe(asyncio.Transport):
         self.stuck = False
         self.closing = False
         self.aborted = False
+        self.ended = False
+        self.reading_paused = False
         self.protocol: Any = None
         self._held = 0
         self._high = 0
@@ -56,6 +58,15 @@ class Pipe(asyncio.Transport):
         if self._paused:
             self._paused = False
             self.protocol.resume_writing()
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def pause_reading(self) -> None:
+        self.reading_paused = True
+
+    def resume_reading(self) -> None:
+        self.reading_paused = False
 
     def is_closing(self) -> bool:
         return self.closing

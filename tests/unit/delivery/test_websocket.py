@@ -1,0 +1,241 @@
+"""Frames of a WebSocket against those of another implementation, and every way to be wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plumbing import Pipe
+from virtual import VirtualLoop
+from websockets.frames import Close, Frame, Opcode
+from websockets.protocol import CLIENT, OPEN
+from websockets.protocol import Protocol as Peer
+
+from headrace.core.limits import CLOSE_S, WHEEL_TICK_S
+from headrace.delivery.endings import Ending, ShuttingDown, describe
+from headrace.delivery.websocket import Socket, frame
+from headrace.delivery.wheel import Wheel
+
+BYTES_MAX = 1000
+LARGE = b"<too large>"
+BINARY = b"<binary>"
+
+
+class Ear(Socket):
+    """Keeps what it hears."""
+
+    def __init__(self) -> None:
+        super().__init__(Wheel(), 15.0, BYTES_MAX)
+        self.heard: list[bytes] = []
+        self.gone = 0
+        self.pipe = Pipe()
+        self.pipe.protocol = self
+        self.attach(self.pipe, b"", lambda: None, lambda: None)
+
+    def message(self, text: bytes) -> None:
+        self.heard.append(text)
+
+    def refuse_binary(self) -> None:
+        self.heard.append(BINARY)
+
+    def refuse_large(self, bytes_max: int) -> None:
+        assert bytes_max == BYTES_MAX
+        self.heard.append(LARGE)
+
+    def ended(self) -> None:
+        self.gone += 1
+
+    def words(self, ending: Ending) -> bytes:
+        said = describe(ending)
+        return said[1].encode() if said else b""
+
+
+def run(story: Callable[[Ear], Coroutine[None, None, None]]) -> None:
+    loop = VirtualLoop()
+
+    async def tell() -> None:
+        await story(Ear())
+
+    try:
+        loop.run(tell())
+        assert not loop.complaints
+    finally:
+        loop.close()
+
+
+def said(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
+    return Frame(opcode, data, fin=fin).serialize(mask=True)
+
+
+def answers(ear: Ear) -> list[Frame]:
+    """What another implementation makes of what we wrote."""
+    peer = Peer(CLIENT, state=OPEN, max_size=None)
+    peer.receive_data(ear.pipe.take())
+    return [event for event in peer.events_received() if isinstance(event, Frame)]
+
+
+messages = st.lists(st.lists(st.binary(max_size=700), min_size=1, max_size=4), max_size=6)
+
+
+@given(messages, st.lists(st.integers(1, 900), min_size=1, max_size=20), st.data())
+def test_messages_arrive_whole_however_they_are_cut(
+    sent: list[list[bytes]], cuts: list[int], data: st.DataObject
+) -> None:
+    raw, expected = b"", []
+    for parts in sent:
+        kind = data.draw(st.sampled_from((Opcode.TEXT, Opcode.BINARY)))
+        for at, part in enumerate(parts):
+            last = at == len(parts) - 1
+            raw += said(Opcode.CONT if at else kind, part, fin=last)
+            if not last and data.draw(st.booleans()):
+                raw += said(Opcode.PING, b"in between")
+        whole = b"".join(parts)
+        answer = BINARY if kind is Opcode.BINARY else whole
+        expected.append(LARGE if len(whole) > BYTES_MAX else answer)
+
+    async def story(ear: Ear) -> None:
+        rest, at = raw, 0
+        while rest:
+            size = cuts[at % len(cuts)]
+            ear.data_received(rest[:size])
+            rest, at = rest[size:], at + 1
+        assert ear.heard == expected
+        assert not ear.closed
+
+    run(story)
+
+
+@given(st.binary(max_size=70_000))
+def test_another_implementation_reads_our_frames(payload: bytes) -> None:
+    peer = Peer(CLIENT, state=OPEN, max_size=None)
+    peer.receive_data(frame(payload))
+    (event,) = peer.events_received()
+    assert isinstance(event, Frame)
+    assert (event.opcode, event.data) == (Opcode.TEXT, payload)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        Frame(Opcode.TEXT, b"open").serialize(mask=False),
+        b"\xc1" + said(Opcode.TEXT, b"rsv1")[1:],
+        b"\x83" + said(Opcode.TEXT, b"opcode 3")[1:],
+        b"\x8b" + said(Opcode.TEXT, b"opcode 11")[1:],
+        said(Opcode.CONT, b"of nothing"),
+        said(Opcode.TEXT, b"a", fin=False) + said(Opcode.TEXT, b"b"),
+        b"\x09" + said(Opcode.PING, b"in parts")[1:],
+        b"\x89" + said(Opcode.TEXT, b"x" * 200)[1:],
+    ],
+)
+def test_who_does_not_keep_to_the_protocol_is_told_and_left(raw: bytes) -> None:
+    async def story(ear: Ear) -> None:
+        ear.data_received(raw)
+        ear.data_received(said(Opcode.TEXT, b"too late"))
+        assert b"too late" not in ear.heard
+        last = answers(ear)[-1]
+        assert last.opcode is Opcode.CLOSE
+        assert Close.parse(last.data).code == 1002
+        assert ear.gone == 1
+
+    run(story)
+
+
+def test_a_frame_far_too_large_is_passed_over_without_being_kept() -> None:
+    async def story(ear: Ear) -> None:
+        huge = said(Opcode.TEXT, b"x" * 1_000_000)
+        for at in range(0, len(huge), 10_000):
+            ear.data_received(huge[at : at + 10_000])
+            assert len(ear._buffer) < 20
+        ear.data_received(said(Opcode.TEXT, b"next"))
+        assert ear.heard == [LARGE, b"next"]
+
+    run(story)
+
+
+def test_a_ping_is_answered_and_a_pong_is_not() -> None:
+    async def story(ear: Ear) -> None:
+        ear.data_received(said(Opcode.PONG, b"?") + said(Opcode.PING, b"there?"))
+        (pong,) = answers(ear)
+        assert (pong.opcode, pong.data) == (Opcode.PONG, b"there?")
+
+    run(story)
+
+
+def test_an_idle_socket_pings() -> None:
+    async def story(ear: Ear) -> None:
+        await asyncio.sleep(15 + 2 * WHEEL_TICK_S)
+        (ping,) = answers(ear)
+        assert ping.opcode is Opcode.PING
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("payload", "code"),
+    [
+        (Close(1000, "bye").serialize(), 1000),
+        (Close(4000, "").serialize(), 4000),
+        (b"", None),
+        (b"\x03", 1002),
+        (b"\x03\xed", 1002),
+    ],
+)
+def test_a_goodbye_is_answered(payload: bytes, code: int | None) -> None:
+    async def story(ear: Ear) -> None:
+        ear.data_received(said(Opcode.CLOSE, payload) + said(Opcode.TEXT, b"too late"))
+        (last,) = answers(ear)
+        assert last.opcode is Opcode.CLOSE
+        assert last.data == (b"" if code is None else Close(code, "").serialize())
+        assert ear.heard == []
+        assert ear.pipe.closing
+        assert ear.gone == 1
+
+    run(story)
+
+
+def test_the_server_says_goodbye_and_waits_for_the_answer() -> None:
+    async def story(ear: Ear) -> None:
+        ear.say(b"said before")
+        ear.end(ShuttingDown())
+        *words, last = answers(ear)
+        assert [word.data for word in words] == [b"said before", b"the server is shutting down"]
+        assert Close.parse(last.data).code == 1001
+        assert ear.pipe.ended
+        assert not ear.pipe.closing
+        await asyncio.sleep(CLOSE_S + 2 * WHEEL_TICK_S)
+        assert ear.pipe.aborted, "the peer never answered"
+
+    run(story)
+
+
+def test_what_is_said_in_one_round_goes_out_together_and_in_order() -> None:
+    async def story(ear: Ear) -> None:
+        ear.pipe.take()
+        ear.say(b"one")
+        ear.say(b"two")
+        assert ear.pipe.sent == []
+        await asyncio.sleep(0)
+        assert ear.pipe.sent == [frame(b"one") + frame(b"two")]
+        ear.say(b"three")
+        ear.say_now(b"four")
+        assert [event.data for event in answers(ear)] == [b"one", b"two", b"three", b"four"]
+
+    run(story)
+
+
+def test_a_held_socket_takes_nothing_in() -> None:
+    async def story(ear: Ear) -> None:
+        ear.data_received(said(Opcode.TEXT, b"one"))
+        ear.hold()
+        assert ear.pipe.reading_paused
+        ear.data_received(said(Opcode.TEXT, b"two") + said(Opcode.TEXT, b"three"))
+        assert ear.heard == [b"one"]
+        ear.release()
+        await asyncio.sleep(0)
+        assert ear.heard == [b"one", b"two", b"three"]
+        assert not ear.pipe.reading_paused
+
+    run(story)

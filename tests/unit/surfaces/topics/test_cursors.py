@@ -1,0 +1,113 @@
+"""Composite cursors: what goes into an id comes out again, and nothing else gets in."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import COMPOSITE_BYTES_MAX, TRAIL_DEAD_MAX, TRAIL_ORDERS_MAX, U64_MAX
+from headrace.surfaces.topics.cursors import (
+    Checkpoint,
+    Trail,
+    format_label,
+    parse_composite,
+    parse_label,
+)
+
+labels = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,40}(@[0-9]{1,6})?", fullmatch=True)
+places = st.dictionaries(labels, st.integers(0, U64_MAX), max_size=30)
+
+
+def trail_of(seqs: dict[str, int]) -> Trail:
+    trail = Trail("tag")
+    for label, seq in seqs.items():
+        trail.tell(label, seq)
+    return trail
+
+
+@given(places)
+def test_an_id_tells_every_place(seqs: dict[str, int]) -> None:
+    assert parse_composite(trail_of(seqs).id().decode()) == seqs
+
+
+@given(st.integers(100, 300), st.data())
+def test_a_long_id_is_a_checkpoint_that_tells_the_same(count: int, data: st.DataObject) -> None:
+    seqs = {f"{'x' * 60}-{i}": data.draw(st.integers(0, 1 << 40)) for i in range(count)}
+    trail = trail_of(seqs)
+    id = trail.id().decode()
+    assert len(id) < COMPOSITE_BYTES_MAX
+    cursor = parse_composite(id)
+    assert isinstance(cursor, Checkpoint)
+    assert not trail.is_foreign(cursor)
+    assert trail.resolve(cursor) == seqs
+    assert Trail("other").is_foreign(cursor)
+
+
+def test_a_checkpoint_does_not_know_what_came_later() -> None:
+    long = [f"{'x' * 100}-{i}" for i in range(60)]
+    trail = trail_of(dict.fromkeys(long, 1))
+    before = parse_composite(trail.id().decode())
+    trail.tell("later", 5)
+    trail.tell(long[0], 2)
+    assert trail.resolve(before) == dict.fromkeys(long, 1)
+
+
+def test_topics_that_come_and_go_do_not_pile_up() -> None:
+    trail = trail_of({f"{'x' * 100}-{i}": 1 for i in range(60)})
+    oldest = parse_composite(trail.id().decode())
+    sizes = []
+    for number in range(20 * TRAIL_DEAD_MAX):
+        trail.tell(f"{'y' * 100}@{number}", 7)
+        sizes.append(len(trail.id()))
+        trail.drop(f"{'y' * 100}@{number}")
+    assert max(sizes) < 400
+    assert len(trail._orders) <= TRAIL_ORDERS_MAX
+    assert trail.resolve(oldest) is None, "too old to be known"
+    newest = parse_composite(trail.id().decode())
+    known = trail.resolve(newest)
+    assert known is not None
+    assert {f"{'x' * 100}-{i}": 1 for i in range(60)}.items() <= known.items()
+
+
+def test_a_new_stream_tells_only_its_own_places() -> None:
+    trail = trail_of({"a": 9, "b": 9, "c@4": 9})
+    trail.restart({"a": 2, "b": 9})
+    assert parse_composite(trail.id().decode()) == {"a": 2, "b": 9}
+    trail.drop("c@4")
+    assert parse_composite(trail.id().decode()) == {"a": 2, "b": 9}
+
+
+def test_a_label_tells_the_epoch_only_where_it_must() -> None:
+    assert format_label("jobs", None) == "jobs"
+    assert parse_label("jobs") == ("jobs", None)
+    assert parse_label(format_label("jobs", 57)) == ("jobs", 57)
+
+
+def packed(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "!", "e30=x", packed("[1]"), packed("{"), packed('{"a":-1}'), packed('{"a":1.5}'),
+        packed('{"a":"1"}'), packed(f'{{"a":{U64_MAX + 1}}}'), packed('{"a":true}'),
+        "c.", "c.tag", "c.tag.x.AA", "c.tag.0.!", "c.tag.0.gA", "c.tag.-1.AA.", "x" * 100_000,
+    ],
+)  # fmt: skip
+def test_a_cursor_of_somebody_else_is_refused(text: str) -> None:
+    with pytest.raises(Refused) as refusal:
+        parse_composite(text)
+    assert refusal.value.code is Code.INVALID
+
+
+@given(st.text(max_size=60))
+def test_no_cursor_does_harm(text: str) -> None:
+    try:
+        parse_composite(text)
+    except Refused as refused:
+        assert refused.code is Code.INVALID  # noqa: PT017

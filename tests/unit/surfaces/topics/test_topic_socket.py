@@ -1,0 +1,237 @@
+"""A WebSocket of the topics surface over a whole engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from unittest import mock
+
+from plumbing import Pipe
+from serving import SYNC_S, House, live
+from websockets.frames import Frame, Opcode
+from websockets.protocol import CLIENT, OPEN
+from websockets.protocol import Protocol as Peer
+
+from headrace.core.config import Durability
+from headrace.core.limits import BUFFER_GRACE_S, SLOW_CONSUMER_S
+from headrace.surfaces.topics.appends import AppendLimits
+from headrace.surfaces.topics.following import FollowLimits
+from headrace.surfaces.topics.websocket import SocketLimits, TopicSocket
+from headrace.web.credentials import LOCAL, Principal, Scope
+
+LIMITS = SocketLimits(AppendLimits(100, 10_000, 1000, 50, 50), FollowLimits(3, 100), 20_000)
+
+
+class Client:
+    """The far end of a socket."""
+
+    def __init__(self, house: House, principal: Principal = LOCAL) -> None:
+        self.pipe = Pipe()
+        self.socket = TopicSocket(house.hub, house.wheel, principal, LIMITS)
+        self.pipe.protocol = self.socket
+        self.socket.attach(self.pipe, b"", lambda: None, lambda: None)
+        self._peer = Peer(CLIENT, state=OPEN, max_size=None)
+
+    def say(self, **command: Any) -> None:
+        text = json.dumps(command).encode()
+        self.socket.data_received(Frame(Opcode.TEXT, text).serialize(mask=True))
+
+    def heard(self) -> list[dict[str, Any]]:
+        """What came since the last look."""
+        self._peer.receive_data(self.pipe.take())
+        events = self._peer.events_received()
+        frames = [e for e in events if isinstance(e, Frame) and e.opcode is Opcode.TEXT]
+        return [json.loads(frame.data) for frame in frames]
+
+    def ops(self) -> list[str]:
+        return [message["op"] for message in self.heard()]
+
+
+def test_publications_do_not_wait_for_each_others_sync() -> None:
+    async def story(house: House) -> None:
+        await house.put("t", durability=Durability.FSYNC)
+        client = Client(house)
+        started = house.loop.time()
+        for number in range(50):
+            client.say(op="publish", request_id=number, topic="t", records=[{"data": number}])
+        await asyncio.sleep(3 * SYNC_S)
+        acks = client.heard()
+        assert [ack["request_id"] for ack in acks] == list(range(50))
+        assert [ack["seqs"] for ack in acks] == [[seq] for seq in range(1, 51)]
+        assert house.loop.time() - started < 50 * SYNC_S / 2
+        assert all(ack["performance"]["fsync_ms"] >= 0 for ack in acks)
+
+    live(story)
+
+
+def test_who_publishes_too_much_at_once_is_not_read() -> None:
+    async def story(house: House) -> None:
+        await house.put("t", durability=Durability.FSYNC)
+        client = Client(house)
+        for number in range(30):
+            client.say(op="publish", topic="t", records=[{"data": number}])
+        assert client.pipe.reading_paused
+        assert client.socket._flying == 11
+        await asyncio.sleep(10 * SYNC_S)
+        assert not client.pipe.reading_paused
+        assert client.ops() == ["ack"] * 30
+        assert house.engine.live("t").visible == 30
+
+    with mock.patch("headrace.surfaces.topics.websocket.PUBLISHES_MAX", 10):
+        live(story)
+
+
+def test_subscribed_comes_before_the_records_and_what_was_said_meanwhile_after_it() -> None:
+    async def story(house: House) -> None:
+        await house.append("t", b"1", b"2")
+        client = Client(house)
+        client.say(op="subscribe", request_id="s", topic="t")
+        client.say(op="ping", request_id="p")
+        client.say(op="unsubscribe", topic="t")
+        await asyncio.sleep(0.1)
+        assert client.ops() == ["subscribed", "pong", "unsubscribed"]
+        await house.append("t", b"3")
+        await asyncio.sleep(0.1)
+        assert client.ops() == []
+
+    live(story)
+
+
+def test_a_blocked_client_is_neither_read_nor_written_to() -> None:
+    async def story(house: House) -> None:
+        await house.put("t")
+        client = Client(house)
+        client.say(op="subscribe", topic="t")
+        await asyncio.sleep(0.1)
+        assert client.ops() == ["subscribed", "caught_up"]
+        client.pipe.choke()
+        assert client.pipe.reading_paused
+        await house.append("t", b"1")
+        await house.append("t", b"2")
+        await asyncio.sleep(0.1)
+        assert client.ops() == []
+        client.pipe.drain()
+        await asyncio.sleep(0.1)
+        (record,) = client.heard()
+        assert [r["$seq"] for r in record["records"]] == [1, 2], "gathered in one batch"
+        assert not client.pipe.reading_paused
+
+    live(story)
+
+
+def test_a_long_block_makes_what_retention_took_the_clients_own_loss() -> None:
+    async def story(house: House) -> None:
+        await house.put("t", cap_records=1)
+        for blocked_s, reason in (
+            (BUFFER_GRACE_S / 2, "cap"),
+            (BUFFER_GRACE_S * 2, "from_seq_too_old"),
+        ):
+            client = Client(house)
+            client.say(op="subscribe", topic="t", tail=True)
+            await asyncio.sleep(0.1)
+            assert client.ops() == ["subscribed", "caught_up"]
+            client.pipe.choke()
+            for _ in range(3):
+                await house.append("t", b"1")
+            await asyncio.sleep(blocked_s)
+            client.pipe.drain()
+            await asyncio.sleep(0.1)
+            tombstone, record, caught_up = client.heard()
+            assert (tombstone["op"], tombstone["reason"]) == ("tombstone", reason)
+            assert [r["data"] for r in record["records"]] == [1]
+            assert caught_up["op"] == "caught_up"
+
+    live(story)
+
+
+def test_a_client_that_stays_blocked_is_told_and_left() -> None:
+    async def story(house: House) -> None:
+        client = Client(house)
+        client.pipe.choke()
+        await asyncio.sleep(SLOW_CONSUMER_S + 1)
+        (error,) = client.heard()
+        assert (error["op"], error["code"]) == ("error", "slow_consumer")
+        assert client.socket.closed
+
+    live(story)
+
+
+def test_more_topics_than_allowed() -> None:
+    async def story(house: House) -> None:
+        for name in ("a", "b", "c", "d"):
+            await house.put(name)
+        client = Client(house)
+        client.say(op="subscribe", topics={"a": {}, "b": {}})
+        await asyncio.sleep(0.1)
+        client.heard()
+        client.say(op="subscribe", request_id="r", topics={"c": {}, "d": {}})
+        await asyncio.sleep(0.1)
+        (error,) = client.heard()
+        assert (error["request_id"], error["code"]) == ("r", "invalid_request")
+        client.say(op="subscribe", topics={"a": {}, "b": {}, "c": {}})
+        await asyncio.sleep(0.1)
+        assert client.ops()[0] == "subscribed"
+        client.say(op="subscribe", topic="new:*")
+        await asyncio.sleep(0.1)
+        assert client.ops() == ["subscribed"]
+        await house.append("new:1", b"1")
+        await asyncio.sleep(0.1)
+        (error,) = client.heard()
+        assert (error["code"], error["detail"]) == ("throttled", {"topics": ["new:1"]})
+
+    live(story)
+
+
+def test_a_prefix_brings_a_topic_again_after_its_end() -> None:
+    async def story(house: House) -> None:
+        client = Client(house)
+        client.say(op="subscribe", topic="p:*")
+        await asyncio.sleep(0.1)
+        await house.append("p:1", b"1")
+        await house.engine.drop("p:1", if_empty=False)
+        await house.append("p:1", b"2")
+        await asyncio.sleep(0.1)
+        heard = client.heard()
+        assert [m["op"] for m in heard] == ["subscribed", "record", "topic_deleted", "record"]
+        assert [m["records"][0]["data"] for m in heard if m["op"] == "record"] == [1, 2]
+        client.say(op="unsubscribe", topic="p:*")
+        await house.append("p:1", b"3")
+        await house.append("p:2", b"3")
+        await asyncio.sleep(0.1)
+        assert client.ops() == ["unsubscribed"]
+        assert len(house.hub) == 0
+
+    live(story)
+
+
+def test_a_prefix_shows_only_what_the_key_may_see() -> None:
+    async def story(house: House) -> None:
+        client = Client(house, Principal("ann", Scope.READ, ("acme:",)))
+        client.say(op="subscribe", topic="a*")
+        await asyncio.sleep(0.1)
+        await house.append("other", b"1")
+        await house.append("acme:1", b"2")
+        await house.append("abc", b"3")
+        await asyncio.sleep(0.1)
+        _, record = client.heard()
+        assert record["topic"] == "acme:1"
+
+    live(story)
+
+
+def test_nothing_is_left_of_a_client_that_hung_up() -> None:
+    async def story(house: House) -> None:
+        await house.put("t", durability=Durability.FSYNC)
+        client = Client(house)
+        client.say(op="subscribe", topics={"t": {}, "p:*": {}})
+        await asyncio.sleep(0.1)
+        client.say(op="publish", topic="t", records=[{"data": 1}])
+        client.socket.connection_lost(None)
+        await asyncio.sleep(0.1)
+        assert house.engine.live("t").visible == 1, "what was published is published"
+        assert (len(house.hub), len(house.wheel)) == (0, 0)
+        assert not house.hub._prefixes
+        assert not house.engine.live("t").listeners
+
+    live(story)
