@@ -164,7 +164,7 @@ def _check_operation(
     document: Any, name: str, item: dict[str, Any], operation: dict[str, Any]
 ) -> Iterator[str]:
     responses = operation.get("responses", {})
-    if not any(str(status).startswith("2") for status in responses):
+    if not any(str(status) == "101" or str(status).startswith("2") for status in responses):
         yield f"openapi: {name} names no success"
     for status, response in responses.items():
         whole = _resolve(document, response["$ref"]) if "$ref" in response else response
