@@ -50,3 +50,8 @@ def require_all_missing(rows: list[Row], rivals: list[str]) -> None:
 @pytest.mark.usefixtures("few_watchers")
 def test_every_watcher_gets_every_record(arena: Arena) -> None:
     require_all_missing(fanout.fanout(arena), [nchan.NAME, durable_streams.NAME])
+
+
+@pytest.mark.usefixtures("few_watchers")
+def test_every_socket_gets_every_record(arena: Arena) -> None:
+    require_all_missing(fanout.websocket(arena), [nchan.NAME])

@@ -117,6 +117,12 @@ class Arena:
             shutil.rmtree(folder)
 
 
+def rest(daemon: Daemon) -> None:
+    """Let a server finish what it does by itself, so that nobody else pays for it."""
+    if daemon.running:
+        wait_idle(daemon.pid, REST_S_MAX)
+
+
 @contextmanager
 def memory_folder() -> Iterator[Path]:
     """An empty folder in memory, where syncs are free; in the usual place if there is no such."""
@@ -144,8 +150,7 @@ class Contenders:
 
         def rested(side: D, measure: Callable[[D], T]) -> T:
             for daemon in (server, redis):
-                if daemon.running:
-                    wait_idle(daemon.pid, REST_S_MAX)
+                rest(daemon)
             return measure(side)
 
         ours, theirs = self.arena.take_turns(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from headrace.bench.arena import Arena
 from headrace.bench.report import Row
 from headrace.bench.scenarios.appends import batched, disk, single
-from headrace.bench.scenarios.fanout import fanout
+from headrace.bench.scenarios.fanout import fanout, websocket
 from headrace.bench.scenarios.history import history
 from headrace.bench.scenarios.latency import latency
 from headrace.bench.scenarios.queue import queue
@@ -23,5 +23,6 @@ DEFAULT: dict[str, Scenario] = {
     "upkeep": upkeep,
     "history": history,
     "fanout": fanout,
+    "websocket": websocket,
     "queue": queue,
 }

@@ -12,7 +12,7 @@ from headrace.bench.peers import durable_streams, nchan
 from headrace.bench.procfs import require_files
 from headrace.bench.report import RatioAtLeast, RatioAtMost, Reach, Row
 from headrace.bench.scenarios import stages
-from headrace.bench.scenarios.rivals import OURS, make_rows, map_rounds, take_turns
+from headrace.bench.scenarios.rivals import OURS, Side, make_rows, map_rounds, take_turns
 from headrace.bench.scenarios.stages import Stage
 from headrace.bench.stats import percentile
 from headrace.bench.wire import split_at_stamp
@@ -86,7 +86,7 @@ def _latency_rows(
             arena,
             what,
             {
-                name: partial(_measure_latencies, stage, watchers, plan)
+                name: Side(stage.daemon, partial(_measure_latencies, stage, watchers, plan))
                 for name, stage in sides.items()
             },
         )
@@ -106,7 +106,12 @@ def _flood_rows(
 ) -> list[Row]:
     what = f"{kind} deliveries, {FLOOD_WATCHERS:,} watchers"
     flows = take_turns(
-        arena, what, {name: partial(_measure_flow, arena, stage) for name, stage in sides.items()}
+        arena,
+        what,
+        {
+            name: Side(stage.daemon, partial(_measure_flow, arena, stage))
+            for name, stage in sides.items()
+        },
     )
     rates = map_rounds(flows, lambda flow: flow.rate_per_s)
     # At 100 % the load generator is the limit, not the server.
@@ -120,8 +125,8 @@ def _flood_rows(
 def _measure_latencies(stage: Stage, watchers: int, plan: Paced) -> list[float]:
     scene = stage.set_scene(watchers)
     source = Stamped(*split_at_stamp(scene.request))
-    writer = Appends(stage.port, WRITER_CONNECTIONS, Http(), source, plan)
-    job = Watch(stage.port, scene.openings, plan.requests, plan.warmup_s)
+    writer = Appends(stage.daemon.port, WRITER_CONNECTIONS, Http(), source, plan)
+    job = Watch(stage.daemon.port, scene.openings, plan.requests, plan.warmup_s)
     return run_watch(job, writer).latencies_ms
 
 
@@ -129,7 +134,7 @@ def _measure_flow(arena: Arena, stage: Stage) -> Flow:
     scene = stage.set_scene(FLOOD_WATCHERS)
     return run_flow(
         Flood(
-            port=stage.port,
+            port=stage.daemon.port,
             openings=scene.openings,
             request=scene.request,
             ahead=FLOOD_AHEAD,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
@@ -14,7 +13,7 @@ from headrace.bench.peers import bullmq
 from headrace.bench.process import ServerProcess
 from headrace.bench.redis import INSTALL, RedisProcess
 from headrace.bench.report import RatioAtLeast, Row
-from headrace.bench.scenarios.rivals import OURS, make_rows, map_rounds, take_turns
+from headrace.bench.scenarios.rivals import OURS, Side, make_rows, map_rounds, take_turns
 from headrace.bench.scenarios.workload import RECORD_BYTES, make_batches, make_pipelines
 from headrace.bench.wire import make_payloads
 from headrace.bench.worker import run_appends, run_flow
@@ -33,15 +32,15 @@ def queue(arena: Arena) -> list[Row]:
     with ExitStack() as stack:
         server = stack.enter_context(arena.server())
         create_queue(server.url, QUEUE, "fsync")
-        sides: dict[str, Callable[[], Flow]] = {OURS: partial(_drain_headrace, arena, server)}
+        sides = {OURS: Side(server, partial(_drain_headrace, arena, server))}
         installs = {bullmq.NAME: bullmq.format_install(), CONSUMER_GROUP: INSTALL}
         if arena.with_redis:
             folder = stack.enter_context(arena.folder())
             redis = stack.enter_context(RedisProcess(folder, fsync="always"))
             redis.ask("XGROUP", "CREATE", QUEUE, GROUP, "0", "MKSTREAM")
-            sides[CONSUMER_GROUP] = partial(_drain_group, arena, redis)
+            sides[CONSUMER_GROUP] = Side(redis, partial(_drain_group, arena, redis))
             if bullmq.is_installed():
-                sides[bullmq.NAME] = partial(_drain_bullmq, arena, redis)
+                sides[bullmq.NAME] = Side(redis, partial(_drain_bullmq, arena, redis))
         else:
             installs[bullmq.NAME] = f"{INSTALL}; {installs[bullmq.NAME]}"
         what = f"queue, {WORKERS} workers, jobs done"

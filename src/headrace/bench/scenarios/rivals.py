@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from headrace.bench.arena import Arena
+from headrace.bench.arena import Arena, rest
+from headrace.bench.daemon import Daemon
 from headrace.bench.report import Reach, Row, Unit
 
 OURS = "Headrace"
@@ -14,9 +16,23 @@ T = TypeVar("T")
 Rounds = Mapping[str, tuple[T, ...]]
 
 
-def take_turns(arena: Arena, what: str, sides: Mapping[str, Callable[[], T]]) -> Rounds[T]:
+@dataclass(frozen=True, slots=True)
+class Side(Generic[T]):
+    """A server and what is measured of it."""
+
+    daemon: Daemon
+    measure: Callable[[], T]
+
+    def take_turn(self) -> T:
+        result = self.measure()
+        rest(self.daemon)
+        return result
+
+
+def take_turns(arena: Arena, what: str, sides: Mapping[str, Side[T]]) -> Rounds[T]:
     """The rounds of each side, by its name."""
-    return dict(zip(sides, arena.take_turns(what, *sides.values()), strict=True))
+    rounds = arena.take_turns(what, *(side.take_turn for side in sides.values()))
+    return dict(zip(sides, rounds, strict=True))
 
 
 def map_rounds(rounds: Rounds[T], measure: Callable[[T], float]) -> Rounds[float]:

@@ -42,7 +42,7 @@ class Scene(NamedTuple):
 class Stage:
     """A server, and how to set a scene of so many watchers on it."""
 
-    port: int
+    daemon: ServerProcess | NchanProcess | DurableStreamsProcess
     set_scene: Callable[[int], Scene]
 
 
@@ -58,7 +58,7 @@ def headrace_events(server: ServerProcess) -> Stage:
         )
         return Scene(format_append(topic, [PAYLOAD]), openings)
 
-    return Stage(server.port, set_scene)
+    return Stage(server, set_scene)
 
 
 def headrace_messages(server: ServerProcess) -> Stage:
@@ -74,7 +74,7 @@ def headrace_messages(server: ServerProcess) -> Stage:
         )
         return Scene(format_append(topic, [PAYLOAD]), (opening,) * watchers)
 
-    return Stage(server.port, set_scene)
+    return Stage(server, set_scene)
 
 
 def nchan_events(nchan: NchanProcess) -> Stage:
@@ -95,12 +95,12 @@ def durable_streams_events(node: DurableStreamsProcess) -> Stage:
         opening = (Step(events, b'"upToDate":true'),)
         return Scene(format_post(path, PAYLOAD.encode(), "text/plain"), (opening,) * watchers)
 
-    return Stage(node.port, set_scene)
+    return Stage(node, set_scene)
 
 
 def _nchan(nchan: NchanProcess, opening: Opening) -> Stage:
     request = format_post(PUBLISH_PATH, PAYLOAD.encode(), "text/plain")
-    return Stage(nchan.port, lambda watchers: Scene(request, (opening,) * watchers))
+    return Stage(nchan, lambda watchers: Scene(request, (opening,) * watchers))
 
 
 def _topic_names() -> Iterator[str]:
