@@ -1,141 +1,24 @@
-"""Streams and subscriptions through crashes: every disk call of a workload as crash point.
-
-There is one journal, and each group in it is true as a whole or not at all. So whatever a crash
-leaves must be a state that the engine was in between two commits, not before the last commit that
-somebody was told of. What the states themselves may be, the property tests say.
-"""
+"""Streams and subscriptions through crashes: every disk call of a workload as crash point."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from random import Random
-from typing import Any
 
-import msgspec
 import pytest
+from diary import JSON, Client, Diary, check_records, done, picture
 from hostile import HARMLESS, HostileDisk, Survival
 from rig import boot, small
 from virtual import VirtualClock, VirtualLoop
 
-from headrace.core.entry import Append, Entry, Following
 from headrace.core.errors import Code, Refused
-from headrace.core.log import Log
-from headrace.core.record import Drafts, draft
-from headrace.core.state import State
-from headrace.core.stream import Producer, Write
-from headrace.core.streaming import Spec
-from headrace.core.subscription import PULL, WEBHOOK, Work
-from headrace.engine.engine import Engine
-from headrace.engine.live import Live
-from headrace.formats.snapshot import Captured, encode_part
+from headrace.core.stream import Producer
+from headrace.core.subscription import PULL, WEBHOOK
 from headrace.storage.checks.findings import Problem
 from headrace.storage.verification import Verification
-
-TEXT = "text/plain"
-JSON = "application/json"
-
-
-def picture(state: State) -> tuple[object, ...]:
-    """Everything a state holds, as values: where records lie aside."""
-    logs = {log.id: _plain(log) for log in state.logs.values()}
-    return logs, dict(state.retired), state.epoch_floor
-
-
-def _plain(log: Log) -> bytes:
-    return encode_part(Captured(0, log.id, msgspec.structs.replace(log, extents=())))
-
-
-@dataclass
-class Diary:
-    """The states an engine went through, one for each commit, and how much of it was promised."""
-
-    pages: list[tuple[object, ...]] = field(default_factory=list)
-    records: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    promised: int = 0
-    _writers: dict[int, asyncio.Task[Any] | None] = field(default_factory=dict)
-
-    def watch(self, engine: Engine) -> None:
-        commit = engine.commit
-        self.pages.append(picture(engine.state))
-
-        def noted(entries: Sequence[Entry], *, sync: bool, together: bool = False) -> int:
-            position = commit(entries, sync=sync, together=together)
-            self._writers[len(self.pages)] = asyncio.current_task()
-            self.pages.append(picture(engine.state))
-            for entry in entries:
-                if isinstance(entry, Append):
-                    block = entry.block
-                    for at in range(block.count):
-                        self.records[entry.log, block.seq_at(at)] = block.data_at(at)
-            return position
-
-        engine.commit = noted  # type: ignore[method-assign]
-
-    def acknowledge(self) -> None:
-        """Whoever asked was answered: its commits must survive everything."""
-        task = asyncio.current_task()
-        mine = [page for page, writer in self._writers.items() if writer is task]
-        self.promised = max([self.promised, *mine])
-
-    def judge(self, promised: int, offered: int, found: tuple[object, ...]) -> None:
-        assert found in self.pages[promised : offered + 1], (
-            f"not a state between {promised} and {offered}: "
-            f"{[at for at, page in enumerate(self.pages) if page == found]}"
-        )
-
-
-class Client:
-    """Does what writers do; tells the diary what it was told."""
-
-    def __init__(self, engine: Engine, diary: Diary) -> None:
-        self.engine = engine
-        self._diary = diary
-
-    async def create(self, name: str, *datas: bytes, **spec: Any) -> None:
-        wanted = Spec(**{"content_type": None if "source" in spec else TEXT, **spec})
-        await self.engine.streams.create(name, wanted, _drafts(datas) if datas else None)
-        self._diary.acknowledge()
-
-    async def write(self, name: str, *datas: bytes, **wanted: Any) -> None:
-        stream = self.engine.state.by_name[name].stream
-        assert stream is not None
-        asked = Write(**{"content_type": stream.content_type if datas else None, **wanted})
-        await self.engine.streams.write(name, _drafts(datas) if datas else None, asked)
-        self._diary.acknowledge()
-
-    async def delete(self, name: str) -> None:
-        await self.engine.streams.delete(name)
-        self._diary.acknowledge()
-
-    async def subscribe(self, id: str, kind: str, **more: Any) -> None:
-        asked = {"pattern": None, "streams": [], "url": None, "wake_stream": None, **more}
-        following = Following(
-            kind, asked["pattern"], asked["streams"], asked["url"], asked["wake_stream"], 3000,
-            None, "", self.engine.clock.now_ms(),
-        )  # fmt: skip
-        await self.engine.subscriptions.put(id, following)
-        self._diary.acknowledge()
-
-    async def work(self, id: str) -> None:
-        """Claim, ack all there is, and say that it is done."""
-        subscriptions = self.engine.subscriptions
-        active, works = await subscriptions.claim(id, "worker")
-        self._diary.acknowledge()
-        subscription = active.subscription
-        acks = [(work.path, work.tail.epoch, work.tail.seq) for work in works]
-        await subscriptions.acknowledge(
-            active, subscription.wake or "", subscription.generation, acks, done=True
-        )
-        self._diary.acknowledge()
-
-
-def _drafts(datas: tuple[bytes, ...]) -> Drafts:
-    drafts = draft(datas)
-    drafts.media = TEXT
-    return drafts
 
 
 async def live(client: Client) -> None:
@@ -176,11 +59,6 @@ async def live(client: Client) -> None:
     await client.work("pull")
     await client.write("a", b"z" * 300)
     await client.delete("done")
-
-
-async def done(live: Live, works: list[Work]) -> bool:
-    """A webhook that does everything at once."""
-    return True
 
 
 async def run_workload(disk: HostileDisk, clock: VirtualClock, diary: Diary) -> None:
@@ -231,27 +109,6 @@ async def recover(disk: HostileDisk, clock: VirtualClock, diary: Diary, moment: 
     diary.judge(moment.promised, moment.offered, picture(engine.state))
     for live in list(engine.lives.values()):
         await check_records(engine, live, diary)
-
-
-async def check_records(engine: Engine, live: Live, diary: Diary) -> None:
-    """Every record up to the head is there, those of the source before those of its own."""
-    page = await engine.read(live, 0, records_max=1000, bytes_max=1 << 20)
-    found = {
-        piece.block.seq_at(at): piece.block.data_at(at)
-        for piece in page.slices
-        for at in piece.picks
-    }
-    assert found == {seq: diary.records[origin(engine, live.log, seq), seq] for seq in found}
-    assert len(found) == live.log.head, f"{live.log.name}: {sorted(found)} of {live.log.head}"
-
-
-def origin(engine: Engine, log: Log, seq: int) -> int:
-    """The log that holds this record."""
-    while seq <= log.inherited:
-        assert log.stream is not None
-        assert log.stream.fork is not None
-        log = engine.state.logs[log.stream.fork.source]
-    return log.id
 
 
 @pytest.fixture

@@ -40,7 +40,9 @@ class ServerProcess(Daemon):
         port_file = self.data_dir.parent / f"{self.data_dir.name}.port"
         port_file.unlink(missing_ok=True)
         environ = {
-            k: v for k, v in os.environ.items() if not k.startswith(("TOPICS_", "HEADRACE_"))
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("TOPICS_", "HEADRACE_", "STREAMS_"))
         }
         environ |= {
             "TOPICS_HOST": "127.0.0.1",
