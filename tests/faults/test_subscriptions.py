@@ -1,0 +1,165 @@
+"""Subscriptions on a whole engine: retries, leases and wakes, on a virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from diary import JSON, Client, Diary
+from hostile import HostileDisk
+from rig import boot, small
+from virtual import VirtualClock, VirtualLoop
+
+from headrace.core.subscription import PULL, WEBHOOK, Work
+from headrace.engine.engine import Engine
+from headrace.engine.live import Live
+from headrace.engine.subscriptions import DeliveryFailed
+
+Story = Callable[[Engine, Client], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def tell() -> Iterator[Callable[[Story], None]]:
+    """Runs a story on an engine in operation."""
+    loop = VirtualLoop()
+
+    def run(story: Story) -> None:
+        async def live() -> None:
+            started = await boot(HostileDisk(), VirtualClock(loop))
+            diary = Diary()
+            diary.watch(started.engine)
+            beside = asyncio.create_task(started.engine.subscriptions.run())
+            await story(started.engine, Client(started.engine, diary))
+            beside.cancel()
+
+        loop.run(live())
+
+    with small():
+        yield run
+    loop.close()
+
+
+class Hook:
+    """A webhook that answers as told and remembers when it was called, for what."""
+
+    def __init__(self, *answers: bool | str) -> None:
+        self._answers = list(answers)
+        self.calls: list[tuple[float, int, list[tuple[str, int, int]]]] = []
+
+    async def __call__(self, live: Live, works: list[Work]) -> bool:
+        assert live.log.subscription is not None
+        told = [(work.path, work.done, work.tail.seq) for work in works]
+        now_s = asyncio.get_running_loop().time()
+        self.calls.append((now_s, live.log.subscription.generation, told))
+        answer = self._answers.pop(0) if self._answers else True
+        if isinstance(answer, str):
+            raise DeliveryFailed(answer)
+        return answer
+
+
+def test_a_webhook_is_told_of_what_comes_after(tell: Callable[[Story], None]) -> None:
+    async def story(engine: Engine, client: Client) -> None:
+        hook = engine.subscriptions.deliver = Hook()
+        await client.create("a", b"before")
+        await client.subscribe("s", WEBHOOK, pattern="*", url="http://x")
+        await asyncio.sleep(1)
+        assert hook.calls == []
+        await client.write("a", b"after", b"and more")
+        await asyncio.sleep(1)
+        await client.create("b", b"new")
+        await asyncio.sleep(1)
+        assert [told for _, _, told in hook.calls] == [[("a", 1, 3)], [("b", 0, 1)]]
+        subscription = engine.subscriptions.find("s").subscription
+        assert subscription.idle
+        assert subscription.links == {}, "what is done needs no note"
+
+    tell(story)
+
+
+def test_a_failing_webhook_is_tried_again_ever_more_slowly(tell: Callable[[Story], None]) -> None:
+    async def story(engine: Engine, client: Client) -> None:
+        hook = engine.subscriptions.deliver = Hook("no", "no", "no")
+        await client.subscribe("s", WEBHOOK, pattern="*", url="http://x")
+        await client.create("a", b"1")
+        await asyncio.sleep(0.5)
+        assert engine.subscriptions.find("s").subscription.failures == 1
+        await asyncio.sleep(30)
+        times = [at for at, _, _ in hook.calls]
+        waits = [later - at for at, later in pairwise(times)]
+        assert len(waits) == 3
+        for wait_s, wanted_s in zip(waits, (1, 2, 4), strict=True):
+            assert 0.8 * wanted_s <= wait_s <= 1.2 * wanted_s + 0.3
+        assert {generation for _, generation, _ in hook.calls} == {1}
+        assert engine.subscriptions.find("s").subscription.failures == 0
+
+    tell(story)
+
+
+def test_a_webhook_that_says_nothing_more_loses_its_lease(tell: Callable[[Story], None]) -> None:
+    async def story(engine: Engine, client: Client) -> None:
+        hook = engine.subscriptions.deliver = Hook(False, True)
+        await client.subscribe("s", WEBHOOK, pattern="*", url="http://x")
+        await client.create("a", b"1")
+        await asyncio.sleep(2)
+        assert len(hook.calls) == 1
+        await asyncio.sleep(2)
+        assert [generation for _, generation, _ in hook.calls] == [1, 2]
+
+    tell(story)
+
+
+def test_what_comes_meanwhile_is_told_afterwards(tell: Callable[[Story], None]) -> None:
+    async def story(engine: Engine, client: Client) -> None:
+        async def slow(live: Live, works: list[Work]) -> bool:
+            calls.append([work.tail.seq for work in works])
+            await asyncio.sleep(1)
+            return True
+
+        calls: list[list[int]] = []
+        engine.subscriptions.deliver = slow
+        await client.subscribe("s", WEBHOOK, pattern="*", url="http://x")
+        await client.create("a", b"1")
+        await asyncio.sleep(0.5)
+        await client.write("a", b"2")
+        await asyncio.sleep(3)
+        assert calls == [[1], [2]]
+
+    tell(story)
+
+
+def test_a_wake_stream_may_come_later(tell: Callable[[Story], None]) -> None:
+    async def story(engine: Engine, client: Client) -> None:
+        await client.subscribe("s", PULL, pattern="**", wake_stream="wakes")
+        await client.create("a", b"1")
+        await asyncio.sleep(1)
+        assert engine.subscriptions.find("s").subscription.idle
+        await client.create("wakes", content_type=JSON)
+        await client.write("a", b"2")
+        await asyncio.sleep(1)
+        assert engine.state.by_name["wakes"].head == 1, "and its own wakes wake nobody"
+        await client.work("s")
+        await asyncio.sleep(1)
+        assert engine.state.by_name["wakes"].head == 1
+
+    tell(story)
+
+
+def test_a_named_stream_is_followed_without_a_pattern(tell: Callable[[Story], None]) -> None:
+    async def story(engine: Engine, client: Client) -> None:
+        hook = engine.subscriptions.deliver = Hook()
+        await client.subscribe("s", WEBHOOK, streams=["a"], url="http://x")
+        await client.create("a", b"1")
+        await client.create("b", b"1")
+        await asyncio.sleep(1)
+        assert [told for _, _, told in hook.calls] == [[("a", 0, 1)]]
+        await engine.subscriptions.unlink("s", "a")
+        await engine.subscriptions.link("s", ["b"])
+        await client.write("a", b"2")
+        await client.write("b", b"2")
+        await asyncio.sleep(1)
+        assert [told for _, _, told in hook.calls][1:] == [[("b", 1, 2)]]
+
+    tell(story)
