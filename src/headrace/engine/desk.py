@@ -8,7 +8,7 @@ that an ack made. One timer for each desk with workers looks after what time alo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -21,6 +21,7 @@ from headrace.core.limits import DESK_TIMER_S_MAX, LEASE_MS_MAX, LEASE_MS_MIN
 from headrace.core.read import Slice
 from headrace.engine.deadletters import DeadLetters
 from headrace.engine.live import Live
+from headrace.observe import say
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -264,7 +265,7 @@ class Desk:
         if not spent and not (position and self._live.log.config.leases_durable):
             self._deal_out(waiting, claims, gifts)
         else:
-            self._start(self._deal_out_later(waiting, claims, gifts, spent, position))
+            self._start(self._deal_out_later(waiting, claims, gifts, spent, position), waiting)
 
     async def _deal_out_later(
         self,
@@ -322,10 +323,22 @@ class Desk:
         for worker in list(self._workers):
             worker.dismiss(refused)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None], waiting: Sequence[_Waiting] = ()) -> None:
+        """Do what takes a while; whoever waits for it hears of it when it fails."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+        def finish(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            problem = None if task.cancelled() else task.exception()
+            if problem is not None:
+                name = self._live.log.name
+                say("error", "jobs could not be handed out", trace=problem, queue=name)
+            for each in waiting:
+                if not each.claim.done() and problem is not None:
+                    each.claim.set_exception(problem)
+
+        task.add_done_callback(finish)
 
     # --- time ------------------------------------------------------------------------------------
 

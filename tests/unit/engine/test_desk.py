@@ -573,6 +573,30 @@ def test_a_dead_letter_that_is_read_from_a_segment_is_moved_once(tell: Tell) -> 
     tell(story, caps=Caps(tail_bytes=0), pool=SlowPool())
 
 
+def test_who_waits_hears_of_a_segment_that_cannot_be_read(
+    tell: Tell, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=2, max_deliveries=1, dead_letter="dlq")
+        await seal(shop)
+        await fail(shop, 1)
+        await shop.engine.put(
+            "q",
+            "topics",
+            LogConfig(kind=Kind.QUEUE, max_deliveries=1, dead_letter="dlq", claim_jitter_ms=10),
+        )
+        shop.engine.segments.read = broken  # type: ignore[method-assign]
+        with pytest.raises(OSError, match="broken"):
+            await shop.claim("w", 2)
+        assert shop.count() == (1, 1, 0), "one has its lease, the other is where it was"
+
+    def broken(*_: object) -> None:
+        raise OSError("broken")
+
+    tell(story, caps=Caps(tail_bytes=0))
+    assert "could not be handed out" in caplog.text
+
+
 # --- and back ------------------------------------------------------------------------------------
 
 

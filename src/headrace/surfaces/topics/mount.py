@@ -55,8 +55,10 @@ def mount(
     ack = Endpoint(gate, refusals, post=queues.ack)
     app.add_route(f"{TOPIC}/claim", claim)
     app.add_route(f"{TOPIC}/ack", ack)
-    app.add_route(f"{TOPIC}/nack", Endpoint(gate, refusals, post=queues.nack))
-    app.add_route(f"{TOPIC}/extend", Endpoint(gate, refusals, post=queues.extend))
+    nack = Endpoint(gate, refusals, post=queues.nack)
+    extend = Endpoint(gate, refusals, post=queues.extend)
+    app.add_route(f"{TOPIC}/nack", nack)
+    app.add_route(f"{TOPIC}/extend", extend)
     app.add_route(f"{TOPIC}/redrive", Endpoint(gate, refusals, post=queues.redrive))
     app.add_route(f"{TOPIC}/work", StreamEndpoint(gate, refusals, work.open))
     app.add_route("/v0/routers", Endpoint(gate, refusals, get=routers.list))
@@ -82,6 +84,8 @@ def mount(
         "/diff": diff.responders["post"],
         "/claim": claim.responders["post"],
         "/ack": ack.responders["post"],
+        "/nack": nack.responders["post"],
+        "/extend": extend.responders["post"],
     }
 
 

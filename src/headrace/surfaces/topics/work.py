@@ -10,8 +10,10 @@ from headrace.core.limits import HEARTBEAT_MS_DEFAULT
 from headrace.core.read import Slice
 from headrace.delivery.endings import Failed
 from headrace.delivery.sse import EventStream, error, event
+from headrace.delivery.wheel import Wheel
 from headrace.engine.desk import Desk
 from headrace.engine.live import Live
+from headrace.engine.ports import Clock
 from headrace.surfaces.topics.errors import refusals
 from headrace.surfaces.topics.events import HELD_RETRY_MS, render_jobs
 from headrace.surfaces.topics.names import parse_topic
@@ -39,7 +41,8 @@ class Work:
         queues = call.engine.queues
         live = queues.find(topic)
         live.last_read_at_ms = call.engine.clock.now_ms()
-        stream = JobStream(call, topic, queues.desk(live), node, depth, lease_ms)
+        stream = JobStream(call.wheel, call.engine.clock, queues.desk(live), topic)
+        stream.node, stream.depth, stream.lease_ms = node, depth, lease_ms
         return Opening(principal, stream)
 
 
@@ -54,21 +57,13 @@ class JobStream(EventStream):
 
     __slots__ = ("_desk", "_topic", "depth", "held", "lease_ms", "node")
 
-    def __init__(
-        self,
-        call: StreamCall,
-        topic: str,
-        desk: Desk,
-        node: str,
-        depth: int,
-        lease_ms: int | None,
-    ) -> None:
-        super().__init__(call.wheel, call.engine.clock, HEARTBEAT_MS_DEFAULT / 1000)
-        self._topic = topic
+    def __init__(self, wheel: Wheel, clock: Clock, desk: Desk, topic: str) -> None:
+        super().__init__(wheel, clock, HEARTBEAT_MS_DEFAULT / 1000)
         self._desk = desk
-        self.node = node
-        self.depth = depth
-        self.lease_ms = lease_ms
+        self._topic = topic
+        self.node = ""
+        self.depth = 1
+        self.lease_ms: int | None = None
         self.held: dict[int, int] = {}
 
     def opened(self) -> None:
@@ -83,6 +78,8 @@ class JobStream(EventStream):
     def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
         head = b'{"topic":"%b",' % self._topic.encode()
         lines = render_jobs(claim, live.log.jobs, jobs)
+        if not lines:
+            return  # lost before they could be sent
         self.send(b"".join([event(b"job", head + line, b"%d" % seq) for seq, line in lines]))
 
     def pace(self) -> None:

@@ -1,0 +1,107 @@
+"""The stream of a worker over a whole engine: what goes over the wire, and when nothing does."""
+
+from __future__ import annotations
+
+import asyncio
+
+from plumbing import Pipe
+from serving import House, live
+
+from headrace.core.config import Kind
+from headrace.core.entry import Claim
+from headrace.core.errors import Code, Refused
+from headrace.engine.engine import Cost
+from headrace.surfaces.topics.work import JobStream
+
+
+class Worker:
+    """A worker on a connection."""
+
+    def __init__(self, house: House, depth: int) -> None:
+        queues = house.engine.queues
+        desk = queues.desk(queues.find("q"))
+        self.stream = JobStream(house.wheel, house.engine.clock, desk, "q")
+        self.stream.node, self.stream.depth = "w", depth
+        self.pipe = Pipe()
+        self.pipe.protocol = self.stream
+        self.stream.chunked = False
+        self.stream.attach(self.pipe, b"head|", lambda: None, lambda: None)
+        assert self.pipe.take() == b"head|"
+
+
+async def soon() -> None:
+    await asyncio.sleep(0.05)
+
+
+def test_a_job_is_an_event_with_its_seq_as_id() -> None:
+    async def story(house: House) -> None:
+        await house.put("q", kind=Kind.QUEUE)
+        await house.append("q", b'{"a":\n1}', tags=["t"], keys=["g"], metas=[b'{"m":1}'])
+        worker = Worker(house, depth=1)
+        await soon()
+        frame = worker.pipe.take()
+        assert frame.startswith(
+            b'id: 1\nevent: job\ndata: {"topic":"q","$seq":1,"lease_id":"lease_'
+        )
+        assert b'"$tag":"t","$group":"g","deliveries":1,"data":{"a": 1},"meta":{"m":1}}' in frame
+        assert frame.endswith(b"\n\n")
+
+    live(story)
+
+
+def test_jobs_that_are_lost_before_they_are_sent_leave_no_trace() -> None:
+    """An empty chunk would end the stream."""
+
+    async def story(house: House) -> None:
+        await house.put("q", kind=Kind.QUEUE)
+        worker = Worker(house, depth=1)
+        worker.stream.chunked = True
+        claim = Claim(1, "w", 0, 0, 1, [1])
+        worker.stream.give(house.engine.live("q"), claim, [])
+        assert worker.pipe.take() == b""
+
+    live(story)
+
+
+def test_a_worker_who_does_not_read_gets_no_more() -> None:
+    async def story(house: House) -> None:
+        await house.put("q", kind=Kind.QUEUE)
+        worker = Worker(house, depth=9)
+        worker.pipe.choke()
+        await house.append("q", b"1", b"2")
+        await soon()
+        queues = house.engine.queues
+        assert queues.count(house.engine.live("q")).ready == 2
+        worker.pipe.drain()
+        await soon()
+        assert worker.pipe.take().count(b"event: job") == 2
+
+    live(story)
+
+
+def test_a_worker_is_told_why_it_ends() -> None:
+    async def story(house: House) -> None:
+        await house.put("q", kind=Kind.QUEUE)
+        worker = Worker(house, depth=1)
+        worker.stream.pace()
+        assert b'event: error\ndata: {"code":429' in worker.pipe.take()
+        worker.stream.dismiss(Refused(Code.NOT_A_QUEUE, "no longer a queue"))
+        assert b'event: error\ndata: {"code":409' in worker.pipe.take()
+        assert worker.pipe.closing
+
+    live(story)
+
+
+def test_a_connection_that_breaks_gives_its_jobs_back_at_once() -> None:
+    async def story(house: House) -> None:
+        await house.put("q", kind=Kind.QUEUE)
+        await house.append("q", b"1", b"2")
+        worker = Worker(house, depth=2)
+        await soon()
+        queues = house.engine.queues
+        await queues.ack("q", "w", [1], None, Cost())
+        worker.stream.connection_lost(None)
+        counters = queues.count(house.engine.live("q"))
+        assert (counters.ready, counters.in_flight) == (1, 0)
+
+    live(story)
