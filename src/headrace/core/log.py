@@ -289,6 +289,8 @@ def apply(log: Log, entry: Entry) -> None:
     match entry:
         case Append():
             _apply_append(log, entry)
+        case Forward():
+            _apply_forward(log, entry)
         case Delete():
             _apply_delete(log, entry)
         case Claim():
@@ -325,8 +327,6 @@ def apply(log: Log, entry: Entry) -> None:
         case Unroute():
             assert log.inlets is not None
             log.inlets = {k: v for k, v in log.inlets.items() if k != entry.router} or None
-        case Forward():
-            _apply_forward(log, entry)
         case _:
             raise AssertionError(f"not an entry of one log: {entry}")
 

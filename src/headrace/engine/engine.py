@@ -813,6 +813,8 @@ class Engine:
                     self.near.setdefault(entry.log, entry.block.first)
                 if entry.trim is not None:
                     self._release_trimmed(live)
+            case Forward():
+                pass
             case Trim():
                 self._release_trimmed(self.lives[entry.log])
             case Drop():
@@ -830,8 +832,6 @@ class Engine:
                 self.routers.attach(entry.router, self.lives[entry.log])
             case Unroute():
                 self.routers.detach(entry.router)
-            case Forward():
-                pass
             case Follow() if entry.following is not None:
                 self.subscriptions.opened(self.lives[entry.log])
             case _ if entry.log in self.state.logs:

@@ -91,8 +91,9 @@ class Pass:
             return Step.BLOCKED
         if dest.log.id in self._ends:
             self.commit()  # what comes next is decided on what came before
-        engine.expire_now(source)
-        engine.expire_now(dest)
+        for live in (source, dest):
+            if live.log.config.ttl_ms:
+                engine.expire_now(live)
         cursor, visible = router.inlet.cursor, source.visible
         if cursor >= visible:
             return Step.DONE
