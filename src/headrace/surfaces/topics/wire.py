@@ -505,7 +505,11 @@ class DeleteReply(msgspec.Struct, kw_only=True):
     bytes: int
 
 
-class _RouterRule(msgspec.Struct, kw_only=True):
+class RouterReply(msgspec.Struct, kw_only=True):
+    """The router as it is now."""
+
+    router: str
+    created: bool
     source: str
     dest: str
     preserve_node: bool
@@ -515,17 +519,17 @@ class _RouterRule(msgspec.Struct, kw_only=True):
     guarantee: str
 
 
-class RouterReply(_RouterRule, kw_only=True):
-    """The router as it is now."""
-
-    router: str
-    created: bool
-
-
-class RouterStateReply(_RouterRule, kw_only=True):
+class RouterStateReply(msgspec.Struct, kw_only=True):
     """Where a router stands."""
 
     router: str
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: list[str] | None
+    allow_cycle: bool
+    guarantee: str
     forwarded_total: int
     cursor_seq: int
     lag: int
