@@ -260,7 +260,7 @@ class App:
         gc.collect()
         gc.freeze()
         self._pulse.reset()
-        started.engine.streams.append_timeout_s = settings.streams_append_timeout_ms / 1000
+        started.engine.streams.patience.limit_s = settings.streams_append_timeout_ms / 1000
         self._control.open(Signer(signing_key(self._disk)))
         started.engine.subscriptions.deliver = self._control.deliver
         self.gate.open(started.engine)

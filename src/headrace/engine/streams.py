@@ -23,11 +23,13 @@ from headrace.core.record import Drafts, draft
 from headrace.core.stream import JSON, Write, is_expired, touch
 from headrace.core.streaming import CONFIG, Spec, stream_of
 from headrace.engine.live import Live
+from headrace.engine.patience import Patience
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
 
 OWNER = "streams"
+_APPEND_TIMEOUT_S = 3.0
 _SWEEP_S = 1.0
 _SWEEP_STREAMS = 200
 """Streams removed in one go before requests get a turn."""
@@ -53,7 +55,7 @@ class Streams:
         self._ends: list[tuple[int, int]] = []
         """(when to look, log), as a heap."""
         self._removed_position = 0
-        self.append_timeout_s = 3.0
+        self.patience = Patience(_APPEND_TIMEOUT_S, _timed_out)
         """How long a writer waits for its turn, and for its write to be durable."""
 
     # --- finding ---------------------------------------------------------------------------------
@@ -245,7 +247,7 @@ class Streams:
         engine = self._engine
         if not engine.door.open:
             try:
-                async with asyncio.timeout(self.append_timeout_s):
+                async with asyncio.timeout(self.patience.limit_s):
                     await engine.wait_at_door(name, CONFIG)
             except TimeoutError:
                 raise engine.door.turned_away() from None
@@ -253,18 +255,8 @@ class Streams:
 
     async def _store(self, position: int, live: Live) -> None:
         """Wait until a write is durable, and readers see it."""
-        stored = self._engine.journal.wait_synced(
-            position, partial(self._show, live, live.log.head)
-        )
-        try:
-            async with asyncio.timeout(self.append_timeout_s):
-                await stored
-        except TimeoutError:
-            raise Refused(
-                Code.APPEND_TIMEOUT,
-                "append timed out; append outcome is unknown, check Stream-Next-Offset before "
-                "retrying",
-            ) from None
+        show = partial(self._show, live, live.log.head)
+        await self.patience.watch(self._engine.journal.wait_synced(position, show))
 
     def _show(self, live: Live, last: int) -> None:
         """A write is durable: readers see it, and who subscribed to the stream is woken."""
@@ -366,6 +358,13 @@ def _read_exception(future: asyncio.Future[None]) -> None:
     """Nobody waits for this: if it fails, the server is read-only, and that is known."""
     if not future.cancelled():
         future.exception()
+
+
+def _timed_out() -> Refused:
+    return Refused(
+        Code.APPEND_TIMEOUT,
+        "append timed out; append outcome is unknown, check Stream-Next-Offset before retrying",
+    )
 
 
 def _not_found(name: str) -> Refused:

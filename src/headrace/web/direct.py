@@ -7,6 +7,7 @@ What a handler asks of a request is little, and the classes below answer just th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from time import perf_counter
 from typing import Any, cast
 
@@ -22,6 +23,12 @@ Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Respond = Callable[..., Awaitable[None]]
+
+
+@cache
+def _field(name: str) -> bytes:
+    """The name of a header as ASGI has it; there are a few dozen."""
+    return name.lower().encode()
 
 
 class DirectRequest:
@@ -40,7 +47,7 @@ class DirectRequest:
         return str(self.scope["method"])
 
     def get_header(self, name: str) -> str | None:
-        value = self._headers.get(name.lower().encode())
+        value = self._headers.get(_field(name))
         return None if value is None else value.decode("latin-1")
 
     @property
@@ -92,7 +99,7 @@ class DirectResponse:
         self.headers: list[tuple[bytes, bytes]] = []
 
     def set_header(self, name: str, value: str) -> None:
-        self.headers.append((name.encode(), value.encode()))
+        self.headers.append((_field(name), value.encode("latin-1")))
 
     append_header = set_header
 

@@ -1,0 +1,46 @@
+"""Waits that take too long end; those that do not cost nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headrace.engine.patience import Patience
+
+
+class TooLong(Exception):
+    pass
+
+
+def test_only_what_takes_too_long_is_given_up() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        patience = Patience(0.02, TooLong)
+        futures = [loop.create_future() for _ in range(4)]
+        for future in futures:
+            assert patience.watch(future) is future
+        futures[1].set_result(None)
+        with pytest.raises(TooLong):
+            await futures[0]
+        await futures[1]
+        for future in futures[2:]:
+            with pytest.raises(TooLong):
+                await future
+        later = patience.watch(loop.create_future())
+        with pytest.raises(TooLong):
+            await later
+
+    asyncio.run(story())
+
+
+def test_what_is_done_is_forgotten() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        patience = Patience(60, TooLong)
+        for _ in range(100):
+            future = patience.watch(loop.create_future())
+            future.set_result(None)
+        assert len(patience._waits) == 1
+
+    asyncio.run(story())
