@@ -24,7 +24,8 @@ _CONTROL_BYTES_MAX = 125
 _SHORT, _LONG = 126, 127
 _MASK_BYTES = 4
 
-NORMAL, GOING_AWAY, PROTOCOL_ERROR, INTERNAL, TRY_AGAIN = 1000, 1001, 1002, 1011, 1013
+NORMAL, GOING_AWAY, PROTOCOL_ERROR, NOT_TEXT = 1000, 1001, 1002, 1007
+INTERNAL, TRY_AGAIN = 1011, 1013
 _NO_CODE = 1005
 _PING_FRAME = bytes((_LAST | _PING, 0))
 
@@ -52,7 +53,11 @@ def unmask(masked: bytes | bytearray, mask: bytes | bytearray) -> bytes:
 
 
 class Violation(Exception):
-    """The peer does not keep to the protocol."""
+    """The peer does not keep to the protocol; the code is the one to close with."""
+
+    def __init__(self, message: str, code: int = PROTOCOL_ERROR) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Socket(Sink):
@@ -61,6 +66,7 @@ class Socket(Sink):
     __slots__ = (
         "_buffer",
         "_bytes_max",
+        "_close_code",
         "_held",
         "_large",
         "_opcode",
@@ -77,6 +83,8 @@ class Socket(Sink):
         self._bytes_max = bytes_max
         self._buffer = bytearray()
         self._held = False
+        self._close_code = _NO_CODE
+        """What a violation asks for."""
         self._opcode = 0
         """Of the message under way; 0 when there is none."""
         self._parts: list[bytes] = []
@@ -135,7 +143,8 @@ class Socket(Sink):
         out, self._out = self._out, []
         if said:
             out.append(frame(said))
-        return b"".join((*out, close_frame(_close_code(ending))))
+        code = _close_code(ending) if self._close_code == _NO_CODE else self._close_code
+        return b"".join((*out, close_frame(code)))
 
     def hang_up(self) -> None:
         """Our side is over; the peer says goodbye, too, and closes."""
@@ -164,6 +173,7 @@ class Socket(Sink):
         try:
             self._take_frames()
         except Violation as violation:
+            self._close_code = violation.code
             self.end(Failed(400, str(violation)))
 
     def _take_frames(self) -> None:
@@ -197,7 +207,7 @@ class Socket(Sink):
 
     def _take(self, opcode: int, last: bool, payload: bytes) -> None:
         if opcode == _TEXT and last and not self._opcode:
-            self.message(payload)
+            self.message(_check_text(payload))
         elif opcode & _CONTROL:
             self._take_control(opcode, last, payload)
         else:
@@ -226,7 +236,7 @@ class Socket(Sink):
         elif opcode == _BINARY:
             self.refuse_binary()
         else:
-            self.message(b"".join(parts))
+            self.message(_check_text(b"".join(parts)))
 
     def _take_control(self, opcode: int, last: bool, payload: bytes) -> None:
         if not last or len(payload) > _CONTROL_BYTES_MAX:
@@ -256,9 +266,21 @@ def _read_head(buffer: bytearray, at: int) -> tuple[int, int]:
     if size == _SHORT:
         size, start = int.from_bytes(buffer[start : start + 2], "big"), start + 2
     elif size == _LONG:
+        if buffer[start : start + 1] >= b"\x80":
+            raise Violation("a frame is longer than any can be")
         size, start = int.from_bytes(buffer[start : start + 8], "big"), start + 8
     start += _MASK_BYTES
     return (start, size) if len(buffer) >= start else (0, 0)
+
+
+def _check_text(payload: bytes) -> bytes:
+    """The payload, if it is UTF-8: anything else would be stored and shown to others as text."""
+    if not payload.isascii():
+        try:
+            payload.decode()
+        except UnicodeDecodeError:
+            raise Violation("a text is not UTF-8", NOT_TEXT) from None
+    return payload
 
 
 def _parse_close(payload: bytes) -> int:
@@ -266,7 +288,13 @@ def _parse_close(payload: bytes) -> int:
     if not payload:
         return _NO_CODE
     code = int.from_bytes(payload[:2], "big")
-    return code if len(payload) >= 2 and _is_code(code) else PROTOCOL_ERROR
+    if len(payload) < 2 or not _is_code(code):
+        return PROTOCOL_ERROR
+    try:
+        _check_text(payload[2:])
+    except Violation as violation:
+        return violation.code
+    return code
 
 
 def _is_code(code: int) -> bool:

@@ -77,7 +77,8 @@ def answers(ear: Ear) -> list[Frame]:
     return [event for event in peer.events_received() if isinstance(event, Frame)]
 
 
-messages = st.lists(st.lists(st.binary(max_size=700), min_size=1, max_size=4), max_size=6)
+texts = st.text(max_size=350).map(str.encode)
+messages = st.lists(st.lists(texts, min_size=1, max_size=4), max_size=6)
 
 
 @given(messages, st.lists(st.integers(1, 900), min_size=1, max_size=20), st.data())
