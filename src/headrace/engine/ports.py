@@ -112,6 +112,9 @@ class Sealer(Protocol):
     async def blank(self, path: str, size_bytes: int) -> None:
         """Make a file of zeroes, or make a file one."""
 
+    def hurry(self, hurried: bool) -> None:
+        """Have a full share of the machine, or only what others leave."""
+
 
 class InlineSealer:
     """Seals in a pool instead of a process."""
@@ -126,3 +129,6 @@ class InlineSealer:
 
     async def blank(self, path: str, size_bytes: int) -> None:
         await self._pool.run(self._disk.blank, path, size_bytes)
+
+    def hurry(self, hurried: bool) -> None:
+        pass

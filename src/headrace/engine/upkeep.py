@@ -39,6 +39,8 @@ _SWEEP_S = 1.0
 _CLOSED_FILES_MAX = 8
 _BACKLOG_FILES = 3
 """Journal files whose records may wait in memory for the sealer before writers are held back."""
+_HURRY_FILES = 3
+"""With so many journal files to seal, the sealer takes a full share of the machine."""
 _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _SNAPSHOT_RATIO = 2
 """A snapshot is due when the journal has grown by this many times the size of the last one."""
@@ -130,7 +132,13 @@ class Upkeep:
             size_bytes = stop - start + engine.derived_bytes
             self._closed.append(_Closed(start, stop, engine.touched, size_bytes))
             engine.touched, engine.near, engine.derived_bytes = {}, {}, 0
+            self._set_pace()
             self._wake.set()
+
+    def _set_pace(self) -> None:
+        """Sealing makes way for everybody else until records wait for it in memory."""
+        unsealed = sum(closed.size_bytes for closed in self._closed)
+        self._sealer.hurry(unsealed >= _HURRY_FILES * self._pace.seal_bytes)
 
     async def run(self) -> None:
         """Work whenever a journal file was closed; try again, ever more slowly, when something
@@ -211,6 +219,7 @@ class Upkeep:
             names,
         )
         started = perf_counter()
+        self._set_pace()
         segment = await self._sealer.seal(job)
         await self._publish(
             msgspec.structs.replace(

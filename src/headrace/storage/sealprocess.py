@@ -25,6 +25,8 @@ from headrace.storage.sealing import SealFailed, SealJob, seal
 
 _LENGTH = struct.Struct("<I")
 _NICE = 10
+_NICE_SESSION = 19
+"""How far the session of this process steps back behind others, where they are scheduled first."""
 
 
 class BlankJob(msgspec.Struct, frozen=True, tag=True):
@@ -51,12 +53,18 @@ class ProcessSealer:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._process: asyncio.subprocess.Process | None = None
+        self._hurried = False
 
     async def seal(self, job: SealJob) -> Segment | None:
         return await self._ask(job)
 
     async def blank(self, path: str, size_bytes: int) -> None:
         await self._ask(BlankJob(path, size_bytes))
+
+    def hurry(self, hurried: bool) -> None:
+        if self._process is not None and hurried is not self._hurried:
+            step_back(self._process.pid, 0 if hurried else _NICE_SESSION)
+            self._hurried = hurried
 
     async def _ask(self, job: Job) -> Segment | None:
         process = await self._running()
@@ -77,6 +85,7 @@ class ProcessSealer:
 
     async def _running(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:
+            self._hurried = False
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -93,6 +102,16 @@ class ProcessSealer:
         if process is not None and process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def step_back(pid: int, nice: int) -> None:
+    """Give the session of a process this much less than others.
+
+    Linux may share processors out among sessions first and inside of them after that: then how
+    nice a process is means nothing to those of other sessions, and the server is one of them.
+    """
+    with suppress(OSError):  # not so on this system: being nice is enough
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 def _serve(root: Path, jobs: BinaryIO, answers: BinaryIO) -> None:
@@ -121,5 +140,6 @@ def _do(disk: RealDisk, objects: LocalObjects, job: Job) -> Segment | None:
 
 if __name__ == "__main__":
     os.nice(_NICE)
+    step_back(os.getpid(), _NICE_SESSION)
     with suppress(BrokenPipeError):  # the server is gone; nobody waits for the answer
         _serve(Path(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)

@@ -34,6 +34,9 @@ class Blanker:
     async def seal(self, job: SealJob) -> Segment | None:
         raise AssertionError("not asked for here")
 
+    def hurry(self, hurried: bool) -> None:
+        raise AssertionError("nor is this")
+
     async def blank(self, path: str, size_bytes: int) -> None:
         self.asked.append((path, size_bytes))
         await self.go.wait()

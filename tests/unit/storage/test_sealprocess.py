@@ -1,0 +1,36 @@
+"""The sealing process: it makes way for others, and takes its share when told to hurry."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headrace.storage.disk import RealDisk
+from headrace.storage.sealprocess import ProcessSealer
+
+
+def step_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/autogroup").read_text().split()[-1])
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/autogroup").exists(), reason="processors are not shared out by session"
+)
+def test_its_session_steps_back_unless_there_is_a_hurry(tmp_path: Path) -> None:
+    async def work() -> None:
+        RealDisk(tmp_path).make_folder("journal")
+        sealer = ProcessSealer(tmp_path)
+        sealer.hurry(True)  # nobody to tell yet
+        await sealer.blank("journal/spare", 1000)
+        assert sealer._process is not None
+        pid = sealer._process.pid
+        assert step_of(pid) == 19
+        sealer.hurry(False)
+        assert step_of(pid) == 19
+        sealer.hurry(True)
+        assert step_of(pid) == 0
+        await sealer.close()
+
+    asyncio.run(work())
