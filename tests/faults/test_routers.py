@@ -6,6 +6,7 @@ import asyncio
 import errno
 from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import ParamSpec, TypeVar
 
 import pytest
 from hostile import HostileDisk
@@ -20,11 +21,15 @@ from headrace.core.match import TagEq
 from headrace.core.read import Gap, Loss
 from headrace.core.record import draft
 from headrace.engine.engine import Caps
+from headrace.engine.ports import Inline
 from headrace.engine.routers import Plan
 from headrace.engine.start import Started, stop
 from headrace.engine.upkeep import Pace
 from headrace.storage.checks.findings import Problem
 from headrace.storage.verification import Verification
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 EPHEMERAL, MEMORY, DISK, FSYNC = Durability
 ROOMY = Pace(seal_bytes=1 << 20, disk_sync_ms=200)
@@ -269,6 +274,70 @@ def test_history_is_read_from_segments(loop: VirtualLoop) -> None:
         sent += await server.append("a", 1)
         assert await server.data("all") == sent
         assert await (await server.killed()).data("all") == sent
+        task.cancel()
+
+    loop.run(story())
+
+
+def test_a_reader_that_came_first_does_not_leave_the_router_alone(loop: VirtualLoop) -> None:
+    class Slow(Inline):
+        """One reads for long; whoever comes meanwhile is faster."""
+
+        def __init__(self) -> None:
+            self.delays_s = [0.0]
+
+        async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+            result = work(*args, **kwargs)
+            await asyncio.sleep(self.delays_s.pop() if len(self.delays_s) > 1 else 0.0)
+            return result
+
+    async def story() -> None:
+        pace = Pace(seal_bytes=300, disk_sync_ms=200)
+        pool = Slow()
+        server = await Server.start(loop, caps=Caps(tail_bytes=1), pace=pace, pool=pool)
+        for _ in range(20):
+            await server.append("a", 5)
+            await server.started.upkeep.checkpoint()
+        task = asyncio.create_task(server.engine.routers.forwarder.run())
+        pool.delays_s = [0.0, 1.0, 0.01, 0.1]
+        await server.route("a", "b", after=0)
+        await asyncio.sleep(0.01)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await server.data("b")
+        assert 0 < server.engine.routers.get("a->b").inlet.cursor < 100
+        await asyncio.sleep(5)
+        assert server.shown("b") == 100
+        task.cancel()
+
+    loop.run(story())
+
+
+def test_a_segment_that_cannot_be_read_is_tried_again(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        pace = Pace(seal_bytes=300, disk_sync_ms=200)
+        server = await Server.start(loop, caps=Caps(tail_bytes=1), pace=pace)
+        sent: list[bytes] = []
+        for _ in range(10):
+            sent += await server.append("a", 5)
+            await server.started.upkeep.checkpoint()
+        broken = True
+
+        def watch(number: int, kind: str, path: str) -> None:
+            if broken and kind == "open_read":
+                server.disk.faults[number] = errno.EIO
+
+        server.disk.before = watch
+        task = asyncio.create_task(server.engine.routers.forwarder.run())
+        await server.route("a", "b", after=0)
+        await asyncio.sleep(1)
+        assert server.disk.faults, "nothing went wrong"
+        assert await server.data("b") == []
+        broken = False
+        await asyncio.sleep(5)
+        assert server.shown("b") == 50
+        assert await server.data("b") == sent
+        assert not task.done()
         task.cancel()
 
     loop.run(story())

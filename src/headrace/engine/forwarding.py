@@ -8,7 +8,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from headrace.core.errors import Refused
+from headrace.core.errors import Corrupt, Refused
 from headrace.core.limits import (
     CATCH_UP_S,
     FORWARD_RECORDS_MAX,
@@ -19,6 +19,8 @@ from headrace.core.limits import (
 from headrace.core.record import Block, cut
 from headrace.engine.live import Live
 from headrace.engine.steps import Pass, Router, Shown, Step
+from headrace.observe import say
+from headrace.storage.segments import UNREADABLE
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -181,9 +183,15 @@ class Forwarder:
         """A step over records that are not in memory."""
         source, cursor = router.source, router.inlet.cursor
         first = max(cursor + 1, source.log.earliest)
-        block = await self._engine.read_sealed(source, first, FORWARD_RECORDS_MAX)
-        if router.ended or self._closed or router.inlet.cursor != cursor:
-            return Step.DONE  # over, or somebody else came first
+        try:
+            block = await self._engine.read_sealed(source, first, FORWARD_RECORDS_MAX)
+        except (*UNREADABLE, Corrupt) as error:
+            say("error", "cannot read what to forward", router=router.name, problem=str(error))
+            return Step.BLOCKED
+        if router.ended or self._closed:
+            return Step.DONE
+        if router.inlet.cursor != cursor:
+            return Step.MORE  # somebody else came first, and may not come again
         blocks: list[Block] = []
         if block is not None and (below := block.stop_index(source.tail.start - 1)):
             blocks.append(cut(block, 0, below))

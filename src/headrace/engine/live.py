@@ -66,7 +66,8 @@ class Live:
         """
         self.desk: Desk | None = None
         """Where jobs are handed out, once somebody asked for one."""
-        self.waiters: dict[asyncio.Future[None], None] = {}
+        self.waiters: dict[asyncio.Future[None], None] | None = None
+        """Who waits for the next change; a million idle logs need no dictionary for nobody."""
         self.listeners: list[Callable[[], None]] = []
         """Called at every change, until taken out again: followers that stay.
 
@@ -76,12 +77,15 @@ class Live:
     def wakeup(self) -> asyncio.Future[None]:
         """Done at the next change. Take it before you look, then wait."""
         future = asyncio.get_running_loop().create_future()
+        if self.waiters is None:
+            self.waiters = {}
         self.waiters[future] = None
         return future
 
     def forget(self, wakeup: asyncio.Future[None]) -> None:
         """Nobody waits for this any more."""
-        self.waiters.pop(wakeup, None)
+        if self.waiters is not None:
+            self.waiters.pop(wakeup, None)
 
     def plan_ahead(self, now_ms: int) -> int:
         """How many seqs to promise at a time: more for a log that used up the last promise fast."""
@@ -107,9 +111,9 @@ class Live:
         """Something changed: records came or went, or the log itself is gone."""
         for listener in tuple(self.listeners) if self.listeners else ():
             listener()
-        if not self.waiters:
+        waiters, self.waiters = self.waiters, None
+        if not waiters:
             return
-        waiters, self.waiters = self.waiters, {}
         for future in waiters:
             if not future.done():
                 future.set_result(None)

@@ -23,6 +23,9 @@ from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.segment import INDEX_COLUMNS, Piece, block_of
 from headrace.storage.objects import Objects
 
+UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError, TypeError)
+"""What Arrow raises on bytes that are no Parquet, or not the Parquet we wrote."""
+
 _OPEN_FILES_MAX = 32
 _INDEXES_MAX = 64
 _NS = 1_000_000

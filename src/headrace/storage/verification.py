@@ -14,14 +14,14 @@ from headrace.storage.checks.agreement import RECOVERY, Agreement
 from headrace.storage.checks.findings import Advance, Finding, Problem
 from headrace.storage.checks.journal import check_journal
 from headrace.storage.checks.manifests import check_manifests, check_orphans, path_of
-from headrace.storage.checks.segments import UNREADABLE, SegmentCheck
+from headrace.storage.checks.segments import SegmentCheck
 from headrace.storage.checks.snapshots import Reach, check_snapshots
 from headrace.storage.disk import Disk
 from headrace.storage.objects import LocalObjects
 from headrace.storage.readonly import ReadOnlyDisk
 from headrace.storage.recovery import Recovery
 from headrace.storage.replay import journal_files
-from headrace.storage.segments import Segments
+from headrace.storage.segments import UNREADABLE, Segments
 
 _CACHE_BYTES = 16 << 20
 

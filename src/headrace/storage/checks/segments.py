@@ -19,14 +19,13 @@ from headrace.storage.checks.findings import Advance, Finding, Problem, row
 from headrace.storage.checks.manifests import path_of
 from headrace.storage.checks.payloads import bad_json
 from headrace.storage.objects import Objects
+from headrace.storage.segments import UNREADABLE
 
 _CHUNK_BYTES = 1 << 20
 _MISSING = "the manifest names it, and it is missing"
 _MISMATCH = "checksum mismatch: the bytes are not what was sealed"
 _KEYS = ["log", "log_id", "seq", "ts"]
 _TAG_ORDER = [(name, "ascending") for name in ("log_id", "tag", "seq")]
-UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError, TypeError)
-"""What Arrow raises on bytes that are no Parquet, or not the Parquet we wrote."""
 
 
 class SegmentCheck:
