@@ -31,6 +31,30 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """XXH3-64 of the Parquet file, in hex; below, of its companions."""
     index_checksum: str
     tags_checksum: str | None
+    sources: tuple[int, ...] = ()
+    """The segments whose rows it took over, if it was made from others."""
+
+
+class Build(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Index companions of one segment, or of several that were merged."""
+
+    segments: tuple[int, ...]
+    level: int = 0
+    name: str
+    """The object that describes its files."""
+    checksum: str
+    plans: int
+    """The generation of plans it was made by."""
+    rows: int
+    file_bytes: int
+
+
+class Named(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An object that the manifest vouches for."""
+
+    name: str
+    checksum: str
+    generation: int
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,6 +66,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sealed_to: int = 0
     """The journal is in segments up to this position."""
     segments: tuple[Segment, ...] = ()
+    builds: tuple[Build, ...] = ()
+    plans: Named | None = None
+    """Which logs want companions, and which."""
+    marks: Named | None = None
+    """What is dead in the segments."""
 
     def find(self, number: int) -> Segment | None:
         return next((s for s in self.segments if s.number == number), None)
