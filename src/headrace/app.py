@@ -273,6 +273,7 @@ class App:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(started.upkeep.run())
             tasks.create_task(started.upkeep.run_timers())
+            tasks.create_task(started.upkeep.run_exchange())
             tasks.create_task(started.engine.routers.forwarder.run())
             tasks.create_task(started.engine.turns.run(self._pulse))
             tasks.create_task(started.engine.streams.run())

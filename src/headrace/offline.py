@@ -133,6 +133,11 @@ def _summary_lines(summary: Summary) -> list[tuple[str, str]]:
         ),
         ("segments", f"{_folder(summary.segments)}; companions {_folder(summary.companions)}"),
         ("manifest", f"version {summary.manifest_version}, sealed to {summary.sealed_to}"),
+        (
+            "indexes",
+            f"{_count(summary.builds, 'build')}; plans of generation {summary.plans}, "
+            f"marks of generation {summary.marks}",
+        ),
         ("last stop", stop),
         ("logs", str(summary.logs)),
         ("records", records),
@@ -156,7 +161,7 @@ def _segments(inspection: Inspection, log: str | None, limit: int | None) -> Lis
     rows = inspection.segments(log)
     shown = rows[-limit:] if limit else rows
     lines = _table(
-        "number rows logs row_groups record_bytes file_bytes journal_start journal_stop",
+        "number rows logs row_groups record_bytes file_bytes journal_start journal_stop sources",
         [msgspec.structs.astuple(row) for row in shown],
     )
     return Listing(shown, [*lines, *_more(len(rows) - len(shown), "older segments")])

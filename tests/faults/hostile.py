@@ -25,7 +25,18 @@ BLANK_BYTES = 5 * PAGE_BYTES
 """A file is blanked in pieces, each synced."""
 
 HARMLESS = frozenset(
-    {"list", "exists", "size", "read", "open_read", "open_blank", "open", "close", "lock"}
+    {
+        "list",
+        "exists",
+        "size",
+        "modified_ms",
+        "read",
+        "open_read",
+        "open_blank",
+        "open",
+        "close",
+        "lock",
+    }
 )
 """Calls that change nothing: to die there is to die at the next one that does."""
 
@@ -317,6 +328,11 @@ class HostileDisk:
     def size(self, path: str) -> int:
         self._call("size", path)
         return len(self._content(path).cached)
+
+    def modified_ms(self, path: str) -> int:
+        self._call("modified_ms", path)
+        self._content(path)
+        return 0
 
     def read(self, path: str) -> bytes:
         self._call("read", path)

@@ -39,6 +39,7 @@ def small(perf_counter: Callable[[], float] = lambda: 0.0) -> Iterator[None]:
         mock.patch("headrace.engine.live.RESERVE_SEQS_MIN", RESERVE_SEQS),
         mock.patch("headrace.engine.live.RESERVE_SEQS_MAX", RESERVE_SEQS * 4),
         mock.patch("headrace.engine.upkeep.perf_counter", perf_counter),
+        mock.patch("headrace.engine.slices.perf_counter", perf_counter),
         mock.patch("headrace.engine.forwarding.perf_counter", perf_counter),
     ):
         yield
@@ -61,14 +62,15 @@ async def boot(
     Without `forwarding`, what was found can be looked at before routers go on.
     """
     disk.lock("LOCK")
-    objects, pool = LocalObjects(disk), pool or Inline()
+    ids, pool = CountedIds(), pool or Inline()
+    objects = LocalObjects(disk, CountedIds().token)
     parts = Parts(
         disk=disk,
         objects=objects,
         clock=clock,
         pool=pool,
         sealer=InlineSealer(disk, objects, pool),
-        ids=CountedIds(),
+        ids=ids,
         writer=lambda journal, loop: make_writer(journal, delay_s),
         caps=caps,
         pace=pace,

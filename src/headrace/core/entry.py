@@ -298,6 +298,13 @@ class Forward(msgspec.Struct, frozen=True, gc=False, array_like=True):
     trim: Trim | None = None
 
 
+class Plan(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """How the records of this log can be searched from here on: JSON; None for not at all."""
+
+    log: int
+    search: bytes | None
+
+
 Entry = (
     Create
     | Configure
@@ -324,4 +331,5 @@ Entry = (
     | Route
     | Unroute
     | Forward
+    | Plan
 )

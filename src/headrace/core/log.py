@@ -5,7 +5,8 @@ Decisions return entries; `apply` alone changes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from operator import itemgetter
 
 import msgspec
 
@@ -29,6 +30,7 @@ from headrace.core.entry import (
     Hold,
     Lose,
     Open,
+    Plan,
     Release,
     Reserve,
     Route,
@@ -46,6 +48,10 @@ from headrace.core.record import Block, Drafts, block
 from headrace.core.retention import Ledger
 from headrace.core.stream import Stream
 from headrace.core.subscription import Subscription
+
+Extent = tuple[int, int, int]
+"""(segment, first, last): the segment holds records of a log with these seqs."""
+_first = itemgetter(1)
 
 
 class Log(msgspec.Struct, gc=False, array_like=True):
@@ -79,8 +85,8 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     keys: Keys | None = None
     ledger: Ledger | None = None
     """Kept exactly when the config trims."""
-    extents: Sequence[tuple[int, int, int]] = ()
-    """(segment, first, last): where sealed records lie, ascending.
+    extents: Sequence[Extent] = ()
+    """Where sealed records lie, ascending by seq.
 
     Told by the manifest, not by entries.
     """
@@ -96,6 +102,8 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     """The routers that bring records here, by name; all of them from one source."""
     origins: Origins | None = None
     """Where copies come from; nothing while no router has brought any."""
+    search: bytes | None = None
+    """How its records can be searched: JSON as sent; nothing for a log without such a plan."""
 
     def __post_init__(self) -> None:
         """A decoder makes a list for each empty set; a hundred thousand logs share one tuple."""
@@ -266,11 +274,16 @@ def lost_by_restart(log: Log, *, clean: bool, same_boot: bool) -> tuple[Ranges, 
     return lost, head
 
 
-def add_extent(log: Log, segment: int, first: int, last: int) -> None:
-    """The manifest says: these records lie in this segment. Saying it twice changes nothing."""
-    known = log.extents[-1][0] if log.extents else 0
-    if segment > known and last >= log.floor:
-        log.extents = [*log.extents, (segment, first, last)]
+def place(log: Log, known: Container[int], new: Iterable[Extent] = ()) -> None:
+    """The manifest says where sealed records lie: in segments it knows, and newly in these.
+
+    Saying it twice changes nothing.
+    """
+    held = [extent for extent in log.extents if extent[0] in known]
+    there = {extent[0] for extent in held}
+    held += (new_ for new_ in new if new_[0] not in there and new_[2] >= log.floor)
+    held.sort(key=_first)
+    log.extents = held or ()
 
 
 def prune_extents(log: Log) -> None:
@@ -324,6 +337,8 @@ def apply(log: Log, entry: Entry) -> None:
         case Route():
             inlet = Inlet(entry.source, entry.rule, entry.cursor, entry.forwarded)
             log.inlets = {**(log.inlets or {}), entry.router: inlet}
+        case Plan():
+            log.search = entry.search
         case Unroute():
             assert log.inlets is not None
             log.inlets = {k: v for k, v in log.inlets.items() if k != entry.router} or None

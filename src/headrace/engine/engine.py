@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import ParamSpec, TypeVar
@@ -31,6 +31,7 @@ from headrace.core.entry import (
     Follow,
     Forward,
     Open,
+    Plan,
     Reserve,
     Route,
     Trim,
@@ -54,7 +55,7 @@ from headrace.engine.streams import Streams
 from headrace.engine.subscriptions import Subscriptions
 from headrace.engine.turns import Turns
 from headrace.storage.journal import Journal
-from headrace.storage.segments import Segments
+from headrace.storage.segments import Segments, Vanished
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -132,6 +133,12 @@ class Engine:
         self.streams = Streams(self)
         self.on_growth: Callable[[], None] = lambda: None
         """Called after each write; upkeep looks whether there is something to do."""
+        self.renew: Callable[[], Awaitable[None]] = _nothing_new
+        """Takes over what others have published of segments."""
+        self.deaths = 0
+        """How often records died; marks tell others which."""
+        self.plan_changes = 0
+        """How often it changed which logs can be searched, and how."""
         self.on_create: list[Callable[[Live], None]] = []
         """Called for every new log, before anything of it can be seen; must be quick."""
         self._pool = pool
@@ -259,7 +266,7 @@ class Engine:
         log = live.log
         while True:
             start = live.tail.start
-            ledger = await self._pool.run(self._sealed_ledger, log, start - 1)
+            ledger = await self.sealed(self._sealed_ledger, log, start - 1)
             if live.tail.start == start:
                 break
         for block in live.tail.blocks:
@@ -556,7 +563,7 @@ class Engine:
         warm = [(max(low, start), high) for low, high in ranges.pairs(found) if high >= start]
         total = sum(live.tail.measure(low, high) for low, high in warm)
         if cold:
-            total += await self._pool.run(self._measure_sealed, log, cold)
+            total += await self.sealed(self._measure_sealed, log, cold)
         return total
 
     def _measure_sealed(self, log: Log, parts: list[tuple[int, int]]) -> int:
@@ -572,7 +579,7 @@ class Engine:
             start = live.tail.start
             sealed: list[tuple[int, int]] = []
             if log.extents and log.extents[0][1] < start:
-                sealed = await self._pool.run(self.segments.tagged, log, match, min(before, start))
+                sealed = await self.sealed(self.segments.tagged, log, match, min(before, start))
             if live.tail.start == start:
                 return deletion.delete_seqs(log, sealed + live.tail.tagged(match, before), before)
 
@@ -724,7 +731,18 @@ class Engine:
 
     async def read_sealed(self, live: Live, seq: int, rows_max: int) -> Block | None:
         """A block of a segment that reaches this seq."""
-        return await self._pool.run(self.segments.read, live.log, seq, rows_max)
+        return await self.sealed(self.segments.read, live.log, seq, rows_max)
+
+    async def sealed(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Read segments off the event loop; again, when others replaced them meanwhile."""
+        while True:
+            version = self.segments.version
+            try:
+                return await self._pool.run(work, *args, **kwargs)
+            except Vanished:
+                await self.renew()
+                if self.segments.version == version:
+                    raise  # nobody replaced it: it is lost
 
     async def read_or_wait(
         self,
@@ -817,8 +835,15 @@ class Engine:
                 pass
             case Trim():
                 self._release_trimmed(self.lives[entry.log])
+            case Delete():
+                self.deaths += 1
+            case Plan():
+                self.plan_changes += 1
             case Drop():
                 live = self.lives.pop(entry.log)
+                self.deaths += 1
+                if live.log.search is not None:
+                    self.plan_changes += 1
                 self.tail_bytes -= live.tail.drop_to(live.log.head)
                 self.aging.discard(entry.log)
                 self.routers.forget(live)
@@ -849,9 +874,14 @@ class Engine:
 
     def _release_trimmed(self, live: Live) -> None:
         """Blocks wholly below the floor need no memory, sealed or not."""
+        self.deaths += 1
         blocks = live.tail.blocks
         if blocks and blocks[0].last < live.log.floor:
             self.tail_bytes -= live.tail.drop_to(live.log.floor - 1)
+
+
+async def _nothing_new() -> None:
+    pass
 
 
 def _show(ends: Sequence[tuple[Live, int]]) -> None:

@@ -129,7 +129,7 @@ class Streams:
         while True:
             start, found = live.tail.start, None
             if log.extents:
-                found = await engine.run(engine.segments.seek, log, at_ns, min(start - 1, last))
+                found = await engine.sealed(engine.segments.seek, log, at_ns, min(start - 1, last))
             if live.tail.start == start:
                 break  # else records left memory meanwhile: they are in a segment now
         if found is None:

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
 from time import perf_counter
-from typing import TypeVar
 
 import msgspec
 
 from headrace.core import ranges
 from headrace.core.entry import Start, Stop
 from headrace.core.errors import Refused
-from headrace.core.limits import SLICE_MS
-from headrace.core.log import Log, add_extent, prune_extents
+from headrace.core.log import Log, prune_extents
 from headrace.engine.engine import Engine, read_exception
+from headrace.engine.generations import Generations
 from headrace.engine.ports import Ids, Pool, Sealer
+from headrace.engine.publication import Publication
+from headrace.engine.slices import slices
 from headrace.engine.spares import Spares
 from headrace.formats import layout
-from headrace.formats.manifest import Manifest, Segment
+from headrace.formats.manifest import Manifest, Segment, dropped, sealed
 from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, encode_part
 from headrace.observe import say
 from headrace.storage import manifests, snapshots
@@ -33,14 +33,14 @@ from headrace.storage.objects import Objects
 from headrace.storage.recovery import Recovered
 from headrace.storage.sealing import SealFailed, SealJob
 
-T = TypeVar("T")
-
 _SWEEP_S = 1.0
 _CLOSED_FILES_MAX = 8
 _BACKLOG_FILES = 3
 """Journal files whose records may wait in memory for the sealer before writers are held back."""
 _HURRY_FILES = 3
 """With so many journal files to seal, the sealer takes a full share of the machine."""
+_MARKS_S = 5.0
+"""How long to wait at least before telling others again what died."""
 _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _SNAPSHOT_RATIO = 2
 """A snapshot is due when the journal has grown by this many times the size of the last one."""
@@ -51,6 +51,8 @@ class Pace(msgspec.Struct, frozen=True):
 
     seal_bytes: int = 64 << 20
     disk_sync_ms: int = 1000
+    look_ms: int = 2000
+    """How often to look for what others published, and to tell them what they must know."""
 
 
 class _Closed(msgspec.Struct, frozen=True):
@@ -84,14 +86,9 @@ class Upkeep:
         self._pool = pool
         self._ids = ids
         self._pace = pace
-        self._manifest = manifest
+        self.generations = Generations(engine, objects, pool, manifest)
+        self._publication = Publication(engine, objects, pool, self.generations)
         self._closed: deque[_Closed] = deque()
-        self._sealed: deque[list[tuple[int, int]]] = deque()
-        """For each segment whose records are still in memory: (log, last seq), oldest segment
-        first.
-        """
-        self._attached = manifest.version
-        """The newest manifest version whose segments every log knows of."""
         self._wake = asyncio.Event()
         self._snapshot_position = -1
         self._snapshot_bytes = 0
@@ -101,7 +98,7 @@ class Upkeep:
 
     @property
     def manifest(self) -> Manifest:
-        return self._manifest
+        return self.generations.manifest
 
     def resume(self, recovered: Recovered) -> None:
         """Take over what recovery found unsealed; say in the journal who writes from here on."""
@@ -158,7 +155,7 @@ class Upkeep:
             except Refused as refused:
                 say("error", "upkeep ends until the next start", problem=refused.message)
                 return
-            except (OSError, manifests.Conflict, SealFailed) as error:
+            except (OSError, SealFailed) as error:
                 wait_s = _RETRY_S[min(failures, len(_RETRY_S) - 1)]
                 failures += 1
                 say("error", "upkeep failed, will try again", problem=str(error), wait_s=wait_s)
@@ -178,14 +175,33 @@ class Upkeep:
             now = asyncio.get_running_loop().time()
             if now >= sweep_at:
                 sweep_at = now + _SWEEP_S
-                async for log in _slices(list(self._engine.aging)):
+                async for log in slices(list(self._engine.aging)):
                     if log in self._engine.lives:
                         self._engine.expire_now(self._engine.lives[log])
 
+    async def run_exchange(self) -> None:
+        """Take over what others published, and publish what they must know, every few seconds."""
+        marks_at = 0.0
+        while True:
+            await asyncio.sleep(self._pace.look_ms / 1000)
+            try:
+                await self.generations.look()
+                await self._publication.publish_plans()
+                now = asyncio.get_running_loop().time()
+                if now >= marks_at:
+                    marks_at = now + _MARKS_S
+                    await self._publication.publish_marks()
+            except Refused:
+                return  # read-only: nothing becomes durable any more
+            except OSError as error:
+                say("error", "the object store failed, will try again", problem=str(error))
+
     async def checkpoint(self) -> None:
         """Seal what is closed, free memory, take a snapshot when it pays, tidy up the journal."""
+        await self.generations.look()
         working = True
         while working:
+            self._forget_sealed()
             if self._closed:
                 await self._seal_next()
                 await self._free_memory()
@@ -212,60 +228,32 @@ class Upkeep:
         await self._engine.journal.wait_synced(stop)
         names = {log: name for closed in group for log, name in closed.logs.items()}
         job = SealJob(
-            self._manifest.next_number,
+            self.manifest.next_number,
             self._ids.token(),
-            max(group[0].start, self._manifest.sealed_to),
+            max(group[0].start, self.manifest.sealed_to),
             stop,
             names,
         )
         started = perf_counter()
         self._set_pace()
         segment = await self._sealer.seal(job)
-        await self._publish(
-            msgspec.structs.replace(
-                self._manifest,
-                next_number=job.number + 1,
-                sealed_to=stop,
-                segments=self._manifest.segments + self._listed(segment),
-            )
-        )
-        for _ in group:
-            self._closed.popleft()
-        if segment is not None:
-            await self._attach(segment)
-        self._attached = self._manifest.version
+        await self.generations.publish(lambda manifest: sealed(manifest, segment, stop))
+        self._forget_sealed()
         if segment is not None:
             say(
-                "info", "sealed a segment", number=segment.number, rows=segment.rows,
+                "info", "sealed a segment", name=segment.name, rows=segment.rows,
                 bytes=segment.file_bytes, seconds=round(perf_counter() - started, 3),
             )  # fmt: skip
 
-    def _listed(self, segment: Segment | None) -> tuple[Segment, ...]:
-        if segment is None:
-            return ()
-        return (msgspec.structs.replace(segment, since=self._manifest.version + 1),)
-
-    async def _publish(self, manifest: Manifest) -> None:
-        manifest = msgspec.structs.replace(manifest, version=self._manifest.version + 1)
-        await self._pool.run(manifests.publish, self._objects, manifest)
-        self._manifest = manifest
-        self._engine.segments.use(manifest)
-
-    async def _attach(self, segment: Segment) -> None:
-        """Tell each log where its records lie now; from here on their memory can be freed."""
-        extents = await self._pool.run(lambda: list(self._engine.segments.extents(segment.number)))
-        held: list[tuple[int, int]] = []
-        async for log, first, last in _slices(extents):
-            if live := self._engine.lives.get(log):
-                add_extent(live.log, segment.number, first, last)
-                held.append((log, last))
-        self._sealed.append(held)
+    def _forget_sealed(self) -> None:
+        while self._closed and self._closed[0].stop <= self.manifest.sealed_to:
+            self._closed.popleft()
 
     async def _free_memory(self) -> None:
         """Let the oldest sealed records go while there are too many in memory."""
-        engine = self._engine
-        while self._sealed and engine.tail_bytes > engine.caps.tail_bytes:
-            async for log, last in _slices(self._sealed.popleft()):
+        engine, resident = self._engine, self.generations.resident
+        while resident and engine.tail_bytes > engine.caps.tail_bytes:
+            async for log, last in slices(resident.popleft()):
                 if live := engine.lives.get(log):
                     engine.tail_bytes -= live.tail.drop_to(min(last, _resident_below(live.log)))
         if engine.tail_bytes <= self._memory_max or not self._closed:
@@ -273,35 +261,38 @@ class Upkeep:
 
     async def _drop_dead_segments(self) -> None:
         """Whole segments go when nothing in them is live."""
-        numbers = {segment.number for segment in self._manifest.segments}
+        numbers = self.manifest.numbers
         if not numbers:
             return
         needed: set[int] = set()
-        async for log in _slices(list(self._engine.state.logs.values())):
+        async for log in slices(list(self._engine.state.logs.values())):
             prune_extents(log)
             needed.update(extent[0] for extent in log.extents)
-        dead = [s for s in self._manifest.segments if s.number in numbers - needed]
+        dead = numbers - needed
         if not dead:
             return
         # What made them dead must be durable first: a lost deletion must not find its records gone.
         await self._engine.journal.wait_synced(self._engine.journal.tail)
-        kept = tuple(s for s in self._manifest.segments if s not in dead)
-        await self._publish(msgspec.structs.replace(self._manifest, segments=kept))
-        for segment in dead:
-            for name in (segment.name, segment.index, segment.tags):
-                if name is not None:
-                    await self._pool.run(self._objects.remove, name)
-        say("info", "dropped segments in which nothing is live", count=len(dead))
+        gone: list[Segment] = []
+
+        def change(manifest: Manifest) -> Manifest | None:
+            gone[:] = (segment for segment in manifest.segments if segment.number in dead)
+            return dropped(manifest, dead)
+
+        await self.generations.publish(change)
+        for segment in gone:
+            for name in segment.names:
+                await self._pool.run(self._objects.remove, name)
+        if gone:
+            say("info", "dropped segments in which nothing is live", count=len(gone))
 
     async def remove_orphans(self) -> None:
-        """Remove what sealers left that no manifest names."""
-        named = {
-            name for s in self._manifest.segments for name in (s.name, s.index, s.tags) if name
-        }
+        """Remove what sealers left that nobody can have heard of; the pipeline tidies up itself."""
+        named = await self._pool.run(manifests.named, self._objects)
         for folder in (layout.SEGMENTS, layout.COMPANIONS):
-            for name in await self._pool.run(self._objects.list, folder):
-                if name not in named:
-                    await self._pool.run(self._objects.remove, name)
+            for listed in await self._pool.run(self._objects.list, folder):
+                if listed.name not in named and not layout.is_foreign(listed.name):
+                    await self._pool.run(self._objects.remove, listed.name)
 
     # --- snapshots -------------------------------------------------------------------------------
 
@@ -311,11 +302,11 @@ class Upkeep:
         position = journal.tail
         state = engine.state
         head = Head(
-            FORMAT, position, state.next_id, self._attached, self._disk.boot_id(), state.retired,
-            state.epoch_floor,
+            FORMAT, position, state.next_id, self.manifest.version, self._disk.boot_id(),
+            state.retired, state.epoch_floor,
         )  # fmt: skip
         parts = [encode_part(head)]
-        async for log in _slices(list(engine.state.logs)):
+        async for log in slices(list(engine.state.logs)):
             held = engine.state.logs.get(log)
             parts.append(encode_part(Captured(journal.tail, log, held)))
         parts.append(encode_part(Foot(len(parts) - 1)))
@@ -333,13 +324,18 @@ class Upkeep:
         """
         kept = map(layout.number_of, self._disk.list(layout.SNAPSHOTS))
         position = min((number for number in kept if number is not None), default=0)
-        return min(position, self._manifest.sealed_to)
+        return min(position, self.manifest.sealed_to)
 
     async def stop(self) -> None:
         """Leave everything so that the next start has little to do."""
         journal = self._engine.journal
         if journal.failure is not None:
             return
+        try:
+            await self._publication.publish_plans()
+            await self._publication.publish_marks()
+        except OSError as error:
+            say("warning", "plans and marks are not published", problem=str(error))
         await self.snapshot()
         await self._spares.clear()
         await journal.wait_synced(journal.enqueue([Stop()], sync=True))
@@ -349,13 +345,3 @@ def _resident_below(log: Log) -> int:
     """The last seq before those that live in memory only."""
     volatile = next(ranges.overlap(log.volatile, log.floor, log.head), None)
     return volatile[0] - 1 if volatile else log.head
-
-
-async def _slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items, with a pause for everybody else after every few milliseconds."""
-    started = perf_counter()
-    for item in items:
-        yield item
-        if (perf_counter() - started) * 1e3 > SLICE_MS:
-            await asyncio.sleep(0)
-            started = perf_counter()

@@ -39,6 +39,7 @@ from headrace.core.entry import (
     Hold,
     Lose,
     Open,
+    Plan,
     Release,
     Reserve,
     Retire,
@@ -83,6 +84,7 @@ _KINDS: dict[int, type[Entry]] = {
     24: Retire,
     25: Follow,
     26: Dispatch,
+    27: Plan,
 }
 _KIND_OF = {kind: number for number, kind in _KINDS.items()}
 GROUP = 11

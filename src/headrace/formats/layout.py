@@ -11,19 +11,26 @@ OBJECTS = "objects"
 SEGMENTS = "segments"
 COMPANIONS = "companions"
 MANIFESTS = "manifests"
+BUILDS = "builds"
+PLANS = "plans"
+MARKS = "marks"
+
+STORE = (SEGMENTS, COMPANIONS, MANIFESTS, BUILDS, PLANS, MARKS)
+"""The folders of the object store."""
 
 FOLDERS = (
     JOURNAL,
     SNAPSHOTS,
-    f"{OBJECTS}/{SEGMENTS}",
-    f"{OBJECTS}/{COMPANIONS}",
-    f"{OBJECTS}/{MANIFESTS}",
+    *(f"{OBJECTS}/{folder}" for folder in STORE if folder != BUILDS),
 )
+"""Where the server may have left files unfinished."""
 
 TEMPORARY = ".tmp"
 """Ends the names of files that are not finished, or are nothing yet; a start removes them."""
 
 _DIGITS = 20
+_PIPELINE = "p-"
+"""Begins the names of segments that the pipeline made."""
 
 
 def journal_file(position: int) -> str:
@@ -57,6 +64,22 @@ def segment_index(number: int, attempt: str = "") -> str:
 def segment_tags(number: int, attempt: str = "") -> str:
     """The tags of a segment, sorted by log and tag."""
     return f"{COMPANIONS}/{_numbered(number, attempt)}.tags.parquet"
+
+
+def is_foreign(name: str) -> bool:
+    """Whether the pipeline wrote this object, or is about to: the server leaves it alone."""
+    folder, _, file = name.rpartition("/")
+    return folder == BUILDS or file.startswith(_PIPELINE)
+
+
+def plans(generation: int) -> str:
+    """Which logs want companions."""
+    return f"{PLANS}/{generation:010d}.json"
+
+
+def marks(generation: int) -> str:
+    """What is dead in the segments."""
+    return f"{MARKS}/{generation:010d}.parquet"
 
 
 def _numbered(number: int, attempt: str) -> str:

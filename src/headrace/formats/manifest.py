@@ -1,9 +1,13 @@
-"""The manifest: the versioned list of sealed segments.
+"""The manifest: the versioned list of what the object store holds.
 
-Publishing the next version is the only commit point.
+Publishing the next version is the only commit point. Server and pipeline both publish, so a change
+is a pure function of the manifest it is given: `sealed`, `replaced` and `dropped` below return what
+the manifest becomes, or None when there is nothing (more) to change.
 """
 
 from __future__ import annotations
+
+from collections.abc import Container, Sequence
 
 import msgspec
 
@@ -33,6 +37,11 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     tags_checksum: str | None
     sources: tuple[int, ...] = ()
     """The segments whose rows it took over, if it was made from others."""
+
+    @property
+    def names(self) -> list[str]:
+        """The objects it consists of."""
+        return [name for name in (self.name, self.index, self.tags) if name is not None]
 
 
 class Build(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,6 +75,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sealed_to: int = 0
     """The journal is in segments up to this position."""
     segments: tuple[Segment, ...] = ()
+    """In the order of the journal: along the list the seqs of each log ascend.
+
+    Numbers need not, once segments were replaced.
+    """
     builds: tuple[Build, ...] = ()
     plans: Named | None = None
     """Which logs want companions, and which."""
@@ -74,6 +87,73 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def find(self, number: int) -> Segment | None:
         return next((s for s in self.segments if s.number == number), None)
+
+    @property
+    def numbers(self) -> set[int]:
+        return {segment.number for segment in self.segments}
+
+
+def sealed(manifest: Manifest, segment: Segment | None, stop: int) -> Manifest | None:
+    """The journal up to `stop` is in segments, with this one if there was something in it."""
+    if manifest.sealed_to >= stop:
+        return None
+    number = manifest.next_number
+    new = () if segment is None else (_listed(segment, number, manifest),)
+    return msgspec.structs.replace(
+        manifest,
+        next_number=number + len(new),
+        sealed_to=stop,
+        segments=(*manifest.segments, *new),
+    )
+
+
+def replaced(
+    manifest: Manifest, sources: Sequence[int], outputs: Sequence[Segment]
+) -> Manifest | None:
+    """The rows of these neighbouring segments are in others now; None when one of them is gone.
+
+    The outputs come in order: along them the seqs of each log ascend. They are given their numbers
+    here. Rows that are dead may be missing from them; with no outputs all of them were.
+    """
+    numbers = [segment.number for segment in manifest.segments]
+    if not sources or not set(sources) <= set(numbers):
+        return None
+    places = sorted(map(numbers.index, sources))
+    start, stop = places[0], places[-1] + 1
+    if stop - start != len(places):
+        raise ValueError(
+            f"segments {list(sources)} are not neighbours in version {manifest.version}"
+        )
+    run = manifest.segments[start:stop]
+    new = tuple(
+        msgspec.structs.replace(
+            _listed(output, manifest.next_number + at, manifest),
+            journal_start=min(segment.journal_start for segment in run),
+            journal_stop=max(segment.journal_stop for segment in run),
+            sources=tuple(numbers[start:stop]),
+        )
+        for at, output in enumerate(outputs)
+    )
+    segments = (*manifest.segments[:start], *new, *manifest.segments[stop:])
+    return _with(manifest, segments, next_number=manifest.next_number + len(new))
+
+
+def dropped(manifest: Manifest, numbers: Container[int]) -> Manifest | None:
+    """Nothing is live in these segments: they go, and builds of nothing else with them."""
+    kept = tuple(segment for segment in manifest.segments if segment.number not in numbers)
+    if len(kept) == len(manifest.segments):
+        return None
+    return _with(manifest, kept)
+
+
+def _listed(segment: Segment, number: int, manifest: Manifest) -> Segment:
+    return msgspec.structs.replace(segment, number=number, since=manifest.version + 1)
+
+
+def _with(manifest: Manifest, segments: tuple[Segment, ...], **more: int) -> Manifest:
+    there = {segment.number for segment in segments}
+    builds = tuple(build for build in manifest.builds if there.intersection(build.segments))
+    return msgspec.structs.replace(manifest, segments=segments, builds=builds, **more)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

@@ -11,7 +11,7 @@ from typing import IO, Protocol
 
 import pyarrow as pa
 
-from headrace.formats.layout import TEMPORARY
+from headrace.formats.layout import TEMPORARY, is_foreign
 
 _IOV_MAX = 1000
 _SYNC_BYTES = 512 << 10
@@ -58,6 +58,9 @@ class Disk(Protocol):
 
     def size(self, path: str) -> int: ...
 
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written to."""
+
     def read(self, path: str) -> bytes: ...
 
     def map(self, path: str) -> memoryview:
@@ -102,7 +105,8 @@ def sweep(disk: Disk, folders: Iterable[str]) -> None:
     """Remove files that a killed process began and nobody will finish."""
     for folder in folders:
         for name in disk.list(folder, unfinished=True):
-            disk.remove(f"{folder}/{name}")
+            if not is_foreign(name):
+                disk.remove(f"{folder}/{name}")
 
 
 def write_atomically(disk: Disk, path: str, parts: Iterable[bytes]) -> None:
@@ -187,6 +191,9 @@ class RealDisk:
 
     def size(self, path: str) -> int:
         return (self._root / path).stat().st_size
+
+    def modified_ms(self, path: str) -> int:
+        return (self._root / path).stat().st_mtime_ns // 1_000_000
 
     def read(self, path: str) -> bytes:
         return (self._root / path).read_bytes()

@@ -29,6 +29,7 @@ from headrace.core.entry import (
     Hold,
     Lose,
     Open,
+    Plan,
     Release,
     Reserve,
     Retire,
@@ -76,6 +77,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     companions: Folder
     manifest_version: int
     sealed_to: int
+    builds: int
+    """How many builds of index companions the manifest names."""
+    plans: int
+    marks: int
+    """Generation of the plans and marks that the manifest names; 0 for none."""
     clean: bool
     """Whether the last server stopped in good order."""
     logs: int
@@ -104,6 +110,8 @@ class SegmentRow(msgspec.Struct, frozen=True):
     file_bytes: int
     journal_start: int
     journal_stop: int
+    sources: str
+    """The segments it was made from, if it replaced others."""
 
 
 class FrameRow(msgspec.Struct, frozen=True):
@@ -129,6 +137,7 @@ class Inspection:
 
     def summary(self) -> Summary:
         recovered = self._recovered()
+        manifest = recovered.manifest
         files = journal_files(self._disk)
         loaded = snapshots.load(self._disk)
         return Summary(
@@ -139,8 +148,11 @@ class Inspection:
             snapshot_position=loaded[0].position if loaded else None,
             segments=self._folder(f"{layout.OBJECTS}/{layout.SEGMENTS}"),
             companions=self._folder(f"{layout.OBJECTS}/{layout.COMPANIONS}"),
-            manifest_version=recovered.manifest.version,
-            sealed_to=recovered.manifest.sealed_to,
+            manifest_version=manifest.version,
+            sealed_to=manifest.sealed_to,
+            builds=len(manifest.builds),
+            plans=manifest.plans.generation if manifest.plans else 0,
+            marks=manifest.marks.generation if manifest.marks else 0,
             clean=recovered.clean,
             logs=len(recovered.state.logs),
             records=recovered.state.count,
@@ -222,6 +234,7 @@ class Inspection:
             segment.file_bytes,
             segment.journal_start,
             segment.journal_stop,
+            " ".join(map(str, segment.sources)),
         )
 
     def _names(self) -> dict[int, str]:
@@ -313,6 +326,8 @@ def describe(entry: Entry) -> str:
             return f"router {entry.router} ends"
         case Forward():
             return _describe_forward(entry)
+        case Plan():
+            return f"search {entry.search.decode()}" if entry.search else "search ends"
         case Drop():
             return "the log and all its records are gone"
         case Stop():

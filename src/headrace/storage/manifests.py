@@ -22,13 +22,25 @@ class Conflict(Exception):
 
 def load(objects: Objects) -> Manifest:
     """The newest manifest; an empty one in a new store."""
-    names = objects.list(layout.MANIFESTS)
-    if not names:
-        return Manifest()
-    manifest = decode_manifest(objects.get(names[-1]), names[-1])
-    if layout.manifest(manifest.version) != names[-1]:
-        raise Corrupt(names[-1], 0, f"holds version {manifest.version}")
-    return manifest
+    return load_newer(objects, 0) or Manifest()
+
+
+def load_newer(objects: Objects, version: int) -> Manifest | None:
+    """The newest manifest, unless it is this version or there is none."""
+    while True:
+        names = [listed.name for listed in objects.list(layout.MANIFESTS)]
+        if not names or names[-1] <= layout.manifest(version):
+            return None
+        try:
+            manifest = decode_manifest(objects.get(names[-1]), names[-1])
+        except FileNotFoundError:
+            # Others published so many since we looked that this one was forgotten.
+            if objects.list(layout.MANIFESTS)[-1].name == names[-1]:
+                raise
+            continue
+        if layout.manifest(manifest.version) != names[-1]:
+            raise Corrupt(names[-1], 0, f"holds version {manifest.version}")
+        return manifest
 
 
 def update(objects: Objects, change: Change) -> Manifest:
@@ -54,5 +66,17 @@ def publish(objects: Objects, manifest: Manifest) -> None:
     """Make this version the current one, durably; then forget versions nobody reads any more."""
     if not objects.put_new(layout.manifest(manifest.version), encode_manifest(manifest)):
         raise Conflict(f"manifest version {manifest.version} exists")
-    for name in objects.list(layout.MANIFESTS)[:-KEEP_VERSIONS]:
-        objects.remove(name)
+    for listed in objects.list(layout.MANIFESTS)[:-KEEP_VERSIONS]:
+        objects.remove(listed.name)
+
+
+def named(objects: Objects) -> set[str]:
+    """The objects of all segments that one of the versions names which are still kept."""
+    names: set[str] = set()
+    for listed in objects.list(layout.MANIFESTS):
+        try:
+            manifest = decode_manifest(objects.get(listed.name), listed.name)
+        except FileNotFoundError:
+            continue  # forgotten since
+        names.update(name for segment in manifest.segments for name in segment.names)
+    return names

@@ -36,6 +36,8 @@ class MemoryDisk:
 
     def __init__(self) -> None:
         self.files: dict[str, bytearray] = {}
+        self.now_ms = 0
+        """When everything here was written, for all anybody can tell."""
         self._locked: set[str] = set()
 
     def boot_id(self) -> str:
@@ -55,6 +57,10 @@ class MemoryDisk:
 
     def size(self, path: str) -> int:
         return len(self._file(path))
+
+    def modified_ms(self, path: str) -> int:
+        self._file(path)
+        return self.now_ms
 
     def read(self, path: str) -> bytes:
         return bytes(self._file(path))

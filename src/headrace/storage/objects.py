@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
 import pyarrow as pa
 
-from headrace.formats.layout import COMPANIONS, MANIFESTS, OBJECTS, SEGMENTS, TEMPORARY
+from headrace.formats.layout import OBJECTS, STORE, TEMPORARY
 from headrace.storage.disk import Disk, write_atomically
 
 
+class Listed(msgspec.Struct, frozen=True, order=True):
+    """An object as a list shows it."""
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+    """When it was stored, by the store's clock."""
+
+
 class Objects(Protocol):
-    """Whole objects by name."""
+    """Whole objects by name. Several processes may use a store at a time."""
 
     def put(self, name: str, content: bytes) -> None:
         """Store an object; durable when this returns. The same name again replaces it."""
@@ -23,38 +35,50 @@ class Objects(Protocol):
 
     def open(self, name: str) -> pa.NativeFile: ...
 
-    def list(self, folder: str) -> list[str]:
-        """Names in a folder, sorted, with the folder."""
+    def list(self, folder: str) -> list[Listed]:
+        """What is in a folder, sorted by name; names are with the folder."""
 
-    def remove(self, name: str) -> None: ...
+    def remove(self, name: str) -> None:
+        """Free a name; nothing happens when nobody holds it."""
+
+    def settle(self, folder: str) -> None:
+        """What can be seen in a folder is durable when this returns, whoever stored it."""
+
+
+def _random_token() -> str:
+    return secrets.token_hex(6)
 
 
 class LocalObjects:
     """Objects as files of a disk."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, token: Callable[[], str] = _random_token) -> None:
         self._disk = disk
-        for folder in (SEGMENTS, COMPANIONS, MANIFESTS):
+        self._token = token
+        for folder in STORE:
             disk.make_folder(f"{OBJECTS}/{folder}")
             # A killed process may have left names that are not durable yet; we build upon them.
-            disk.sync_folder(f"{OBJECTS}/{folder}")
+            self.settle(folder)
 
     def put(self, name: str, content: bytes) -> None:
         write_atomically(self._disk, f"{OBJECTS}/{name}", (content,))
 
     def put_new(self, name: str, content: bytes) -> bool:
         path = f"{OBJECTS}/{name}"
-        # Left by a process that died after its link, this is a name of the object itself.
-        self._disk.remove(path + TEMPORARY)
-        self._disk.write(path + TEMPORARY, (content,))
-        try:
-            self._disk.link(path + TEMPORARY, path)
-        except FileExistsError:
-            return False
-        finally:
-            self._disk.remove(path + TEMPORARY)
-        self._disk.sync_folder(path.rpartition("/")[0])
-        return True
+        while True:
+            # Nobody else writes to this name, so nobody can put his content under ours.
+            aside = f"{path}-{self._token()}{TEMPORARY}"
+            self._disk.write(aside, (content,))
+            try:
+                self._disk.link(aside, path)
+            except FileExistsError:
+                return False
+            except FileNotFoundError:
+                continue  # a server that starts removes what looks unfinished
+            finally:
+                self._disk.remove(aside)
+            self._disk.sync_folder(path.rpartition("/")[0])
+            return True
 
     def get(self, name: str) -> bytes:
         return self._disk.read(f"{OBJECTS}/{name}")
@@ -62,8 +86,19 @@ class LocalObjects:
     def open(self, name: str) -> pa.NativeFile:
         return self._disk.open_read(f"{OBJECTS}/{name}")
 
-    def list(self, folder: str) -> list[str]:
-        return [f"{folder}/{name}" for name in self._disk.list(f"{OBJECTS}/{folder}")]
+    def list(self, folder: str) -> list[Listed]:
+        found: list[Listed] = []
+        for name in self._disk.list(f"{OBJECTS}/{folder}"):
+            path = f"{OBJECTS}/{folder}/{name}"
+            try:
+                size_bytes, modified_ms = self._disk.size(path), self._disk.modified_ms(path)
+            except FileNotFoundError:
+                continue  # removed since
+            found.append(Listed(f"{folder}/{name}", size_bytes, modified_ms))
+        return found
 
     def remove(self, name: str) -> None:
         self._disk.remove(f"{OBJECTS}/{name}")
+
+    def settle(self, folder: str) -> None:
+        self._disk.sync_folder(f"{OBJECTS}/{folder}")

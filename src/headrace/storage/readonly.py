@@ -37,6 +37,9 @@ class ReadOnlyDisk:
     def size(self, path: str) -> int:
         return self._disk.size(path)
 
+    def modified_ms(self, path: str) -> int:
+        return self._disk.modified_ms(path)
+
     def read(self, path: str) -> bytes:
         return self._disk.read(path)
 

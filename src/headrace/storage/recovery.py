@@ -10,7 +10,7 @@ from headrace.core import lease, ranges
 from headrace.core import state as core
 from headrace.core.entry import Append, Drop, Entry, Lose, Release, Start, Stop
 from headrace.core.errors import Corrupt
-from headrace.core.log import Log, add_extent, lost_by_restart
+from headrace.core.log import Extent, Log, lost_by_restart, place
 from headrace.core.ranges import Ranges
 from headrace.core.record import Block
 from headrace.core.retention import build
@@ -22,7 +22,7 @@ from headrace.storage import manifests, snapshots
 from headrace.storage.disk import Disk, write_atomically
 from headrace.storage.objects import Objects
 from headrace.storage.replay import Copies, JournalFile, frames_of, journal_files
-from headrace.storage.segments import Segments
+from headrace.storage.segments import Segments, Vanished
 
 _DROPPED = 1 << 63
 """A log that was dropped while its snapshot was taken: replay has nothing to add to it."""
@@ -92,12 +92,9 @@ class Recovery:
         for folder in (layout.JOURNAL, layout.SNAPSHOTS):
             self._disk.make_folder(folder)
         manifest = manifests.load(self._objects)
-        self._segments.use(manifest)
         seen = self._load_snapshot()
         position = self._replay(manifest.sealed_to)
-        self._attach_extents(manifest, seen)
-        self._rebuild_ledgers()
-        losses = self._losses()
+        manifest, losses = self._join_segments(manifest, seen)
         return Recovered(
             self._state,
             manifest,
@@ -201,13 +198,37 @@ class Recovery:
                 if log is not None:
                     self._blocks.setdefault(entry.log, []).append(entry.block)
 
-    def _attach_extents(self, manifest: Manifest, seen: int) -> None:
+    def _join_segments(
+        self, manifest: Manifest, seen: int
+    ) -> tuple[Manifest, list[Lose | Release]]:
+        """What only segments can tell; others may replace them while we look."""
+        while True:
+            # What we go by must not be lost after a snapshot that relies on it.
+            self._objects.settle(layout.MANIFESTS)
+            self._segments.use(manifest)
+            try:
+                self._place_records(manifest, seen)
+                self._rebuild_ledgers()
+                return manifest, self._losses()
+            except Vanished:
+                newer = manifests.load_newer(self._objects, manifest.version)
+                if newer is None:
+                    raise
+                manifest = newer
+
+    def _place_records(self, manifest: Manifest, seen: int) -> None:
+        """A snapshot knows the segments of the manifest version it has seen: replaced ones go, and
+        newer ones come.
+        """
+        new: dict[int, list[Extent]] = {}
         for segment in manifest.segments:
-            if segment.since <= seen:
-                continue  # every log of the snapshot knows it already
-            for log, first, last in self._segments.extents(segment.number):
-                if held := self._state.logs.get(log):
-                    add_extent(held, segment.number, first, last)
+            if segment.since > seen:
+                for log, first, last in self._segments.extents(segment):
+                    new.setdefault(log, []).append((segment.number, first, last))
+        known = manifest.numbers
+        for held in self._state.logs.values():
+            if held.extents or held.id in new:
+                place(held, known, new.get(held.id, ()))
 
     def _rebuild_ledgers(self) -> None:
         """A log whose retention began in the replayed part has no ledger yet."""

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import Lock
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,12 +18,14 @@ import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
 from headrace.core.errors import Corrupt
-from headrace.core.log import Log
+from headrace.core.log import Extent, Log
 from headrace.core.match import TagEq, TagMatch
 from headrace.core.record import Block, cut
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.segment import INDEX_COLUMNS, Piece, block_of
 from headrace.storage.objects import Objects
+
+T = TypeVar("T")
 
 UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError, TypeError)
 """What Arrow raises on bytes that are no Parquet, or not the Parquet we wrote."""
@@ -30,6 +34,10 @@ _OPEN_FILES_MAX = 32
 _INDEXES_MAX = 64
 _NS = 1_000_000
 _COLUMNS = ["seq", "ts", "ns", "tag", "node", "key", "data", "meta"]
+
+
+class Vanished(FileNotFoundError):
+    """A segment's file is gone: it was replaced, and we have not heard of it yet."""
 
 
 class _Index:
@@ -75,6 +83,14 @@ class _Index:
             at = stop
 
 
+class _Obsolete(Exception):
+    """These extents of a log were replaced by others."""
+
+
+_Reach = tuple[Segment, int, int]
+"""A segment and the first and last seq of a log in it."""
+
+
 class Segments:
     """The segments of a manifest, with bounded caches of files, indexes and row groups."""
 
@@ -82,15 +98,25 @@ class Segments:
         self._objects = objects
         self._cache_bytes = cache_bytes
         self._known: dict[int, Segment] = {}
+        self.version = 0
+        """Of the manifest in use."""
         self._lock = Lock()  # callers may be several threads
         self._files: OrderedDict[int, pq.ParquetFile] = OrderedDict()
         self._indexes: OrderedDict[int, _Index] = OrderedDict()
         self._tables: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()
         self._tables_bytes = 0
 
+    def know(self, segments: Iterable[Segment]) -> None:
+        """These can be read from now on, beside those of the manifest."""
+        self._known = self._known | {segment.number: segment for segment in segments}
+
     def use(self, manifest: Manifest) -> None:
-        """Switch to a manifest; what it does not name is forgotten."""
+        """Switch to a manifest; what it does not name is forgotten.
+
+        Whoever reads meanwhile by extents that it made obsolete takes the new ones.
+        """
         self._known = {segment.number: segment for segment in manifest.segments}
+        self.version = manifest.version
         with self._lock:
             for cache in (self._files, self._indexes):
                 for number in [n for n in cache if n not in self._known]:
@@ -98,21 +124,42 @@ class Segments:
             for key in [k for k in self._tables if k[0] not in self._known]:
                 self._tables_bytes -= self._tables.pop(key).nbytes
 
-    def extents(self, number: int) -> Iterator[tuple[int, int, int]]:
+    def extents(self, segment: Segment) -> Iterator[tuple[int, int, int]]:
         """(log, first, last) for each log in a segment."""
-        return self._index(number).extents()
+        return self._index(segment).extents()
 
     def read(self, log: Log, seq: int, rows_max: int) -> Block | None:
         """Records of the log from `seq` on, as many as lie together; None when no segment reaches
         it.
         """
-        for number, _, last in log.extents:
-            if last < seq or number not in self._known:
+        return self._look(log, lambda segments: self._read(log, seq, rows_max, segments))
+
+    def _look(self, log: Log, find: Callable[[Iterator[_Reach]], T]) -> T:
+        """What is found in the segments of a log; again, when they are replaced meanwhile."""
+        while True:
+            extents = log.extents
+            try:
+                return find(self._reaches(log, extents))
+            except _Obsolete:
                 continue
-            piece = self._index(number).find(log.id, seq)
+
+    def _reaches(self, log: Log, extents: Sequence[Extent]) -> Iterator[_Reach]:
+        for number, first, last in extents:
+            segment = self._known.get(number)
+            if segment is not None:
+                yield segment, first, last
+            elif log.extents is not extents:
+                raise _Obsolete
+            # Otherwise the log is gone with all its records.
+
+    def _read(self, log: Log, seq: int, rows_max: int, segments: Iterator[_Reach]) -> Block | None:
+        for segment, _, last in segments:
+            if last < seq:
+                continue
+            piece = self._index(segment).find(log.id, seq)
             if piece is None:
                 continue
-            table = self._table(number, piece.row_group)
+            table = self._table(segment, piece.row_group)
             whole = block_of(table, piece.row_start, piece.row_start + piece.rows)
             start = whole.index(seq)
             if start < whole.count:
@@ -125,15 +172,16 @@ class Segments:
 
         Times never fall, so a few looks at indexes find it, however much there is.
         """
-        known = [
-            number for number, first, _ in log.extents if number in self._known and first <= last
-        ]
+        return self._look(log, lambda segments: self._seek(log, at_ns, last, segments))
+
+    def _seek(self, log: Log, at_ns: int, last: int, segments: Iterator[_Reach]) -> int | None:
+        known = [segment for segment, first, _ in segments if first <= last]
         at_ms = at_ns // _NS
-        at = bisect_left(known, at_ms, key=lambda number: self._index(number).last_ts(log.id))
-        for number in known[at:]:
-            index = self._index(number)
+        at = bisect_left(known, at_ms, key=lambda segment: self._index(segment).last_ts(log.id))
+        for segment in known[at:]:
+            index = self._index(segment)
             for piece in index.since(log.id, at_ms):
-                table = self._table(number, piece.row_group)
+                table = self._table(segment, piece.row_group)
                 block = block_of(table, piece.row_start, piece.row_start + piece.rows)
                 row = bisect_left(range(block.count), at_ns, key=block.ns_at)
                 if row < block.count:
@@ -152,27 +200,33 @@ class Segments:
 
     def tagged(self, log: Log, match: TagMatch, before: int) -> list[tuple[int, int]]:
         """(seq, size) of the log's sealed records whose tag matches, ascending, below `before`."""
+        return self._look(log, lambda segments: self._tagged(log, match, before, segments))
+
+    def _tagged(
+        self, log: Log, match: TagMatch, before: int, segments: Iterator[_Reach]
+    ) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
-        for number, first, _ in log.extents:
-            segment = self._known.get(number)
-            if segment is None or segment.tags is None or first >= before:
+        for segment, first, _ in segments:
+            if segment.tags is None or first >= before:
                 continue
-            table = pq.read_table(
-                self._objects.open(segment.tags),
-                columns=["seq", "size"],
-                filters=_tag_filter(log.id, match) & (pc.field("seq") < before),
-            )
+            with _gone_is_vanished(segment.tags):
+                table = pq.read_table(
+                    self._objects.open(segment.tags),
+                    columns=["seq", "size"],
+                    filters=_tag_filter(log.id, match) & (pc.field("seq") < before),
+                )
             seqs, sizes = table.column("seq").to_pylist(), table.column("size").to_pylist()
             found.extend(sorted(zip(seqs, sizes, strict=True)))
         return found
 
-    def _index(self, number: int) -> _Index:
+    def _index(self, segment: Segment) -> _Index:
+        number = segment.number
         with self._lock:
             if (index := self._indexes.get(number)) is not None:
                 self._indexes.move_to_end(number)
                 return index
-        segment = self._known[number]
-        raw = self._objects.get(segment.index)
+        with _gone_is_vanished(segment.index):
+            raw = self._objects.get(segment.index)
         if xxh3_64_hexdigest(raw) != segment.index_checksum:
             raise Corrupt(segment.index, 0, "checksum mismatch in the index")
         index = _Index(pq.read_table(pa.BufferReader(raw)))
@@ -182,14 +236,15 @@ class Segments:
                 self._indexes.popitem(last=False)
         return index
 
-    def _table(self, number: int, row_group: int) -> pa.Table:
-        key = (number, row_group)
+    def _table(self, segment: Segment, row_group: int) -> pa.Table:
+        key = (segment.number, row_group)
         with self._lock:
             if (table := self._tables.get(key)) is not None:
                 self._tables.move_to_end(key)
                 return table
-            file = self._file(number)
-            table = file.read_row_group(row_group, columns=_COLUMNS, use_threads=False)
+            with _gone_is_vanished(segment.name):
+                file = self._file(segment)
+                table = file.read_row_group(row_group, columns=_COLUMNS, use_threads=False)
             table = table.combine_chunks()
             self._tables[key] = table
             self._tables_bytes += table.nbytes
@@ -197,15 +252,23 @@ class Segments:
                 self._tables_bytes -= self._tables.popitem(last=False)[1].nbytes
         return table
 
-    def _file(self, number: int) -> pq.ParquetFile:
-        file = self._files.get(number)
+    def _file(self, segment: Segment) -> pq.ParquetFile:
+        file = self._files.get(segment.number)
         if file is None:
-            file = pq.ParquetFile(self._objects.open(self._known[number].name))
-            self._files[number] = file
+            file = pq.ParquetFile(self._objects.open(segment.name))
+            self._files[segment.number] = file
             while len(self._files) > _OPEN_FILES_MAX:
                 self._files.popitem(last=False)
-        self._files.move_to_end(number)
+        self._files.move_to_end(segment.number)
         return file
+
+
+@contextmanager
+def _gone_is_vanished(name: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as missing:
+        raise Vanished(f"{name} is missing") from missing
 
 
 def _tag_filter(log: int, match: TagMatch) -> pc.Expression:

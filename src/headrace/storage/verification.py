@@ -13,7 +13,12 @@ from headrace.formats.manifest import Manifest
 from headrace.storage.checks.agreement import RECOVERY, Agreement
 from headrace.storage.checks.findings import Advance, Finding, Problem
 from headrace.storage.checks.journal import check_journal
-from headrace.storage.checks.manifests import check_manifests, check_orphans, path_of
+from headrace.storage.checks.manifests import (
+    check_manifests,
+    check_named,
+    check_orphans,
+    path_of,
+)
 from headrace.storage.checks.segments import SegmentCheck
 from headrace.storage.checks.snapshots import Reach, check_snapshots
 from headrace.storage.disk import Disk
@@ -74,6 +79,7 @@ class Verification:
     def _check_segments(self, manifest: Manifest, agreement: Agreement) -> Iterator[Finding]:
         for segment in manifest.segments:
             yield from SegmentCheck(self._objects, segment, agreement, self._advance).run()
+        yield from check_named(self._objects, manifest)
         yield from check_orphans(self._objects, manifest)
 
     def _recover(self) -> Agreement:

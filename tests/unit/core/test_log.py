@@ -169,9 +169,9 @@ def test_a_key_is_forgotten_with_the_records_it_stands_for() -> None:
 def test_extents_are_told_once_and_pruned_when_nothing_in_them_lives() -> None:
     log = new_log()
     add(log, 6)
-    one.add_extent(log, 1, 1, 3)
-    one.add_extent(log, 2, 4, 6)
-    one.add_extent(log, 2, 4, 6)
+    one.place(log, {1, 2}, [(1, 1, 3)])
+    one.place(log, {1, 2}, [(2, 4, 6)])
+    one.place(log, {1, 2}, [(2, 4, 6)])
     assert list(log.extents) == [(1, 1, 3), (2, 4, 6)]
     assert log.sealed_last == 6
     remove(log, [1, 3])

@@ -57,7 +57,7 @@ def test_an_index_that_is_not_what_it_was_is_refused(offset: int, root: Path) ->
     segments = Segments(objects, 0)
     segments.use(manifest)
     with pytest.raises(Corrupt, match=path.name):
-        list(segments.extents(manifest.segments[0].number))
+        list(segments.extents(manifest.segments[0]))
 
 
 def test_a_manifest_with_bytes_that_are_no_text_is_refused(root: Path) -> None:

@@ -519,7 +519,7 @@ def test_states_that_can_be(good: Log) -> None:
         state(gaps=[1, 2], floor_lost=2, count=8),
         state(volatile=[11, 11]),
         state(ledger=ledger(10, 20)),
-        state(extents=[(2, 1, 4), (1, 5, 10)]),
+        state(extents=[(2, 1, 4), (2, 5, 10)]),
         state(extents=[(1, 1, 4), (2, 4, 10)]),
         state(extents=[(1, 1, 11)]),
         state(keys={"k": (9, 12, 0)}),

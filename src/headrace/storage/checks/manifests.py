@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import pairwise
+
+import msgspec
+from xxhash import xxh3_64_hexdigest
 
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
-from headrace.formats.manifest import Manifest, Segment, decode_manifest
-from headrace.storage.checks.findings import Finding, Note, Problem
+from headrace.formats.manifest import Manifest, decode_manifest
+from headrace.formats.marks import decode_marks
+from headrace.formats.plans import decode_plans
+from headrace.storage.checks.findings import Finding, Note, Problem, byte
 from headrace.storage.objects import Objects
 
 
@@ -20,7 +25,8 @@ def path_of(name: str) -> str:
 def check_manifests(objects: Objects) -> Generator[Finding, None, Manifest | None]:
     """Findings of all versions; returns the newest that can be read."""
     chain: list[Manifest] = []
-    for name in objects.list(layout.MANIFESTS):
+    for listed in objects.list(layout.MANIFESTS):
+        name = listed.name
         try:
             manifest = decode_manifest(objects.get(name), name)
         except Corrupt as damage:
@@ -38,16 +44,25 @@ def check_manifests(objects: Objects) -> Generator[Finding, None, Manifest | Non
 
 
 def _order_problems(manifest: Manifest) -> Iterator[str]:
-    number, position = 0, 0
+    known: set[int] = set()
+    start, stop = 0, 0
     for segment in manifest.segments:
-        if not number < segment.number < manifest.next_number:
-            yield f"segment {segment.number} does not ascend to below {manifest.next_number}"
-        if not position <= segment.journal_start < segment.journal_stop:
-            start, stop = segment.journal_start, segment.journal_stop
-            yield f"segment {segment.number}: journal range {start} to {stop} does not ascend"
-        number, position = segment.number, segment.journal_stop
-    if position > manifest.sealed_to:
-        yield f"sealed to {manifest.sealed_to}, but segment {number} reaches {position}"
+        number = segment.number
+        if number in known or not 0 < number < manifest.next_number:
+            yield f"segment {number} is listed twice or not below {manifest.next_number}"
+        if any(source >= number for source in segment.sources):
+            yield f"segment {number} is older than those it was made from"
+        low, high = segment.journal_start, segment.journal_stop
+        # What was replaced overlaps: several segments were made from the same ones.
+        if not (start if segment.sources else stop) <= low < high or high < stop:
+            yield f"segment {number}: journal range {low} to {high} does not ascend"
+        known.add(number)
+        start, stop = low, max(stop, high)
+    if stop > manifest.sealed_to:
+        yield f"sealed to {manifest.sealed_to}, but the last segment reaches {stop}"
+    for build in manifest.builds:
+        if not known.intersection(build.segments):
+            yield f"{build.name} is of segments that are gone"
 
 
 def _step_problems(before: Manifest, after: Manifest) -> Iterator[str]:
@@ -61,15 +76,47 @@ def _step_problems(before: Manifest, after: Manifest) -> Iterator[str]:
             yield f"segment {segment.number} is not what it was in version {before.version}"
 
 
-def named_by(segment: Segment) -> list[str]:
-    """The objects a segment consists of."""
-    return [name for name in (segment.name, segment.index, segment.tags) if name is not None]
-
-
 def check_orphans(objects: Objects, manifest: Manifest) -> Iterator[Finding]:
-    """Objects that a crash left behind: harmless, but they take room."""
-    named = {name for segment in manifest.segments for name in named_by(segment)}
+    """Objects that nobody names: harmless, but they take room."""
+    named = {name for segment in manifest.segments for name in segment.names}
+    replaced = {number for segment in manifest.segments for number in segment.sources}
     for folder in (layout.SEGMENTS, layout.COMPANIONS):
-        for name in objects.list(folder):
-            if name not in named:
-                yield Note(path_of(name), "", "no manifest names it; left behind by a crash")
+        for listed in objects.list(folder):
+            if listed.name in named:
+                continue
+            if layout.is_foreign(listed.name) or replaced:
+                what = "no manifest names it; left for `headrace pipeline janitor`"
+            else:
+                what = "no manifest names it; left behind by a crash"
+            yield Note(path_of(listed.name), "", what)
+
+
+def check_named(objects: Objects, manifest: Manifest) -> Iterator[Finding]:
+    """Plans, marks and builds: there, and what they were when they were published."""
+    for named, read in ((manifest.plans, decode_plans), (manifest.marks, decode_marks)):
+        if named is not None:
+            yield from _check_content(objects, named.name, named.checksum, read)
+    for build in manifest.builds:
+        yield from _check_content(objects, build.name, build.checksum, _read_json)
+
+
+def _check_content(
+    objects: Objects, name: str, checksum: str, read: Callable[[bytes, str], object]
+) -> Iterator[Finding]:
+    try:
+        raw = objects.get(name)
+        if xxh3_64_hexdigest(raw) != checksum:
+            yield Problem(path_of(name), "", "checksum mismatch: the bytes are not what they were")
+            return
+        read(raw, name)
+    except FileNotFoundError:
+        yield Problem(path_of(name), "", "the manifest names it, and it is missing")
+    except Corrupt as damage:
+        yield Problem(path_of(name), byte(damage.offset), damage.problem)
+
+
+def _read_json(raw: bytes, where: str) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Corrupt(where, 0, f"not JSON: {error}") from None

@@ -80,11 +80,13 @@ def _ledger_problems(log: Log, ledger: Ledger) -> Iterator[str]:
 
 
 def _extent_problems(log: Log) -> Iterator[str]:
-    number, end = 0, 0
+    known: set[int] = set()
+    end = 0
     for segment, first, last in log.extents:
-        if segment <= number or not end < first <= last:
+        if segment in known or not end < first <= last:
             yield f"the extent of segment {segment}, seqs {first} to {last}, does not ascend"
-        number, end = segment, last
+        known.add(segment)
+        end = last
     if end > log.head:
         yield f"records are sealed up to seq {end}, above the head, {log.head}"
 

@@ -1,0 +1,102 @@
+"""Generations: which manifest the engine reads by, and the change to a newer one.
+
+The pipeline publishes too: it replaces segments by others with the same records. While the engine
+changes over, both can be read; each log then learns in one step where its records lie now, and at
+last the old ones are forgotten. Readers that are in the middle look again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from headrace.core.log import Extent, place
+from headrace.engine.engine import Engine
+from headrace.engine.ports import Pool
+from headrace.engine.slices import slices
+from headrace.formats import layout
+from headrace.formats.manifest import Manifest, Segment
+from headrace.storage import manifests
+from headrace.storage.manifests import Change
+from headrace.storage.objects import Objects
+from headrace.storage.segments import Vanished
+
+_Extents = dict[int, list[Extent]]
+
+
+class Generations:
+    """The manifest in force."""
+
+    def __init__(self, engine: Engine, objects: Objects, pool: Pool, manifest: Manifest) -> None:
+        self.manifest = manifest
+        """Every log knows its segments."""
+        self.resident: deque[list[tuple[int, int]]] = deque()
+        """For each change that brought segments of records that are still in memory: (log, last
+        seq), oldest first.
+        """
+        self._engine = engine
+        self._objects = objects
+        self._pool = pool
+        self._changing = asyncio.Lock()
+        engine.renew = self.look
+
+    async def publish(self, change: Change) -> Manifest:
+        """Publish what `change` makes of the newest manifest, and change over to that."""
+        async with self._changing:
+            published = await self._pool.run(manifests.update, self._objects, change)
+            await self._change_over(published)
+            return self.manifest
+
+    async def look(self) -> None:
+        """Change over to what others have published, if they have."""
+        async with self._changing:
+            newer = await self._newer_than(self.manifest)
+            if newer is not None:
+                await self._change_over(newer)
+
+    async def _newer_than(self, manifest: Manifest) -> Manifest | None:
+        return await self._pool.run(manifests.load_newer, self._objects, manifest.version)
+
+    async def _change_over(self, manifest: Manifest) -> None:
+        if manifest.version <= self.manifest.version:
+            return
+        # What we go by must not be lost after a snapshot that relies on it.
+        await self._pool.run(self._objects.settle, layout.MANIFESTS)
+        held = self.manifest.numbers
+        new = [segment for segment in manifest.segments if segment.number not in held]
+        self._engine.segments.know(new)
+        try:
+            extents = await self._pool.run(self._extents_of, new)
+        except Vanished:
+            newer = await self._newer_than(manifest)
+            if newer is None:
+                raise
+            await self._change_over(newer)
+            return
+        await self._place_records(manifest, extents, everywhere=not held <= manifest.numbers)
+        self._engine.segments.use(manifest)
+        self.manifest = manifest
+
+    def _extents_of(self, segments: list[Segment]) -> _Extents:
+        found: _Extents = {}
+        for segment in segments:
+            for log, first, last in self._engine.segments.extents(segment):
+                found.setdefault(log, []).append((segment.number, first, last))
+        return found
+
+    async def _place_records(
+        self, manifest: Manifest, extents: _Extents, *, everywhere: bool
+    ) -> None:
+        """Tell logs where their records lie now; from here on their memory can be freed."""
+        engine, known = self._engine, manifest.numbers
+        resident: list[tuple[int, int]] = []
+        async for log in slices(list(engine.lives) if everywhere else extents):
+            live = engine.lives.get(log)
+            if live is None or not (live.log.extents or log in extents):
+                continue
+            place(live.log, known, extents.get(log, ()))
+            last = max((extent[2] for extent in extents.get(log, ())), default=0)
+            if last >= live.tail.start:
+                resident.append((log, last))
+        if resident:
+            self.resident.append(resident)

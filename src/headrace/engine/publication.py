@@ -1,0 +1,119 @@
+"""Publication: what the pipeline must know of the logs, told through the object store.
+
+Plans say which logs want companions; marks say what is dead in the segments. The manifest names the
+newest of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from xxhash import xxh3_64_hexdigest
+
+from headrace.core import ranges
+from headrace.core.log import Log
+from headrace.core.ranges import Ranges
+from headrace.engine.engine import Engine
+from headrace.engine.generations import Generations
+from headrace.engine.ports import Pool
+from headrace.engine.slices import slices
+from headrace.formats import layout
+from headrace.formats.manifest import Manifest, Named
+from headrace.formats.marks import ID_MAX, Marks, encode_marks
+from headrace.formats.plans import Plans, encode_plans, plan
+from headrace.storage.objects import Objects
+
+_KEEP = 4
+"""Older ones may still be read by who goes by an older manifest."""
+
+
+class Publication:
+    """Publishes plans and marks when they have changed."""
+
+    def __init__(
+        self, engine: Engine, objects: Objects, pool: Pool, generations: Generations
+    ) -> None:
+        self._engine = engine
+        self._objects = objects
+        self._pool = pool
+        self._generations = generations
+        # What was journaled before this start may not have been published.
+        self._planned = self._died = -1
+
+    async def publish_plans(self) -> None:
+        """Publish the plans of all logs, if one has changed."""
+        changes = self._engine.plan_changes
+        if changes == self._planned:
+            return
+        found = [
+            plan(log.id, log.name, log.search)
+            async for log in slices(list(self._engine.state.logs.values()))
+            if log.search is not None
+        ]
+        # Control is synced before it is true, and before others act upon it.
+        await self._engine.journal.wait_synced(self._engine.journal.tail)
+        found.sort(key=lambda plan: plan.log_id)
+        held = self._generations.manifest.plans
+        if found or held is not None:
+            content = encode_plans(Plans(plans=tuple(found)))
+            await self._put(content, held, layout.plans, _name_plans)
+            await self._forget(layout.PLANS)
+        self._planned = changes
+
+    async def publish_marks(self) -> None:
+        """Publish what is dead, if something died since and there are segments to find it in."""
+        deaths = self._engine.deaths
+        if deaths == self._died or not self._generations.manifest.segments:
+            return
+        marks = await self._capture()
+        # What made them dead must be durable first: a lost deletion must not find its records gone.
+        await self._engine.journal.wait_synced(self._engine.journal.tail)
+        content = await self._pool.run(encode_marks, marks)
+        await self._put(content, self._generations.manifest.marks, layout.marks, _name_marks)
+        await self._forget(layout.MARKS)
+        self._died = deaths
+
+    async def _capture(self) -> Marks:
+        state = self._engine.state
+        next_id = state.next_id
+        live: Ranges = []
+        dead: dict[int, Ranges] = {}
+        async for log in slices(list(state.logs.values())):
+            live = ranges.add(live, log.id, log.id)
+            if gone := _dead(log):
+                dead[log.id] = gone
+        return Marks(ranges.add(live, next_id, ID_MAX), dead)
+
+    async def _put(
+        self,
+        content: bytes,
+        held: Named | None,
+        name_of: Callable[[int], str],
+        name_it: Callable[[Manifest, Named], Manifest | None],
+    ) -> None:
+        checksum = xxh3_64_hexdigest(content)
+        if held is not None and held.checksum == checksum:
+            return
+        generation = held.generation + 1 if held is not None else 1
+        named = Named(name=name_of(generation), checksum=checksum, generation=generation)
+        await self._pool.run(self._objects.put, named.name, content)
+        await self._generations.publish(lambda manifest: name_it(manifest, named))
+
+    async def _forget(self, folder: str) -> None:
+        for old in (await self._pool.run(self._objects.list, folder))[:-_KEEP]:
+            await self._pool.run(self._objects.remove, old.name)
+
+
+def _dead(log: Log) -> Ranges:
+    """The seqs of a log whose records are in no answer any more."""
+    gone = list(log.deleted)
+    return ranges.add(gone, 1, log.floor - 1) if log.floor > 1 else gone
+
+
+def _name_plans(manifest: Manifest, named: Named) -> Manifest | None:
+    return msgspec.structs.replace(manifest, plans=named) if manifest.plans != named else None
+
+
+def _name_marks(manifest: Manifest, named: Named) -> Manifest | None:
+    return msgspec.structs.replace(manifest, marks=named) if manifest.marks != named else None

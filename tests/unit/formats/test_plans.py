@@ -1,0 +1,39 @@
+"""Plans as bytes and back."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from headrace.core.errors import Corrupt
+from headrace.formats.plans import Plans, decode_plans, encode_plans, plan
+
+
+def test_plans_come_back_as_they_were_sent() -> None:
+    search = b'{"b": 1.50, "a":[true,"\\u00e4"]}'
+    plans = Plans(plans=(plan(1, "one", search), plan(9, "nine", b"{}")))
+    back = decode_plans(encode_plans(plans), "p")
+    assert [(p.log_id, p.log, p.hash) for p in back.plans] == [
+        (p.log_id, p.log, p.hash) for p in plans.plans
+    ]
+    assert msgspec.json.decode(back.plans[0].search) == {"b": 1.5, "a": [True, "ä"]}
+    assert back.of(9) is back.plans[1]
+    assert back.of(2) is None
+
+
+def test_the_hash_is_of_the_meaning() -> None:
+    one, other = plan(1, "x", b'{"a":1,"b":2}'), plan(2, "y", b'{ "b" : 2, "a" : 1 }')
+    assert one.hash == other.hash
+    assert plan(1, "x", b'{"a":1}').hash != one.hash
+
+
+def test_a_document_as_documented() -> None:
+    raw = b'{"format":1,"plans":[{"log_id":3,"log":"x","search":{"fields":{}},"hash":"00"}]}'
+    (found,) = decode_plans(raw, "p").plans
+    assert (found.log_id, found.log, bytes(found.search)) == (3, "x", b'{"fields":{}}')
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b'{"format":2}', b'{"plans":[{}]}', b"\xff"])
+def test_other_bytes_are_corrupt(raw: bytes) -> None:
+    with pytest.raises(Corrupt):
+        decode_plans(raw, "p")
