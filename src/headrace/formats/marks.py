@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from headrace.core import ranges
 from headrace.core.errors import Corrupt
 from headrace.core.ranges import EMPTY, Ranges
+from headrace.formats.table import encode_table, read_table
 
 FORMAT = "1"
 LIVE, DEAD = "live", "dead"
@@ -55,16 +55,12 @@ def _rows(marks: Marks) -> Iterator[tuple[str, int | None, int, int]]:
 
 
 def encode_marks(marks: Marks) -> bytes:
-    columns = list(zip(*_rows(marks), strict=True)) or [()] * len(SCHEMA)
-    arrays = [pa.array(c, field.type) for c, field in zip(columns, SCHEMA, strict=True)]
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA), sink, compression="zstd")
-    return bytes(sink.getvalue().to_pybytes())
+    return encode_table(SCHEMA, list(_rows(marks)))
 
 
 def decode_marks(raw: bytes, where: str) -> Marks:
     try:
-        table = pq.read_table(pa.BufferReader(raw), use_threads=False)
+        table = read_table(raw)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Corrupt(where, 0, f"not marks: {error}") from None
     if not table.schema.equals(SCHEMA, check_metadata=True):

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.core.limits import COMPANION_ROWS, ROW_GROUP_BYTES, ROW_GROUP_ROWS
+from headrace.core.limits import ROW_GROUP_BYTES, ROW_GROUP_ROWS
 from headrace.core.record import Block
+from headrace.formats.table import encode_table
 
 SCHEMA = pa.schema(
     [
@@ -234,8 +235,8 @@ def build(rows: Iterable[LogRows]) -> Built:
     tagged.sort()
     return Built(
         cast(bytes, memoryview(sink.getvalue())),  # as large as a journal file: not copied
-        _companion(INDEX_SCHEMA, sorted(msgspec.structs.astuple(piece) for piece in pieces)),
-        _companion(TAGS_SCHEMA, tagged) if tagged else None,
+        encode_table(INDEX_SCHEMA, sorted(msgspec.structs.astuple(piece) for piece in pieces)),
+        encode_table(TAGS_SCHEMA, tagged) if tagged else None,
         logs,
         sum(piece.rows for piece in pieces),
         sum(piece.record_bytes for piece in pieces),
@@ -264,17 +265,6 @@ def _tagged(log: int, block: Block) -> Iterator[tuple[int, str, int, int]]:
     for index, tag in enumerate(block.tags):
         if tag is not None:
             yield log, tag, block.seq_at(index), sizes[index]
-
-
-def _companion(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> bytes:
-    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    table = pa.Table.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
-        schema=schema,
-    )
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", row_group_size=COMPANION_ROWS)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def block_of(table: pa.Table, start: int, stop: int) -> Block:

@@ -23,6 +23,7 @@ from headrace.core.match import TagEq, TagMatch
 from headrace.core.record import Block, cut
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.segment import INDEX_COLUMNS, Piece, block_of
+from headrace.formats.table import read_table
 from headrace.storage.objects import Objects
 
 T = TypeVar("T")
@@ -229,7 +230,7 @@ class Segments:
             raw = self._objects.get(segment.index)
         if xxh3_64_hexdigest(raw) != segment.index_checksum:
             raise Corrupt(segment.index, 0, "checksum mismatch in the index")
-        index = _Index(pq.read_table(pa.BufferReader(raw)))
+        index = _Index(read_table(raw))
         with self._lock:
             self._indexes[number] = index
             while len(self._indexes) > _INDEXES_MAX:

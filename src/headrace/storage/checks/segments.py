@@ -14,6 +14,7 @@ from xxhash import xxh3_64, xxh3_64_hexdigest
 from headrace.core.limits import RECORD_OVERHEAD_BYTES
 from headrace.formats.manifest import Segment
 from headrace.formats.segment import INDEX_COLUMNS, INDEX_SCHEMA, SCHEMA, TAGS_SCHEMA, Piece
+from headrace.formats.table import read_table
 from headrace.storage.checks.agreement import Agreement
 from headrace.storage.checks.findings import Advance, Finding, Problem, row
 from headrace.storage.checks.manifests import path_of
@@ -149,7 +150,7 @@ class SegmentCheck:
             yield Problem(path, "", _MISMATCH)
             return
         try:
-            table = pq.read_table(pa.BufferReader(raw), use_threads=False)
+            table = read_table(raw)
         except UNREADABLE as error:
             yield Problem(path, "", f"cannot be read as Parquet: {error}")
             return
