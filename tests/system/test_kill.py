@@ -150,9 +150,10 @@ def test_a_killed_server_keeps_its_word(campaign: int, data_dir: Path, new_serve
     assert server.stop() == 0
     server.start()
     wait_until(lambda: not leftovers_of(data_dir), lambda: f"no more {leftovers_of(data_dir)}")
+    # Killed again and again, a sealer on a busy machine may never have come to an end.
+    wait_until(lambda: manifest_of(data_dir) > 0, lambda: "a sealed segment")
     assert server.stop() == 0
     assert "Traceback" not in server.output(), f"seed {seed}:\n{server.output()[-5000:]}"
-    assert manifest_of(data_dir) > 0, "nothing was ever sealed"
     verified = run_headrace("verify", "--data-dir", str(data_dir))
     assert verified.returncode == 0, f"HEADRACE_KILL_SEED={seed}: {verified.stdout}"
 

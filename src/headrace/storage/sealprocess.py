@@ -25,7 +25,7 @@ from headrace.storage.sealing import SealFailed, SealJob, seal
 
 _LENGTH = struct.Struct("<I")
 _NICE = 10
-_NICE_SESSION = 19
+_NICE_SESSION = 10
 """How far the session of this process steps back behind others, where they are scheduled first."""
 
 

@@ -26,9 +26,9 @@ def test_its_session_steps_back_unless_there_is_a_hurry(tmp_path: Path) -> None:
         await sealer.blank("journal/spare", 1000)
         assert sealer._process is not None
         pid = sealer._process.pid
-        assert step_of(pid) == 19
+        assert step_of(pid) == 10
         sealer.hurry(False)
-        assert step_of(pid) == 19
+        assert step_of(pid) == 10
         sealer.hurry(True)
         assert step_of(pid) == 0
         await sealer.close()
