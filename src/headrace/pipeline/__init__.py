@@ -1,0 +1,1 @@
+"""The data pipeline: what is derived from sealed history."""

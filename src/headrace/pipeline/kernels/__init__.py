@@ -1,0 +1,1 @@
+"""Making companions: pure functions on Arrow tables, which know no Spark."""

@@ -1,0 +1,206 @@
+"""One pass over a segment makes all its companions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.formats.companion import Descriptor, Family, Part
+from headrace.formats.leb128 import Ints
+from headrace.formats.plans import Plan, Plans
+from headrace.pipeline.kernels.columns import Column, read_columns
+from headrace.pipeline.kernels.exact import (
+    key_piece,
+    presence_piece,
+    record_piece,
+    value_piece,
+)
+from headrace.pipeline.kernels.groups import Piece, Records, assemble
+from headrace.pipeline.kernels.merge import merge_tables
+from headrace.pipeline.kernels.output import Write, join_parts, store
+from headrace.pipeline.kernels.roll import extra_paths, roll_pieces
+from headrace.pipeline.kernels.text import text_piece
+from headrace.pipeline.kernels.typed import typed_piece
+from headrace.search.config import Field, Kind, Search, parse_search
+from headrace.search.values import Reader
+
+CHUNK_ROWS = 131_072
+CHUNK_BYTES = 128 << 20
+"""Records are worked on in chunks of whole row groups, so many rows or bytes at once."""
+
+Documents = Sequence[bytes | None]
+Promote = Callable[[Plan, Ints, Documents], Documents]
+"""Documents of a plan's logs as they are in the newest schema version, given their seqs."""
+
+Pieces = dict[Family, list[Piece]]
+
+
+class _Wanted:
+    """A plan that some logs have in common, ready for use."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.search: Search = parse_search(msgspec.json.decode(plan.search))
+        self.fields = [self.search.fields[name] for name in sorted(self.search.fields)]
+        paths = [field.path() for field in self.fields]
+        self.reader = Reader([*paths, *extra_paths(self.search)])
+
+
+def build(
+    rows: pq.ParquetFile,
+    index: pa.Table,
+    plans: Plans,
+    write: Write,
+    *,
+    segment: int,
+    generation: int,
+    promote: Promote | None = None,
+) -> Descriptor:
+    """The companions of a segment, given its index of logs, by this generation of plans.
+
+    Keys are indexed for every log, the rest for logs with a plan.
+    """
+    wanted = _by_log(plans)
+    tables: dict[Family, list[pa.Table]] = {family: [] for family in Family}
+    seen: dict[int, list[Part]] = {}
+    for groups in _chunks(rows.metadata):
+        pieces: Pieces = {family: [] for family in Family}
+        for part in _add_chunk(_read(rows, index, groups, wanted), wanted, promote, pieces):
+            seen.setdefault(part.log, []).append(part)
+        for family, found in pieces.items():
+            table = assemble(found)
+            if table is not None:
+                tables[family].append(table)
+    return Descriptor(
+        segments=(segment,),
+        plans=generation,
+        rows=rows.metadata.num_rows,
+        parts=tuple(join_parts(seen[log]) for log in sorted(seen)),
+        files=tuple(
+            file
+            for family, found in tables.items()
+            if found
+            for file in store(family, [merge_tables(family, found)], write)
+        ),
+    )
+
+
+def _by_log(plans: Plans) -> dict[int, _Wanted]:
+    shared: dict[str, _Wanted] = {}
+    return {
+        plan.log_id: shared.setdefault(plan.hash, _Wanted(plan))
+        if plan.hash not in shared
+        else shared[plan.hash]
+        for plan in plans.plans
+    }
+
+
+def _chunks(metadata: pq.FileMetaData) -> Iterator[list[int]]:
+    """Row groups that are worked on together."""
+    chunk: list[int] = []
+    rows = size = 0
+    for at in range(metadata.num_row_groups):
+        group = metadata.row_group(at)
+        if chunk and (
+            rows + group.num_rows > CHUNK_ROWS or size + group.total_byte_size > CHUNK_BYTES
+        ):
+            yield chunk
+            chunk, rows, size = [], 0, 0
+        chunk.append(at)
+        rows += group.num_rows
+        size += group.total_byte_size
+    if chunk:
+        yield chunk
+
+
+def _read(
+    rows: pq.ParquetFile, index: pa.Table, groups: list[int], wanted: dict[int, _Wanted]
+) -> pa.Table:
+    """The rows of a chunk; without documents if nobody wants them indexed."""
+    here = index.filter(pc.is_in(index.column("row_group"), pa.array(groups, pa.int64())))
+    columns = ["log_id", "seq", "key"]
+    if not wanted.keys().isdisjoint(here.column("log_id").to_pylist()):
+        columns += ["media", "data"]
+    return rows.read_row_groups(groups, columns=columns).combine_chunks()
+
+
+def _add_chunk(
+    table: pa.Table, wanted: dict[int, _Wanted], promote: Promote | None, pieces: Pieces
+) -> Iterator[Part]:
+    table = _by_id(table)
+    keys = table.column("key").combine_chunks()
+    if keys.null_count < len(keys):
+        pieces[Family.LEX].append(key_piece(_records(table), keys))
+    if "data" not in table.column_names:
+        return
+    shared: dict[str, list[int]] = {}
+    ids = table.column("log_id").to_numpy()
+    for log in np.unique(ids).tolist():
+        if log in wanted:
+            shared.setdefault(wanted[log].plan.hash, []).append(log)
+    for logs in shared.values():
+        own = wanted[logs[0]]
+        chosen = table.filter(pa.array(np.isin(ids, logs))) if len(logs) < len(ids) else table
+        yield from _add_plan(own, chosen, promote, pieces)
+
+
+def _by_id(table: pa.Table) -> pa.Table:
+    """The rows by log id; in a segment they are by the names of logs."""
+    ids = table.column("log_id").to_numpy()
+    if np.all(ids[1:] >= ids[:-1]):
+        return table
+    return table.take(pa.array(np.argsort(ids, kind="stable"))).combine_chunks()
+
+
+def _records(table: pa.Table) -> Records:
+    ids, logs = np.unique(table.column("log_id").to_numpy(), return_inverse=True)
+    return Records(ids, logs, table.column("seq").to_numpy())
+
+
+def _add_plan(
+    own: _Wanted, table: pa.Table, promote: Promote | None, pieces: Pieces
+) -> Iterator[Part]:
+    records = _records(table)
+    json = pc.is_null(table.column("media"))
+    documents: Documents = pc.if_else(json, table.column("data"), None).to_pylist()
+    if promote is not None:
+        documents = promote(own.plan, records.seqs, documents)
+    columns, extra = read_columns(own.fields, own.reader, documents)
+    pieces[Family.EXACT].append(record_piece(records))
+    exact: set[str] = set()
+    for field, column in zip(own.fields, columns, strict=True):
+        if _add_field(records, field, column, pieces):
+            exact.add(field.name)
+    named = {field.name: column for field, column in zip(own.fields, columns, strict=True)}
+    pieces[Family.ROLL] += roll_pieces(records, own.search, named, extra)
+    starts = np.flatnonzero(np.diff(records.logs, prepend=-1))
+    stops = np.append(starts[1:], len(records.seqs))
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        yield Part(
+            log=int(records.ids[records.logs[start]]),
+            hash=own.plan.hash,
+            spans=((int(records.seqs[start]), int(records.seqs[stop - 1])),),
+            rows=stop - start,
+            exact=tuple(sorted(exact)),
+        )
+
+
+def _add_field(records: Records, field: Field, column: Column, pieces: Pieces) -> bool:
+    """Index a field; whether its values are in `exact` now."""
+    wanted = field.exact or field.prefix
+    if not len(column.rows):
+        return wanted
+    pieces[Family.EXACT].append(presence_piece(records, field, column))
+    if field.typed:
+        pieces[Family.TYPED].append(typed_piece(records, field, column))
+    elif field.kind is Kind.TEXT:
+        pieces[Family.TEXT].append(text_piece(records, field, column))
+    values = value_piece(records, field, column) if wanted else None
+    if values is not None:
+        pieces[Family.EXACT].append(values)
+    return values is not None

@@ -1,0 +1,118 @@
+"""Merging the builds of several segments into one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.formats.companion import Descriptor, Family, File, Part, log_key
+from headrace.pipeline.kernels.merge import merge_tables
+from headrace.pipeline.kernels.output import Write, join_parts, store
+
+RANGE_ROWS = 262_144
+"""About so many rows are merged at once."""
+
+Open = Callable[[File], pq.ParquetFile]
+
+
+def merge_builds(builds: Sequence[Descriptor], open_file: Open, write: Write) -> Descriptor:
+    """One build that holds what these hold, of different segments.
+
+    Where they were made by different plans of a log, the one of the latest generation counts, and
+    what was indexed by another is left out.
+    """
+    newest = max(builds, key=lambda build: build.plans)
+    hashes = {part.log: part.hash for build in _by_age(builds) for part in build.parts}
+    files: list[File] = []
+    for family in Family:
+        sources = [
+            _Source(open_file(file), _outdated(build, hashes) if family is not Family.LEX else [])
+            for build in builds
+            if (file := build.file(family)) is not None
+        ]
+        if sources:
+            files += store(family, _merged(family, sources), write)
+    return Descriptor(
+        segments=tuple(sorted(number for build in builds for number in build.segments)),
+        level=1 + max(build.level for build in builds),
+        plans=newest.plans,
+        rows=sum(build.rows for build in builds),
+        parts=_parts(builds, hashes),
+        files=tuple(files),
+    )
+
+
+def _by_age(builds: Sequence[Descriptor]) -> list[Descriptor]:
+    return sorted(builds, key=lambda build: build.plans)
+
+
+def _outdated(build: Descriptor, hashes: dict[int, str]) -> list[int]:
+    return [part.log for part in build.parts if hashes[part.log] != part.hash]
+
+
+def _parts(builds: Sequence[Descriptor], hashes: dict[int, str]) -> tuple[Part, ...]:
+    found: dict[int, list[Part]] = {}
+    for build in builds:
+        for part in build.parts:
+            if hashes[part.log] == part.hash:
+                found.setdefault(part.log, []).append(part)
+    return tuple(join_parts(found[log]) for log in sorted(found))
+
+
+class _Source:
+    """A file that is read range by range."""
+
+    def __init__(self, file: pq.ParquetFile, outdated: list[int]) -> None:
+        self._file = file
+        self._outdated = pa.array([log_key(log) for log in outdated], pa.binary())
+        metadata = file.metadata
+        groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+        self.sizes = [group.num_rows for group in groups]
+        self.minima: list[bytes] = [group.column(0).statistics.min for group in groups]
+        self._maxima: list[bytes] = [group.column(0).statistics.max for group in groups]
+
+    def read(self, start: bytes, stop: bytes | None) -> pa.Table | None:
+        """The rows with keys in [start, stop)."""
+        chosen = [
+            at
+            for at, low in enumerate(self.minima)
+            if self._maxima[at] >= start and (stop is None or low < stop)
+        ]
+        if not chosen:
+            return None
+        table = self._file.read_row_groups(chosen).combine_chunks()
+        keys = table.column("k")
+        kept = pc.greater_equal(keys, start)
+        if stop is not None:
+            kept = pc.and_(kept, pc.less(keys, stop))
+        if len(self._outdated):
+            logs = pc.binary_slice(keys, 0, 8)
+            kept = pc.and_not(kept, pc.is_in(logs, self._outdated))
+        table = table.filter(kept)
+        return table if len(table) else None
+
+
+def _merged(family: Family, sources: Sequence[_Source]) -> Iterator[pa.Table]:
+    cuts = _range_cuts(sources)
+    for start, stop in zip(cuts, [*cuts[1:], None], strict=True):
+        tables = [table for s in sources if (table := s.read(start, stop)) is not None]
+        if tables:
+            yield merge_tables(family, tables)
+
+
+def _range_cuts(sources: Sequence[_Source]) -> list[bytes]:
+    """Keys that cut the sources into ranges of bearable size."""
+    groups = sorted(
+        (low, rows) for s in sources for low, rows in zip(s.minima, s.sizes, strict=True)
+    )
+    cuts = [b""]
+    pending = 0
+    for low, rows in groups:
+        if pending >= RANGE_ROWS and low > cuts[-1]:
+            cuts.append(low)
+            pending = 0
+        pending += rows
+    return cuts

@@ -1,0 +1,135 @@
+"""The values of a field in many documents, as one array.
+
+The common forms of a kind are converted by Arrow; anything else goes through `values_of`, some
+thousand documents at a time, so that both mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.formats.leb128 import Ints
+from headrace.search.config import Field, Kind
+from headrace.search.values import DATE_MS_MAX, Reader, values_of
+
+BATCH_ROWS = 8192
+"""Documents that are parsed together: few enough to stay in the processor's cache."""
+
+ARROW = {
+    Kind.KEYWORD: pa.string(),
+    Kind.TEXT: pa.string(),
+    Kind.INTEGER: pa.int64(),
+    Kind.FLOAT: pa.float64(),
+    Kind.DATE: pa.int64(),
+    Kind.BOOL: pa.int64(),
+}
+_UNUSUAL = (pa.ArrowException, OverflowError, TypeError, ValueError)
+
+
+class Column(NamedTuple):
+    """Values in the order of documents."""
+
+    rows: Ints
+    """The document of each value."""
+    values: pa.Array
+    several: bool
+    """Whether a document has more than one."""
+
+    @property
+    def documents(self) -> Ints:
+        """The documents that have values."""
+        return np.unique(self.rows) if self.several else self.rows
+
+
+def read_columns(
+    fields: Sequence[Field], reader: Reader, raws: Sequence[bytes | None]
+) -> tuple[list[Column], list[list[Any]]]:
+    """The columns of fields, and what the reader's further paths led to."""
+    parts: list[list[Column]] = [[] for _ in fields]
+    others: list[list[list[Any]]] = []
+    for start in range(0, len(raws), BATCH_ROWS):
+        found = reader.read(raws[start : start + BATCH_ROWS])
+        for field, part, raw in zip(fields, parts, found, strict=False):
+            part.append(_column(field, raw, start))
+        others.append(found[len(fields) :])
+    columns = [_joined(field, part) for field, part in zip(fields, parts, strict=True)]
+    return columns, [list(chain(*part)) for part in zip(*others, strict=True)]
+
+
+def _joined(field: Field, parts: list[Column]) -> Column:
+    if not parts:
+        return Column(np.zeros(0, np.int64), pa.array([], ARROW[field.kind]), False)
+    return Column(
+        np.concatenate([part.rows for part in parts]),
+        pa.concat_arrays([part.values for part in parts]),
+        any(part.several for part in parts),
+    )
+
+
+def _column(field: Field, raw: list[Any], start: int) -> Column:
+    try:
+        found = _usual(field, raw)
+    except _UNUSUAL:
+        found = None
+    if found is None:
+        return _any(field, raw, start)
+    rows = np.arange(len(raw)) if not found.null_count else np.flatnonzero(pc.is_valid(found))
+    return Column(rows + start, found.drop_null() if found.null_count else found, False)
+
+
+def _any(field: Field, raw: list[Any], start: int) -> Column:
+    rows: list[int] = []
+    values: list[Any] = []
+    several = False
+    for row, found in enumerate(raw, start):
+        if found is not None:
+            here = values_of(field, found)
+            rows += [row] * len(here)
+            values += here
+            several |= len(here) > 1
+    return Column(np.array(rows, np.int64), pa.array(values, ARROW[field.kind]), several)
+
+
+def _usual(field: Field, raw: list[Any]) -> pa.Array | None:
+    """The values as Arrow sees them; None or an error where it might see something else."""
+    if field.kind in (Kind.KEYWORD, Kind.TEXT):
+        texts = pa.array(raw, pa.string())
+        if not field.lowercase:
+            return texts
+        if pc.all(pc.string_is_ascii(texts)).as_py() is False:
+            return None
+        return pc.ascii_lower(texts)
+    kinds = set(map(type, raw))
+    kinds.discard(type(None))
+    if field.kind is Kind.INTEGER and kinds <= {int}:
+        return pa.array(raw, pa.int64())
+    if field.kind is Kind.FLOAT and kinds <= {int, float}:
+        return pc.add(pa.array(raw, pa.float64()), 0.0)
+    if field.kind is Kind.BOOL and kinds <= {bool}:
+        return pa.array(raw, pa.bool_()).cast(pa.int64())
+    if field.kind is Kind.DATE:
+        return _dates(raw, kinds)
+    return None
+
+
+def _dates(raw: list[Any], kinds: set[type]) -> pa.Array | None:
+    if kinds <= {int}:
+        numbers = pa.array(raw, pa.int64())
+        return numbers if _within(numbers) else None
+    if kinds != {str}:
+        return None
+    stamps = pa.array(raw, pa.string()).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    valid = stamps.fill_null(0).to_numpy(zero_copy_only=False) // 1000
+    return pa.array(valid, mask=pc.is_null(stamps).to_numpy(zero_copy_only=False))
+
+
+def _within(numbers: pa.Array) -> bool:
+    extremes = pc.min_max(numbers).as_py()
+    low, high = extremes["min"] or 0, extremes["max"] or 0
+    return low >= -DATE_MS_MAX and high <= DATE_MS_MAX

@@ -1,0 +1,229 @@
+"""Rollups: measures of the records of each window and combination of dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.formats.companion import SCHEMAS, Family, roll_key
+from headrace.formats.leb128 import Ints
+from headrace.formats.postings import cut
+from headrace.pipeline.kernels.columns import Column
+from headrace.pipeline.kernels.groups import Piece, Records
+from headrace.search import histogram
+from headrace.search.config import Count, Parts, Rollup, Search, Summary
+from headrace.search.histogram import Histogram
+from headrace.search.parts import paths_of, read_parts
+from headrace.search.pointers import Path
+
+Numbers = NDArray[np.float64]
+
+
+class _Values(NamedTuple):
+    """A measure of each record that counts."""
+
+    counts: Ints
+    sums: Numbers
+    mins: Numbers
+    maxs: Numbers
+    histograms: list[Histogram] | None
+
+
+class _Cells(NamedTuple):
+    """Groups of records with the same log, window and dimensions."""
+
+    order: Ints
+    starts: Ints
+    logs: Ints
+    windows: Ints
+    dims: pa.Array
+
+
+def extra_paths(search: Search) -> list[Path]:
+    """What rollups need of documents beside the values of fields."""
+    return [
+        path
+        for rollup in search.rollups.values()
+        for measure in rollup.measures
+        if isinstance(measure, Parts)
+        for path in paths_of(measure)
+    ]
+
+
+def roll_pieces(
+    records: Records, search: Search, columns: dict[str, Column], extra: list[list[Any]]
+) -> Iterator[Piece]:
+    """The rows of all rollups, by ascending key within each log."""
+    taken = 0
+    found: dict[str, dict[str, list[Any]]] = {}
+    for rollup in search.rollups.values():
+        for measure in rollup.measures:
+            if isinstance(measure, Parts):
+                count = len(paths_of(measure))
+                rows = zip(*extra[taken : taken + count], strict=True)
+                found.setdefault(rollup.name, {})[measure.name] = [read_parts([*r]) for r in rows]
+                taken += count
+    for name in sorted(search.rollups):
+        yield from _rollup(records, search.rollups[name], columns, found.get(name, {}))
+
+
+def _rollup(
+    records: Records, rollup: Rollup, columns: dict[str, Column], parts: dict[str, list[Any]]
+) -> Iterator[Piece]:
+    rows = _contributing(len(records.seqs), rollup, columns, parts)
+    if not len(rows):
+        return
+    stamps = _dense(columns[rollup.timestamp], len(records.seqs))[rows].astype(np.int64)
+    dims, names = _dimensions(rollup, columns, len(records.seqs))
+    values = {
+        measure.name: _measured(measure, rows, columns, parts, len(records.seqs))
+        for measure in rollup.measures
+    }
+    for interval in sorted(rollup.intervals, key=lambda interval: interval.ms):
+        cells = _cells(records.logs[rows], stamps // interval.ms, dims[rows], names)
+        for measure in rollup.measures:
+            keys = pa.array(
+                [roll_key(int(log), rollup.name, interval.ms, measure.name) for log in records.ids],
+                pa.binary(),
+            )
+            table = pa.table(
+                {
+                    "k": keys.take(pa.array(cells.logs)),
+                    "start": cells.windows * interval.ms,
+                    "dims": cells.dims,
+                    **_reduced(values[measure.name], cells),
+                },
+                schema=SCHEMAS[Family.ROLL],
+            )
+            yield Piece(records.ids[cells.logs], table)
+
+
+def _contributing(
+    count: int, rollup: Rollup, columns: dict[str, Column], parts: dict[str, list[Any]]
+) -> Ints:
+    """The records that count: one time, at most one of each dimension, one of each measure."""
+    good = _occurrences(columns[rollup.timestamp], count) == 1
+    for dimension in rollup.dimensions:
+        good &= _occurrences(columns[dimension], count) <= 1
+    for measure in rollup.measures:
+        if isinstance(measure, Summary):
+            good &= _occurrences(columns[measure.field], count) == 1
+        elif isinstance(measure, Parts):
+            good &= np.fromiter((p is not None for p in parts[measure.name]), bool, count)
+    return np.flatnonzero(good)
+
+
+def _occurrences(column: Column, count: int) -> Ints:
+    return np.bincount(column.rows, minlength=count)
+
+
+def _dense(column: Column, count: int) -> NDArray[Any]:
+    values = column.values.to_numpy(zero_copy_only=False)
+    dense = np.zeros(count, values.dtype)
+    dense[column.rows] = values
+    return dense
+
+
+def _dimensions(rollup: Rollup, columns: dict[str, Column], count: int) -> tuple[Ints, list[str]]:
+    """For each record a number for its dimensions, and what the numbers stand for; both sorted."""
+    codes = np.zeros(count, np.int64)
+    combined: list[tuple[object, ...]] = [()]
+    for dimension in rollup.dimensions:
+        coded = columns[dimension].values.dictionary_encode()
+        own = np.zeros(count, np.int64)
+        own[columns[dimension].rows] = coded.indices.to_numpy(zero_copy_only=False) + 1
+        choices = [None, *coded.dictionary.to_pylist()]
+        seen, codes = np.unique(codes * len(choices) + own, return_inverse=True)
+        combined = [
+            (*combined[at // len(choices)], choices[at % len(choices)]) for at in seen.tolist()
+        ]
+    texts = [msgspec.json.encode(dims).decode() for dims in combined]
+    order = sorted(range(len(texts)), key=lambda at: texts[at].encode())
+    ranks = np.empty(len(texts), np.int64)
+    ranks[order] = np.arange(len(texts))
+    return ranks[codes], [texts[at] for at in order]
+
+
+def _cells(logs: Ints, windows: Ints, dims: Ints, names: list[str]) -> _Cells:
+    order = np.lexsort((dims, windows, logs))
+    logs, windows, dims = logs[order], windows[order], dims[order]
+    changes = np.ones(len(order), bool)
+    changes[1:] = (np.diff(logs) != 0) | (np.diff(windows) != 0) | (np.diff(dims) != 0)
+    starts = np.flatnonzero(changes)
+    texts = pa.array(names, pa.string()).take(pa.array(dims[starts]))
+    return _Cells(order, starts, logs[starts], windows[starts], texts)
+
+
+def _measured(
+    measure: Count | Summary | Parts,
+    rows: Ints,
+    columns: dict[str, Column],
+    parts: dict[str, list[Any]],
+    count: int,
+) -> _Values | None:
+    if isinstance(measure, Count):
+        return None
+    if isinstance(measure, Summary):
+        values = _dense(columns[measure.field], count)[rows].astype(np.float64)
+        ones = np.ones(len(rows), np.int64)
+        wanted: list[Histogram] | None = [] if measure.histogram else None
+        return _Values(ones, values, values, values, wanted)
+    found = [parts[measure.name][row] for row in rows.tolist()]
+    return _Values(
+        np.array([one.count for one in found], np.int64),
+        np.array([one.sum for one in found], np.float64),
+        np.array([one.min for one in found], np.float64),
+        np.array([one.max for one in found], np.float64),
+        [one.histogram for one in found] if measure.histogram is not None else None,
+    )
+
+
+def _reduced(values: _Values | None, cells: _Cells) -> dict[str, Any]:
+    """The columns of a measure, one row for each cell."""
+    rows = len(cells.starts)
+    if values is None:
+        counts = np.diff(cells.starts, append=len(cells.order))
+        empty = pa.nulls(rows, pa.float64())
+        return {"count": counts, "sum": empty, "min": empty, "max": empty, "hist": _no_bytes(rows)}
+    return {
+        "count": np.add.reduceat(values.counts[cells.order], cells.starts),
+        "sum": np.add.reduceat(values.sums[cells.order], cells.starts),
+        "min": np.minimum.reduceat(values.mins[cells.order], cells.starts),
+        "max": np.maximum.reduceat(values.maxs[cells.order], cells.starts),
+        "hist": _histograms(values, cells),
+    }
+
+
+def _histograms(values: _Values, cells: _Cells) -> pa.Array:
+    if values.histograms is None:
+        return _no_bytes(len(cells.starts))
+    if not values.histograms:
+        return _counted(histogram.buckets(values.sums[cells.order]), cells.starts)
+    stops = np.append(cells.starts[1:], len(cells.order)).tolist()
+    raws = []
+    for start, stop in zip(cells.starts.tolist(), stops, strict=True):
+        total: Histogram = {}
+        for at in cells.order[start:stop].tolist():
+            histogram.merge(total, values.histograms[at])
+        raws.append(histogram.encode(total))
+    return pa.array(raws, pa.binary())
+
+
+def _counted(ats: Ints, starts: Ints) -> pa.Array:
+    """Histograms of the buckets of each cell."""
+    low = int(ats.min())
+    width = int(ats.max()) - low + 1
+    cells = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(ats)))
+    seen, counts = np.unique(cells * width + (ats - low), return_counts=True)
+    firsts = np.searchsorted(seen, np.arange(len(starts)) * width)
+    octets, cuts = histogram.encode_many(seen % width + low, counts, firsts)
+    return cut(octets, cuts)
+
+
+def _no_bytes(rows: int) -> pa.Array:
+    return pa.nulls(rows, pa.binary())

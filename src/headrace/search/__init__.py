@@ -1,0 +1,1 @@
+"""What search means: configurations, values, queries, answers. Pure; the same hot and cold."""
