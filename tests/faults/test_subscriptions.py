@@ -137,6 +137,8 @@ def test_a_wake_stream_may_come_later(tell: Callable[[Story], None]) -> None:
         await asyncio.sleep(1)
         assert engine.subscriptions.find("s").subscription.idle
         await client.create("wakes", content_type=JSON)
+        await asyncio.sleep(1)
+        assert engine.state.by_name["wakes"].head == 1, "what was due before is told now"
         await client.write("a", b"2")
         await asyncio.sleep(1)
         assert engine.state.by_name["wakes"].head == 1, "and its own wakes wake nobody"

@@ -101,7 +101,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     def born(self, name: str, stream: Naive) -> None:
         own = self.lives.get(name, -1) + 1
-        stream.epoch = max(own, self.model[stream.source].epoch if stream.source else 0)
+        stream.epoch = max(own, self.model[stream.source].epoch + 1 if stream.source else 0)
         self.lives[name] = stream.epoch
         self.model[name] = stream
 

@@ -101,6 +101,8 @@ class Fork(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The seq that was asked for; None when it was left to the source's tail."""
     sub: int
     """What was asked for beyond it: messages, or bytes of the next record."""
+    epochs: list[tuple[int, int]] = []
+    """(last seq, epoch): in which epochs the offsets of the shared records were given out."""
 
 
 class Open(msgspec.Struct, frozen=True, gc=False, array_like=True):

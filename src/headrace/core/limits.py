@@ -49,6 +49,9 @@ RESERVE_FAST_MS = 1000
 STREAM_NAME_BYTES_MAX = 1024
 STREAM_KEY_BYTES_MAX = 4096
 STREAM_SEQ_LENGTH_MAX = 1024
+STREAM_TTL_MS_MAX = 1000 * 365 * 86_400_000
+"""A thousand years: the end of a stream is a date that can be written down."""
+PRODUCER_ID_LENGTH_MAX = 1024
 STREAM_SSE_S = 60.0
 """How long a follower keeps a connection: whoever comes later can join others then."""
 STREAM_PAGE_RECORDS = 16_384

@@ -46,6 +46,11 @@ class Stream(msgspec.Struct, gc=False, array_like=True):
     def is_json(self) -> bool:
         return media_type(self.content_type) == JSON
 
+    def epoch_at(self, seq: int) -> int:
+        """The epoch of the offset behind this record: a fork has the offsets of its source."""
+        inherited = self.fork.epochs if self.fork is not None else ()
+        return next((epoch for last, epoch in inherited if seq <= last), self.epoch)
+
 
 class Producer(msgspec.Struct, frozen=True, gc=False):
     """Who writes, in which life, and which of its writes this is."""

@@ -100,7 +100,9 @@ def fork(source: Log, spec: Spec, upto: int) -> Fork:
         raise Refused(
             Code.CONFLICT, f'"{source.name}" holds {stream.content_type}, not {spec.content_type}'
         )
-    return Fork(source.id, upto, spec.at, spec.sub)
+    epochs = [pair for pair in (stream.fork.epochs if stream.fork else ()) if pair[0] < upto]
+    epochs.append((upto, stream.epoch_at(upto)))
+    return Fork(source.id, upto, spec.at, spec.sub, epochs)
 
 
 def create(
@@ -117,8 +119,9 @@ def create(
         source = state.logs[forked.source]
         stream = stream_of(source)
         content_type = stream.content_type
-        # The same offsets as the source up to the fork; behind it, none that was ever given out.
-        epoch = max(epoch, stream.epoch)
+        # The same offsets as the source up to the fork; behind it, none that was ever given out
+        # under either name.
+        epoch = max(epoch, stream.epoch + 1)
         last_ts_ms, last_ns = source.last_ts_ms, stream.last_ns
         if ttl_ms is None and expires_at_ms is None:
             ttl_ms = stream.ttl_ms

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import ipaddress
+import re
 import socket
 import ssl
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ from headrace.core.limits import (
 from headrace.engine.subscriptions import DeliveryFailed
 
 _LOCAL = ipaddress.ip_network("127.0.0.0/24")
+_URL_LENGTH_MAX = 2048
+_VISIBLE = re.compile(r"[!-~]+")
 _PORTS = {"http": 80, "https": 443}
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -37,8 +40,11 @@ class Webhooks:
         try:
             parts = urlsplit(url)
             host, _ = parts.hostname or "", parts.port
+            host.encode("idna")
         except ValueError:
             raise _rejected("it is not a URL") from None
+        if len(url) > _URL_LENGTH_MAX or _VISIBLE.fullmatch(url) is None:
+            raise _rejected("it is written in visible ASCII characters, not too many")
         if parts.username is not None or parts.password is not None or not host:
             raise _rejected("it needs a host, and no credentials")
         if parts.scheme not in _PORTS:
@@ -78,7 +84,7 @@ class Webhooks:
                 reply = response.read(WEBHOOK_REPLY_BYTES_MAX)
             finally:
                 connection.close()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise DeliveryFailed(f"{type(error).__name__}: {error}") from None
         if not 200 <= response.status < 300:
             raise DeliveryFailed(f"status {response.status}")

@@ -66,13 +66,15 @@ class Streams:
         if log is None:
             raise _not_found(name)
         live = self._engine.lives[log.id]
-        if log.stream is not None:
-            if log.stream.deleted:
-                raise Refused(Code.GONE, f'stream "{name}" was deleted')
+        stream = log.stream
+        if stream is not None:
+            if stream.deleted:
+                raise _gone(name)
             if self.ends_at_ms(log) is not None and self._is_over(live):
+                refusal = _gone(name) if stream.forks else _not_found(name)
                 if self._engine.journal.failure is None:
                     self._remove(live)
-                raise _not_found(name)
+                raise refusal
         return live
 
     def is_there(self, log: Log) -> bool:
@@ -161,6 +163,7 @@ class Streams:
         position = engine.commit(entries, sync=True, together=True)
         live = engine.lives[engine.state.by_name[name].id]
         live.config_position = position
+        engine.subscriptions.created(name)
         await self._store(position, live)
         return live, True
 
@@ -179,10 +182,12 @@ class Streams:
     def _source(self, spec: Spec) -> tuple[Live, int]:
         """What a fork is to come from, and the seq behind which it begins."""
         assert spec.source is not None
-        log = self._engine.state.by_name.get(spec.source)
-        if log is not None and log.stream is not None and log.stream.deleted:
-            raise Refused(Code.CONFLICT, f'"{spec.source}" was deleted')
-        source = self.own(spec.source)
+        try:
+            source = self.own(spec.source)
+        except Refused as refused:
+            if refused.code is Code.GONE:
+                raise Refused(Code.CONFLICT, refused.message) from None
+            raise
         at = source.visible if spec.at is None else spec.at
         if at > source.visible:
             raise Refused(Code.INVALID, "the fork offset is beyond the end of the source")
@@ -365,6 +370,10 @@ def _timed_out() -> Refused:
         Code.APPEND_TIMEOUT,
         "append timed out; append outcome is unknown, check Stream-Next-Offset before retrying",
     )
+
+
+def _gone(name: str) -> Refused:
+    return Refused(Code.GONE, f'stream "{name}" lives on in its forks alone')
 
 
 def _not_found(name: str) -> Refused:

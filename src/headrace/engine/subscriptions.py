@@ -178,6 +178,12 @@ class Subscriptions:
             if name not in active.subscription.links
         ]
 
+    def created(self, name: str) -> None:
+        """There is a new stream; it may be the one to write wakes to that were due before."""
+        for active in self._active.values():
+            if active.subscription.following.wake_stream == name:
+                self._line_up(active)
+
     def notice(self, log: Log) -> None:
         """Something was appended and can be seen."""
         for active in self._followers(log.name):
@@ -309,8 +315,8 @@ class Subscriptions:
         position = engine.commit([created, follow], sync=True, together=True)
         active = self._active[created.log]
         active.live.config_position = position
-        await engine.journal.wait_synced(position)
         self._line_up(active)
+        await engine.journal.wait_synced(position)
         return active, True
 
     def _links(self, paths: Iterable[str]) -> list[tuple[str, bool, int, int]]:

@@ -36,6 +36,8 @@ async def _receive(req: falcon.asgi.Request, bytes_max: int) -> bytes:
     raw = await req.stream.read(bytes_max + 1)
     if len(raw) > bytes_max:
         raise _too_large(bytes_max)
+    if length is not None and len(raw) < length:
+        raise cut_short()
     return raw
 
 
@@ -84,6 +86,11 @@ def _decompress(raw: bytes, encoding: str, bytes_max: int) -> bytes:
     if not inflate.eof or inflate.unused_data:
         raise Refused(Code.INVALID, "the gzip body is cut short or has bytes behind it")
     return plain
+
+
+def cut_short() -> Refused:
+    """The client hung up before all of the body was there."""
+    return Refused(Code.INVALID, "the body is cut short", field="body")
 
 
 def _too_large(bytes_max: int) -> Refused:

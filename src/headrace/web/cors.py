@@ -43,14 +43,14 @@ class Cors:
             await self._app(scope, receive, send)
             return
         asked = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        origin = allowed_origin(asked.get(b"origin"), self._origins)
+        shared = shared_headers(asked.get(b"origin"), self._origins)
         if scope["method"] == "OPTIONS" and b"access-control-request-method" in asked:
             headers = preflight(asked.get(b"access-control-request-headers", "*"))
             await send(
                 {
                     "type": "http.response.start",
                     "status": 204,
-                    "headers": [*_encode(headers), *self._shared(origin)],
+                    "headers": [*_encode(headers), *shared],
                 }
             )
             await send({"type": "http.response.body", "body": b""})
@@ -58,18 +58,20 @@ class Cors:
 
         async def reply(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *self._shared(origin)]
+                message["headers"] = [*message["headers"], *shared]
             await send(message)
 
         await self._app(scope, receive, reply)
 
-    def _shared(self, origin: str | None) -> list[tuple[bytes, bytes]]:
-        """What every reply says to a browser; a cache must keep replies to others apart."""
-        headers = [] if self._origins == ("*",) else [("vary", "origin")]
-        if origin is not None:
-            headers.append(("access-control-allow-origin", origin))
-            headers.append(("access-control-expose-headers", "*"))
-        return _encode(headers)
+
+def shared_headers(origin: str | None, origins: tuple[str, ...]) -> list[tuple[bytes, bytes]]:
+    """What every reply says to a browser; a cache must keep replies to others apart."""
+    headers = [] if origins == ("*",) else [("vary", "origin")]
+    allowed = allowed_origin(origin, origins)
+    if allowed is not None:
+        headers.append(("access-control-allow-origin", allowed))
+        headers.append(("access-control-expose-headers", "*"))
+    return _encode(headers)
 
 
 def _encode(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:

@@ -17,12 +17,16 @@ from falcon.uri import parse_query_string
 from headrace.core.errors import Code, Refused
 from headrace.observe import say
 from headrace.web.answers import NO_BODY
+from headrace.web.bodies import cut_short
 from headrace.web.calls import Refusals, refuse
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Respond = Callable[..., Awaitable[None]]
+
+_BODY = "http.request"
+"""The event that brings a body, or a piece of it; any other one means that the client is gone."""
 
 
 @cache
@@ -77,13 +81,17 @@ class DirectRequest:
         """The body, or as much of it as it takes to see that it is longer than `size_max`."""
         event = await self._receive()
         body: bytes = event.get("body", b"")
-        if not event.get("more_body", False):
+        more = event.get("more_body", False)
+        if not more and event["type"] == _BODY:
             return body
         chunks, size = [body], len(body)
-        while size < size_max and event.get("more_body", False):
+        while more and size < size_max:
             event = await self._receive()
+            more = event.get("more_body", False)
             chunks.append(event.get("body", b""))
             size += len(chunks[-1])
+        if event["type"] != _BODY:
+            raise cut_short()  # the client hung up: half a body is none
         return b"".join(chunks)
 
 

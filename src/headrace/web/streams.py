@@ -34,7 +34,7 @@ from headrace.delivery.sse import EventStream
 from headrace.delivery.wheel import Wheel
 from headrace.engine.engine import Engine
 from headrace.web.calls import Gate, Refusals, refuse
-from headrace.web.cors import allowed_origin
+from headrace.web.cors import shared_headers
 from headrace.web.credentials import Principal
 from headrace.web.protocol import CONNECTION, Protocol
 from headrace.web.slots import Slot
@@ -133,7 +133,7 @@ def hand_over(
         lines += [b"connection: keep-alive", b"transfer-encoding: chunked"]
     else:
         lines += [b"connection: close"]
-    if origin := allowed_origin(req.get_header("ORIGIN"), gate.origins):
-        lines += [b"access-control-allow-origin: " + origin.encode("latin-1")]
+    shared = shared_headers(req.get_header("ORIGIN"), gate.origins) if gate.origins else []
+    lines += [b"%b: %b" % header for header in shared]
     head = b"\r\n".join(lines) + b"\r\n\r\n" + stream.greet()
     connection.hand_over(stream, head, slot.free)

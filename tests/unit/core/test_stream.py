@@ -296,6 +296,20 @@ def test_a_fork_never_reuses_offsets_of_its_name(bench: Bench) -> None:
     assert stream(bench.create("f", source="s")).epoch == 1
 
 
+def test_a_fork_has_the_offsets_of_its_sources(bench: Bench) -> None:
+    bench.create("s")
+    for _ in range(3):
+        bench.write("s")
+    first = stream(bench.create("f", source="s", upto=2))
+    bench.write("f")
+    bench.write("f")
+    second = stream(bench.create("g", source="f", upto=3))
+    third = stream(bench.create("h", source="g", upto=1))
+    assert [first.epoch_at(seq) for seq in range(5)] == [0, 0, 0, 1, 1]
+    assert [second.epoch_at(seq) for seq in range(5)] == [0, 0, 0, 1, 2]
+    assert [third.epoch_at(seq) for seq in range(3)] == [0, 0, 3]
+
+
 def test_a_source_stays_as_long_as_a_fork_needs_it(bench: Bench) -> None:
     bench.create("s")
     bench.create("f", source="s")
@@ -304,7 +318,7 @@ def test_a_source_stays_as_long_as_a_fork_needs_it(bench: Bench) -> None:
         streaming.fork(bench.state.by_name["s"], Spec(source="s"), 0)
     with pytest.raises(Refused, match="was deleted"):
         streaming.check_same(bench.state, bench.state.by_name["s"], Spec())
-    assert bench.remove("f") == [Drop(2), Retire("f", 0), Drop(1), Retire("s", 0)]
+    assert bench.remove("f") == [Drop(2), Retire("f", 1), Drop(1), Retire("s", 0)]
     assert not bench.state.logs
 
 
@@ -312,7 +326,7 @@ def test_a_fork_that_goes_leaves_a_living_source(bench: Bench) -> None:
     source = bench.create("s")
     bench.create("f", source="s")
     bench.create("g", source="s")
-    assert bench.remove("f") == [Drop(2), Retire("f", 0), Hold(1, -1)]
+    assert bench.remove("f") == [Drop(2), Retire("f", 1), Hold(1, -1)]
     assert stream(source).forks == 1
 
 

@@ -44,3 +44,38 @@ def test_what_is_done_is_forgotten() -> None:
         assert len(patience._waits) == 1
 
     asyncio.run(story())
+
+
+def test_a_task_is_broken_off_when_its_time_is_up() -> None:
+    async def story() -> None:
+        patience = Patience(0.02, TooLong)
+        for _ in range(2):
+            with pytest.raises(TooLong), patience.limit():
+                await asyncio.Event().wait()
+        with patience.limit():
+            pass
+        await asyncio.sleep(0.05)  # nobody is broken off who was done in time
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+
+    asyncio.run(story())
+
+
+def test_what_others_break_off_is_not_taken_for_too_slow() -> None:
+    async def story() -> None:
+        patience = Patience(60, TooLong)
+
+        async def work() -> None:
+            with patience.limit():
+                began.set()
+                await asyncio.Event().wait()
+
+        began = asyncio.Event()
+        task = asyncio.create_task(work())
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(story())

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import pytest
 
+from headrace.core.errors import Refused
 from headrace.surfaces.topics.errors import refusals
 from headrace.web.direct import Direct, DirectRequest
 
@@ -52,7 +54,7 @@ def test_a_body_in_pieces_is_read_as_far_as_needed() -> None:
     pieces = [b"ab", b"cd", b"ef"]
 
     async def receive() -> Mapping[str, Any]:
-        return {"body": pieces.pop(0), "more_body": bool(pieces)}
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
 
     request = DirectRequest({"headers": [], "query_string": b"a=1&a=2&b=%20"}, receive)
     assert asyncio.run(request.read(100)) == b"abcdef"
@@ -63,3 +65,17 @@ def test_a_body_in_pieces_is_read_as_far_as_needed() -> None:
     )
     pieces[:] = [b"ab", b"cd", b"ef"]
     assert asyncio.run(request.read(3)) == b"abcd"
+
+
+@pytest.mark.parametrize("pieces", [[], [b"ab"], [b"ab", b"cd"]], ids=len)
+def test_half_a_body_is_none(pieces: list[bytes]) -> None:
+    events: list[Mapping[str, Any]] = [
+        {"type": "http.request", "body": piece, "more_body": True} for piece in pieces
+    ]
+    events.append({"type": "http.disconnect"})
+
+    async def receive() -> Mapping[str, Any]:
+        return events.pop(0)
+
+    with pytest.raises(Refused, match="cut short"):
+        asyncio.run(DirectRequest({"headers": [], "query_string": b""}, receive).read(100))

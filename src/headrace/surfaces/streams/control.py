@@ -77,9 +77,16 @@ class Control:
         if len(segments) < 2 or segments[0] != "subscriptions":
             raise Refused(Code.NOT_FOUND, f"there is nothing at {resource}")
         id, action, rest = segments[1], "".join(segments[2:3]), "/".join(segments[3:])
-        handler = self._handlers.get((call.req.method, action))
-        if handler is None or not 0 < len(id) <= _ID_LENGTH_MAX:
+        allowed = [method for method, known in self._handlers if known == action]
+        if not allowed or not 0 < len(id) <= _ID_LENGTH_MAX:
             raise Refused(Code.NOT_FOUND, f"there is nothing at {resource}")
+        handler = self._handlers.get((call.req.method, action))
+        if handler is None:
+            raise Refused(
+                Code.METHOD_NOT_ALLOWED,
+                f"{call.req.method} does not go with this path",
+                allow=", ".join([*allowed, "OPTIONS"]),
+            )
         if action not in BEARER_ACTIONS:
             call.authenticate()
         _ = call.engine  # refuses before and after the engine's time
@@ -137,8 +144,7 @@ class Control:
         )
 
     async def get(self, call: Call, id: str, rest: str) -> Answer:
-        call.principal.require(Scope.READ)
-        return _json(self._show(call, call.engine.subscriptions.find(id)))
+        return _json(self._show(call, _find(call, id, Scope.READ)))
 
     def _show(self, call: Call, active: Active) -> wire.SubscriptionReply:
         subscription = active.subscription
@@ -160,7 +166,6 @@ class Control:
                     acked_offset=format_offset(work.tail.epoch, work.done),
                 )
                 for work in call.engine.subscriptions.streams(active)
-                if call.principal.may_see(work.path)
             ],
             webhook=webhook,
             wake_stream=following.wake_stream,
@@ -171,7 +176,7 @@ class Control:
         )
 
     async def delete(self, call: Call, id: str, rest: str) -> Answer:
-        call.principal.require(Scope.ADMIN)
+        _find(call, id, Scope.ADMIN)
         await call.engine.subscriptions.delete(id)
         return Answer(204, [])
 
@@ -179,12 +184,14 @@ class Control:
         request = await _body(call, _streams)
         paths = [parse_name(path) for path in request.streams]
         call.principal.require(Scope.ADMIN, *paths)
+        _find(call, id, Scope.ADMIN)
         await call.engine.subscriptions.link(id, paths)
         return Answer(204, [])
 
     async def unlink(self, call: Call, id: str, rest: str) -> Answer:
         path = parse_name(rest)
         call.principal.require(Scope.ADMIN, path)
+        _find(call, id, Scope.ADMIN)
         await call.engine.subscriptions.unlink(id, path)
         return Answer(204, [])
 
@@ -192,7 +199,7 @@ class Control:
 
     async def claim(self, call: Call, id: str, rest: str) -> Answer:
         request = await _body(call, _claim)
-        call.principal.require(Scope.READ | Scope.WRITE)
+        _find(call, id, Scope.READ | Scope.WRITE)
         if not request.worker:
             raise Refused(Code.INVALID, "worker is empty")
         active, works = await call.engine.subscriptions.claim(id, request.worker)
@@ -266,12 +273,27 @@ class Control:
             return False  # it took the wake, and says what it will later
 
 
+def _find(call: Call, id: str, scope: Scope) -> Active:
+    """A subscription, for somebody who may do this with all that it follows."""
+    call.principal.require(scope)
+    active = call.engine.subscriptions.find(id)
+    subscription = active.subscription
+    named = [path for path, link in subscription.links.items() if link.named]
+    call.principal.require(scope, *named)
+    if subscription.following.pattern is not None:
+        _check_reach(call, subscription.following.pattern)
+    return active
+
+
 def _check_pattern(call: Call, pattern: str) -> None:
-    prefix = pattern.partition("*")[0]
-    allowed = call.principal.prefixes
     if not pattern or pattern.startswith("__") or len(pattern) > _ID_LENGTH_MAX:
         raise Refused(Code.INVALID, "the pattern is not one")
-    if allowed and not prefix.startswith(allowed):
+    _check_reach(call, pattern)
+
+
+def _check_reach(call: Call, pattern: str) -> None:
+    """Refuse a pattern that reaches names which the caller may not touch."""
+    if not call.principal.may_see(pattern.partition("*")[0]):
         raise Refused(Code.FORBIDDEN, f'"{pattern}" is outside the prefixes of this key')
 
 

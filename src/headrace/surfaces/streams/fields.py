@@ -6,7 +6,12 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import STREAM_KEY_BYTES_MAX, STREAM_SEQ_LENGTH_MAX
+from headrace.core.limits import (
+    PRODUCER_ID_LENGTH_MAX,
+    STREAM_KEY_BYTES_MAX,
+    STREAM_SEQ_LENGTH_MAX,
+    STREAM_TTL_MS_MAX,
+)
 from headrace.core.stream import Producer
 
 _MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -36,6 +41,8 @@ def parse_ttl_ms(text: str) -> int:
     ttl_ms = int(text) * 1000 if _WHOLE.fullmatch(text) else parse_duration_ms(text, "Stream-TTL")
     if ttl_ms % 1000:
         raise Refused(Code.INVALID, "Stream-TTL is in whole seconds")
+    if ttl_ms > STREAM_TTL_MS_MAX:
+        raise Refused(Code.INVALID, "Stream-TTL is at most a thousand years")
     return ttl_ms
 
 
@@ -87,8 +94,8 @@ def parse_producer(id: str | None, epoch: str | None, seq: str | None) -> Produc
         raise Refused(
             Code.INVALID, "Producer-Id, Producer-Epoch and Producer-Seq are given together"
         )
-    if not id:
-        raise Refused(Code.INVALID, "Producer-Id is empty")
+    if not 0 < len(id) <= PRODUCER_ID_LENGTH_MAX:
+        raise Refused(Code.INVALID, f"Producer-Id has 1 to {PRODUCER_ID_LENGTH_MAX} characters")
     return Producer(id, _parse_count(epoch, "Producer-Epoch"), _parse_count(seq, "Producer-Seq"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import falcon.asgi
@@ -14,13 +15,6 @@ from headrace.web.direct import Respond
 
 NATIVE_PREFIX = "/v1/stream/"
 BASE_PREFIX = "/ds/v1/stream/"
-
-
-class _Listing:
-    """A Falcon resource."""
-
-    def __init__(self, routes: StreamRoutes) -> None:
-        self.on_get = routes.respond_list
 
 
 def mount(
@@ -36,8 +30,8 @@ def mount(
         gate, chosen, NATIVE_PREFIX.encode(), limits, control if chosen.subscriptions else None
     )
     base = StreamRoutes(gate, BASE, BASE_PREFIX.encode(), limits, control)
-    app.add_sink(native.respond, NATIVE_PREFIX)
-    app.add_sink(base.respond, BASE_PREFIX)
-    app.add_route("/v1/streams", _Listing(native))
-    app.add_route("/ds/v1/streams", _Listing(base))
+    for routes, prefix in ((native, NATIVE_PREFIX), (base, BASE_PREFIX)):
+        app.add_sink(routes.respond_elsewhere, prefix.removesuffix("stream/"))
+        app.add_sink(routes.respond_list, re.compile(prefix.removesuffix("/") + "s$"))
+        app.add_sink(routes.respond, prefix)
     return {NATIVE_PREFIX: native.respond, BASE_PREFIX: base.respond}

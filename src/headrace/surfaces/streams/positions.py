@@ -26,7 +26,11 @@ def epoch_of(log: Log) -> int:
 
 def format_position(log: Log, seq: int) -> str:
     """The offset behind this record."""
-    return format_offset(epoch_of(log), seq)
+    return format_offset(_epoch_at(log, seq), seq)
+
+
+def _epoch_at(log: Log, seq: int) -> int:
+    return log.stream.epoch_at(seq) if log.stream is not None else epoch_of(log)
 
 
 def resolve(live: Live, offset: Offset | Mark) -> int:
@@ -36,7 +40,7 @@ def resolve(live: Live, offset: Offset | Mark) -> int:
     if offset is Mark.NOW:
         return live.visible
     log = live.log
-    if offset.epoch != epoch_of(log) and not _is_inherited(log, offset):
+    if offset.epoch not in (epoch_of(log), _epoch_at(log, offset.seq)):
         if offset.epoch < epoch_of(log) or log.stream is None:
             raise Refused(
                 Code.GONE,
@@ -47,14 +51,6 @@ def resolve(live: Live, offset: Offset | Mark) -> int:
     if offset.seq > live.visible:
         raise _beyond(live)
     return offset.seq
-
-
-def _is_inherited(log: Log, offset: Offset) -> bool:
-    """Whether this is a position in what the stream has from its source.
-
-    The source gave it out, and its epoch may be another one.
-    """
-    return offset.seq <= log.inherited and offset.epoch < epoch_of(log)
 
 
 def _beyond(live: Live) -> Refused:

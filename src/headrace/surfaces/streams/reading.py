@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from random import randrange
 from urllib.parse import parse_qsl
 
@@ -122,9 +120,9 @@ async def catch_up(
     else:
         tag = _tag(live, page, asked, closed=closed)
         settled = _is_settled(live, page, asked.offset, closed=closed)
-        headers.append(("etag", tag))
+        headers += tag
         headers.append(("cache-control", dialect.settled if settled else dialect.open))
-        if tag_matches(known_tags, tag):
+        if tag and tag_matches(known_tags, tag[0][1]):
             return Answer(304, headers)
     return _with_body(live, page, asked, headers)
 
@@ -149,7 +147,7 @@ async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) 
         headers.append(("stream-cursor", make_cursor(engine, asked.cursor)))
     if not page.slices:
         return Answer(204, [*headers, ("cache-control", "no-store")])
-    headers.append(("etag", _tag(live, page, asked, closed=closed)))
+    headers += _tag(live, page, asked, closed=closed)
     headers.append(("cache-control", dialect.arrived))
     return _with_body(live, page, asked, headers)
 
@@ -171,9 +169,12 @@ def _page_headers(live: Live, page: Page, *, closed: bool) -> Headers:
     return headers
 
 
-def _tag(live: Live, page: Page, asked: Asked, *, closed: bool) -> str:
+def _tag(live: Live, page: Page, asked: Asked, *, closed: bool) -> Headers:
+    """The tag of a page of a stream. A topic has none: some of its records may be deleted."""
+    if live.log.stream is None:
+        return []
     start, next = format_position(live.log, asked.after), format_position(live.log, page.next)
-    return format_tag(start, next, asked.wanted.key, asked.format, closed=closed)
+    return [("etag", format_tag(start, next, asked.wanted.key, asked.format, closed=closed))]
 
 
 def _is_settled(live: Live, page: Page, offset: Offset | Mark, *, closed: bool) -> bool:
@@ -191,13 +192,3 @@ def _with_body(live: Live, page: Page, asked: Asked, headers: Headers) -> Answer
     headers.append(("content-type", content_type_of(live.log)))
     render = render_array if asked.format == "json" else render_raw
     return Answer(200, headers, render(page))
-
-
-@asynccontextmanager
-async def limited(limit_ms: int) -> AsyncIterator[None]:
-    """Refuse what takes too long."""
-    try:
-        async with asyncio.timeout(limit_ms / 1000):
-            yield
-    except TimeoutError:
-        raise Refused(Code.REQUEST_TIMEOUT, "request timed out") from None

@@ -13,6 +13,7 @@ from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
 from headrace.core.record import Drafts
 from headrace.core.stream import Producer, Write, same_type
 from headrace.engine.live import Live
+from headrace.engine.patience import Patience
 from headrace.engine.streams import OWNER, Written
 from headrace.surfaces.streams import fields, reading, wire
 from headrace.surfaces.streams.appends import parse_drafts
@@ -40,6 +41,7 @@ _REQUEST_HEADERS = (
 )
 _CONTROL = f"{CONTROL}/".encode()
 
+Handle = Callable[[Call], Awaitable[Answer]]
 Handler = Callable[[Call, Target], Awaitable[Answer]]
 
 
@@ -66,8 +68,9 @@ class StreamRoutes:
         self._gate = gate
         self._control = control
         self._dialect = dialect
-        self._skipped = len(prefix)
+        self._prefix = prefix
         self._limits = limits
+        self._patience = Patience(limits.request_ms / 1000, _timed_out)
         self._crowds = Crowds()
         self._handlers: dict[str, Handler] = {
             "GET": self.get,
@@ -81,26 +84,44 @@ class StreamRoutes:
 
     async def respond(self, req: Any, resp: Any, *_: Any, **__: Any) -> None:
         """Answer whatever is asked below the mount."""
+        await self._respond(req, resp, self._handle)
+
+    async def respond_list(self, req: Any, resp: Any, **_: Any) -> None:
+        """Answer a request for the streams there are."""
+        await self._respond(req, resp, self._list)
+
+    async def respond_elsewhere(self, req: Any, resp: Any, **_: Any) -> None:
+        """Answer what is asked beside the paths there are."""
+        await self._respond(req, resp, self._miss)
+
+    async def _respond(self, req: Any, resp: Any, handle: Handle) -> None:
         if req.method == "OPTIONS":
             answer = Answer(204, preflight(_REQUEST_HEADERS))
         else:
-            answer = await self._answer(req, self._handle)
+            answer = await self._answer(req, handle)
         answer.headers += _SECURITY
         answer.send(resp)
 
-    async def respond_list(self, req: Any, resp: Any) -> None:
-        """Answer a request for the streams there are."""
-        answer = await self._answer(req, self._list)
-        answer.headers += _SECURITY
-        answer.send(resp)
+    async def _miss(self, call: Call) -> Answer:
+        raise Refused(Code.NOT_FOUND, f"there is nothing at {call.req.path}")
 
-    async def _answer(self, req: Any, handle: Callable[[Call], Awaitable[Answer]]) -> Answer:
+    async def _answer(self, req: Any, handle: Handle) -> Answer:
+        try:
+            with self._patience.limit():
+                return await self._decide(req, handle)
+        except Refused as refused:
+            return Answer(*refuse(refused))
+
+    async def _decide(self, req: Any, handle: Handle) -> Answer:
+        """The answer; a refusal is raised only when nobody knows what the request came to."""
         call: Call | None = None
         try:
             call = Call(self._gate, req, "", known=not self._is_control(req))
             with self._gate.slots.take(call.principal):
                 return await handle(call)
         except Refused as refused:
+            if refused.code is Code.APPEND_TIMEOUT:
+                raise
             if call is not None and self._gate.ready:
                 # What a refusal tells of a stream must still be true after a crash.
                 await self._gate.engine.streams.settle(call.name)
@@ -109,10 +130,13 @@ class StreamRoutes:
     def _is_control(self, req: Any) -> bool:
         """Whether this is about subscriptions, where some come with a token instead of a key."""
         path: bytes = req.scope["raw_path"]
-        return self._control is not None and path.startswith(_CONTROL, self._skipped)
+        return self._control is not None and path.startswith(_CONTROL, len(self._prefix))
 
     async def _handle(self, call: Call) -> Answer:
-        target = parse_target(call.req.scope["raw_path"][self._skipped :])
+        path: bytes = call.req.scope["raw_path"]
+        if not path.startswith(self._prefix):  # it does so only once it is decoded
+            raise Refused(Code.NOT_FOUND, f"there is nothing at {path.decode('latin-1')}")
+        target = parse_target(path[len(self._prefix) :])
         call.name = target.name
         if target.control is not None and self._control is not None:
             return await self._control.handle(call, target.control)
@@ -123,7 +147,8 @@ class StreamRoutes:
                 Code.METHOD_NOT_ALLOWED, f"{method} does not go with this path", allow=allowed
             )
         if target.resource is not None or target.control is not None:
-            raise Refused(Code.NOT_FOUND, f"there is no {target.resource} here")
+            what = target.resource or target.control
+            raise Refused(Code.NOT_FOUND, f"there is no {what} here")
         return await self._handlers[method](call, target)
 
     # --- creating and removing -------------------------------------------------------------------
@@ -132,7 +157,8 @@ class StreamRoutes:
         call.principal.require(Scope.WRITE, target.name)
         spec = parse_spec(call, target.name, self._dialect)
         body = await call.raw_body(self._limits.body_bytes)
-        drafts = parse_drafts(body, type_of_body(call, spec), None) if body else None
+        key = fields.parse_key(call.req.get_header("STREAM-KEY"))
+        drafts = parse_drafts(body, type_of_body(call, spec), key) if body else None
         streams = call.engine.streams
         live, created = await streams.create(target.name, spec, drafts)
         headers: Headers = [
@@ -227,18 +253,17 @@ class StreamRoutes:
         query = reading.parse_query(call.req.query_string)
         engine = call.engine
         live = engine.streams.find(target.name)
-        async with reading.limited(self._limits.request_ms):
-            asked = await reading.parse_read(
-                engine, live, query, target.key, self._dialect, self._limits.long_poll_ms
-            )
-            live.last_read_at_ms = engine.clock.now_ms()
-            if asked.mode is None:
-                tags = call.req.get_header("IF-NONE-MATCH")
-                answer = await reading.catch_up(engine, live, asked, self._dialect, tags)
-            elif asked.mode == "sse":
-                return self._follow(call, live, asked)
-            else:
-                answer = await reading.long_poll(engine, live, asked, self._dialect)
+        asked = await reading.parse_read(
+            engine, live, query, target.key, self._dialect, self._limits.long_poll_ms
+        )
+        live.last_read_at_ms = engine.clock.now_ms()
+        if asked.mode is None:
+            tags = call.req.get_header("IF-NONE-MATCH")
+            answer = await reading.catch_up(engine, live, asked, self._dialect, tags)
+        elif asked.mode == "sse":
+            return self._follow(call, live, asked)
+        else:
+            answer = await reading.long_poll(engine, live, asked, self._dialect)
         if len(self._gate.keyring):
             answer.headers = [_private(header) for header in answer.headers]
         return answer
@@ -256,8 +281,9 @@ class StreamRoutes:
     async def _list(self, call: Call) -> Answer:
         call.principal.require(Scope.READ)
         req, engine = call.req, call.engine
-        if req.method != "GET":
-            raise Refused(Code.METHOD_NOT_ALLOWED, "a listing is only read", allow="GET")
+        if req.method not in ("GET", "HEAD"):
+            allowed = "GET, HEAD, OPTIONS"
+            raise Refused(Code.METHOD_NOT_ALLOWED, "a listing is only read", allow=allowed)
         size = parse_whole(req, "limit", LIST_PAGE_DEFAULT, LIST_PAGE_MAX)
         cursor = req.get_param("cursor")
         after = parse_cursor(cursor) if cursor is not None else ""
@@ -270,6 +296,10 @@ class StreamRoutes:
         if more:
             headers.append(("stream-next-cursor", encode_cursor(found[-1].log.name)))
         return Answer(200, headers, msgspec.json.encode(shown))
+
+
+def _timed_out() -> Refused:
+    return Refused(Code.REQUEST_TIMEOUT, "request timed out")
 
 
 def _type_of_append(call: Call, body: bytes, *, close: bool) -> str | None:
