@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import msgspec
 import pytest
 from diary import Client, Diary
 from hostile import HostileDisk
@@ -12,6 +14,13 @@ from rig import boot, small
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Code, Refused
+from headrace.engine.engine import Engine
+from headrace.surfaces.streams.dialect import NATIVE
+from headrace.surfaces.streams.routes import StreamLimits, StreamRoutes
+from headrace.web.calls import Gate
+from headrace.web.credentials import Keyring
+from headrace.web.direct import DirectRequest, DirectResponse
+from headrace.web.slots import Slots
 
 
 @pytest.fixture
@@ -58,5 +67,53 @@ def test_without_room_nothing_is_written(loop: VirtualLoop) -> None:
         await client.write("a", b"3")
         assert started.engine.state.by_name["a"].head == 2
         assert "b" not in started.engine.state.by_name
+
+    loop.run(story())
+
+
+async def ask(engine: Engine, method: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
+    """The status and the code of an error that a client of the stream "a" is answered with."""
+
+    async def receive() -> Mapping[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    gate = Gate(Keyring(), Slots(), Slots(), 1 << 20)
+    gate.open(engine)
+    routes = StreamRoutes(gate, NATIVE, b"/v1/stream/", StreamLimits(1 << 20, 5000, 4900))
+    scope = {
+        "method": method,
+        "scheme": "http",
+        "raw_path": b"/v1/stream/a",
+        "query_string": b"",
+        "headers": [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()],
+    }
+    answer = DirectResponse()
+    await routes.respond(DirectRequest(scope, receive), answer)
+    status = int(answer.status[:3])
+    return status, msgspec.json.decode(answer.data)["error"]["code"] if status >= 400 else ""
+
+
+def test_every_request_is_answered_in_time(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        slow = 0.0
+        started = await boot(HostileDisk(), VirtualClock(loop), delay_s=lambda: slow)
+        engine = started.engine
+        text = {"content_type": "text/plain"}
+        producer = {"producer_id": "p", "producer_epoch": "0"}
+        assert await ask(engine, "PUT", b"1", **text) == (201, "")
+        slow = 100.0
+        began = loop.time()
+        for wait_s, wanted, asked in (
+            (3, "append_timeout", ask(engine, "POST", b"2", producer_seq="0", **producer, **text)),
+            # What it repeats may be gone after a crash: nobody is told that it was accepted.
+            (5, "request_timeout", ask(engine, "POST", b"2", producer_seq="0", **producer, **text)),
+            (5, "request_timeout", ask(engine, "POST", b"2", producer_seq="2", **producer, **text)),
+            (5, "request_timeout", ask(engine, "DELETE")),
+            (5, "request_timeout", ask(engine, "HEAD")),
+            (3, "append_timeout", ask(engine, "PUT", **text)),
+        ):
+            assert await asked == (408, wanted)
+            assert loop.time() - began == pytest.approx(wait_s, abs=0.1)
+            began = loop.time()
 
     loop.run(story())

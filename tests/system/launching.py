@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -60,6 +61,17 @@ def wait_until(condition: Callable[[], bool], what: str | Callable[[], str]) -> 
         if time.monotonic() > deadline:
             raise AssertionError(f"waited in vain for {what if isinstance(what, str) else what()}")
         time.sleep(POLL_S)
+
+
+def is_read_by_server(client: socket.socket) -> bool:
+    """Whether the other end, on this machine, has taken every byte out of its socket."""
+    ours = f"{client.getsockname()[1]:04X}"
+    theirs = f"{client.getpeername()[1]:04X}"
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = line.split()
+        if (local[-4:], remote[-4:]) == (theirs, ours):
+            return queues.split(":")[1] == "00000000"
+    return False
 
 
 def manifest_of(data_dir: Path) -> int:

@@ -36,7 +36,8 @@ class Lost(Exception):
 class Stream:
     """What a writer knows of one of its streams."""
 
-    lives: int = 0
+    epoch: int = -1
+    """Of the last stream of this name."""
     there: bool = False
     buried: bool = False
     records: list[int] = field(default_factory=list)
@@ -87,7 +88,10 @@ class Writer:
         answer, headers = ask(port, *request)
         assert answer == status, f"{request}: {answer} instead of {status}"
         if status < 300 and "stream-next-offset" in headers:
-            assert seq_of(headers["stream-next-offset"]) == len(after[name].records)
+            epoch, seq = parse_offset(headers["stream-next-offset"])
+            assert seq == len(after[name].records)
+            if request[0] == "POST":
+                assert epoch == after[name].epoch
         self.known, self.doubt = after, None
 
     def _values(self) -> list[int]:
@@ -96,7 +100,7 @@ class Writer:
         return list(range(self._value - count, self._value))
 
     def _create(self, name: str, after: World) -> tuple[tuple[str, str, dict[str, str], str], int]:
-        stream = after[name] = Stream(lives=self.known[name].lives + 1, there=True)
+        stream = after[name] = Stream(epoch=self.known[name].epoch + 1, there=True)
         headers = {"content-type": "application/json"}
         sources = [
             other for other, held in self.known.items()
@@ -106,6 +110,7 @@ class Writer:
             origin = self._random.choice(sources)
             headers["stream-forked-from"] = f"/v1/stream/{origin}"
             after[origin].forks += 1
+            stream.epoch = max(stream.epoch, after[origin].epoch + 1)
             stream.source, stream.records = origin, list(self.known[origin].records)
         values = self._values() if self._random.random() < 0.7 else []
         stream.records += values
@@ -151,6 +156,24 @@ class Writer:
             assert headers["producer-seq"] == doubt[1][2]["producer-seq"]
             self.known = doubt[0]
             assert {name: look(port, name) for name in self.names} == picture(self.known)
+        for name, stream in self.known.items():
+            if stream.there and not stream.buried and not stream.closed:
+                self._check_memory(port, name, stream)
+
+    def _check_memory(self, port: int, name: str, stream: Stream) -> None:
+        """What was accepted is known as such: nothing of it goes in twice."""
+        headers = {"content-type": "application/json"}
+        if stream.producer_seq >= 0:
+            last = str(stream.producer_seq)
+            said = {"producer-id": "p", "producer-epoch": "0", "producer-seq": last}
+            status, known = ask(port, "POST", name, headers | said, "[0]")
+            assert (status, known["producer-seq"]) == (204, last)
+            said["producer-seq"] = str(stream.producer_seq + 2)
+            status, known = ask(port, "POST", name, headers | said, "[0]")
+            assert (status, known["producer-expected-seq"]) == (409, str(stream.producer_seq + 1))
+        if stream.stream_seq:
+            said = {"stream-seq": f"{stream.stream_seq:08d}"}
+            assert ask(port, "POST", name, headers | said, "[0]")[0] == 409
 
 
 def remove(world: World, name: str) -> None:
@@ -159,7 +182,7 @@ def remove(world: World, name: str) -> None:
     if stream.forks:
         stream.buried = True
         return
-    world[name] = Stream(lives=stream.lives)
+    world[name] = Stream(epoch=stream.epoch)
     if stream.source is not None:
         source = world[stream.source]
         source.forks -= 1
@@ -188,10 +211,11 @@ def look(port: int, name: str) -> object:
         offset = headers["stream-next-offset"]
 
 
-def seq_of(offset: str) -> int:
+def parse_offset(offset: str) -> tuple[int, int]:
+    """The epoch and the seq of an offset."""
     digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
     number = sum(digits.index(digit) << 5 * at for at, digit in enumerate(reversed(offset)))
-    return number >> 34 & (1 << 64) - 1
+    return number >> 98, number >> 34 & (1 << 64) - 1
 
 
 def ask(

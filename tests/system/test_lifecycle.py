@@ -15,24 +15,13 @@ from typing import Any
 
 import pytest
 from kill_history import Clock
-from launching import Servers, run_headrace, serve_to_the_end, wait_until
+from launching import Servers, is_read_by_server, run_headrace, serve_to_the_end, wait_until
 from topics_wire import Connection, read_pages
 
 pytestmark = pytest.mark.system
 
 DEADLINE_S = 20.0
 DRAIN_LIMIT_S = 10.0
-
-
-def is_read_by_server(client: socket.socket) -> bool:
-    """Whether the other end, on this machine, has taken every byte out of its socket."""
-    ours = f"{client.getsockname()[1]:04X}"
-    theirs = f"{client.getpeername()[1]:04X}"
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, local, remote, _, queues, *_ = line.split()
-        if (local[-4:], remote[-4:]) == (theirs, ours):
-            return queues.split(":")[1] == "00000000"
-    return False
 
 
 def append(port: int, topic: str, *data: object, durability: str = "fsync") -> None:

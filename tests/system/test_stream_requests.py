@@ -1,4 +1,6 @@
-"""Requests for streams that do not go as they should: bodies that end early or never come."""
+"""Requests for streams that do not go as they should: bodies that end early or never come, readers
+that wait when the server stops.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ import socket
 from contextlib import closing
 
 import pytest
-from launching import Servers
+from launching import Servers, is_read_by_server, wait_until
+
+from headrace.core.limits import HEAD_BYTES_MAX
 
 pytestmark = pytest.mark.system
 
@@ -53,3 +57,43 @@ def test_a_body_that_does_not_come_is_not_waited_for(new_server: Servers, half: 
         error = json.loads(response.read())["error"]
     assert error == {"code": "request_timeout", "message": "request timed out"}
     assert ask(server.port, "GET", "s?offset=-1") == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "code"),
+    [
+        # No more than it takes: a server that closes with bytes unread takes its answer back.
+        (b"GET / HTTP/1.1\r\nx: " + b"x" * HEAD_BYTES_MAX, 431, "head_too_large"),
+        (b"GET / HTTP/1.1\r\n" + b"x: yz\r\n" * (HEAD_BYTES_MAX // 7), 431, "head_too_large"),
+        (b"GET /" + b"x" * HEAD_BYTES_MAX, 431, "head_too_large"),
+        (b"nonsense\r\n\r\n", 400, "bad_request"),
+    ],
+    ids=["a long header", "many headers", "a long path", "nonsense"],
+)
+def test_what_never_becomes_a_request(
+    new_server: Servers, head: bytes, status: int, code: str
+) -> None:
+    server = new_server().start()
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as client:
+        client.sendall(head)
+        response = http.client.HTTPResponse(client)
+        response.begin()
+        assert response.status == status
+        assert json.loads(response.read())["error"]["code"] == code
+
+
+def test_whoever_waits_is_answered_when_the_server_stops(new_server: Servers) -> None:
+    server = new_server(STREAMS_REQUEST_TIMEOUT_MS="600000").start()
+    assert ask(server.port, "PUT", "s", b"x")[0] == 201
+    waiting = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT_S)
+    follower = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT_S)
+    with closing(waiting), closing(follower):
+        waiting.request("GET", "/v1/stream/s?offset=now&live=long-poll")
+        sock = waiting.sock
+        wait_until(lambda: is_read_by_server(sock), "the server to read a request")
+        follower.request("GET", "/v1/stream/s?offset=-1&live=sse")
+        told = follower.getresponse()
+        assert server.stop() == 0
+        answer = waiting.getresponse()
+        assert (answer.status, answer.getheader("stream-up-to-date")) == (204, "true")
+        assert b"event: data\ndata:x\n\nevent: control\n" in told.read()

@@ -8,6 +8,7 @@
   for a WebSocket is a request like any other until then.
 - An offer of another protocol that we do not speak, as Java clients make one with their first
   request, does not cost the request its body.
+- The head of a request has a limit, and what is refused here is refused as everywhere else.
 
 The first three are a fifth of the cost of a small request (docs/PERFORMANCE.md).
 """
@@ -20,9 +21,11 @@ from functools import partial
 from typing import Any
 
 import httptools
+import msgspec
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from headrace.core.limits import HEAD_BYTES_MAX
 from headrace.delivery.sink import Sink
 
 CONNECTION = "headrace.connection"
@@ -69,6 +72,8 @@ class Protocol(HttpToolsProtocol):
 
     _silent_since: float | None = None
     """When the last reply was sent; nothing while a request is under way."""
+    _head_bytes: int | None = None
+    """What came of a head so far; nothing while none is under way."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
@@ -79,6 +84,7 @@ class Protocol(HttpToolsProtocol):
         self.scope = None  # type: ignore[assignment]  # it names us: a ring
 
     def on_message_begin(self) -> None:
+        self._head_bytes = 0
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
 
@@ -93,6 +99,25 @@ class Protocol(HttpToolsProtocol):
                 self._decline(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                text = f"the head of a request has at most {HEAD_BYTES_MAX} bytes"
+                self._turn_away(b"431 Request Header Fields Too Large", "head_too_large", text)
+
+    def send_400_response(self, msg: str) -> None:
+        self._turn_away(b"400 Bad Request", "bad_request", msg)
+
+    def _turn_away(self, status: bytes, code: str, message: str) -> None:
+        """Refuse what never became a request, and close the connection."""
+        self._head_bytes = None
+        body = msgspec.json.encode({"error": {"code": code, "message": message}})
+        lines = [b"HTTP/1.1 " + status]
+        lines += [b"%b: %b" % header for header in self.server_state.default_headers]
+        lines += [b"content-type: application/json", b"content-length: %d" % len(body)]
+        lines += [b"connection: close", b"", body]
+        self.transport.write(b"\r\n".join(lines))
+        self.transport.close()
 
     @property
     def _is_for_us(self) -> bool:
@@ -103,6 +128,7 @@ class Protocol(HttpToolsProtocol):
         return False  # the application answers; see web/sockets.py
 
     def on_headers_complete(self) -> None:
+        self._head_bytes = None
         if not self.parser.should_upgrade() or self._is_for_us:
             super().on_headers_complete()
 

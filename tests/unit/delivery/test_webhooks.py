@@ -23,8 +23,9 @@ BAD = [
     "https://10.0.0.1/", "https://172.16.0.1/", "https://192.168.0.1/", "https://127.0.0.1/",
     "https://169.254.169.254/", "https://[::1]/", "https://[fe80::1]/", "https://[fd00::1]/",
     "https://[::ffff:127.0.0.1]/", "https://0.0.0.0/", "https://224.0.0.1/", "https://user@a.com/",
-    "https://a.com/ x", "https://a b.com/", "https://a.com/\u00fc", "https://a.com/\n", "https://a..com/",
-    f"https://{'a' * 64}.com/", f"https://a.com/{'x' * 2048}", "https://a.com:99999/", "http://127.0.1.1/", "http://localhost.example.com/",
+    "https://a.com:99999/", "http://127.0.1.1/", "http://localhost.example.com/",
+    "https://a.com/ x", "https://a b.com/", "https://a.com/\u00fc", "https://a.com/\n",
+    "https://a..com/", f"https://{'a' * 64}.com/", f"https://a.com/{'x' * 2048}",
 ]  # fmt: skip
 
 
