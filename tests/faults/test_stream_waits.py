@@ -117,3 +117,17 @@ def test_every_request_is_answered_in_time(loop: VirtualLoop) -> None:
             began = loop.time()
 
     loop.run(story())
+
+
+def test_a_stream_is_read_once_it_is_there_to_stay(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        slow = 0.0
+        started = await boot(HostileDisk(), VirtualClock(loop), delay_s=lambda: slow)
+        slow = 1.0
+        created = asyncio.create_task(ask(started.engine, "PUT"))
+        await asyncio.sleep(0.1)
+        assert "a" in started.engine.state.by_name
+        assert await ask(started.engine, "GET") == (200, "")
+        assert created.done()
+
+    loop.run(story())

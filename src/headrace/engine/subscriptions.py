@@ -242,14 +242,13 @@ class Subscriptions:
                 await self._engine.journal.wait_synced(position)
                 works = self.pending(active)
                 done = await self.deliver(active.live, works)
+            if done and self._is_out(active, wake):
+                acks = [(work.path, work.tail.epoch, work.tail.seq) for work in works]
+                self._acknowledge(active, acks, done=True)
         except DeliveryFailed as failure:
             self._retry(active, wake, str(failure))
         except Refused:
             pass  # read-only: the next start goes on
-        else:
-            if done and self._is_out(active, wake):
-                acks = [(work.path, work.tail.epoch, work.tail.seq) for work in works]
-                self._acknowledge(active, acks, done=True)
         finally:
             active.sending = False
 

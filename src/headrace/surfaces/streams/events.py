@@ -9,6 +9,7 @@ from headrace.core.read import Page, Slice
 _CURSOR_EPOCH_S = 1_728_432_000
 """2024-10-09T00:00:00Z, from which on the intervals of cursors are counted."""
 _CURSOR_INTERVAL_S = 20
+_CURSOR_DIGITS_MAX = 64
 CURSOR_JITTER_S = 3600
 
 
@@ -59,7 +60,11 @@ def tag_matches(header: str | None, tag: str) -> bool:
 def next_cursor(sent: str | None, now_ms: int, jitter_s: int) -> str:
     """The interval of now; one beyond the client's when that is not behind."""
     current = (now_ms // 1000 - _CURSOR_EPOCH_S) // _CURSOR_INTERVAL_S
-    known = int(sent) if sent and sent.isascii() and sent.isdigit() and len(sent) < 16 else -1
+    known = (
+        int(sent)
+        if sent and sent.isascii() and sent.isdigit() and len(sent) <= _CURSOR_DIGITS_MAX
+        else -1
+    )
     if known < current:
         return str(current)
     return str(known + max(1, jitter_s // _CURSOR_INTERVAL_S))

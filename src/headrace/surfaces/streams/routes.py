@@ -253,6 +253,9 @@ class StreamRoutes:
         query = reading.parse_query(call.req.query_string)
         engine = call.engine
         live = engine.streams.find(target.name)
+        if live.visible == live.log.inherited:
+            await engine.streams.settle(target.name)  # nothing else says that it is there to stay
+            live = engine.streams.find(target.name)
         asked = await reading.parse_read(
             engine, live, query, target.key, self._dialect, self._limits.long_poll_ms
         )
