@@ -71,7 +71,15 @@ def test_without_room_nothing_is_written(loop: VirtualLoop) -> None:
     loop.run(story())
 
 
-async def ask(engine: Engine, method: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
+async def ask(
+    engine: Engine,
+    method: str,
+    body: bytes = b"",
+    *,
+    query: bytes = b"",
+    wait_ms: int = 4900,
+    **headers: str,
+) -> tuple[int, str]:
     """The status and the code of an error that a client of the stream "a" is answered with."""
 
     async def receive() -> Mapping[str, Any]:
@@ -79,12 +87,12 @@ async def ask(engine: Engine, method: str, body: bytes = b"", **headers: str) ->
 
     gate = Gate(Keyring(), Slots(), Slots(), 1 << 20)
     gate.open(engine)
-    routes = StreamRoutes(gate, NATIVE, b"/v1/stream/", StreamLimits(1 << 20, 5000, 4900))
+    routes = StreamRoutes(gate, NATIVE, b"/v1/stream/", StreamLimits(1 << 20, 5000, wait_ms))
     scope = {
         "method": method,
         "scheme": "http",
         "raw_path": b"/v1/stream/a",
-        "query_string": b"",
+        "query_string": query,
         "headers": [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()],
     }
     answer = DirectResponse()
@@ -129,5 +137,15 @@ def test_a_stream_is_read_once_it_is_there_to_stay(loop: VirtualLoop) -> None:
         assert "a" in started.engine.state.by_name
         assert await ask(started.engine, "GET") == (200, "")
         assert created.done()
+
+    loop.run(story())
+
+
+def test_a_wait_that_ends_late_is_no_timeout(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        started = await boot(HostileDisk(), VirtualClock(loop))
+        assert await ask(started.engine, "PUT") == (201, "")
+        waits = b"offset=-1&live=long-poll"
+        assert await ask(started.engine, "GET", query=waits, wait_ms=5200) == (204, "")
 
     loop.run(story())

@@ -71,6 +71,8 @@ class StreamRoutes:
         self._prefix = prefix
         self._limits = limits
         self._patience = Patience(limits.request_ms / 1000, _timed_out)
+        # Thousands who wait get their empty answers at the same time: what is late is not too late.
+        self._live_patience = Patience(2 * limits.request_ms / 1000, _timed_out)
         self._crowds = Crowds()
         self._handlers: dict[str, Handler] = {
             "GET": self.get,
@@ -106,8 +108,9 @@ class StreamRoutes:
         raise Refused(Code.NOT_FOUND, f"there is nothing at {call.req.path}")
 
     async def _answer(self, req: Any, handle: Handle) -> Answer:
+        waits = b"live=" in req.scope["query_string"]
         try:
-            with self._patience.limit():
+            with (self._live_patience if waits else self._patience).limit():
                 return await self._decide(req, handle)
         except Refused as refused:
             return Answer(*refuse(refused))
