@@ -7,7 +7,7 @@ U64_MAX = 2**64 - 1
 I64_MAX = 2**63 - 1
 """The latest time that is kept."""
 
-HEAD_BYTES_MAX = 64 << 10
+HEAD_BYTES_MAX = 256 << 10
 """The request line and the headers of a request."""
 IDEMPOTENCY_KEY_LENGTH_MAX = 256
 META_KEYS_MAX = 64
