@@ -172,3 +172,8 @@ PUBLISHES_BYTES_MAX = 16 << 20
 """Publications one socket may have under way before nothing more is read from it."""
 COMMANDS_MAX = 1024
 """Commands one socket may have waiting behind a subscription."""
+
+QUERY_CHARS_MAX = 16_384
+QUERY_CLAUSES_MAX = 256
+QUERY_DEPTH_MAX = 32
+"""How deep parentheses of a search query may be inside each other."""

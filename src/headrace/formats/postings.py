@@ -35,7 +35,7 @@ def cut(
 
 def encode_postings(seqs: Ints, starts: Ints) -> dict[str, pa.Array]:
     """The columns for groups of ascending seqs that start at these places."""
-    stops = np.append(starts[1:], len(seqs))
+    stops = np.append(starts, len(seqs))[1:]
     counts = stops - starts
     firsts, lasts = seqs[starts], seqs[stops - 1]
     runs = lasts - firsts == counts - 1

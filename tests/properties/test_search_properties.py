@@ -1,0 +1,217 @@
+"""What documents say, evaluating each and looking it up in companions are the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from searching import (
+    POINTERS,
+    Rows,
+    Store,
+    documents,
+    index,
+    merged,
+    naive_document,
+    naive_matches,
+    naive_values,
+)
+
+from headrace.formats import companion
+from headrace.formats.companion import Family
+from headrace.pipeline.kernels import build as building
+from headrace.pipeline.kernels import builds as merging
+from headrace.pipeline.kernels import columns as reading
+from headrace.search.config import Search, parse_search
+from headrace.search.evaluate import Fields, Matcher
+from headrace.search.lookup import Lookup, NotIndexed
+from headrace.search.query import (
+    All,
+    Compares,
+    Equals,
+    Has,
+    Not,
+    Query,
+    Starts,
+    Words,
+)
+from headrace.search.query import Any as AnyOf
+
+FLAGS: dict[str, dict[str, Any]] = {
+    "keyword": {"exact": True, "prefix": True},
+    "text": {"analyzer": "unicode_word_v1", "positions": True},
+    **{k: {"exact": True, "column": True} for k in ("integer", "float", "date", "bool")},
+}
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "at": {
+            "kind": "date",
+            "bindings": [{"version": 1, "jsonPointer": draw(st.sampled_from(POINTERS))}],
+            "column": True,
+        }
+    }
+    for at in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(sorted(FLAGS)))
+        pointer = draw(st.sampled_from(POINTERS))
+        fields[f"f{at}"] = {
+            "kind": kind,
+            "bindings": [{"version": 1, "jsonPointer": pointer}],
+            **FLAGS[kind],
+        }
+        if kind == "keyword" and draw(st.booleans()):
+            fields[f"f{at}"]["normalizer"] = "lowercase_v1"
+    return {"primaryTimestampField": "at", "fields": fields}
+
+
+WORDS = ["foo", "bar", "baz", "fo", "x", "straße", "12", "a", "true"]
+
+
+@st.composite
+def clauses(draw: st.DrawFn, config: dict[str, Any], seen: dict[str, list[Any]]) -> Query:
+    name = draw(st.sampled_from(sorted(config["fields"])))
+    kind = config["fields"][name]["kind"]
+    if draw(st.integers(0, 5)) == 0:
+        return Has(name)
+    if kind == "text":
+        words = tuple(draw(st.lists(st.sampled_from(WORDS), max_size=3)))
+        return Words(name, words, draw(st.booleans()), draw(st.booleans()), 2.0)
+    if kind == "keyword":
+        value = draw(st.sampled_from([*seen[name], "a", "nothing"]))
+        if draw(st.booleans()):
+            return Starts(name, value[: draw(st.integers(0, 3))])
+        return Equals(name, value)
+    others = [0.5, 7.0] if kind == "float" else [0, 7]
+    value = draw(st.sampled_from([*seen[name], *others]))
+    if draw(st.booleans()):
+        return Equals(name, value)
+    return Compares(name, draw(st.sampled_from(["<", "<=", ">", ">="])), value)
+
+
+def queries(config: dict[str, Any], seen: dict[str, list[Any]]) -> st.SearchStrategy[Query]:
+    return st.recursive(
+        clauses(config, seen),
+        lambda inner: st.one_of(
+            st.lists(inner, min_size=1, max_size=3).map(lambda items: All(tuple(items))),
+            st.lists(inner, min_size=1, max_size=3).map(lambda items: AnyOf(tuple(items))),
+            inner.map(Not),
+        ),
+        max_leaves=5,
+    )
+
+
+@st.composite
+def logs(draw: st.DrawFn, first: int = 1) -> Rows:
+    """Some logs with holes between their records, some of which are no JSON."""
+    rows: Rows = {}
+    for log in draw(st.sets(st.integers(1, 4), min_size=1, max_size=3)):
+        seq = first
+        found = []
+        for raw in draw(st.lists(documents | st.none(), min_size=1, max_size=12)):
+            seq += draw(st.sampled_from([1, 1, 1, 5, 200]))
+            found.append((seq, raw, draw(st.sampled_from([None, "k", "ключ", ""]))))
+        rows[log] = found
+    return rows
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits so low that little data crosses all of them."""
+    monkeypatch.setattr(reading, "BATCH_ROWS", 3)
+    monkeypatch.setattr(building, "CHUNK_ROWS", 1)
+    monkeypatch.setattr(merging, "RANGE_ROWS", 4)
+    monkeypatch.setattr(companion, "ROW_GROUP_ROWS", dict.fromkeys(Family, 4))
+
+
+COMMON = settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@COMMON
+@given(st.data())
+def test_naive_hot_and_cold_agree(data: st.DataObject) -> None:
+    config = data.draw(configs())
+    search = parse_search(config)
+    store = Store()
+    first, second = data.draw(logs()), data.draw(logs(first=10_000))
+    builds = [index(first, config, store, 1), index(second, config, store, 2)]
+    cases = [(builds[0], first), (builds[1], second), (merged(builds, store), _both(first, second))]
+    rows = cases[-1][1]
+    raws = [raw for found in rows.values() for _, raw, _ in found]
+    seen = _check_values(config, search, raws)
+    for query in data.draw(st.lists(queries(config, seen), min_size=1, max_size=6)):
+        matcher = Matcher(query, search)
+        for build, held in cases:
+            for log, found in held.items():
+                naive = [
+                    s for s, raw, _ in found if naive_matches(query, config, naive_document(raw))
+                ]
+                scores = matcher.score([raw for _, raw, _ in found])
+                hot = {s: sc for (s, _, _), sc in zip(found, scores, strict=True) if sc is not None}
+                assert list(hot) == naive, query
+                lookup = Lookup(store.companions(build), log, search)
+                cold = lookup.find(query)
+                assert cold.tolist() == naive, query
+                assert lookup.score(query, cold).tolist() == list(hot.values()), query
+
+
+def _both(first: Rows, second: Rows) -> Rows:
+    return {log: first.get(log, []) + second.get(log, []) for log in {**first, **second}}
+
+
+def _check_values(
+    config: dict[str, Any], search: Search, raws: list[bytes | None]
+) -> dict[str, list[Any]]:
+    """Values as the specification has them; returns all of each field."""
+    names = sorted(config["fields"])
+    seen: dict[str, list[Any]] = {name: [] for name in names}
+    for raw, values in zip(raws, Fields(search, names).read(raws), strict=True):
+        document = naive_document(raw)
+        for name in names:
+            expected = naive_values(config["fields"][name], document)
+            assert values[name] == expected, (raw, name)
+            seen[name] += expected
+    return seen
+
+
+@COMMON
+@given(logs(), logs(first=10_000))
+def test_the_lexicon_has_every_key(first: Rows, second: Rows) -> None:
+    config = {
+        "primaryTimestampField": "at",
+        "fields": {"at": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/a"}]}},
+    }
+    store = Store()
+    builds = [index(first, config, store, 1), index(second, config, store, 2)]
+    both = merged(builds, store)
+    for build, held in zip([*builds, both], [first, second, _both(first, second)], strict=True):
+        found = store.companions(build)
+        for log, rows in held.items():
+            for key in {key for _, _, key in rows if key is not None}:
+                seqs = found.postings(Family.LEX, companion.lex_key(log, key))
+                assert seqs.tolist() == [seq for seq, _, k in rows if k == key]
+
+
+def test_a_build_without_the_field_does_not_pretend() -> None:
+    config = {
+        "primaryTimestampField": "at",
+        "fields": {
+            "at": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/a"}]},
+            "plain": {"kind": "keyword", "bindings": [{"version": 1, "jsonPointer": "/b"}]},
+        },
+    }
+    store = Store()
+    build = index({1: [(1, b'{"b":"x"}', None)]}, config, store)
+    lookup = Lookup(store.companions(build), 1, parse_search(config))
+    with pytest.raises(NotIndexed):
+        lookup.find(Equals("plain", "x"))
+    assert np.array_equal(lookup.find(Has("plain")), [1])
+    with pytest.raises(NotIndexed):
+        Lookup(store.companions(build), 2, parse_search(config))
