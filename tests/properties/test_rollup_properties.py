@@ -31,11 +31,12 @@ CONFIG: dict[str, Any] = {
         "at": field("date", "at", column=True),
         "svc": field("keyword", "svc", exact=True, normalizer="lowercase_v1"),
         "code": field("integer", "code", exact=True, column=True),
+        "ok": field("bool", "ok", exact=True),
         "ms": field("float", "ms", column=True, aggregatable=True),
     },
     "rollups": {
         "latency": {
-            "dimensions": ["svc", "code"],
+            "dimensions": ["svc", "code", "ok"],
             "intervals": ["1m", "90s"],
             "measures": {
                 "n": {"kind": "count"},
@@ -73,6 +74,7 @@ events = st.fixed_dictionaries(
         "svc": st.sampled_from(['"a"', '"A"', '"b"', "null", '["a","b"]', "7"]),
         "code": st.sampled_from(["200", "500", "null", '"200"']),
         "ms": st.sampled_from(["1", "2.5", "0", "-8", "73.5", "[1,2]", '"x"', "0.125"]),
+        "ok": st.sampled_from(["true", '"FALSE"', "null"]),
         "p": st.sampled_from(PARTS),
     }
 ).map(lambda event: ("{" + ",".join(f'"{k}":{v}' for k, v in event.items()) + "}").encode())
@@ -101,7 +103,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(logs(), logs(first=1000), st.sampled_from([[], ["svc"], ["code", "svc"]]))
+@given(logs(), logs(first=1000), st.sampled_from([[], ["svc"], ["ok", "svc"]]))
 def test_windows_equal_documents(first: Rows, second: Rows, group_by: list[str]) -> None:
     search = parse_search(CONFIG)
     store = Store()

@@ -15,7 +15,7 @@ from headrace.search.lookup import Companions
 from headrace.search.parts import Summed, paths_of, read_parts
 from headrace.search.pointers import Path
 from headrace.search.query import All, Equals, Query
-from headrace.search.values import Reader, format_date, values_of
+from headrace.search.values import Reader, format_date, shown, values_of
 
 Dims = tuple[Any, ...]
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -146,7 +146,10 @@ def contributions(
             continue
         measured = _measured(rollup, search, list(row[len(fields) :]))
         if measured is not None:
-            dims = tuple(value[0] if value else None for value in values[1:])
+            dims = tuple(
+                shown(field, value[0]) if value else None
+                for field, value in zip(fields[1:], values[1:], strict=True)
+            )
             yield values[0][0], dims, measured
 
 

@@ -60,6 +60,11 @@ def values_of(field: Field, found: object) -> list[Any]:
     return [value.lower() for value in values] if field.lowercase else values
 
 
+def shown(field: Field, value: Value | None) -> object:
+    """A canonical value as answers have it."""
+    return bool(value) if field.kind is Kind.BOOL and value is not None else value
+
+
 def parse_date_ms(text: str) -> int | None:
     """An ISO 8601 date, with or without a time; UTC unless it says otherwise."""
     found = _DATE.fullmatch(text)

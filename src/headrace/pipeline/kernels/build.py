@@ -65,7 +65,7 @@ def build(
 
     Keys are indexed for every log, the rest for logs with a plan.
     """
-    wanted = _by_log(plans)
+    wanted = _by_log(plans, index)
     tables: dict[Family, list[pa.Table]] = {family: [] for family in Family}
     seen: dict[int, list[Part]] = {}
     for groups in _chunks(rows.metadata):
@@ -90,14 +90,17 @@ def build(
     )
 
 
-def _by_log(plans: Plans) -> dict[int, _Wanted]:
+def _by_log(plans: Plans, index: pa.Table) -> dict[int, _Wanted]:
+    """The plans of logs that are in the segment; equal ones are prepared once."""
+    here = set(pc.unique(index.column("log_id")).to_pylist())
     shared: dict[str, _Wanted] = {}
-    return {
-        plan.log_id: shared.setdefault(plan.hash, _Wanted(plan))
-        if plan.hash not in shared
-        else shared[plan.hash]
-        for plan in plans.plans
-    }
+    found: dict[int, _Wanted] = {}
+    for plan in plans.plans:
+        if plan.log_id in here:
+            if plan.hash not in shared:
+                shared[plan.hash] = _Wanted(plan)
+            found[plan.log_id] = shared[plan.hash]
+    return found
 
 
 def _chunks(metadata: pq.FileMetaData) -> Iterator[list[int]]:

@@ -19,7 +19,7 @@ REPEATED = 4
 def key_piece(records: Records, keys: pa.Array) -> Piece:
     """The keys of records that have one."""
     rows = np.flatnonzero(keys.is_valid())
-    values = keys.drop_null().cast(pa.binary())
+    values = shorts(keys.drop_null().cast(pa.binary()))
     return _values(records, b"", Column(rows, values, False), values.dictionary_encode())
 
 
@@ -35,7 +35,8 @@ def presence_piece(records: Records, field: Field, column: Column) -> Piece:
 
 def value_piece(records: Records, field: Field, column: Column) -> Piece | None:
     """The values of the field; None when they hardly ever repeat and are left to its column."""
-    coded = column.values.dictionary_encode()
+    values = column.values if field.typed else shorts(column.values.cast(pa.binary()))
+    coded = values.dictionary_encode()
     if field.typed and len(coded) < REPEATED * len(coded.dictionary):
         return None
     return _values(records, field.name.encode() + NUL, column, coded)
@@ -65,9 +66,9 @@ def _values(records: Records, prefix: bytes, column: Column, coded: pa.Dictionar
 
 def _binary(values: pa.Array) -> pa.Array:
     """Values as they are in keys."""
-    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-        return sortable(values.to_numpy(zero_copy_only=False))
-    return shorts(values.cast(pa.binary()))
+    if pa.types.is_binary(values.type):
+        return values
+    return sortable(values.to_numpy(zero_copy_only=False))
 
 
 def _piece(records: Records, logs: Ints, keys: pa.Array, seqs: Ints, starts: Ints) -> Piece:

@@ -20,6 +20,7 @@ from headrace.search.config import Count, Parts, Rollup, Search, Summary
 from headrace.search.histogram import Histogram
 from headrace.search.parts import paths_of, read_parts
 from headrace.search.pointers import Path
+from headrace.search.values import shown
 
 Numbers = NDArray[np.float64]
 
@@ -69,17 +70,21 @@ def roll_pieces(
                 found.setdefault(rollup.name, {})[measure.name] = [read_parts([*r]) for r in rows]
                 taken += count
     for name in sorted(search.rollups):
-        yield from _rollup(records, search.rollups[name], columns, found.get(name, {}))
+        yield from _rollup(records, search, search.rollups[name], columns, found.get(name, {}))
 
 
 def _rollup(
-    records: Records, rollup: Rollup, columns: dict[str, Column], parts: dict[str, list[Any]]
+    records: Records,
+    search: Search,
+    rollup: Rollup,
+    columns: dict[str, Column],
+    parts: dict[str, list[Any]],
 ) -> Iterator[Piece]:
     rows = _contributing(len(records.seqs), rollup, columns, parts)
     if not len(rows):
         return
     stamps = _dense(columns[rollup.timestamp], len(records.seqs))[rows].astype(np.int64)
-    dims, names = _dimensions(rollup, columns, len(records.seqs))
+    dims, names = _dimensions(search, rollup, columns, len(records.seqs))
     values = {
         measure.name: _measured(measure, rows, columns, parts, len(records.seqs))
         for measure in rollup.measures
@@ -129,7 +134,9 @@ def _dense(column: Column, count: int) -> NDArray[Any]:
     return dense
 
 
-def _dimensions(rollup: Rollup, columns: dict[str, Column], count: int) -> tuple[Ints, list[str]]:
+def _dimensions(
+    search: Search, rollup: Rollup, columns: dict[str, Column], count: int
+) -> tuple[Ints, list[str]]:
     """For each record a number for its dimensions, and what the numbers stand for; both sorted."""
     codes = np.zeros(count, np.int64)
     combined: list[tuple[object, ...]] = [()]
@@ -137,7 +144,8 @@ def _dimensions(rollup: Rollup, columns: dict[str, Column], count: int) -> tuple
         coded = columns[dimension].values.dictionary_encode()
         own = np.zeros(count, np.int64)
         own[columns[dimension].rows] = coded.indices.to_numpy(zero_copy_only=False) + 1
-        choices = [None, *coded.dictionary.to_pylist()]
+        field = search.fields[dimension]
+        choices = [None, *(shown(field, value) for value in coded.dictionary.to_pylist())]
         seen, codes = np.unique(codes * len(choices) + own, return_inverse=True)
         combined = [
             (*combined[at // len(choices)], choices[at % len(choices)]) for at in seen.tolist()

@@ -40,13 +40,13 @@ def text_piece(records: Records, field: Field, column: Column) -> Piece:
     places = found.places
     if column.several:
         places = places + VALUE_STRIDE * _ordinals(column.rows)[found.owners]
-    groups = group(records.logs[rows], found.words)
+    groups = group(records.logs[rows], shorts(found.words.cast(pa.binary())))
     seqs, places = records.seqs[rows][groups.order], places[groups.order]
     heads = np.zeros(len(seqs), bool)
     heads[groups.starts] = True
     firsts = heads | (np.diff(seqs, prepend=-1) != 0)
     prefixes = records.prefixes(field.name.encode() + NUL)
-    keys = joined(prefixes.take(pa.array(groups.logs)), shorts(groups.values.cast(pa.binary())))
+    keys = joined(prefixes.take(pa.array(groups.logs)), groups.values)
     table = pa.table(
         {
             "k": keys,
