@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from itertools import islice
+from statistics import median
 from time import perf_counter, process_time
 
 import msgspec
@@ -12,12 +14,16 @@ import pyarrow.parquet as pq
 
 from headrace.bench import evlog
 from headrace.core.record import Block, draft
-from headrace.formats.companion import Descriptor
+from headrace.formats.companion import Descriptor, decode_hashes
 from headrace.formats.plans import Plans, plan
 from headrace.formats.segment import Built, LogRows
 from headrace.formats.segment import build as seal
 from headrace.pipeline.kernels.build import build
 from headrace.pipeline.kernels.builds import merge_builds
+from headrace.search.aggregate import Buckets
+from headrace.search.config import parse_search
+from headrace.search.lookup import Companions, Lookup
+from headrace.search.query import parse_query
 
 SEGMENT_ROWS = 125_000
 KEYS = 5000
@@ -60,6 +66,51 @@ def main() -> None:
     cpu, wall = process_time() - before[0], perf_counter() - before[1]
     print(f"merge  {records / wall:>10,.0f} records/s  {1e6 * cpu / records:.2f} CPU-s per million")
     _sizes([merged])
+    _ask(merged, files)
+
+
+QUERIES = (
+    "requestId:req_0000abcd",
+    "service:billing level:error",
+    "path:/v1/orders/12*",
+    "status:500",
+    "duration:>=400",
+    'timestamp:>="2026-01-01T00:10:00Z" timestamp:<"2026-01-01T00:10:10Z"',
+    "msg:refund",
+    'msg:"issuer declined"',
+    "msg:refund OR msg:w17 OR status:404",
+    "service:billing NOT level:info",
+)
+
+
+def _ask(build: Descriptor, files: dict[str, pa.Buffer]) -> None:
+    """How long answers from a merged build take."""
+    search = parse_search(evlog.SEARCH)
+    companions = Companions(
+        build,
+        lambda file: pq.ParquetFile(pa.BufferReader(files[file.name])),
+        lambda file: decode_hashes(files[file.name]),
+    )
+    lookup = Lookup(companions, 1, search)
+
+    def timed(name: str, ask: Callable[[], int]) -> None:
+        times = []
+        for _ in range(20):
+            before = perf_counter()
+            found = ask()
+            times.append(perf_counter() - before)
+        print(f"{1000 * median(times):8.2f} ms  {found:>9,}  {name}")
+
+    for text in QUERIES:
+        query = parse_query(text, search)
+        timed(text, lambda query=query: len(lookup.find(query)))  # type: ignore[misc]
+
+    def windows() -> int:
+        buckets = Buckets(search.rollups["latency"], 60_000, ["n", "ms"], ["service"])
+        buckets.add_windows(companions, 1, 0, 1 << 60)
+        return len(buckets.report())
+
+    timed("aggregate by service per minute", windows)
 
 
 def _segments(records: int) -> list[Built]:

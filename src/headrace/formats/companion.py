@@ -87,10 +87,13 @@ SCHEMAS = {
 ROW_GROUP_ROWS = {
     Family.LEX: 8192,
     Family.EXACT: 8192,
-    Family.TYPED: 16_384,
+    Family.TYPED: 65_536,
     Family.TEXT: 2048,
     Family.ROLL: 8192,
 }
+ROW_GROUP_BYTES = 256 << 10
+"""Of postings and positions: readers take whole row groups, and long lists lie beside short."""
+
 _BY_POSTINGS: dict[str, Any] = {
     "use_dictionary": False,
     "write_statistics": ["k"],
@@ -187,23 +190,28 @@ def encode_family(family: Family, tables: Iterable[pa.Table]) -> tuple[pa.Buffer
         store_schema=False,
         **_WRITE[family],
     ) as writer:
-        for table in _regrouped(tables, ROW_GROUP_ROWS[family]):
-            rows += len(table)
-            writer.write_table(table, row_group_size=ROW_GROUP_ROWS[family])
+        for table in tables:
+            for group in _row_groups(table.combine_chunks(), ROW_GROUP_ROWS[family]):
+                rows += len(group)
+                writer.write_table(group, row_group_size=len(group))
     return sink.getvalue(), rows
 
 
-def _regrouped(tables: Iterable[pa.Table], rows: int) -> Iterable[pa.Table]:
-    """The same rows in tables of whole row groups, but for the last."""
-    rest: pa.Table | None = None
-    for table in tables:
-        joined = table if rest is None else pa.concat_tables([rest, table])
-        whole = len(joined) // rows * rows
-        if whole:
-            yield joined.slice(0, whole)
-        rest = joined.slice(whole)
-    if rest is not None and len(rest):
-        yield rest
+def _row_groups(table: pa.Table, rows: int) -> Iterable[pa.Table]:
+    """The table in row groups of at most so many rows and not much more than the bytes allowed."""
+    sizes = np.zeros(len(table), np.int64)
+    for name in ("post", "pos"):
+        if name in table.column_names:
+            lengths = pc.fill_null(pc.binary_length(table.column(name)), 0)
+            sizes += lengths.to_numpy()
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(table):
+        before = int(ends[start - 1]) if start else 0
+        full = int(np.searchsorted(ends, before + ROW_GROUP_BYTES, "right"))
+        stop = min(start + rows, max(full, start + 1), len(table))
+        yield table.slice(start, stop - start)
+        start = stop
 
 
 def log_key(log: int) -> bytes:

@@ -43,6 +43,8 @@ Numbers = NDArray[Anything]
 """Of int64 or float64."""
 
 _POSTINGS = ("k", "n", "first", "last", "post")
+_GROUPS_AT_ONCE = 16
+"""Row groups of a column that are read together."""
 _PREFIX_BYTES_MAX = 900
 """Longer prefixes may reach into what keys of long values leave out."""
 
@@ -68,13 +70,13 @@ class Sorted:
         stop = len(self._minima) if high is None else bisect_left(self._minima, high)
         return range(start, stop)
 
-    def read(self, group: int, columns: Sequence[str]) -> pa.Table:
-        return self._file.read_row_group(group, columns=list(columns)).combine_chunks()
+    def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        return self._file.read_row_groups(groups, columns=list(columns)).combine_chunks()
 
     def rows(self, low: bytes, high: bytes | None, columns: Sequence[str]) -> Iterator[pa.Table]:
         """The rows with keys in [low, high), by row group."""
         for group in self.groups(low, high):
-            table = self.read(group, columns)
+            table = self.read([group], columns)
             keys = _Keys(table.column("k").chunk(0))
             start = bisect_left(keys, low)
             stop = len(keys) if high is None else bisect_left(keys, high, start)
@@ -86,7 +88,7 @@ class Sorted:
         group = bisect_right(self._minima, key) - 1
         if group < 0:
             return None
-        table = self.read(group, columns)
+        table = self.read([group], columns)
         keys = _Keys(table.column("k").chunk(0))
         at = bisect_left(keys, key)
         return table.slice(at, 1) if at < len(keys) and keys[at] == key else None
@@ -292,22 +294,27 @@ class Lookup:
         key = field_key(self._part.log, field)
         name = "f64" if self._search.fields[field].kind == "float" else "i64"
         place = 3 if name == "f64" else 2
+        whole: list[int] = []
         for group in file.groups(key, key + b"\0"):
-            stats = file.metadata.row_group(group).column(0).statistics
-            alone = stats.min == key == stats.max
-            if (
-                alone
-                and query is not None
-                and _hopeless(file.metadata.row_group(group).column(place).statistics, query)
-            ):
+            chunk = file.metadata.row_group(group)
+            stats = chunk.column(0).statistics
+            if stats.min == key == stats.max:
+                if query is None or not _hopeless(chunk.column(place).statistics, query):
+                    whole.append(group)
                 continue
-            table = file.read(group, ("seq", name) if alone else ("k", "seq", name))
-            if not alone:
-                keys = _Keys(table.column("k").chunk(0))
-                start, stop = bisect_left(keys, key), bisect_right(keys, key)
-                table = table.slice(start, stop - start)
-            if len(table):
-                yield table.column("seq").to_numpy(), table.column(name).to_numpy()
+            yield from self._numbers(file, whole, name)
+            whole = []
+            keys = _Keys(file.read([group], ("k",)).column("k").chunk(0))
+            start, stop = bisect_left(keys, key), bisect_right(keys, key)
+            table = file.read([group], ("seq", name)).slice(start, stop - start)
+            yield table.column("seq").to_numpy(), table.column(name).to_numpy()
+        yield from self._numbers(file, whole, name)
+
+    @staticmethod
+    def _numbers(file: Sorted, groups: list[int], name: str) -> Iterator[tuple[Ints, Numbers]]:
+        for at in range(0, len(groups), _GROUPS_AT_ONCE):
+            table = file.read(groups[at : at + _GROUPS_AT_ONCE], ("seq", name))
+            yield table.column("seq").to_numpy(), table.column(name).to_numpy()
 
     def _words(self, query: Words) -> Ints:
         if not query.words:
