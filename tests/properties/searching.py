@@ -94,7 +94,7 @@ def merged(builds: Sequence[Descriptor], store: Store) -> Descriptor:
 
 # Documents: JSON text with everything that parsers disagree on.
 
-KEYS = ["a", "b", "n", "x/y", "d.e", "\\u0061"]
+KEYS = ["a", "b", "n", "x/y", "d.e", "\\u0061", '\\"q', "é", "\\n"]
 SCALARS = [
     "null", "true", "false", "0", "-0", "-0.0", "1", "7", "1e3", "1.0", "2.5", "-3", "1e400",
     "123456789012345678901234567890", "9223372036854775807", "9223372036854775808", "NaN",
@@ -129,7 +129,7 @@ documents = st.one_of(
     st.sampled_from(["", "{", '{"a":', "nope", '{"a":"x"} ']),
 ).map(str.encode) | st.sampled_from([b'{"a":"\xff"}', b"\xff\xfe", b'{"b":"\xff","a":"a"}'])
 
-POINTERS = ["/a", "/b", "/n", "/a/b", "/x~1y", "/d.e", "/a/0", "/b/n/a", ""]
+POINTERS = ["/a", "/b", "/n", "/a/b", "/x~1y", "/d.e", "/a/0", "/b/n/a", "", '/"q', "/é/a", "/\n"]
 
 
 # What search means, said again from the specification.

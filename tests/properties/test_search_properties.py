@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -39,6 +40,7 @@ from headrace.search.query import (
     Words,
 )
 from headrace.search.query import Any as AnyOf
+from headrace.search.values import Reader, values_of
 
 FLAGS: dict[str, dict[str, Any]] = {
     "keyword": {"exact": True, "prefix": True},
@@ -197,6 +199,35 @@ def test_the_lexicon_has_every_key(first: Rows, second: Rows) -> None:
             for key in {key for _, _, key in rows if key is not None}:
                 seqs = found.postings(Family.LEX, companion.lex_key(log, key))
                 assert seqs.tolist() == [seq for seq, _, k in rows if k == key]
+            expected = sorted({key.encode() for _, _, key in rows if key is not None})
+            assert [one.key for one in found.keys(log)] == expected
+            assert [one.key for one in found.keys(log, b"k")] == [k for k in expected if k > b"k"]
+
+
+DATES = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["2026-01-01", "2024-02-29", "2026-02-29", "0000-01-01", "9999-12-31", "x"]),
+    st.sampled_from(["T", "t", " ", ""]),
+    st.sampled_from(["00", "23:59", "23:59:59", "24:00:00", "00:00:60", "1:2:3", ""])
+    | st.integers(0, 10**9).map(lambda n: f"12:34:56.{n}"),
+    st.sampled_from(["Z", "z", "", "+02:00", "-0230", "+02", "+25:00", " Z"]),
+)
+
+
+@COMMON
+@given(st.lists(DATES | st.none(), min_size=1, max_size=4))
+def test_dates_mean_the_same_to_arrow(texts: list[str | None]) -> None:
+    field = parse_search(
+        {
+            "primaryTimestampField": "at",
+            "fields": {"at": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/a"}]}},
+        }
+    ).fields["at"]
+    raws = [msgspec.json.encode({"a": text}) for text in texts]
+    (column,), _ = reading.read_columns([field], Reader([field.path()]), raws)
+    expected = [values_of(field, text) for text in texts]
+    assert column.values.to_pylist() == [value for values in expected for value in values]
+    assert column.rows.tolist() == [at for at, values in enumerate(expected) if values]
 
 
 def test_a_build_without_the_field_does_not_pretend() -> None:

@@ -210,7 +210,7 @@ def parse_duration_ms(text: str) -> int | None:
 def _parse_field(name: str, raw: object, where: str) -> Field:
     field = _object(raw, where)
     _no_others(field, ("kind", "bindings", "normalizer", "analyzer", *_FLAGS), where)
-    if field.get("kind") not in set(Kind):
+    if field.get("kind") not in list(Kind):
         _refuse(f"{where}.kind must be one of {', '.join(Kind)}")
     kind = Kind(field["kind"])
     for flag in _FLAGS:

@@ -151,6 +151,16 @@ class Companions:
         file = self.file(family) if self.may_have(family, key) else None
         return file.find(key, columns) if file is not None else None
 
+    def keys(self, log: int, after: bytes = b"") -> Iterator[Key]:
+        """The keys of a log's records above one, ascending; their bytes as `short` makes them."""
+        file = self.file(Family.LEX)
+        low = log_key(log)
+        if file is not None:
+            for table in file.rows(low + after, upper(low), _POSTINGS[:-1]):
+                for k, *row in zip(*(c.to_pylist() for c in table.columns), strict=True):
+                    if k > low + after or not after:
+                        yield Key(k[len(low) :], *row)
+
     def terms(self, low: bytes, high: bytes | None) -> Iterator[Term]:
         """The words in [low, high)."""
         file = self.file(Family.TEXT)
@@ -161,6 +171,15 @@ class Companions:
     def term(self, key: bytes) -> Term | None:
         row = self._row(Family.TEXT, key, (*_POSTINGS, "pos"))
         return next(iter(_terms(row))) if row is not None else None
+
+
+class Key(NamedTuple):
+    """A key of records: how many have it, the first and the last of them."""
+
+    key: bytes
+    n: int
+    first: int
+    last: int
 
 
 class Term(NamedTuple):

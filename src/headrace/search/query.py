@@ -21,7 +21,7 @@ import msgspec
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import QUERY_CHARS_MAX, QUERY_CLAUSES_MAX, QUERY_DEPTH_MAX
 from headrace.search.config import Field, Kind, Search
-from headrace.search.values import CANONICAL, Value, analyze
+from headrace.search.values import CANONICAL, Value, analyze, clean
 
 
 class All(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ def parse_query(text: str, search: Search, rules: Rules = Rules.SEARCH) -> Query
     """The tree of a query; refuses what cannot be asked of these fields."""
     if len(text) > QUERY_CHARS_MAX:
         _refuse(f"a query has at most {QUERY_CHARS_MAX} characters")
-    return _Parser(list(_tokens(text)), _Clauses(search, rules)).parse()
+    return _Parser(list(_tokens(str(clean(text)))), _Clauses(search, rules)).parse()
 
 
 def clauses(query: Query) -> Iterator[Clause]:

@@ -36,6 +36,7 @@ _DATE = re.compile(
 )
 _WORD = re.compile(r"[^\W_]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_UNNAMEABLE = re.compile(r'[\x00-\x1f"\\]')
 _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
@@ -222,8 +223,9 @@ class _Node:
     def __init__(self, paths: list[tuple[int, Path]]) -> None:
         steps: dict[str, list[tuple[int, Path]]] = {}
         for index, path in paths:
-            if not path or is_index(path[0]):
-                # The path ends here, or goes on in what may be an array: all of it is needed.
+            if not path or is_index(path[0]) or _UNNAMEABLE.search(path[0]):
+                # The path ends here, or goes on in what may be an array, or by a name that the
+                # decoder does not take: all of it is needed.
                 self.type: Any = Any
                 self._ends = paths
                 self._struct: Any = None
@@ -254,17 +256,17 @@ class _Node:
 def _lenient(raw: bytes | None) -> object:
     """What a document means that is JSON only to forgiving readers."""
     try:
-        return _clean(json.loads((raw or b"").decode("utf-8", "replace")))
+        return clean(json.loads((raw or b"").decode("utf-8", "replace")))
     except (ValueError, RecursionError):
         return None
 
 
-def _clean(value: object) -> object:
+def clean(value: object) -> object:
     """The same without halves of characters."""
     if isinstance(value, str):
         return _SURROGATE.sub("\ufffd", value)
     if isinstance(value, list):
-        return [_clean(item) for item in value]
+        return [clean(item) for item in value]
     if isinstance(value, dict):
-        return {key: _clean(item) for key, item in value.items()}
+        return {key: clean(item) for key, item in value.items()}
     return value
