@@ -24,54 +24,19 @@ SEARCH = parse_search({"primaryTimestampField": "at", "fields": FIELDS})
 
 scalars = st.sampled_from(
     [
-        None,
-        True,
-        0,
-        1,
-        -1,
-        2.5,
-        "",
-        "at",
-        "user",
-        "n",
-        "msg",
-        "1m",
-        "/a",
-        "count",
-        "summary",
-        "date",
+        *(None, True, 0, 1, -1, 2.5, "", "at", "user", "n", "msg", "1m", "/a"),
+        *("count", "summary", "date"),
+    ]
+)
+names = st.sampled_from(
+    [
+        *("kind", "bindings", "version", "jsonPointer", "field", "boost", "x", "a b", "exact"),
+        *("dimensions", "intervals", "measures", "histogram", "timestampField", "normalizer"),
     ]
 )
 anything = st.recursive(
     scalars,
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "kind",
-                    "bindings",
-                    "version",
-                    "jsonPointer",
-                    "field",
-                    "boost",
-                    "x",
-                    "a b",
-                    "exact",
-                ]
-                + [
-                    "dimensions",
-                    "intervals",
-                    "measures",
-                    "histogram",
-                    "timestampField",
-                    "normalizer",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
     max_leaves=8,
 )
 
@@ -107,22 +72,10 @@ def test_configurations_are_understood_or_refused(raw: Any) -> None:
 
 
 pieces = st.sampled_from(
-    ["user", "msg", "n", "at", "nobody", "has", "contains", ":", "=", ">", "<", "(", ")", "-", '"']
-    + [
-        " ",
-        " ",
-        "AND",
-        "or",
-        "NOT",
-        "*",
-        "\\",
-        "5",
-        "-3",
-        "foo",
-        "Ünï",
-        "2026-01-01",
-        "\0",
-        "\ud800",
+    [
+        *("user", "msg", "n", "at", "nobody", "has", "contains", "foo", "Ünï", "5", "-3", "*"),
+        *(":", "=", ">", "<", "(", ")", "-", '"', "\\", " ", " ", "AND", "or", "NOT"),
+        *("2026-01-01", "\0", "\ud800"),
     ]
 )
 

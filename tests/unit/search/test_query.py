@@ -71,6 +71,7 @@ def words(*found: str, open: bool = False, phrase: bool = False, boost: float = 
         ('msg:"issuer decl*"', words("issuer", "decl", open=True, phrase=True)),
         ("msg:foo-bar*", words("foo", "bar", open=True)),
         (r'msg:"say \"hi\" \\"', words("say", "hi", phrase=True)),
+        ("user:\ud800", Equals("user", "\ufffd")),
         ("has:svc", Has("service")),
         ("has:msg", Has("msg")),
         ("-status:500", Not(Equals("status", 500))),
