@@ -26,7 +26,7 @@ from headrace.core.errors import Corrupt
 from headrace.core.limits import DRAIN_S, SUBSCRIPTIONS_MAX
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
-from headrace.engine.engine import Caps
+from headrace.engine.caps import Caps
 from headrace.engine.ports import RandomIds, SystemClock, ThreadPool
 from headrace.engine.pulse import Pulse
 from headrace.engine.start import Parts, Started, start, stop
