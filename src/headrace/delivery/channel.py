@@ -119,7 +119,7 @@ class Channel:
         gone = Gone(self.live.log.head)
         for cohort in tuple(self._cohorts):
             followers = tuple(cohort.followers)
-            cohort.tell(gone)
+            cohort.end(gone)
             for follower in followers:
                 follower.leave()
                 follower.owner.gone(follower)

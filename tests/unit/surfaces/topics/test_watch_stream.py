@@ -177,6 +177,28 @@ def test_ids_told_at_the_opening_know_where_the_reader_stands_in_every_topic() -
     live(story)
 
 
+def test_an_instance_that_goes_before_its_first_page_leaves_no_seq_of_the_last_one_in_ids() -> None:
+    async def story(house: House) -> None:
+        await house.append("t", b"1")
+        viewer = Viewer(house, "t")
+        viewer.open()
+        await asyncio.sleep(1)
+        assert viewer.heard() == [("record", 1), ("caught-up", 1)]
+        viewer.stream.connection_lost(None)
+        await house.engine.logs.drop("t", if_empty=False)
+        await house.put("t")
+        epoch = house.engine.live("t").log.id
+        viewer.open()
+        await house.engine.logs.drop("t", if_empty=False)
+        await asyncio.sleep(1)
+        (told,) = viewer.pipe.heard
+        assert (told.event.name, told.event.data["head_seq"]) == ("topic-deleted", 0)
+        assert told.event.id is not None
+        assert parse_composite(told.event.id) == {f"t@{epoch}": 0}
+
+    live(story)
+
+
 def test_a_gone_topic_is_not_told_to_a_stream_that_ended_meanwhile() -> None:
     async def story(house: House) -> None:
         await house.append("a", b"1")
