@@ -12,7 +12,6 @@ from headrace.core import log as one
 from headrace.core import state as catalog
 from headrace.core.config import LogConfig
 from headrace.core.entry import Append, Entry
-from headrace.core.errors import Code, Refused
 from headrace.core.log import Log, check_owner
 from headrace.core.record import Drafts
 from headrace.engine.cost import Cost
@@ -93,7 +92,7 @@ class Appender:
     ) -> Appended:
         engine = self._engine
         if config is None:
-            raise Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
+            raise catalog.not_found(name)
         engine.caps.check_logs(engine.state, owner)
         create = catalog.create(engine.state, name, owner, config, now_ms)
         log = catalog.new_log(create)

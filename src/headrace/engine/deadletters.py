@@ -169,7 +169,7 @@ class DeadLetters:
             append = one.append(catalog.new_log(made), drafts, None, now_ms)
             target = engine.logs.create_now(made)
         else:
-            raise Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
+            raise catalog.not_found(name)
         position = engine.appender.enqueue(target, append, now_ms, (entry,))
         live.shrunk_position = position
         ends = ((target, append.block.last), (live, live.visible))

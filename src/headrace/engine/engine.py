@@ -126,7 +126,7 @@ class Engine:
         """A log whose records are JSON: a topic, or a stream of JSON."""
         log = self.state.by_name.get(name)
         if log is None or (log.stream is not None and not self.streams.is_there(log)):
-            raise Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
+            raise catalog.not_found(name)
         if log.stream is not None and not log.stream.is_json:
             raise Refused(
                 Code.LOG_INCOMPATIBLE,

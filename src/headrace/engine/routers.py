@@ -153,9 +153,7 @@ class Routers:
         engine = self._engine
         source, dest = (engine.state.by_name.get(name) for name in (plan.source, plan.dest))
         if dest is None and not plan.create_dest:
-            raise Refused(
-                Code.LOG_NOT_FOUND, f'topic "{plan.dest}" does not exist', topic=plan.dest
-            )
+            raise catalog.not_found(plan.dest)
         for log in (source, dest):
             if log is not None:
                 check_owner(log, owner)
