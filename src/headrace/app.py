@@ -26,7 +26,7 @@ from headrace.core.errors import Corrupt
 from headrace.core.limits import DRAIN_S, SUBSCRIPTIONS_MAX
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
-from headrace.engine.engine import Caps
+from headrace.engine.caps import Caps
 from headrace.engine.ports import RandomIds, SystemClock, ThreadPool
 from headrace.engine.pulse import Pulse
 from headrace.engine.start import Parts, Started, start, stop
@@ -231,9 +231,9 @@ class App:
             self.drain()
             server.should_exit = True
 
-    async def _open(self, server: uvicorn.Server) -> None:
+    def _parts(self) -> Parts:
         settings = self._settings
-        parts = Parts(
+        return Parts(
             disk=self._disk,
             objects=LocalObjects(self._disk),
             clock=SystemClock(),
@@ -254,8 +254,11 @@ class App:
             pace=Pace(settings.seal_bytes, settings.disk_sync_ms),
             block_cache_bytes=settings.block_cache_bytes,
         )
+
+    async def _open(self, server: uvicorn.Server) -> None:
+        settings = self._settings
         began = asyncio.get_running_loop().time()
-        self._started = started = await start(parts, self._note_progress)
+        self._started = started = await start(self._parts(), self._note_progress)
         # What recovery built lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()

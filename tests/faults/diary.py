@@ -136,7 +136,7 @@ async def done(live: Live, works: list[Work]) -> bool:
 
 async def check_records(engine: Engine, live: Live, diary: Diary) -> None:
     """Every record up to the head is there, those of the source before those of its own."""
-    page = await engine.read(live, 0, records_max=1000, bytes_max=1 << 20)
+    page = await engine.reader.read(live, 0, records_max=1000, bytes_max=1 << 20)
     found = {
         piece.block.seq_at(at): piece.block.data_at(at)
         for piece in page.slices

@@ -31,7 +31,7 @@ class Truth:
         self.positions: dict[tuple[int, int], int] = {}
         self.logs: dict[int, Log] = {log.id: log for log in engine.state.logs.values()}
         engine.on_create.append(lambda live: self.logs.update({live.log.id: live.log}))
-        enqueue = engine.enqueue_append
+        enqueue = engine.appender.enqueue
 
         def watched(live: Any, entry: Any, now_ms: int, beside: Any = ()) -> int:
             position = enqueue(live, entry, now_ms, beside)
@@ -44,10 +44,10 @@ class Truth:
                 self.positions[key] = position
             return position
 
-        engine.enqueue_append = watched  # type: ignore[method-assign]
+        engine.appender.enqueue = watched  # type: ignore[method-assign]
         self.deleted: dict[int, Ranges] = {}
         """Floors make a log forget what was deleted below them; we do not."""
-        apply = engine._apply
+        apply = engine.apply
 
         def applied(entry: Any) -> None:
             apply(entry)
@@ -55,7 +55,7 @@ class Truth:
                 known = self.deleted.get(entry.log, ())
                 self.deleted[entry.log] = ranges.union(list(known), entry.ranges)
 
-        engine._apply = applied  # type: ignore[method-assign]
+        engine.apply = applied  # type: ignore[method-assign]
 
     def passed_over(self, log: Log, seq: int, wanted: Wanted) -> bool:
         """Whether a reader may be led past this seq without a word."""

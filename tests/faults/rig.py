@@ -14,7 +14,8 @@ from writers import Delay, server_writer
 from headrace.core.config import LogConfig
 from headrace.core.read import Gap
 from headrace.core.record import RECORD_OVERHEAD_BYTES
-from headrace.engine.engine import Caps, Engine
+from headrace.engine.caps import Caps
+from headrace.engine.engine import Engine
 from headrace.engine.forwarding import Forwarder
 from headrace.engine.ports import CountedIds, Inline, InlineSealer, Pool
 from headrace.engine.start import Parts, Started, start
@@ -135,7 +136,7 @@ async def view(engine: Engine, name: str) -> View:
     gaps: list[Gap] = []
     after = 0
     while True:
-        page = await engine.read(live, after, records_max=4, bytes_max=400)
+        page = await engine.reader.read(live, after, records_max=4, bytes_max=400)
         if page.gap is not None:
             gaps.append(page.gap)
         for piece in page.slices:

@@ -21,7 +21,8 @@ from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.record import draft
-from headrace.engine.engine import Cost, Engine
+from headrace.engine.cost import Cost
+from headrace.engine.engine import Engine
 
 DISK, FSYNC = Durability.DISK, Durability.FSYNC
 
@@ -113,7 +114,7 @@ class Shop:
         else:
             state[name] = Shelf(known)
         step = self.past.step
-        await self._writing(self.engine.put(name, "topics", known))
+        await self._writing(self.engine.logs.put(name, "topics", known))
         self.past.promise(step, FSYNC)
 
     async def add(
@@ -133,7 +134,7 @@ class Shop:
         shelf.add(datas, now_ms, groups, due)
         drafts, step = draft(datas, keys=groups), self.past.step
         await self._writing(
-            self.engine.append(name, drafts, owner="topics", create=None, due_ms=due)
+            self.engine.appender.append(name, drafts, owner="topics", create=None, due_ms=due)
         )
         self.past.promise(step, shelf.config.durability)
 

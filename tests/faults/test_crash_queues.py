@@ -17,7 +17,8 @@ from test_crash_verify import problems
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Refused
-from headrace.engine.engine import Cost, Engine
+from headrace.engine.cost import Cost
+from headrace.engine.engine import Engine
 
 EVERY = 9
 """Which share of what crashes leave is verified as well."""

@@ -16,7 +16,7 @@ from workload import DISK, EPHEMERAL, FSYNC, MEMORY, Client
 
 from headrace.core.config import LogConfig
 from headrace.core.match import TagEq
-from headrace.engine.engine import Caps
+from headrace.engine.caps import Caps
 from headrace.engine.ports import Inline
 from headrace.engine.start import Started
 
@@ -107,7 +107,8 @@ def test_a_log_may_be_dropped_while_its_creation_is_synced(loop: VirtualLoop) ->
     async def work() -> None:
         engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
         made, _ = await asyncio.gather(
-            engine.put("a", "topics", LogConfig(durability=FSYNC)), engine.drop("a", if_empty=False)
+            engine.logs.put("a", "topics", LogConfig(durability=FSYNC)),
+            engine.logs.drop("a", if_empty=False),
         )
         assert made[1]
 
@@ -161,7 +162,9 @@ def test_a_page_misses_nothing_that_leaves_memory_while_it_reads(loop: VirtualLo
         await seal(client)  # nobody knows of seq 2 any more
         await client.append("a", 2)
         pool.reads = 2
-        page = await started.engine.read(started.engine.live("a"), 0, records_max=9, bytes_max=999)
+        page = await started.engine.reader.read(
+            started.engine.live("a"), 0, records_max=9, bytes_max=999
+        )
         assert pool.reads < 0, "nothing happened meanwhile"
         assert [piece.block.seq_at(at) for piece in page.slices for at in piece.picks] == [1, 3, 4]
 

@@ -20,7 +20,7 @@ from headrace.core.limits import CATCH_UP_S
 from headrace.core.match import TagEq
 from headrace.core.read import Gap, Loss
 from headrace.core.record import draft
-from headrace.engine.engine import Caps
+from headrace.engine.caps import Caps
 from headrace.engine.ports import Inline
 from headrace.engine.routers import Plan
 from headrace.engine.start import Started, stop
@@ -69,13 +69,13 @@ class Server:
         return Server(await boot(disk, self._clock, pace=ROOMY), disk, self._clock)
 
     async def log(self, name: str, **config: object) -> None:
-        await self.engine.put(name, "topics", LogConfig(**config))  # type: ignore[arg-type]
+        await self.engine.logs.put(name, "topics", LogConfig(**config))  # type: ignore[arg-type]
 
     async def append(self, name: str, count: int = 1, **columns: object) -> list[bytes]:
         datas = [b'{"n":%d}' % (self._sent + at + 1) for at in range(count)]
         self._sent += count
         drafts = draft(datas, **columns)  # type: ignore[arg-type]
-        await self.engine.append(name, drafts, owner="topics", create=LogConfig())
+        await self.engine.appender.append(name, drafts, owner="topics", create=LogConfig())
         return datas
 
     async def route(
@@ -160,7 +160,7 @@ def test_a_file_that_ends_between_record_and_copy(loop: VirtualLoop) -> None:
         await server.route("a", "b")
         (sent,) = await server.append("a")
         server.started.upkeep.close_file()
-        await server.engine.delete("b", 2, None)
+        await server.engine.deleter.delete("b", 2, None)
         assert await server.data("b") == [sent]
         assert server.journal().count(sent) == 2
         assert await (await server.killed()).data("b") == [sent]
@@ -196,7 +196,7 @@ def test_a_full_destination_holds_its_router_back(loop: VirtualLoop) -> None:
         await asyncio.sleep(5)
         assert await server.data("b") == sent[:3]
         assert server.engine.routers.get("a->b").inlet.cursor == 3
-        await server.engine.delete("b", 3, None)
+        await server.engine.deleter.delete("b", 3, None)
         await asyncio.sleep(0.01)
         assert await server.data("b") == sent[2:5]
         await server.log("b", discard=Discard.REJECT, cap_records=6)
@@ -216,7 +216,7 @@ def test_what_a_source_loses_meanwhile_is_a_hole(loop: VirtualLoop) -> None:
         first = await server.append("a", 2)
         assert await server.data("b") == first
         late = await server.append("a", 5)
-        await server.engine.delete("b", 100, None)
+        await server.engine.deleter.delete("b", 100, None)
         found = await server.view("b")
         assert [record.data for record in found.records.values()] == late[3:]
         assert found.gaps == [Gap(3, 5, Loss.SOURCE_TRIM)]
@@ -234,8 +234,8 @@ def test_what_was_deleted_in_time_is_passed_in_silence(loop: VirtualLoop) -> Non
         await server.append("b")
         await server.route("a", "b")
         sent = await server.append("a", 3, tags=["x", "y", "x"])
-        await server.engine.delete("a", None, TagEq("x"))
-        await server.engine.delete("b", 100, None)
+        await server.engine.deleter.delete("a", None, TagEq("x"))
+        await server.engine.deleter.delete("b", 100, None)
         found = await server.view("b")
         assert ([*found.records], found.gaps, found.records[2].data) == ([2], [], sent[1])
 
@@ -248,7 +248,7 @@ def test_a_limit_of_the_whole_instance_holds_routers_back(loop: VirtualLoop) -> 
         await server.route("a", "b")
         sent = await server.append("a", 4)
         assert await server.data("b") == sent[:2]
-        await server.engine.delete("a", 3, None)
+        await server.engine.deleter.delete("a", 3, None)
         await asyncio.sleep(2)
         assert await server.data("b") == sent
 
@@ -376,7 +376,7 @@ def test_deleting_a_topic_ends_its_routers(loop: VirtualLoop) -> None:
         for source, dest in (("a", "b"), ("b", "c"), ("b", "d")):
             await server.route(source, dest)
         sent = await server.append("a", 2)
-        dropped = await server.engine.drop("b", if_empty=False)
+        dropped = await server.engine.logs.drop("b", if_empty=False)
         assert dropped is not None
         assert dropped.routers == ["a->b", "b->c", "b->d"]
         assert len(server.engine.routers) == 0
@@ -450,7 +450,7 @@ def test_a_router_that_begins_again_from_the_start(loop: VirtualLoop, exactly_on
         await server.route("a", "b", exactly_once=exactly_once)
         sent = await server.append("a", 4)
         assert await server.data("b") == sent
-        await server.engine.delete("b", 2, None)
+        await server.engine.deleter.delete("b", 2, None)
         server = await server.killed()
         await server.engine.routers.delete("a->b")
         await server.route("a", "b", after=0, exactly_once=exactly_once)
@@ -505,7 +505,7 @@ def test_what_an_ephemeral_source_lost_is_a_hole(loop: VirtualLoop) -> None:
         sent = await server.append("a", 2)
         assert await server.data("b") == sent[:1]
         server = await server.killed()
-        await server.engine.delete("b", 2, None)
+        await server.engine.deleter.delete("b", 2, None)
         lost = (await server.view("a")).gaps[0].last - 1
         found = await server.view("b")
         assert found.gaps == [Gap(2, 1 + lost, Loss.SOURCE_TRIM)]

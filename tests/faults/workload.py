@@ -41,13 +41,13 @@ class Client:
         self.history = history
         self._clock = clock
         self._sent = 0
-        self._relay, apply = Relay(self.engine, history), self.engine._apply
+        self._relay, apply = Relay(self.engine, history), self.engine.apply
 
         def watched(entry: Entry) -> None:
             apply(entry)
             self._relay.follow(entry)
 
-        self.engine._apply = watched  # type: ignore[method-assign]
+        self.engine.apply = watched  # type: ignore[method-assign]
 
     def _records(self, count: int, tag: str | None, meta: bytes | None) -> list[Record]:
         """Payloads nobody else ever sends, of different lengths."""
@@ -87,7 +87,9 @@ class Client:
             metas=[record.meta for record in records] if meta else None,
             tags=[record.tag for record in records] if tag else None,
         )
-        call = partial(self.engine.append, name, drafts, owner="topics", create=config, key=key)
+        call = partial(
+            self.engine.appender.append, name, drafts, owner="topics", create=config, key=key
+        )
         if self.engine.journal.failure is not None:
             await _refused(call, Code.READ_ONLY)
             raise ReadOnly
@@ -122,7 +124,7 @@ class Client:
                     log = trimmed
                     self.history.step(name, log)
         index = len(self.history.states) - 1
-        found, created = await _writing(partial(self.engine.put, name, "topics", config))
+        found, created = await _writing(partial(self.engine.logs.put, name, "topics", config))
         assert created is not known
         assert found.id == log.id
         self.history.acknowledge(index, FSYNC)
@@ -140,7 +142,7 @@ class Client:
         if shrunk.deleted != log.deleted:
             self.history.step(name, shrunk)
         index = len(self.history.states) - 1
-        _, count = await _writing(partial(self.engine.delete, name, before, match))
+        _, count = await _writing(partial(self.engine.deleter.delete, name, before, match))
         assert count == len(log.records) - len(shrunk.records)
         self.history.acknowledge(index, log.config.durability)
 
@@ -154,7 +156,7 @@ class Client:
             self.history.step(cut, replace(held, inlets=left))
         self.history.step(name, None)
         index = len(self.history.states) - 1
-        assert await _writing(partial(self.engine.drop, name, if_empty=False))
+        assert await _writing(partial(self.engine.logs.drop, name, if_empty=False))
         self.history.acknowledge(index, FSYNC)
 
     async def route(
@@ -176,7 +178,7 @@ class Client:
         lives = [self.engine.live(name) for name in names if name in self.history.now]
         for live in lives:
             await self.engine.routers.forwarder.flush(live)
-        await self.engine.catch_up(*lives)
+        await self.engine.routers.catch_up(*lives)
 
     async def look(self) -> None:
         """Read everything; it must be what the model says."""
@@ -306,16 +308,16 @@ async def stay_read_only(client: Client) -> None:
     drafts = draft([b"{}"])
     name = next(iter(engine.state.names("", "")))
     for call in (
-        partial(engine.append, name, drafts, owner="topics", create=None),
-        partial(engine.append, "new", drafts, owner="topics", create=LogConfig()),
-        partial(engine.put, "new", "topics", LogConfig()),
-        partial(engine.put, name, "topics", LogConfig(cap_records=77)),
-        partial(engine.drop, name, if_empty=False),
+        partial(engine.appender.append, name, drafts, owner="topics", create=None),
+        partial(engine.appender.append, "new", drafts, owner="topics", create=LogConfig()),
+        partial(engine.logs.put, "new", "topics", LogConfig()),
+        partial(engine.logs.put, name, "topics", LogConfig(cap_records=77)),
+        partial(engine.logs.drop, name, if_empty=False),
     ):
         await _refused(call, Code.READ_ONLY)
     views = await view_all(engine)
     for full in (name for name, found in views.items() if found.records):
-        await _refused(partial(engine.delete, full, 1000, None), Code.READ_ONLY)
+        await _refused(partial(engine.deleter.delete, full, 1000, None), Code.READ_ONLY)
     possible = history.states[history.written :]
     for name, found in views.items():
         states = [state[name].records for state in possible if name in state]

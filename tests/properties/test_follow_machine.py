@@ -29,7 +29,7 @@ from headrace.core.read import EVERYTHING, Wanted
 from headrace.core.record import draft
 from headrace.delivery.hub import Hub
 from headrace.delivery.wheel import Wheel
-from headrace.engine.engine import Caps
+from headrace.engine.caps import Caps
 from headrace.engine.upkeep import Pace
 from headrace.surfaces.topics.cursors import parse_composite
 from headrace.surfaces.topics.events import Look
@@ -176,7 +176,7 @@ class FollowMachine(RuleBasedStateMachine):
             datas.append(b'{"n":\n%d}' % self.sent)
         drafts = draft(datas, None, [tag for tag, _ in kinds], [node for _, node in kinds])
         config = with_echoes(topic, config)
-        self.start(self.engine.append(topic, drafts, owner="topics", create=config))
+        self.start(self.engine.appender.append(topic, drafts, owner="topics", create=config))
 
     @rule(topic=topics, kinds=kinds_of, config=configs, s=naps)
     def append_and_look(self, topic: str, kinds: Kinds, config: LogConfig, s: float) -> None:
@@ -187,15 +187,15 @@ class FollowMachine(RuleBasedStateMachine):
     @rule(topic=topics, back=st.integers(0, 8), match=st.sampled_from([None, TagEq("x")]))
     def delete(self, topic: str, back: int, match: Any) -> None:
         if log := self.engine.state.by_name.get(topic):
-            self.start(self.engine.delete(topic, max(1, log.head + 1 - back), match))
+            self.start(self.engine.deleter.delete(topic, max(1, log.head + 1 - back), match))
 
     @rule(topic=topics, config=configs)
     def configure(self, topic: str, config: LogConfig) -> None:
-        self.start(self.engine.put(topic, "topics", with_echoes(topic, config)))
+        self.start(self.engine.logs.put(topic, "topics", with_echoes(topic, config)))
 
     @rule(topic=topics)
     def drop(self, topic: str) -> None:
-        self.start(self.engine.drop(topic, if_empty=False))
+        self.start(self.engine.logs.drop(topic, if_empty=False))
 
     # --- readers ----------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.inlet import Rule
 from headrace.core.match import TagEq, TagPrefix
 from headrace.core.record import draft
-from headrace.engine.engine import Caps
+from headrace.engine.caps import Caps
 from headrace.engine.routers import Plan
 from headrace.engine.start import Started, stop
 from headrace.engine.upkeep import Pace
@@ -357,7 +357,7 @@ class Life:
         )
         if wish.key:
             self._world._forget = [*self._world._forget[-5:], (name, wish)]
-        done = await self._engine.append(
+        done = await self._engine.appender.append(
             name, drafts, owner="topics", create=wish.config, key=wish.key
         )
         if done.deduped:
@@ -389,7 +389,7 @@ class Life:
                 and wish.covers(seq, record)
             )
         WISH.set(wish)
-        _, count = await self._engine.delete(name, wish.before, wish.match)
+        _, count = await self._engine.deleter.delete(name, wish.before, wish.match)
         assert bool(count) == bool(wish.index)
         if wish.index:
             self._history.acknowledge(wish.index, wish.durability)
@@ -398,13 +398,13 @@ class Life:
         wish = Wish(config=self._config())
         WISH.set(wish)
         assert wish.config is not None
-        await self._engine.put(name, "topics", wish.config)
+        await self._engine.logs.put(name, "topics", wish.config)
         self._history.acknowledge(wish.index, wish.durability)
 
     async def _drop(self, name: str) -> None:
         wish = Wish()
         WISH.set(wish)
-        if await self._engine.drop(name, if_empty=False):
+        if await self._engine.logs.drop(name, if_empty=False):
             self._history.acknowledge(wish.index, wish.durability)
 
     async def _route(self, source: str) -> None:
@@ -436,14 +436,14 @@ class Life:
     async def _read(self, name: str) -> None:
         after = self._random.randrange(60)
         live = self._engine.live(name)
-        page = await self._engine.read(live, after, records_max=7, bytes_max=300)
+        page = await self._engine.reader.read(live, after, records_max=7, bytes_max=300)
         self._shadow.check_page(live.log.id, after, page)
 
     async def _follow(self, follower: Follower) -> None:
         while True:
             try:
                 live = self._engine.live(follower.name)
-                page = await self._engine.read_or_wait(
+                page = await self._engine.reader.read_or_wait(
                     live,
                     follower.after,
                     wait_ms=self._random.choice((1, 500, 30_000)),

@@ -74,7 +74,7 @@ class Shadow:
         self._watch(engine)
 
     def _watch(self, engine: Engine) -> None:
-        apply: Callable[[Entry], None] = engine._apply
+        apply: Callable[[Entry], None] = engine.apply
 
         def watched(entry: Entry) -> None:
             apply(entry)
@@ -83,7 +83,7 @@ class Shadow:
             elif isinstance(entry, Route | Unroute):
                 self._done(WISH.get(), Durability.FSYNC)
 
-        engine._apply = watched  # type: ignore[method-assign]
+        engine.apply = watched  # type: ignore[method-assign]
 
     def log(self, id: int) -> ModelLog | None:
         found = self.history.now.get(self._names.get(id, ""))

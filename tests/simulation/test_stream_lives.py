@@ -18,7 +18,8 @@ from virtual import VirtualClock, VirtualLoop
 from headrace.core.errors import Code, Refused
 from headrace.core.stream import Producer
 from headrace.core.subscription import PULL, WEBHOOK
-from headrace.engine.engine import Caps, Engine
+from headrace.engine.caps import Caps
+from headrace.engine.engine import Engine
 from headrace.engine.upkeep import Pace
 
 SEEDS = int(os.environ.get("HEADRACE_SIM_SEEDS", "8"))

@@ -24,8 +24,10 @@ from headrace.core.entry import Claim
 from headrace.core.errors import Code, Refused
 from headrace.core.read import Slice
 from headrace.core.record import draft
+from headrace.engine.caps import Caps
+from headrace.engine.cost import Cost
 from headrace.engine.desk import Desk
-from headrace.engine.engine import Caps, Cost, Engine
+from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.engine.start import stop
 from headrace.engine.upkeep import Pace
@@ -145,7 +147,7 @@ class Shift:
         )
         self._engine = engine = started.engine
         for name, config in QUEUES.items():
-            await engine.put(name, "topics", config)
+            await engine.logs.put(name, "topics", config)
         await self._find_all()
         if not isinstance(ending, str) or ending != "stop":
             factory.disk.crash_at = factory.disk.calls + random.randrange(400)
@@ -245,7 +247,9 @@ class Shift:
             due.append(random.choice((None, None, None, now_ms + 300, now_ms + 2000)))
             oracle.offer(datas[-1], groups[-1], due[-1] or 0)
         drafts = draft(datas, keys=groups)
-        done = await self._engine.append(name, drafts, owner="topics", create=None, due_ms=due)
+        done = await self._engine.appender.append(
+            name, drafts, owner="topics", create=None, due_ms=due
+        )
         for seq, data in enumerate(datas, done.first):
             oracle.appended(data, seq)
 

@@ -8,6 +8,7 @@ from heapq import merge
 from headrace.core import log as one
 from headrace.core.config import LogConfig
 from headrace.core.entry import Configure, Create, Drop, Entry, Retire, Start, Stop
+from headrace.core.errors import Code, Refused
 from headrace.core.limits import RESERVE_SEQS_MIN, RETIRED_MAX
 from headrace.core.log import Log
 from headrace.core.names import SortedNames
@@ -81,6 +82,11 @@ class State:
         if len(self.retired) > RETIRED_MAX:
             oldest = next(iter(self.retired))
             self.epoch_floor = max(self.epoch_floor, self.retired.pop(oldest) + 1)
+
+
+def not_found(name: str) -> Refused:
+    """There is no log of this name."""
+    return Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
 
 
 def create(state: State, name: str, owner: str, config: LogConfig, now_ms: int) -> Create:

@@ -15,6 +15,7 @@ from headrace.delivery.tasks import Tasks
 from headrace.delivery.wheel import Wheel
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
+from headrace.storage.journal import ignore
 
 _UNKNOWN = -1
 
@@ -112,13 +113,13 @@ class Channel:
         """The log is deleted: followers hear of it once that is certain."""
         self._dropped = True
         journal = self._engine.journal
-        self._tasks.ignore(journal.wait_synced(journal.tail, self._say_gone))
+        ignore(journal.wait_synced(journal.tail, self._say_gone))
 
     def _say_gone(self) -> None:
         gone = Gone(self.live.log.head)
         for cohort in tuple(self._cohorts):
             followers = tuple(cohort.followers)
-            cohort.tell(gone)
+            cohort.end(gone)
             for follower in followers:
                 follower.leave()
                 follower.owner.gone(follower)
@@ -191,7 +192,7 @@ class Channel:
         if key not in self._pages:
             if len(self._pages) >= FRAMES_KEPT:
                 self._forget()
-            page = self._engine.glance(
+            page = self._engine.reader.glance(
                 self.live,
                 cohort.position,
                 records_max=view.records_max,
@@ -223,7 +224,7 @@ class Channel:
 
     async def _read_on(self, cohort: Cohort, upto: int) -> None:
         view = cohort.view
-        page = await self._engine.read(
+        page = await self._engine.reader.read(
             self.live,
             cohort.position,
             records_max=view.records_max,
@@ -264,7 +265,7 @@ class Channel:
         elif not self._syncing and self._synced < live.visible:
             self._syncing = True
             done = partial(self._note_synced, live.visible)
-            self._tasks.ignore(journal.wait_synced(journal.tail, done))
+            ignore(journal.wait_synced(journal.tail, done))
         return self._synced
 
     def _note_synced(self, visible: int) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from headrace.core.limits import COHORT_MAX
 from headrace.core.read import Gap, Loss, Page
-from headrace.delivery.events import CaughtUp, Event, Lost, Records, View
+from headrace.delivery.events import CaughtUp, Event, Gone, Lost, Records, View
 from headrace.engine.live import Live
 
 
@@ -179,8 +179,12 @@ class Cohort:
     @property
     def stale(self) -> bool:
         """Whether the position is one of another log, as far as one can see."""
-        live = self._stage.live
-        return self.position > live.visible or self.epoch not in (None, live.log.id)
+        return self.position > self._stage.live.visible or self._foreign
+
+    @property
+    def _foreign(self) -> bool:
+        """Whether the position is one of another log for certain."""
+        return self.epoch not in (None, self._stage.live.log.id)
 
     def take(self, page: Page, records: Records | None = None) -> None:
         """Deliver a page that was read at our position."""
@@ -209,6 +213,13 @@ class Cohort:
         if self.owes:
             self.owes = False
             self.tell(CaughtUp(head))
+
+    def end(self, gone: Gone) -> None:
+        """The log was deleted."""
+        if self._foreign:
+            self.position = 0  # it went before anything of it was read
+        self.epoch = None
+        self.tell(gone)
 
     def tell(self, event: Event) -> None:
         """Write an event that says our position to every follower."""

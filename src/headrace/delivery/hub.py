@@ -12,6 +12,7 @@ from headrace.delivery.tasks import Tasks
 from headrace.delivery.wheel import Wheel
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
+from headrace.storage.journal import ignore
 
 Note = Callable[[Live], None]
 
@@ -38,7 +39,7 @@ class Hub:
         if live.log.id not in self.engine.lives:
             journal = self.engine.journal
             done = partial(self._say_gone, follower)
-            self.tasks.ignore(journal.wait_synced(journal.tail, done))
+            ignore(journal.wait_synced(journal.tail, done))
             return
         channel = self._channels.get(live.log.id)
         if channel is None:

@@ -31,12 +31,3 @@ class Tasks:
         except Exception as error:  # noqa: BLE001  (a bug or a broken disk: who waits is told)
             say("error", "a push failed", trace=error)
             on_failure()
-
-    def ignore(self, future: asyncio.Future[None]) -> None:
-        """Nobody waits for this: if it fails, the server is read-only, and that is known."""
-        future.add_done_callback(_read_exception)
-
-
-def _read_exception(future: asyncio.Future[None]) -> None:
-    if not future.cancelled():
-        future.exception()

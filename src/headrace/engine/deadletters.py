@@ -62,7 +62,7 @@ class DeadLetters:
         When that place is full or cannot be made they stay, to be tried again.
         """
         engine, log = self._engine, live.log
-        pieces = await engine.fetch(live, spent)
+        pieces = await engine.reader.fetch(live, spent)
         engine.check_alive(live)
         # Whatever happened while they were read: they must still be there, and nobody's.
         letters = [letter for letter in _letters(pieces) if letter.seq in log.jobs.returned]
@@ -119,7 +119,7 @@ class DeadLetters:
         routes: dict[str, list[_Letter]] = {}
         planned = skipped = after = scanned = 0
         while planned < count_max and scanned < READ_SCANNED_MAX:
-            page = await engine.read(
+            page = await engine.reader.read(
                 live, after, records_max=_PAGE_RECORDS, bytes_max=READ_BYTES_MAX
             )
             for letter in _letters(page.slices):
@@ -164,13 +164,13 @@ class DeadLetters:
             engine.expire_now(target)
             append = one.append(target.log, drafts, None, now_ms)
         elif create is not None:
-            engine.check_log_cap(live.log.owner)
+            engine.caps.check_logs(engine.state, live.log.owner)
             made = catalog.create(engine.state, name, live.log.owner, create, now_ms)
             append = one.append(catalog.new_log(made), drafts, None, now_ms)
-            target = engine.create_now(made)
+            target = engine.logs.create_now(made)
         else:
-            raise Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
-        position = engine.enqueue_append(target, append, now_ms, (entry,))
+            raise catalog.not_found(name)
+        position = engine.appender.enqueue(target, append, now_ms, (entry,))
         live.shrunk_position = position
         ends = ((target, append.block.last), (live, live.visible))
         for shown in engine.show_when_committed(position, ends).values():

@@ -93,8 +93,8 @@ class Desk:
 
     async def read(self, claim: Claim) -> list[Slice]:
         """The jobs of a claim. It may lose some of them while they are read."""
-        jobs = self._engine.fetch_now(self._live, claim.seqs)
-        return await self._engine.fetch(self._live, claim.seqs) if jobs is None else jobs
+        jobs = self._engine.reader.fetch_now(self._live, claim.seqs)
+        return await self._engine.reader.fetch(self._live, claim.seqs) if jobs is None else jobs
 
     def _is_held(self, seq: int, fence: int) -> bool:
         held = self._live.log.jobs.leases.get(seq)
@@ -293,7 +293,7 @@ class Desk:
             if not each.claim.done():
                 each.claim.set_result(claim)
         for worker, claim in gifts:
-            jobs = self._engine.fetch_now(self._live, claim.seqs)
+            jobs = self._engine.reader.fetch_now(self._live, claim.seqs)
             if jobs is None:
                 self._start(self._give_later(worker, claim))
             elif worker in self._workers:

@@ -184,7 +184,7 @@ class Forwarder:
         source, cursor = router.source, router.inlet.cursor
         first = max(cursor + 1, source.log.earliest)
         try:
-            block = await self._engine.read_sealed(source, first, FORWARD_RECORDS_MAX)
+            block = await self._engine.reader.read_sealed(source, first, FORWARD_RECORDS_MAX)
         except (*UNREADABLE, Corrupt) as error:
             say("error", "cannot read what to forward", router=router.name, problem=str(error))
             return Step.BLOCKED

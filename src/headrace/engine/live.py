@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from headrace.core import log as one
 from headrace.core.entry import Reserve
 from headrace.core.limits import RESERVE_FAST_MS, RESERVE_SEQS_MAX, RESERVE_SEQS_MIN
 from headrace.core.log import Log
@@ -87,7 +88,16 @@ class Live:
         if self.waiters is not None:
             self.waiters.pop(wakeup, None)
 
-    def plan_ahead(self, now_ms: int) -> int:
+    def promise(self, last: int, now_ms: int) -> Promise | None:
+        """What must be promised durably before readers may see `last`, if anything."""
+        log = self.log
+        reserve = one.reserve(log, last, self.reserve_ahead)
+        if reserve is None:
+            return None
+        ahead = self._plan_ahead(now_ms)
+        return Promise(self, Reserve(log.id, max(reserve.upto, last + ahead)), log.reserved, ahead)
+
+    def _plan_ahead(self, now_ms: int) -> int:
         """How many seqs to promise at a time: more for a log that used up the last promise fast."""
         fast = now_ms - self.reserved_at_ms < RESERVE_FAST_MS
         ahead = self.reserve_ahead * 2 if fast else self.reserve_ahead // 2

@@ -20,12 +20,13 @@ from headrace.core.lease import Asking, Counters
 from headrace.core.limits import DELAY_MS_MAX
 from headrace.core.log import check_owner
 from headrace.core.read import Slice
+from headrace.engine.cost import Cost
 from headrace.engine.deadletters import DeadLetters, Redriven
 from headrace.engine.desk import Desk, lease_of
 from headrace.engine.live import Live
 
 if TYPE_CHECKING:
-    from headrace.engine.engine import Cost, Engine
+    from headrace.engine.engine import Engine
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -73,7 +74,7 @@ class Queues:
         self, name: str, node: str, wanted: int, lease_ms: int | None, cost: Cost
     ) -> Claimed:
         """Lease up to so many jobs to a node."""
-        await self._engine.catch_up(self._engine.live(name))
+        await self._engine.routers.catch_up(self._engine.live(name))
         live = self.find(name)
         await self._admit(live, cost)
         desk = self.desk(live)
@@ -100,7 +101,7 @@ class Queues:
             if held[0] >= live.tail.start:
                 size_bytes = sum(live.tail.measure(low, high) for low, high in ranges.pairs(found))
             else:
-                size_bytes = await engine.measure(live, found)
+                size_bytes = await engine.deleter.measure(live, found)
                 engine.check_alive(live)
                 now_ms = engine.clock.now_ms()
                 if lease.hold(log, node, seqs, fences, now_ms) != (held, skipped):

@@ -69,6 +69,11 @@ class Routers:
                 found.append(router)
         return found, False
 
+    async def catch_up(self, *lives: Live) -> None:
+        """Let routers bring these logs what they have for them, before somebody reads them."""
+        if any(live.log.inlets for live in lives):
+            await self.forwarder.catch_up(*lives)
+
     # --- following the state ---------------------------------------------------------------------
 
     def open(self) -> None:
@@ -118,7 +123,7 @@ class Routers:
         if plan.source == plan.dest:
             raise Refused(Code.INVALID, "a router leads to another topic", field="dest")
         if known is None:
-            self._check_cap()
+            engine.caps.check_routers(len(self._routers))
         ends = self._ends(plan, owner)
         self._check_single_source(name, ends, plan)
         same = known is not None and ends == (known.source.log, known.dest.log)
@@ -148,13 +153,11 @@ class Routers:
         engine = self._engine
         source, dest = (engine.state.by_name.get(name) for name in (plan.source, plan.dest))
         if dest is None and not plan.create_dest:
-            raise Refused(
-                Code.LOG_NOT_FOUND, f'topic "{plan.dest}" does not exist', topic=plan.dest
-            )
+            raise catalog.not_found(plan.dest)
         for log in (source, dest):
             if log is not None:
                 check_owner(log, owner)
-        engine.check_log_cap(owner, (source is None) + (dest is None))
+        engine.caps.check_logs(engine.state, owner, (source is None) + (dest is None))
         return source, dest
 
     def _begin(
@@ -183,16 +186,6 @@ class Routers:
         position = self._engine.commit([Unroute(router.dest.log.id, name)], sync=True)
         await self._engine.journal.wait_synced(position)
         return True
-
-    def _check_cap(self) -> None:
-        routers_max = self._engine.caps.routers
-        if routers_max and len(self._routers) >= routers_max:
-            raise Refused(
-                Code.THROTTLED,
-                f"there are {routers_max} routers already, the most this server keeps",
-                limit="max_routers",
-                max=routers_max,
-            )
 
     def _check_single_source(self, name: str, ends: Ends, plan: Plan) -> None:
         source, dest = ends

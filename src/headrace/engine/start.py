@@ -8,7 +8,8 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.core import state as catalog
-from headrace.engine.engine import Caps, Engine
+from headrace.engine.caps import Caps
+from headrace.engine.engine import Engine
 from headrace.engine.ports import Clock, Ids, Pool, Sealer
 from headrace.engine.upkeep import Pace, Upkeep
 from headrace.formats import layout

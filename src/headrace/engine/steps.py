@@ -21,6 +21,7 @@ from headrace.core.errors import Refused
 from headrace.core.inlet import Inlet
 from headrace.core.record import Block
 from headrace.core.route import Batch, Forwarding, Wants
+from headrace.engine.appender import journaled
 from headrace.engine.live import Live, Promise
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class Pass:
         how = copying if derived else None
         done = route.forward(dest, router.name, batch, made, how, self._now_ms)
         if done.append is not None:
-            engine.check_total(done.append)
+            engine.caps.check_total(engine.state, done.append)
         self._add(router.dest, done, derived=derived)
 
     def _copy(self, router: Router, wanted: Wants, batch: Batch, copying: Copying) -> Block:
@@ -147,7 +148,7 @@ class Pass:
     def _add(self, live: Live, done: Forwarding, *, derived: bool) -> None:
         forward, append = done.forward, done.append
         last = forward.first + forward.holes + forward.count - 1
-        if promise := self._engine.promise(live, last, self._now_ms):
+        if promise := live.promise(last, self._now_ms):
             self._promises.append(promise)
             self._entries.append(promise.entry)
             self._stored.append(promise.entry)
@@ -158,7 +159,7 @@ class Pass:
                 self._derived_bytes += append.block.size_bytes
             else:
                 append = Append(append.log, copies.owned(append.block), None, append.trim)
-                self._stored += self._engine.journaled(live.log, append)
+                self._stored += journaled(live.log, append)
             self._entries.append(append)
         self._ends[live.log.id] = live, last
 

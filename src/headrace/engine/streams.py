@@ -24,6 +24,7 @@ from headrace.core.stream import JSON, Write, is_expired, touch
 from headrace.core.streaming import CONFIG, Spec, stream_of
 from headrace.engine.live import Live
 from headrace.engine.patience import Patience
+from headrace.storage.journal import ignore
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -114,30 +115,6 @@ class Streams:
         stream = live.log.stream
         return self.is_closed(live) or (stream is not None and stream.deleted)
 
-    async def seek(self, live: Live, at_ns: int) -> int:
-        """The seq behind which the records of this time and later lie."""
-        seq = await self._seek(live, at_ns, live.visible)
-        return live.visible if seq is None else seq - 1
-
-    async def _seek(self, live: Live, at_ns: int, last: int) -> int | None:
-        """The first record up to `last` that is not older, wherever it lies."""
-        log, engine = live.log, self._engine
-        stream = log.stream
-        if stream is not None and stream.fork is not None:
-            source, upto = engine.lives[stream.fork.source], min(stream.fork.upto, last)
-            seq = await self._seek(source, at_ns, upto)
-            if seq is not None:
-                return seq
-        while True:
-            start, found = live.tail.start, None
-            if log.extents:
-                found = await engine.sealed(engine.segments.seek, log, at_ns, min(start - 1, last))
-            if live.tail.start == start:
-                break  # else records left memory meanwhile: they are in a segment now
-        if found is None:
-            found = live.tail.seek(at_ns)
-        return found if found is not None and found <= last else None
-
     # --- creating --------------------------------------------------------------------------------
 
     async def create(self, name: str, spec: Spec, drafts: Drafts | None) -> tuple[Live, bool]:
@@ -154,11 +131,11 @@ class Streams:
                 await engine.journal.wait_synced(known.config_position)
                 return known, False
             forked, drafts = self._fork(spec, prefix, drafts)
-        engine.check_log_cap(OWNER)
+        engine.caps.check_logs(engine.state, OWNER)
         entries = streaming.create(engine.state, name, spec, forked, drafts, engine.clock.now_ns())
         for entry in entries:
             if isinstance(entry, Append):
-                engine.check_total(entry)
+                engine.caps.check_total(engine.state, entry)
         entries += engine.subscriptions.follow_new(name, entries)
         position = engine.commit(entries, sync=True, together=True)
         live = engine.lives[engine.state.by_name[name].id]
@@ -198,7 +175,7 @@ class Streams:
         source, at = self._source(spec)
         if not spec.sub or stream_of(source.log).is_json or at == source.visible:
             return b""
-        slices = await self._engine.fetch(source, [at + 1])
+        slices = await self._engine.reader.fetch(source, [at + 1])
         return slices[0].block.data_at(slices[0].picks[0]) if slices else b""
 
     def _fork(self, spec: Spec, prefix: bytes, drafts: Drafts | None) -> tuple[Fork, Drafts | None]:
@@ -238,7 +215,7 @@ class Streams:
         if drafts is not None:
             append = entries[0]
             assert isinstance(append, Append)
-            engine.check_total(append)
+            engine.caps.check_total(engine.state, append)
             entries += engine.subscriptions.follow(live.log)
         position = engine.commit(entries, sync=True, together=True)
         last = live.log.head
@@ -283,7 +260,7 @@ class Streams:
         entries += [*engine.subscriptions.follow(live.log), *more]
         position = engine.commit(entries, sync=True, together=True)
         shown = engine.journal.wait_synced(position, partial(self._show, live, live.log.head))
-        shown.add_done_callback(_read_exception)
+        ignore(shown)
         return True
 
     # --- living ----------------------------------------------------------------------------------
@@ -357,12 +334,6 @@ class Streams:
             self._deadlines.pop(entry.log, None)
         live.wake()
         return position
-
-
-def _read_exception(future: asyncio.Future[None]) -> None:
-    """Nobody waits for this: if it fails, the server is read-only, and that is known."""
-    if not future.cancelled():
-        future.exception()
 
 
 def _timed_out() -> Refused:

@@ -306,7 +306,7 @@ class Subscriptions:
                 raise Refused(Code.CONFLICT, f'subscription "{id}" exists and is another one')
             await engine.journal.wait_synced(active.live.config_position)
             return active, False
-        engine.check_log_cap(OWNER)
+        engine.caps.check_logs(engine.state, OWNER)
         created: Create = catalog.create(
             engine.state, PREFIX + id, OWNER, CONFIG, engine.clock.now_ms()
         )

@@ -17,7 +17,7 @@ from headrace.core import ranges
 from headrace.core.entry import Start, Stop
 from headrace.core.errors import Refused
 from headrace.core.log import Log, prune_extents
-from headrace.engine.engine import Engine, read_exception
+from headrace.engine.engine import Engine
 from headrace.engine.generations import Generations
 from headrace.engine.ports import Ids, Pool, Sealer
 from headrace.engine.publication import Publication
@@ -29,6 +29,7 @@ from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, encode_part
 from headrace.observe import say
 from headrace.storage import manifests, snapshots
 from headrace.storage.disk import Disk
+from headrace.storage.journal import ignore
 from headrace.storage.objects import Objects
 from headrace.storage.recovery import Recovered
 from headrace.storage.sealing import SealFailed, SealJob
@@ -171,7 +172,7 @@ class Upkeep:
             if journal.failure is not None:
                 continue
             if journal.synced < journal.tail:
-                journal.wait_synced(journal.tail).add_done_callback(read_exception)
+                ignore(journal.wait_synced(journal.tail))
             now = asyncio.get_running_loop().time()
             if now >= sweep_at:
                 sweep_at = now + _SWEEP_S

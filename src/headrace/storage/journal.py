@@ -317,6 +317,16 @@ class Journal:
             self._file.close()
 
 
+def ignore(committed: asyncio.Future[None]) -> None:
+    """Nobody waits for this: if it fails, the server is read-only, and that is known."""
+    committed.add_done_callback(_read_exception)
+
+
+def _read_exception(future: asyncio.Future[None]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
 class WriterThread:
     """Runs commits in one thread; each covers all that was enqueued while the last one ran."""
 

@@ -16,7 +16,8 @@ import msgspec
 from headrace.core.errors import Code, Refused
 from headrace.delivery.hub import Hub
 from headrace.delivery.wheel import Wheel
-from headrace.engine.engine import Cost, Engine
+from headrace.engine.cost import Cost
+from headrace.engine.engine import Engine
 from headrace.observe import say
 from headrace.web.bodies import accepts_gzip, compress, read_body, read_bytes
 from headrace.web.credentials import NOBODY, Keyring, Principal

@@ -17,8 +17,10 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import SEVERE_TICKS
 from headrace.core.read import Slice
 from headrace.core.record import draft
+from headrace.engine.caps import Caps
+from headrace.engine.cost import Cost
 from headrace.engine.deadletters import Redriven
-from headrace.engine.engine import Caps, Cost, Engine
+from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.engine.ports import Inline, Pool
 from headrace.engine.queues import Claimed, Queues
@@ -41,14 +43,14 @@ class Shop:
         self.disk = disk
 
     async def open(self, jobs: int = 0, **config: object) -> Live:
-        await self.engine.put("q", "topics", LogConfig(kind=Kind.QUEUE, **config))  # type: ignore[arg-type]
+        await self.engine.logs.put("q", "topics", LogConfig(kind=Kind.QUEUE, **config))  # type: ignore[arg-type]
         if jobs:
             await self.add(jobs)
         return self.engine.live("q")
 
     async def add(self, jobs: int, name: str = "q", **how: object) -> None:
         drafts = draft([b'{"n":%d}' % n for n in range(jobs)], keys=how.pop("keys", None))  # type: ignore[arg-type]
-        await self.engine.append(name, drafts, owner="topics", create=LogConfig(), **how)  # type: ignore[arg-type]
+        await self.engine.appender.append(name, drafts, owner="topics", create=LogConfig(), **how)  # type: ignore[arg-type]
 
     async def claim(self, node: str, wanted: int = 1, lease_ms: int | None = None) -> list[int]:
         return seqs_of(await self.queues.claim("q", node, wanted, lease_ms, Cost()))
@@ -70,7 +72,9 @@ class Shop:
         return counters.ready, counters.in_flight, counters.dead_lettered
 
     async def read(self, name: str) -> list[tuple[bytes, bytes | None]]:
-        page = await self.engine.read(self.engine.live(name), 0, records_max=99, bytes_max=1 << 20)
+        page = await self.engine.reader.read(
+            self.engine.live(name), 0, records_max=99, bytes_max=1 << 20
+        )
         return [
             (piece.block.data_at(at), piece.block.metas[at] if piece.block.metas else None)
             for piece in page.slices
@@ -226,7 +230,7 @@ def test_a_queue_that_goes_away_ends_the_wait(tell: Tell) -> None:
         await shop.open(claim_jitter_ms=500)
         waiting = asyncio.ensure_future(shop.claim("w"))
         await asyncio.sleep(0.01)
-        await shop.engine.drop("q", if_empty=False, owner="topics")
+        await shop.engine.logs.drop("q", if_empty=False, owner="topics")
         with pytest.raises(Refused) as refusal:
             await waiting
         assert refusal.value.code is Code.LOG_NOT_FOUND
@@ -361,7 +365,7 @@ def test_a_deleted_job_gives_room_for_another(tell: Tell) -> None:
         await shop.open(jobs=2)
         hand = Hand(shop, "w")
         await soon()
-        await shop.engine.delete("q", 2, None)
+        await shop.engine.deleter.delete("q", 2, None)
         await soon()
         assert hand.got == [[1], [2]]
 
@@ -373,7 +377,7 @@ def test_workers_are_dismissed_when_their_queue_goes(tell: Tell) -> None:
         await shop.open(jobs=1)
         hand = Hand(shop, "w")
         await soon()
-        dropping = asyncio.ensure_future(shop.engine.drop("q", if_empty=False, owner="topics"))
+        dropping = asyncio.ensure_future(shop.engine.logs.drop("q", if_empty=False, owner="topics"))
         await soon()
         assert hand.dismissed is None, "told before it is durable"
         await dropping
@@ -439,7 +443,7 @@ def test_only_durable_leases_wait_for_a_sync(tell: Tell) -> None:
         journal = shop.engine.journal
         await shop.claim("w")
         assert journal.synced < journal.tail
-        await shop.engine.put(
+        await shop.engine.logs.put(
             "q", "topics", LogConfig(kind=Kind.QUEUE, leases_durable=True, lease_ms=60_000)
         )
         await shop.claim("w")
@@ -516,13 +520,15 @@ def test_a_dead_letter_is_moved_whole(tell: Tell) -> None:
 
 def test_where_dead_letters_have_no_room_they_wait(tell: Tell) -> None:
     async def story(shop: Shop) -> None:
-        await shop.engine.put("dlq", "topics", LogConfig(cap_records=1, discard=Discard.REJECT))
+        await shop.engine.logs.put(
+            "dlq", "topics", LogConfig(cap_records=1, discard=Discard.REJECT)
+        )
         await shop.add(1, name="dlq")
         await shop.open(jobs=2, max_deliveries=1, dead_letter="dlq")
         await fail(shop, 1)
         assert await shop.claim("w") == [2]
         assert shop.count() == (1, 1, 0)
-        await shop.engine.delete("dlq", 9, None)
+        await shop.engine.deleter.delete("dlq", 9, None)
         assert await shop.claim("w") == []
         assert shop.count() == (0, 1, 1)
 
@@ -580,7 +586,7 @@ def test_who_waits_hears_of_a_segment_that_cannot_be_read(
         await shop.open(jobs=2, max_deliveries=1, dead_letter="dlq")
         await seal(shop)
         await fail(shop, 1)
-        await shop.engine.put(
+        await shop.engine.logs.put(
             "q",
             "topics",
             LogConfig(kind=Kind.QUEUE, max_deliveries=1, dead_letter="dlq", claim_jitter_ms=10),
@@ -631,7 +637,7 @@ def test_a_redrive_of_many_looks_past_those_that_stay(tell: Tell) -> None:
 def test_a_redrive_leaves_alone_what_somebody_works_on(tell: Tell) -> None:
     async def story(shop: Shop) -> None:
         await shop.open(jobs=2)
-        await shop.engine.put("other", "topics", LogConfig(kind=Kind.QUEUE))
+        await shop.engine.logs.put("other", "topics", LogConfig(kind=Kind.QUEUE))
         assert await shop.claim("doctor") == [1]
         done = await shop.redrive("q", 9, "other")
         assert (done.redriven, done.skipped, done.left) == (1, 1, 1)

@@ -49,7 +49,7 @@ class Scene:
     async def fill(self, rounds: int) -> None:
         for number in range(rounds):
             for name in NAMES:
-                await self.engine.append(
+                await self.engine.appender.append(
                     name,
                     draft(
                         [b'{"n":%d}' % number] * 2, tags=["even" if number % 2 == 0 else None] * 2
@@ -113,7 +113,7 @@ def test_deleting_by_tag_looks_again(loop: VirtualLoop, tag: str) -> None:
     async def story(scene: Scene) -> None:
         scene.rival.replace(scene.numbers, Marks(), outputs=2)
         scene.rival.tidy()
-        _, count = await scene.engine.delete("a", None, TagEq(tag))
+        _, count = await scene.engine.deleter.delete("a", None, TagEq(tag))
         assert count == (6 if tag == "even" else 0)
 
     run(loop, story)
@@ -146,7 +146,7 @@ def test_dead_segments_of_others_are_dropped_too(loop: VirtualLoop) -> None:
     async def story(scene: Scene) -> None:
         scene.rival.replace(scene.numbers[:3], Marks())
         for name in NAMES:
-            await scene.engine.delete(name, 7, None)
+            await scene.engine.deleter.delete(name, 7, None)
         await scene.upkeep.checkpoint()
         assert scene.numbers == [4, 5, 6]
         assert not any("p-" in listed.name for listed in scene.objects.list(layout.SEGMENTS))
@@ -212,7 +212,7 @@ def test_memory_is_freed_for_what_was_sealed_and_replaced_at_once(loop: VirtualL
                 scene.rival.tidy()
 
         for name in NAMES:
-            await scene.engine.append(name, draft([b"1"]), owner="topics", create=None)
+            await scene.engine.appender.append(name, draft([b"1"]), owner="topics", create=None)
         scene.disk.before = replace
         scene.upkeep.close_file()
         await scene.upkeep.checkpoint()
@@ -234,9 +234,9 @@ def marks_of(scene: Scene) -> Marks:
 
 def test_marks_tell_what_died(loop: VirtualLoop) -> None:
     async def story(scene: Scene) -> None:
-        await scene.engine.delete("a", 4, None)
-        await scene.engine.append("c", draft([b"1"]), owner="topics", create=LogConfig())
-        await scene.engine.drop("b", if_empty=False)
+        await scene.engine.deleter.delete("a", 4, None)
+        await scene.engine.appender.append("c", draft([b"1"]), owner="topics", create=LogConfig())
+        await scene.engine.logs.drop("b", if_empty=False)
         task = asyncio.create_task(scene.upkeep.run_exchange())
         await asyncio.sleep(3)
         marks = marks_of(scene)
@@ -248,7 +248,7 @@ def test_marks_tell_what_died(loop: VirtualLoop) -> None:
         version = scene.upkeep.manifest.version
         await asyncio.sleep(60)
         assert scene.upkeep.manifest.version == version, "nothing died, and it was told again"
-        await scene.engine.delete("a", 6, None)
+        await scene.engine.deleter.delete("a", 6, None)
         await asyncio.sleep(20)
         assert marks_of(scene).is_dead(a, 5)
         assert not task.done()
@@ -259,7 +259,7 @@ def test_marks_tell_what_died(loop: VirtualLoop) -> None:
 
 def test_marks_are_told_at_the_end_and_erased_records_stay_gone(loop: VirtualLoop) -> None:
     async def story(scene: Scene) -> None:
-        await scene.engine.delete("a", 6, None)
+        await scene.engine.deleter.delete("a", 6, None)
         left = [await view(scene.engine, name) for name in NAMES]
         await stop(scene.started)
         scene.rival.replace(scene.numbers, marks_of(scene))
@@ -282,7 +282,7 @@ def test_marks_wait_for_the_journal(loop: VirtualLoop) -> None:
                 synced_before.append(scene.engine.journal.synced)
 
         scene.disk.before = note
-        await scene.engine.delete("a", 6, None)
+        await scene.engine.deleter.delete("a", 6, None)
         tail = scene.engine.journal.tail
         await scene.upkeep._publication.publish_marks()
         assert synced_before

@@ -6,7 +6,7 @@ import asyncio
 
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
-from headrace.engine.engine import Caps
+from headrace.engine.caps import Caps
 from headrace.engine.ports import CountedIds, Inline, InlineSealer, SystemClock
 from headrace.engine.start import Parts, start
 from headrace.engine.upkeep import Pace
@@ -53,7 +53,7 @@ def test_sealing_hurries_while_much_waits_for_it() -> None:
         )
         told = []
         for _ in range(4):
-            await started.engine.append(
+            await started.engine.appender.append(
                 "a", draft([b"x" * 1000]), owner="topics", create=LogConfig()
             )
             told.append(sealer.hurried)

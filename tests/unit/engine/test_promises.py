@@ -7,7 +7,8 @@ import asyncio
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.core.state import State
-from headrace.engine.engine import Caps, Engine
+from headrace.engine.caps import Caps
+from headrace.engine.engine import Engine
 from headrace.engine.ports import Inline, SystemClock
 from headrace.storage.journal import Journal
 from headrace.storage.memory import MemoryDisk
@@ -35,7 +36,7 @@ def test_a_synced_promise_does_not_acknowledge_what_is_not_written() -> None:
 
         def start(records: int) -> asyncio.Task[object]:
             drafts = draft([b"1"] * records)
-            append = engine.append("a", drafts, owner="topics", create=LogConfig())
+            append = engine.appender.append("a", drafts, owner="topics", create=LogConfig())
             return asyncio.ensure_future(append)
 
         created = start(1)

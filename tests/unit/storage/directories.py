@@ -12,7 +12,8 @@ from headrace import cli
 from headrace.core.config import Durability, LogConfig
 from headrace.core.match import TagEq
 from headrace.core.record import draft
-from headrace.engine.engine import Caps, Engine
+from headrace.engine.caps import Caps
+from headrace.engine.engine import Engine
 from headrace.engine.ports import CountedIds, Inline, InlineSealer
 from headrace.engine.start import Parts, Started, start, stop
 from headrace.engine.upkeep import Pace
@@ -82,7 +83,7 @@ async def fill(engine: Engine, rounds: int) -> None:
     for number in range(rounds):
         for name, config in LOGS.items():
             datas = [b'{"n":%d,"pad":"%s"}' % (number, b"x" * 20 * size) for size in range(3)]
-            await engine.append(
+            await engine.appender.append(
                 name,
                 draft(datas, [b'{"m":1}', None, None], ["a", None, f"t{number}"], ["n1", None, ""]),
                 owner="topics",
@@ -97,10 +98,10 @@ async def _build(root: Path, *, clean: bool) -> None:
     for _ in range(3):
         await fill(engine, 4)
         await upkeep.checkpoint()
-    await engine.append("dropped", draft([b"1"]), owner="topics", create=LogConfig())
-    await engine.drop("dropped", if_empty=False)
-    await engine.delete("plain", 6, None)
-    await engine.delete("synced", None, TagEq("t3"))
+    await engine.appender.append("dropped", draft([b"1"]), owner="topics", create=LogConfig())
+    await engine.logs.drop("dropped", if_empty=False)
+    await engine.deleter.delete("plain", 6, None)
+    await engine.deleter.delete("synced", None, TagEq("t3"))
     await fill(engine, 8)
     await upkeep.checkpoint()
     await fill(engine, 2)

@@ -147,7 +147,7 @@ def test_damage_is_shown_and_not_passed_over(root: Path) -> None:
 def test_a_directory_in_use_can_be_looked_at(root: Path) -> None:
     async def look_while_running() -> int:
         started = await directories.boot(root)
-        await started.engine.append("plain", draft([b"1"]), owner="topics", create=None)
+        await started.engine.appender.append("plain", draft([b"1"]), owner="topics", create=None)
         head = Inspection(RealDisk(root)).logs("plain")[0].head
         await started.engine.journal.close()
         return head - started.engine.live("plain").log.head

@@ -80,7 +80,7 @@ async def parse_read(
     text = query.get("offset")
     offset = Mark.START if text is None else parse_offset(text)
     if text is None and "since" in query:
-        after = await engine.streams.seek(live, fields.parse_time_ns(query["since"], "since"))
+        after = await engine.reader.seek(live, fields.parse_time_ns(query["since"], "since"))
     else:
         after = resolve(live, offset)
     wanted = Wanted(key=query.get("key") if key is None else key)
@@ -105,7 +105,7 @@ async def catch_up(
     engine: Engine, live: Live, asked: Asked, dialect: Dialect, known_tags: str | None
 ) -> Answer:
     """One page of what there is."""
-    page = await engine.read(
+    page = await engine.reader.read(
         live,
         asked.after,
         records_max=STREAM_PAGE_RECORDS,
@@ -129,7 +129,7 @@ async def catch_up(
 
 async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) -> Answer:
     """A page, or nothing when nothing comes for a while."""
-    page = await engine.read_or_wait(
+    page = await engine.reader.read_or_wait(
         live,
         asked.after,
         wait_ms=asked.wait_ms,

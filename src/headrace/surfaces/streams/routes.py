@@ -293,7 +293,7 @@ class StreamRoutes:
         size = parse_whole(req, "limit", LIST_PAGE_DEFAULT, LIST_PAGE_MAX)
         cursor = req.get_param("cursor")
         after = parse_cursor(cursor) if cursor is not None else ""
-        found, more = engine.list_logs(
+        found, more = engine.logs.page(
             after, req.get_param("prefix") or "", size, call.principal.may_see, OWNER
         )
         streams = engine.streams

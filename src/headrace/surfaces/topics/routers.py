@@ -39,7 +39,7 @@ class Routers:
     async def get(self, call: Call) -> Reply:
         name = _authorise(call, Scope.READ)
         engine = call.engine
-        await engine.catch_up(engine.routers.get(name).dest)
+        await engine.routers.catch_up(engine.routers.get(name).dest)
         router = engine.routers.get(name)
         source, dest = router.source.log.name, router.dest.log.name
         call.principal.require(NO_SCOPE, source, dest)
@@ -69,7 +69,7 @@ class Routers:
 
         prefix = req.get_param("prefix") or ""
         found, more = engine.routers.page(after, prefix, size, is_wanted)
-        await engine.catch_up(*{router.dest for router in found})
+        await engine.routers.catch_up(*{router.dest for router in found})
         reply = wire.RouterListReply(
             routers=[_summary(router) for router in found if not router.ended],
             next_cursor=encode_cursor(found[-1].name) if more else UNSET,

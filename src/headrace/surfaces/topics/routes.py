@@ -47,14 +47,14 @@ class Topics:
         known = engine.state.by_name.get(topic)
         kind = known.config.kind if known else Kind.LOG
         config = parse_config(call.principal, request, topic, kind)
-        log, created = await engine.put(topic, OWNER, config)
+        log, created = await engine.logs.put(topic, OWNER, config)
         reply = wire.TopicReply(topic=topic, created=created, config=wire.format_config(log.config))
         return Reply([wire.open_object(reply)], 201 if created else 200)
 
     async def get(self, call: Call) -> Reply:
         topic = authorise(call, Scope.READ)
         touch = parse_bool(call.req, "touch", default=True)
-        await call.engine.catch_up(call.engine.live(topic))
+        await call.engine.routers.catch_up(call.engine.live(topic))
         live = call.engine.state_of(topic)
         now_ms = call.engine.clock.now_ms()
         if touch:
@@ -71,8 +71,8 @@ class Topics:
         cursor = req.get_param("cursor")
         after = parse_cursor(cursor) if cursor is not None else ""
         touch = parse_bool(req, "touch", default=False)
-        found, more = engine.list_logs(after, prefix, size, call.principal.may_see, OWNER)
-        await engine.catch_up(*found)
+        found, more = engine.logs.page(after, prefix, size, call.principal.may_see, OWNER)
+        await engine.routers.catch_up(*found)
         now_ms = engine.clock.now_ms()
         if touch:
             for live in found:
@@ -87,7 +87,7 @@ class Topics:
     async def drop(self, call: Call) -> Reply:
         topic = authorise(call, Scope.DELETE)
         if_empty = parse_bool(call.req, "if_empty", default=False)
-        dropped = await call.engine.drop(topic, if_empty=if_empty, owner=OWNER)
+        dropped = await call.engine.logs.drop(topic, if_empty=if_empty, owner=OWNER)
         routers = filter(call.principal.may_see, dropped.routers if dropped else ())
         reply = wire.DropReply(topic=topic, deleted=dropped is not None, routers_removed=[*routers])
         return Reply([wire.open_object(reply)])
@@ -108,7 +108,7 @@ class Topics:
         engine = call.engine
         live = engine.live(topic)
         live.last_read_at_ms = engine.clock.now_ms()
-        page = await engine.read_or_wait(
+        page = await engine.reader.read_or_wait(
             live,
             request.from_seq,
             wait_ms=min(request.wait_ms, WAIT_MS_MAX),
@@ -135,7 +135,7 @@ class Topics:
         if request.before_seq is None and request.match is None:
             raise Refused(Code.INVALID, "say which records: before_seq, match, or both")
         match = None if request.match is None else parse_match(request.match)
-        live, deleted = await call.engine.delete(
+        live, deleted = await call.engine.deleter.delete(
             topic, request.before_seq, match, call.cost, owner=OWNER
         )
         earliest, head = wire.head_of(live.log, live.visible)

@@ -49,7 +49,7 @@ class Watch:
         prefixes = [Prefix(prefix, look(start.match)) for prefix, start in wish.prefixes.items()]
         resume = _parse_cursor(request.cursor)
         found = find(engine, wish, principal, limits, lenient=lenient)
-        await engine.catch_up(*(live for live, _ in found.values()))
+        await engine.routers.catch_up(*(live for live, _ in found.values()))
         self._sessions.check_room()
         places = {
             name: _place(live, start, look(start.match), resume, listed=name in wish.topics)

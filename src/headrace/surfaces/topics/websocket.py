@@ -24,7 +24,7 @@ from headrace.delivery.followers import Followers
 from headrace.delivery.hub import Hub, Note
 from headrace.delivery.websocket import Socket, frame
 from headrace.delivery.wheel import Wheel
-from headrace.engine.engine import Cost
+from headrace.engine.cost import Cost
 from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.appends import AppendLimits, parse_drafts, parse_plain_drafts
@@ -252,7 +252,7 @@ class TopicSocket(Socket):
             > limits.topics
         ):
             raise Refused(Code.INVALID, f"one socket follows at most {limits.topics} topics")
-        await engine.catch_up(*lives)
+        await engine.routers.catch_up(*lives)
         starts = {name: _start(live, start) for name, (live, start) in found.items()}
         places = {name: format_place(live, starts[name][0]) for name, (live, _) in found.items()}
         await engine.settle(*lives)

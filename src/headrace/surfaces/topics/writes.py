@@ -9,7 +9,9 @@ from headrace.core.config import Kind, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import IDEMPOTENCY_KEY_LENGTH_MAX
 from headrace.core.record import Drafts
-from headrace.engine.engine import Appended, Cost, Engine
+from headrace.engine.appender import Appended
+from headrace.engine.cost import Cost
+from headrace.engine.engine import Engine
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.appends import (
     AppendLimits,
@@ -47,7 +49,7 @@ async def write(
 ) -> Appended:
     """Append the drafts; the caller may write to this topic."""
     known = topic in engine.state.by_name
-    return await engine.append(
+    return await engine.appender.append(
         topic,
         drafts,
         owner=OWNER,

@@ -30,11 +30,11 @@ class House:
         self.truth = Truth(engine)
 
     async def put(self, topic: str, **config: Any) -> None:
-        await self.engine.put(topic, "topics", LogConfig(**config))
+        await self.engine.logs.put(topic, "topics", LogConfig(**config))
 
     async def append(self, topic: str, *datas: bytes, **columns: Any) -> None:
         drafts = draft(datas, **columns)
-        await self.engine.append(topic, drafts, owner="topics", create=LogConfig())
+        await self.engine.appender.append(topic, drafts, owner="topics", create=LogConfig())
 
 
 Story = Callable[[House], Coroutine[None, None, None]]

@@ -123,7 +123,7 @@ def test_a_stream_lost_before_its_first_page_still_finds_out_about_a_new_instanc
         await asyncio.sleep(1)
         assert viewer.heard() == [("record", 1), ("caught-up", 1)]
         viewer.stream.connection_lost(None)
-        await house.engine.drop("t", if_empty=False)
+        await house.engine.logs.drop("t", if_empty=False)
         await house.append("t", b"2", b"3")
         viewer.open()
         viewer.stream.connection_lost(None)
@@ -142,14 +142,14 @@ def test_a_topic_gone_while_nobody_watched_is_told_as_gone() -> None:
         viewer.open()
         await asyncio.sleep(1)
         viewer.stream.connection_lost(None)
-        await house.engine.drop("a", if_empty=False)
+        await house.engine.logs.drop("a", if_empty=False)
         for _ in range(2):  # a client that missed it hears it again
             viewer.open()
             await asyncio.sleep(1)
             assert viewer.heard() == [("topic-deleted", 2), ("caught-up", 1)]
             assert not viewer.stream.closed
             viewer.stream.connection_lost(None)
-        await house.engine.drop("b", if_empty=False)
+        await house.engine.logs.drop("b", if_empty=False)
         viewer.open()
         assert viewer.heard() == [("topic-deleted", 2), ("topic-deleted", 1)]
         assert viewer.stream.closed, "there is nothing left to watch"
@@ -168,11 +168,33 @@ def test_ids_told_at_the_opening_know_where_the_reader_stands_in_every_topic() -
         await asyncio.sleep(1)
         viewer.stream.end(Replaced())
         viewer.session.rewind({"a": 1, "b": 1})
-        await house.engine.drop("a", if_empty=False)
+        await house.engine.logs.drop("a", if_empty=False)
         viewer.open()
         first = viewer.pipe.heard[0].event
         assert first.name == "topic-deleted"
         assert parse_composite(first.id or "") == {"a": 1, "b": 1}
+
+    live(story)
+
+
+def test_an_instance_that_goes_before_its_first_page_leaves_no_seq_of_the_last_one_in_ids() -> None:
+    async def story(house: House) -> None:
+        await house.append("t", b"1")
+        viewer = Viewer(house, "t")
+        viewer.open()
+        await asyncio.sleep(1)
+        assert viewer.heard() == [("record", 1), ("caught-up", 1)]
+        viewer.stream.connection_lost(None)
+        await house.engine.logs.drop("t", if_empty=False)
+        await house.put("t")
+        epoch = house.engine.live("t").log.id
+        viewer.open()
+        await house.engine.logs.drop("t", if_empty=False)
+        await asyncio.sleep(1)
+        (told,) = viewer.pipe.heard
+        assert (told.event.name, told.event.data["head_seq"]) == ("topic-deleted", 0)
+        assert told.event.id is not None
+        assert parse_composite(told.event.id) == {f"t@{epoch}": 0}
 
     live(story)
 
@@ -185,7 +207,7 @@ def test_a_gone_topic_is_not_told_to_a_stream_that_ended_meanwhile() -> None:
         viewer.open()
         await asyncio.sleep(1)
         viewer.pipe.choke()
-        dropping = house.loop.create_task(house.engine.drop("a", if_empty=False))
+        dropping = house.loop.create_task(house.engine.logs.drop("a", if_empty=False))
         await asyncio.sleep(0)
         viewer.pipe.drain()  # resumes to find the topic gone, but not yet for certain
         viewer.stream.connection_lost(None)
@@ -204,7 +226,7 @@ def test_more_new_topics_than_allowed_are_told_as_left_out() -> None:
             await house.append(f"p:{number}", b"1")
         await asyncio.sleep(1)
         assert sorted(viewer.heard(), key=str) == [("error", 429), ("record", 1), ("record", 1)]
-        await house.engine.drop("p:0", if_empty=False)
+        await house.engine.logs.drop("p:0", if_empty=False)
         assert viewer.heard() == [("topic-deleted", 1)]
         viewer.stream.connection_lost(None)
         viewer.open()

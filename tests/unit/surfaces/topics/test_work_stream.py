@@ -10,7 +10,7 @@ from serving import House, live
 from headrace.core.config import Kind
 from headrace.core.entry import Claim
 from headrace.core.errors import Code, Refused
-from headrace.engine.engine import Cost
+from headrace.engine.cost import Cost
 from headrace.surfaces.topics.work import JobStream
 
 

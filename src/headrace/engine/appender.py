@@ -1,0 +1,149 @@
+"""Appending: the five-step write of new records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.core import lease, producer, ranges
+from headrace.core import log as one
+from headrace.core import state as catalog
+from headrace.core.config import LogConfig
+from headrace.core.entry import Append, Entry
+from headrace.core.log import Log, check_owner
+from headrace.core.record import Drafts
+from headrace.engine.cost import Cost
+from headrace.engine.live import Live
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """What an append was given."""
+
+    log: Log
+    first: int
+    last: int
+    head: int
+    created: bool
+    deduped: bool
+
+
+class Appender:
+    """Appends to the logs of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def append(
+        self,
+        name: str,
+        drafts: Drafts,
+        *,
+        owner: str,
+        create: LogConfig | None,
+        key: str | None = None,
+        due_ms: Sequence[int | None] | None = None,
+        patient: bool = False,
+        cost: Cost | None = None,
+    ) -> Appended:
+        """Append the drafts, all or none; `create` is the config of a log that is not there yet.
+
+        `due_ms` says of new jobs when they may be claimed.
+        """
+        engine, cost = self._engine, cost or Cost()
+        if not engine.door.open:
+            cost.throttle_ms = await engine.wait_at_door(name, create, patient=patient)
+        engine.check_open()
+        log = engine.state.by_name.get(name)
+        now_ms = engine.clock.now_ms()
+        if log is None:
+            return await self._append_new(name, drafts, owner, create, key, due_ms, now_ms, cost)
+        check_owner(log, owner)
+        live = engine.lives[log.id]
+        if key is not None:
+            window_ms = log.config.idempotency_window_ms
+            if known := producer.find(log.keys, key, window_ms, now_ms):
+                await engine.wait(live, engine.journal.tail, known[1], cost)
+                return Appended(log, *known, live.visible, created=False, deduped=True)
+        if log.config.ttl_ms:
+            engine.expire_now(live)
+        entry = one.append(log, drafts, key, now_ms)
+        engine.caps.check_total(engine.state, entry)
+        delays = lease.delay(log, entry.block.first, due_ms, now_ms) if due_ms else ()
+        position = self.enqueue(live, entry, now_ms, delays)
+        block = entry.block
+        await engine.wait(live, position, block.last, cost)
+        return Appended(log, block.first, block.last, live.visible, created=False, deduped=False)
+
+    async def _append_new(
+        self,
+        name: str,
+        drafts: Drafts,
+        owner: str,
+        config: LogConfig | None,
+        key: str | None,
+        due_ms: Sequence[int | None] | None,
+        now_ms: int,
+        cost: Cost,
+    ) -> Appended:
+        engine = self._engine
+        if config is None:
+            raise catalog.not_found(name)
+        engine.caps.check_logs(engine.state, owner)
+        create = catalog.create(engine.state, name, owner, config, now_ms)
+        log = catalog.new_log(create)
+        entry = one.append(log, drafts, key, now_ms)
+        engine.caps.check_total(engine.state, entry)
+        delays = lease.delay(log, entry.block.first, due_ms, now_ms) if due_ms else ()
+        live = engine.logs.create_now(create)
+        position = self.enqueue(live, entry, now_ms, delays)
+        block = entry.block
+        await engine.wait(live, position, block.last, cost)
+        return Appended(
+            live.log, block.first, block.last, live.visible, created=True, deduped=False
+        )
+
+    def enqueue(self, live: Live, entry: Append, now_ms: int, beside: Sequence[Entry] = ()) -> int:
+        """Apply an append and put it in journal order, with a promise of further seqs if one is
+        due.
+
+        What is decided beside it comes true together with it, or not at all.
+        """
+        engine, log = self._engine, live.log
+        journal = engine.journal
+        entries = journaled(log, entry)
+        entries += [other for other in beside if other.log != log.id or log.config.journaled]
+        promise = live.promise(entry.block.last, now_ms)
+        if promise is not None:
+            engine.apply(promise.entry)
+            entries.insert(0, promise.entry)
+        engine.apply(entry)
+        for other in beside:
+            engine.apply(other)
+        if not entries:
+            engine.on_growth()
+            return journal.tail
+        # The file an entry lands in is known only once it is enqueued: upkeep looks after that.
+        sync = log.config.synced or promise is not None
+        position = journal.enqueue(entries, sync=sync, together=bool(beside))
+        if entry.trim is not None:
+            live.shrunk_position = position
+        engine.on_growth()
+        if promise is not None:
+            promise.made(position, journal.synced, now_ms)
+        return position
+
+
+def journaled(log: Log, entry: Append) -> list[Entry]:
+    """What of an append goes to the journal, by the log's class."""
+    if log.config.journaled:
+        return [entry]
+    # Class ephemeral: nothing, unless it pushed out records that would come back at a restart.
+    trim = entry.trim
+    if trim and next(ranges.outside(log.volatile, log.floor, trim.floor_cap - 1), None):
+        return [trim]
+    return []

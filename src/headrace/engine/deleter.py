@@ -1,0 +1,95 @@
+"""Deleting records: up to a seq, by tag, or both.
+
+What is in segments is looked at off the event loop; when records left memory meanwhile, the look is
+taken again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.core import deletion, ranges
+from headrace.core.entry import Delete
+from headrace.core.log import Log, check_owner
+from headrace.core.match import TagMatch
+from headrace.core.ranges import Ranges
+from headrace.engine.cost import Cost
+from headrace.engine.live import Live
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+
+class Deleter:
+    """Deletes records of the logs of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def delete(
+        self,
+        name: str,
+        before: int | None,
+        match: TagMatch | None,
+        cost: Cost | None = None,
+        owner: str | None = None,
+    ) -> tuple[Live, int]:
+        """Delete records below `before` and/or with a matching tag; returns how many there were."""
+        engine, cost = self._engine, cost or Cost()
+        await engine.routers.catch_up(engine.live(name))
+        live = engine.state_of(name)
+        check_owner(live.log, owner)
+        bound = live.visible + 1 if before is None else min(before, live.visible + 1)
+        if match is None:
+            entry = await self._delete_below(live, bound)
+        else:
+            entry = await self._delete_tagged(live, match, bound)
+        engine.check_alive(live)
+        if entry is None:
+            return live, 0
+        position = live.shrunk_position = engine.commit([entry], sync=live.log.config.synced)
+        await engine.wait(live, position, live.visible, cost)
+        return live, entry.count
+
+    async def measure(self, live: Live, found: Ranges) -> int:
+        """Bytes of these live records, wherever they lie."""
+        log = live.log
+        if ranges.count(found) == log.count:
+            return log.size_bytes
+        if log.ledger is not None:
+            pairs = ranges.pairs(found)
+            return sum(log.ledger.measure(low, high, log.gone)[1] for low, high in pairs)
+        start = live.tail.start
+        cold = [(low, min(high, start - 1)) for low, high in ranges.pairs(found) if low < start]
+        warm = [(max(low, start), high) for low, high in ranges.pairs(found) if high >= start]
+        total = sum(live.tail.measure(low, high) for low, high in warm)
+        if cold:
+            total += await self._engine.reader.sealed(self._measure_sealed, log, cold)
+        return total
+
+    async def _delete_below(self, live: Live, before: int) -> Delete | None:
+        log = live.log
+        while True:
+            found = deletion.live_below(log, before, live.visible)
+            size_bytes = await self.measure(live, found)
+            if found == deletion.live_below(log, before, live.visible):
+                return deletion.delete_ranges(log, found, size_bytes)
+
+    async def _delete_tagged(self, live: Live, match: TagMatch, before: int) -> Delete | None:
+        engine, log = self._engine, live.log
+        while True:
+            start = live.tail.start
+            sealed: list[tuple[int, int]] = []
+            if log.extents and log.extents[0][1] < start:
+                sealed = await engine.reader.sealed(
+                    engine.segments.tagged, log, match, min(before, start)
+                )
+            if live.tail.start == start:
+                return deletion.delete_seqs(log, sealed + live.tail.tagged(match, before), before)
+
+    def _measure_sealed(self, log: Log, parts: list[tuple[int, int]]) -> int:
+        return sum(
+            block.measure(block.index(low), block.stop_index(high))
+            for low, high in parts
+            for block in self._engine.segments.blocks(log, low, high)
+        )
