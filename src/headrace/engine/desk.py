@@ -275,6 +275,7 @@ class Desk:
             return
         try:
             claims, spent = self._decide(askers)
+            self._stuck = self._stuck and bool(spent)
             # Workers need not wait for what is moved already: they are fed when it is done.
             if spent and not cleared and (waiting or not self._burying.locked()):
                 self._start(self._serve_later(waiting, askers), waiting)
