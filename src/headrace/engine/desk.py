@@ -97,7 +97,10 @@ class Desk:
             return await self._wait_in_window(asking)
         claims, spent = self._decide([asking])
         if spent:
-            await self._make_way([asking])
+            try:
+                await self._make_way([asking])
+            finally:
+                self.poke()
             claims, _ = self._decide([asking])
         await self._settle(self._commit(claims))
         return claims[0]
@@ -276,9 +279,10 @@ class Desk:
         try:
             claims, spent = self._decide(askers)
             self._stuck = self._stuck and bool(spent)
-            # Workers need not wait for what is moved already: they are fed when it is done.
-            if spent and not cleared and (waiting or not self._burying.locked()):
-                self._start(self._serve_later(waiting, askers), waiting)
+            if spent and not cleared:
+                # Whoever is moving some already feeds the workers afterwards.
+                if waiting or not self._burying.locked():
+                    self._start(self._serve_later(waiting, askers), waiting)
                 return
             position = self._commit(claims)
         except Refused as refused:
