@@ -104,6 +104,7 @@ class Simulation:
             for number in range(LIVES):
                 self._say(f"life {number}")
                 Life(self).run()
+        assert sum(watcher.worked for watcher in self.watchers) > 20, "nobody saw anything"
         self.loop.close()
 
     def _say(self, what: str) -> None:

@@ -176,6 +176,9 @@ class Far(Pipe):
     def _check(self, event: Event) -> Heard:
         data, witness = event.data, self._witness
         epoch = self._epoch(data["topic"])
+        if event.name == "topic-deleted":  # perhaps an instance that went with the last server
+            witness.bury(epoch)
+            return Heard(event, epoch, frozenset())
         log = witness.log(epoch)
         match event.name:
             case "record":
@@ -188,8 +191,6 @@ class Far(Pipe):
                 assert not there, f"{log.id}: {sorted(there)} are there and told to be lost"
             case "caught-up":
                 self._check_caught_up(data["head_seq"], epoch)
-            case "topic-deleted":
-                witness.bury(epoch)
         return Heard(event, epoch, log.deleted)
 
     def _epoch(self, topic: str) -> int:
