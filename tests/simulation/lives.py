@@ -14,6 +14,7 @@ from oracle import Blow, History, Mark, judge
 from rig import Record, boot, go_on, halt, small, view_all
 from shadow import WISH, Shadow, Wish
 from virtual import Stuck, VirtualClock, VirtualLoop
+from watchers import Gallery, Witness, hire
 from writers import LoopWriter, server_writer
 
 from headrace.core.config import Discard, Durability, LogConfig
@@ -40,6 +41,8 @@ LIVES = 5
 LIFE_S = 8.0
 SETTLE_S = 3.0
 """Longer than a router whose destination is full waits before it tries again."""
+WATCH_S = 12.0
+"""Longer than a watcher looks away."""
 
 
 class SlowPool:
@@ -81,6 +84,8 @@ class Simulation:
         self.blow = Blow.KILL
         self.story: list[str] = []
         """What happened, for the reader of a failure and to compare two runs."""
+        self.watching = Random(f"watchers of {seed}")
+        self.watchers = hire(self.watching, NAMES)
         self._sent = 0
         self._forget: list[tuple[str, Wish]] = []  # keyed appends nobody acknowledged
         self._caps = Caps(tail_bytes=self.random.choice((400, 3000)))
@@ -99,6 +104,7 @@ class Simulation:
             for number in range(LIVES):
                 self._say(f"life {number}")
                 Life(self).run()
+        assert sum(watcher.worked for watcher in self.watchers) > 20, "nobody saw anything"
         self.loop.close()
 
     def _say(self, what: str) -> None:
@@ -191,6 +197,8 @@ class Life:
         self._engine = self._started.engine
         await self._find_survivors()
         self._shadow = Shadow(self._engine, self._history, self._world.clock)
+        witness = Witness(self._engine, self._history)
+        self._gallery = Gallery(witness, self._world.watching)
         go_on(self._started)
         self._arm(ending)
         self._followers = [Follower(name) for name in NAMES]
@@ -200,6 +208,7 @@ class Life:
             self._engine.routers.forwarder.run(),
             *(self._client() for _ in range(CLIENTS)),
             *(self._follow(follower) for follower in self._followers),
+            *(self._gallery.attend(watcher) for watcher in self._world.watchers),
         ):
             self._loop.create_task(self._guard(work))
         for _ in range(2):
@@ -270,9 +279,11 @@ class Life:
 
     async def _check_quiet(self) -> None:
         """Nobody writes: the engine is the model, and every follower has all there is."""
-        self._paused = True
+        self._paused = self._gallery.quiet = True
         await self._until_idle()
+        await self._until_end(WATCH_S)
         if self._engine.journal.failure is None:
+            self._gallery.check_all_came()
             with self._world.clock.held() as now_ms:
                 views = await view_all(self._engine)
             judge(self._history, self._history.mark(), None, views, now_ms)
@@ -280,6 +291,7 @@ class Life:
                 if found := views.get(follower.name):
                     at = (follower.log, follower.after)
                     assert at == (found.id, found.head), f"{follower} sleeps, head {found.head}"
+        self._gallery.quiet = False
 
     # --- clients ---------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ import msgspec
 
 from headrace.core import ranges
 from headrace.core.entry import Claim
+from headrace.core.limits import SPENT_PASSED_MAX
 from headrace.core.ranges import EMPTY, Ranges
 
 _STALE_MAX = 64
@@ -142,20 +143,24 @@ class Queue:
         group = self.grouped.get(seq)
         return group is not None and self._lines[group][0] != seq
 
-    def peek(self, count: int, visible: int, passed: set[int]) -> list[int]:
-        """The first so many returned jobs that readers can see, ascending; none of those passed."""
+    def peek(self, count: int, visible: int, deliveries_max: int) -> tuple[list[int], list[int]]:
+        """The first so many returned jobs that readers can see, ascending; and those on the way
+        that were delivered too often (0: none is).
+        """
         heap, returned = self._returning, self.returned
         found: list[int] = []
-        valid: list[int] = []
-        while len(found) < count and heap and heap[0] <= visible:
+        spent: list[int] = []
+        while len(found) < count and len(spent) < SPENT_PASSED_MAX and heap and heap[0] <= visible:
             seq = heappop(heap)
-            if seq in returned and not (valid and valid[-1] == seq):
-                valid.append(seq)
-                if seq not in passed:
-                    found.append(seq)
-        for seq in valid:
+            if seq not in returned or seq in (found[-1:] + spent[-1:]):
+                continue
+            if deliveries_max and self.deliveries.get(seq, 0) >= deliveries_max:
+                spent.append(seq)
+            else:
+                found.append(seq)
+        for seq in (*found, *spent):
             heappush(heap, seq)
-        return found
+        return found, spent
 
     def next_change_ms(self) -> int | None:
         """When time will next move a job, if it will."""

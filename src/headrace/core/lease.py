@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,8 +13,6 @@ from headrace.core.errors import Code, Refused
 from headrace.core.log import Log, fresh_ranges, live_ranges
 from headrace.core.ranges import EMPTY, Ranges
 
-_SPENT_MAX = 256
-"""Jobs that failed too often which one pass deals with; the others wait for the next."""
 _FENCE_BITS = 10
 """Fences follow the clock, with room for so many bits of them in a millisecond: they grow even if a
 crash took the newest.
@@ -59,12 +57,11 @@ def claim(
     now_ms: int,
     *,
     turn: int = 0,
-    busy: Iterable[int] = (),
 ) -> tuple[list[Claim | None], list[int]]:
-    """What each asker gets, if anything; and the jobs that failed too often to be given to anybody.
+    """What each asker gets, if anything; and jobs that failed too often to be given to anybody.
 
     Jobs are dealt one at a time, round and round, beginning with the asker whose turn it is:
-    returned ones first, then fresh ones. Busy ones are passed over: somebody is moving them away.
+    returned ones first, then fresh ones.
     """
     queue = log.jobs
     queue.sweep(now_ms)
@@ -72,7 +69,8 @@ def claim(
     jobs: list[int] = []
     spent: list[int] = []
     if queue.returned:
-        jobs, spent = _pick_returned(log, wanted, visible, set(busy))
+        deliveries_max = log.config.max_deliveries if log.config.dead_letter is not None else 0
+        jobs, spent = queue.peek(wanted, visible, deliveries_max)
     if len(jobs) < wanted:
         for first, last in fresh_ranges(log, visible):
             stop = min(last + 1, first + wanted - len(jobs))
@@ -88,24 +86,6 @@ def claim(
         claims.append(Claim(log.id, asker.node, now_ms, now_ms + asker.lease_ms, fence, seqs))
         fence += len(seqs)
     return claims, spent
-
-
-def _pick_returned(
-    log: Log, wanted: int, visible: int, passed: set[int]
-) -> tuple[list[int], list[int]]:
-    """Returned jobs to hand out, and those among them that failed too often."""
-    queue, config = log.jobs, log.config
-    deliveries_max = config.max_deliveries if config.dead_letter is not None else 0
-    spent: list[int] = []
-    while True:
-        jobs = queue.peek(wanted, visible, passed)
-        if not deliveries_max:
-            return jobs, spent
-        failed = {seq for seq in jobs if queue.deliveries.get(seq, 0) >= deliveries_max}
-        spent += sorted(failed)
-        if not failed or len(spent) >= _SPENT_MAX:
-            return [seq for seq in jobs if seq not in failed], spent
-        passed |= failed
 
 
 def _deal(jobs: list[int], askers: Sequence[Asking], turn: int) -> list[list[int]]:

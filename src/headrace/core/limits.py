@@ -94,6 +94,13 @@ FORWARD_RETRY_S_MAX = 1.0
 CATCH_UP_S = 1.0
 """How long a reader waits for what routers have for it."""
 
+SPENT_PASSED_MAX = 4096
+"""Jobs that failed too often which a claim passes over to find others."""
+DEAD_LETTERS_MAX = 256
+"""Jobs that move to the dead letters at a time."""
+DEAD_LETTERS_RETRY_S = 1.0
+"""When workers who wait try again to move jobs for which there was no room."""
+
 FRAME_BYTES_MAX = 256 << 20
 """A frame length above this is damage, not data."""
 JOURNAL_PENDING_BYTES_MAX = 128 << 20

@@ -56,8 +56,8 @@ class DeadLetters:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def bury(self, live: Live, spent: list[int]) -> None:
-        """Move these jobs to where the queue wants its dead letters.
+    async def bury(self, live: Live, spent: list[int]) -> bool:
+        """Move these jobs to where the queue wants its dead letters; says whether any went.
 
         When that place is full or cannot be made they stay, to be tried again.
         """
@@ -68,7 +68,7 @@ class DeadLetters:
         letters = [letter for letter in _letters(pieces) if letter.seq in log.jobs.returned]
         name = log.config.dead_letter
         if not letters or name is None:
-            return
+            return False
         limit = log.config.max_deliveries
         metas: Blobs = [deadletter.stamp(item.meta, log.name, limit, item.seq) for item in letters]
         entry = lease.bury(log, [item.seq for item in letters], _size(letters))
@@ -78,6 +78,8 @@ class DeadLetters:
         except Refused as refused:
             if refused.code is Code.READ_ONLY:
                 raise
+            return False
+        return True
 
     async def redrive(
         self,

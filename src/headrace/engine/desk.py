@@ -17,7 +17,13 @@ from headrace.core import lease
 from headrace.core.entry import Claim, Release
 from headrace.core.errors import Code, Refused
 from headrace.core.lease import Asking
-from headrace.core.limits import DESK_TIMER_S_MAX, LEASE_MS_MAX, LEASE_MS_MIN
+from headrace.core.limits import (
+    DEAD_LETTERS_MAX,
+    DEAD_LETTERS_RETRY_S,
+    DESK_TIMER_S_MAX,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+)
 from headrace.core.read import Slice
 from headrace.engine.deadletters import DeadLetters
 from headrace.engine.live import Live
@@ -66,8 +72,10 @@ class Desk:
         self._live = live
         self._letters = letters
         self._turn = 0
-        self._busy: set[int] = set()
-        """Jobs on their way to the dead letters."""
+        self._burying = asyncio.Lock()
+        """Held while jobs move to the dead letters."""
+        self._stuck = False
+        """Whether they could not, the last time."""
         self._waiting: list[_Waiting] = []
         self._window: asyncio.TimerHandle | None = None
         self._regulars: frozenset[str] | None = None
@@ -87,8 +95,14 @@ class Desk:
         """What somebody gets; it is as durable as the queue wants its leases."""
         if self._live.log.config.claim_jitter_ms:
             return await self._wait_in_window(asking)
-        claims, spent, position = self._lease([asking])
-        await self._settle(spent, position)
+        claims, spent = self._decide([asking])
+        if spent:
+            try:
+                await self._make_way([asking])
+            finally:
+                self.poke()
+            claims, _ = self._decide([asking])
+        await self._settle(self._commit(claims))
         return claims[0]
 
     async def read(self, claim: Claim) -> list[Slice]:
@@ -100,28 +114,39 @@ class Desk:
         held = self._live.log.jobs.leases.get(seq)
         return held is not None and held.fence == fence
 
-    def _lease(self, askers: list[Asking]) -> tuple[list[Claim | None], list[int], int]:
-        """One pass, in one step of the loop: (what each gets, what failed too often, position)."""
+    def _decide(self, askers: list[Asking]) -> tuple[list[Claim | None], list[int]]:
+        """(What each would get, what stands in their way because it failed too often)."""
         engine, live = self._engine, self._live
         engine.check_alive(live)
         engine.expire_now(live)
-        claims, spent = lease.claim(
-            live.log, askers, live.visible, engine.clock.now_ms(), turn=self._turn, busy=self._busy
-        )
-        self._turn += 1
-        position = 0
-        if granted := [claim for claim in claims if claim is not None]:
-            position = engine.commit(granted, sync=live.log.config.leases_durable)
-        self._busy.update(spent)
-        return claims, spent, position
+        now_ms = engine.clock.now_ms()
+        return lease.claim(live.log, askers, live.visible, now_ms, turn=self._turn)
 
-    async def _settle(self, spent: list[int], position: int) -> None:
+    def _commit(self, claims: list[Claim | None]) -> int:
+        """Hand out what was decided in the same step of the loop; returns its position, if any."""
+        self._turn += 1
+        granted = [claim for claim in claims if claim is not None]
+        if not granted:
+            return 0
+        return self._engine.commit(granted, sync=self._live.log.config.leases_durable)
+
+    async def _make_way(self, askers: list[Asking]) -> None:
+        """Move away what failed too often, until these get what they want or all there is.
+
+        What could not be moved stays, and is passed over.
+        """
+        wanted = sum(asker.wanted for asker in askers)
+        async with self._burying:
+            claims, spent = self._decide(askers)
+            while spent:
+                moved = await self._letters.bury(self._live, spent[:DEAD_LETTERS_MAX])
+                self._stuck = not moved
+                claims, spent = self._decide(askers)
+                if not moved or sum(len(claim.seqs) for claim in claims if claim) == wanted:
+                    return
+
+    async def _settle(self, position: int) -> None:
         """What must be done before anybody is told of a pass."""
-        if spent:
-            try:
-                await self._letters.bury(self._live, spent)
-            finally:
-                self._busy.difference_update(spent)
         if position and self._live.log.config.leases_durable:
             await self._engine.journal.wait_synced(position)
 
@@ -242,14 +267,24 @@ class Desk:
                 if self._holders.get(seq) is worker:
                     del self._holders[seq]
 
-    def _serve(self, waiting: list[_Waiting]) -> None:
-        """One pass for all who wait in the window and all workers who can take something."""
+    def _serve(self, waiting: list[_Waiting], *, cleared: bool = False) -> None:
+        """One pass for all who wait in the window and all workers who can take something.
+
+        `cleared`: whatever stands in the way could not be moved.
+        """
         workers = [worker for worker in self._workers if self._asking(worker).wanted]
         askers = [each.asking for each in waiting] + [self._asking(worker) for worker in workers]
         if not askers:
             return
         try:
-            claims, spent, position = self._lease(askers)
+            claims, spent = self._decide(askers)
+            self._stuck = self._stuck and bool(spent)
+            if spent and not cleared:
+                # Whoever is moving some already feeds the workers afterwards.
+                if waiting or not self._burying.locked():
+                    self._start(self._serve_later(waiting, askers), waiting)
+                return
+            position = self._commit(claims)
         except Refused as refused:
             self._refuse(waiting, refused)
             return
@@ -262,26 +297,33 @@ class Desk:
             for seq, fence in _fenced(claim):
                 worker.held[seq] = fence
                 self._holders[seq] = worker
-        if not spent and not (position and self._live.log.config.leases_durable):
-            self._deal_out(waiting, claims, gifts)
+        if position and self._live.log.config.leases_durable:
+            self._start(self._deal_out_later(waiting, claims, gifts, position), waiting)
         else:
-            self._start(self._deal_out_later(waiting, claims, gifts, spent, position), waiting)
+            self._deal_out(waiting, claims, gifts)
+
+    async def _serve_later(self, waiting: list[_Waiting], askers: list[Asking]) -> None:
+        try:
+            await self._make_way(askers)
+        except Refused as refused:
+            self._refuse(waiting, refused)
+            return
+        self._serve([each for each in waiting if not each.claim.done()], cleared=True)
+        self._set_timer()
 
     async def _deal_out_later(
         self,
         waiting: list[_Waiting],
         claims: list[Claim | None],
         gifts: list[tuple[Worker, Claim]],
-        spent: list[int],
         position: int,
     ) -> None:
         try:
-            await self._settle(spent, position)
+            await self._settle(position)
         except Refused as refused:
             self._refuse(waiting, refused)
             return
         self._deal_out(waiting, claims, gifts)
-        self.poke()  # what stood in front of a group may be gone
 
     def _deal_out(
         self,
@@ -346,9 +388,11 @@ class Desk:
         """Look again when time will have changed something."""
         self._cancel_timer()
         change_ms = self._live.log.jobs.next_change_ms()
-        if change_ms is not None and self._workers:
-            wait_s = (change_ms - self._engine.clock.now_ms()) / 1000
-            wait_s = min(max(0.0, wait_s), DESK_TIMER_S_MAX)
+        wait_s = DEAD_LETTERS_RETRY_S if self._stuck else DESK_TIMER_S_MAX
+        if (change_ms is not None or self._stuck) and self._workers:
+            if change_ms is not None:
+                left_s = (change_ms - self._engine.clock.now_ms()) / 1000
+                wait_s = min(max(0.0, left_s), wait_s)
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
 
     def _on_timer(self) -> None:

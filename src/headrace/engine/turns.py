@@ -83,6 +83,13 @@ class Turns:
 
     def _serve_slice(self) -> None:
         self._scheduled = None
+        try:
+            self._serve_some()
+        finally:  # also if one of them fails: the others have waited long enough
+            if self._waiting:
+                self._scheduled = asyncio.get_running_loop().call_soon(self._serve_slice)
+
+    def _serve_some(self) -> None:
         started = perf_counter()
         now_ms = self._clock.now_ms()
         while turn := self._waiting.take(now_ms):
@@ -92,5 +99,3 @@ class Turns:
                 work()
             if (perf_counter() - started) * 1e3 > SLICE_MS:
                 break
-        if self._waiting:
-            self._scheduled = asyncio.get_running_loop().call_soon(self._serve_slice)

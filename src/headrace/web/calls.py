@@ -5,7 +5,8 @@ replies.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
@@ -21,6 +22,8 @@ from headrace.engine.engine import Engine
 from headrace.observe import say
 from headrace.web.bodies import accepts_gzip, compress, read_body, read_bytes
 from headrace.web.credentials import NOBODY, Keyring, Principal
+from headrace.web.protocol import CONNECTION
+from headrace.web.protocol import Protocol as Connection
 from headrace.web.slots import Slots
 
 T = TypeVar("T")
@@ -117,6 +120,22 @@ class Call:
     @property
     def engine(self) -> Engine:
         return self._gate.engine
+
+    @property
+    def gone(self) -> bool:
+        """Whether the caller has hung up: nobody will hear the answer."""
+        connection: Connection = self.req.scope[CONNECTION]
+        return connection.gone
+
+    @contextmanager
+    def unless_gone(self, note: Callable[[], None]) -> Iterator[None]:
+        """Meanwhile, call `note` when the caller hangs up."""
+        connection: Connection = self.req.scope[CONNECTION]
+        connection.on_gone = note
+        try:
+            yield
+        finally:
+            connection.on_gone = None
 
     async def body(self) -> bytes:
         return await read_body(self.req, self._gate.max_body_bytes)

@@ -74,6 +74,10 @@ class Protocol(HttpToolsProtocol):
     """When the last reply was sent; nothing while a request is under way."""
     _head_bytes: int | None = None
     """What came of a head so far; nothing while none is under way."""
+    gone = False
+    """Whether the peer has hung up, or we have."""
+    on_gone: Callable[[], None] | None = None
+    """Called when that happens; set while somebody waits for something to tell the peer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
@@ -82,6 +86,9 @@ class Protocol(HttpToolsProtocol):
         super()._unset_keepalive_if_required()
         super().connection_lost(exc)
         self.scope = None  # type: ignore[assignment]  # it names us: a ring
+        self.gone = True
+        if self.on_gone is not None:
+            self.on_gone()
 
     def on_message_begin(self) -> None:
         self._head_bytes = 0

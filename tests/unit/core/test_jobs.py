@@ -86,12 +86,13 @@ def test_returned_jobs_come_in_order_and_once() -> None:
     take(queue, 1, 5)
     queue.release([5, 3], 0)
     queue.release([1], 0)
-    assert queue.peek(2, 9, set()) == [1, 3]
-    assert queue.peek(9, 4, set()) == [1, 3]
-    assert queue.peek(9, 9, {3}) == [1, 5]
+    assert queue.peek(2, 9, 0) == ([1, 3], [])
+    assert queue.peek(9, 4, 0) == ([1, 3], [])
     queue.take(Claim(1, "w", 1, 10, 9, [3]))
     queue.release([3], 0)
-    assert queue.peek(9, 9, set()) == [1, 3, 5]
+    assert queue.peek(9, 9, 0) == ([1, 3, 5], [])
+    assert queue.peek(9, 9, 2) == ([1, 5], [3]), "delivered twice"
+    assert queue.peek(1, 9, 2) == ([1], [])
 
 
 def test_a_long_run_of_delayed_jobs_is_one_range() -> None:

@@ -183,15 +183,6 @@ def test_without_a_place_for_dead_letters_a_job_comes_back_for_ever() -> None:
     assert log.jobs.deliveries == {1: 3}
 
 
-def test_busy_jobs_are_passed_over() -> None:
-    log = new_queue(2)
-    claim(log, "w", 2)
-    one.apply(log, lease.nack(log, [1, 2], 0, 100))
-    claims, _ = lease.claim(log, [Asking("w", 9, 10)], 2, 100, busy={1})
-    assert claims[0] is not None
-    assert claims[0].seqs == [2]
-
-
 def test_a_group_is_worked_on_in_order() -> None:
     log = new_queue()
     add_grouped(log, "a", "a", "b", None, "b")

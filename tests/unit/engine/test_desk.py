@@ -547,18 +547,87 @@ def test_where_dead_letters_have_no_place_they_wait(tell: Tell, config: dict[str
     tell(story, caps=Caps(logs={"topics": 1}))
 
 
-def test_many_dead_letters_take_several_passes(tell: Tell) -> None:
+def test_a_dead_letter_lets_the_next_of_its_group_go_in_the_same_claim(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        for jitter_ms in (0, 20):
+            await shop.open(max_deliveries=1, dead_letter="dlq", claim_jitter_ms=jitter_ms)
+            await shop.add(3, keys=["a", "a", "a"])
+            [first] = await shop.claim("w")
+            await shop.nack("w", first)
+            assert await shop.claim("w", 9) == [first + 1], "fewer than asked: there is no more"
+            await shop.nack("w", first + 1)
+            both = await asyncio.gather(shop.claim("v"), shop.claim("w"))
+            assert sorted(both) == [[], [first + 2]]
+            await shop.engine.delete("q", first + 3, None)
+
+    tell(story)
+
+
+def test_a_worker_waits_in_peace_for_room_for_dead_letters(tell: Tell) -> None:
+    """Tried again, but not at once for ever: nothing else would happen."""
+
+    async def story(shop: Shop) -> None:
+        await shop.engine.put("dlq", "topics", LogConfig(cap_records=1, discard=Discard.REJECT))
+        await shop.add(1, "dlq")
+        await shop.open(max_deliveries=1, dead_letter="dlq")
+        await shop.add(2, keys=["a", "a"])
+        await shop.nack("w", *await shop.claim("w"))
+        tries = 0
+        bury = shop.queues._letters.bury
+
+        async def counted(live: Live, spent: list[int]) -> bool:
+            nonlocal tries
+            tries += 1
+            assert tries < 99, "over and over"
+            return await bury(live, spent)
+
+        shop.queues._letters.bury = counted  # type: ignore[method-assign]
+        hand = Hand(shop, "w")
+        await asyncio.sleep(10)
+        assert tries > 5
+        assert hand.got == []
+        await shop.engine.delete("dlq", 2, None)
+        await asyncio.sleep(2)
+        assert hand.got == [[2]], "what stood before it is gone"
+
+    tell(story)
+
+
+def test_many_dead_letters_without_room_hold_nobody_up(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.engine.put("dlq", "topics", LogConfig(cap_records=1, discard=Discard.REJECT))
+        await shop.add(1, "dlq")
+        await shop.open(jobs=600, max_deliveries=2, dead_letter="dlq")
+        for _ in range(2):
+            assert len(await shop.claim("w", 600)) == 600
+            await shop.nack("w", *range(1, 601))
+        await shop.add(1)
+        assert await shop.claim("w") == [601]
+        await shop.nack("w", 601)
+        assert await shop.claim("w") == [601], "once more, as it is allowed to"
+
+    tell(story)
+
+
+def test_a_claim_finds_the_job_behind_many_dead_letters(tell: Tell) -> None:
     async def story(shop: Shop) -> None:
         await shop.open(jobs=600, max_deliveries=1, dead_letter="dlq")
         claimed = await shop.claim("w", 600)
         await shop.nack("w", *claimed)
         assert await shop.claim("w", 10) == []
-        ready = shop.count()[0]
-        assert 0 < ready < 600
-        while shop.count()[0]:
-            await shop.claim("w", 10)
         assert shop.count() == (0, 0, 600)
         assert shop.engine.live("dlq").log.count == 600
+
+    tell(story)
+
+
+def test_dead_letters_hold_nobody_up_who_gets_enough(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=600, max_deliveries=1, dead_letter="dlq")
+        await shop.nack("w", *await shop.claim("w", 600))
+        await shop.add(1)
+        assert await shop.claim("w") == [601]
+        assert 0 < shop.count()[2] < 600, "the others wait for the next claim"
 
     tell(story)
 
@@ -594,7 +663,7 @@ def test_who_waits_hears_of_a_segment_that_cannot_be_read(
         shop.engine.segments.read = broken  # type: ignore[method-assign]
         with pytest.raises(OSError, match="broken"):
             await shop.claim("w", 2)
-        assert shop.count() == (1, 1, 0), "one has its lease, the other is where it was"
+        assert shop.count() == (2, 0, 0), "both are where they were"
 
     def broken(*_: object) -> None:
         raise OSError("broken")

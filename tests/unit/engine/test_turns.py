@@ -57,6 +57,23 @@ def on_a_loop(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], N
 
 
 @on_a_loop
+async def test_work_that_fails_does_not_keep_others_waiting() -> None:
+    turns, _ = make_turns()
+    done: Done = asyncio.Queue()
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+
+    def fail() -> None:
+        raise ValueError
+
+    press(turns)
+    turns.serve(live_with(10), fail)
+    turns.serve(live_with(0), note(done, "other"))
+    assert await done.get() == "other"
+    assert len(complaints) == 1
+
+
+@on_a_loop
 async def test_without_pressure_work_is_done_at_once() -> None:
     turns, _ = make_turns()
     done: Done = asyncio.Queue()

@@ -135,7 +135,7 @@ def may_follow(log: Log, principal: Principal) -> bool:
 def format_place(live: Live, after: int) -> wire.WatchPlace:
     """Where a follower starts, and where the topic stands."""
     earliest, head = wire.head_of(live.log, live.visible)
-    return wire.WatchPlace(from_seq=after, head_seq=head, earliest_seq=earliest)
+    return wire.WatchPlace(from_seq=after, head_seq=head, earliest_seq=earliest, epoch=live.log.id)
 
 
 def _too_many(topics_max: int) -> Refused:

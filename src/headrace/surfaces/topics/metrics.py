@@ -109,8 +109,8 @@ def _process_samples(vitals: Vitals) -> list[Sample]:
         Gauge("topics_topics", "Topics.", sum(by_class.values())),
         Family("topics_topics_by_class", "Topics by durability class.", "class", by_class),
         Gauge("topics_routers", "Routers.", vitals.routers),
-        Gauge("topics_records_live", "Live records in all topics.", vitals.records_live),
-        Gauge("topics_bytes_live", "Live record bytes in all topics.", vitals.bytes_live),
+        Gauge("topics_records_live", "Live records, those of streams too.", vitals.records_live),
+        Gauge("topics_bytes_live", "Live record bytes, those of streams too.", vitals.bytes_live),
         Gauge("topics_queue_topics", "Topics of type queue.", vitals.queue_topics),
         Gauge(
             "topics_queue_leases_in_flight",

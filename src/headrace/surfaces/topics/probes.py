@@ -22,6 +22,7 @@ from headrace.storage.journal import Journal
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.errors import refusals
 from headrace.surfaces.topics.metrics import read_samples
+from headrace.surfaces.topics.names import OWNER
 from headrace.web.calls import Gate, refuse
 from headrace.web.credentials import Scope
 
@@ -49,7 +50,7 @@ class Probes:
 
     async def ready(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
         self._authenticate(req)
-        topics = len(self._gate.engine.state.logs)
+        topics = self._gate.engine.state.count_of(OWNER)
         reply = wire.ReadyReply(status="ready", wal_replay_complete=True, topics=topics)
         resp.data = msgspec.json.encode(reply)
 
@@ -135,12 +136,14 @@ class Vitals:
         if self._engine is None:
             return
         state = self._engine.state
-        for name in state.names("", ""):
+        for name in state.names("", "", OWNER):
             if wanted(name):
                 yield TopicVitals(self._engine.lives[state.by_name[name].id], self._now_ms)
 
     def _lives(self) -> Iterator[Live]:
-        return iter(self._engine.lives.values() if self._engine else ())
+        """The topics; streams are none."""
+        lives = self._engine.lives.values() if self._engine else ()
+        return (live for live in lives if live.log.owner == OWNER)
 
 
 class TopicVitals:

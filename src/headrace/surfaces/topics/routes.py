@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 from msgspec import UNSET
 
@@ -108,15 +110,21 @@ class Topics:
         engine = call.engine
         live = engine.live(topic)
         live.last_read_at_ms = engine.clock.now_ms()
-        page = await engine.reader.read_or_wait(
+        read = partial(
+            engine.reader.read_or_wait,
             live,
             request.from_seq,
-            wait_ms=min(request.wait_ms, WAIT_MS_MAX),
             epoch=request.epoch,
             records_max=min(request.limit or READ_RECORDS_DEFAULT, self._max_limit),
             bytes_max=min(request.max_batch_bytes or READ_BYTES_DEFAULT, READ_BYTES_MAX),
             wanted=parse_wanted(request.node, request.match),
         )
+        if request.wait_ms:
+            wait_ms = min(request.wait_ms, WAIT_MS_MAX)
+            with call.unless_gone(live.wake):
+                page = await read(wait_ms=wait_ms, over=lambda _: call.gone)
+        else:
+            page = await read(wait_ms=0)
         earliest = min(page.earliest, page.head + 1)
         tombstone = format_tombstone(page.gap, earliest, page.head) if page.gap else None
         records = render_records(page, tags=request.include_tags, meta=request.include_meta)

@@ -36,6 +36,8 @@ class Place(msgspec.Struct):
     start: int
     start_epoch: int
     """Where and in which instance of the topic it began."""
+    head: int
+    """The last head of the topic that it knows of."""
 
     def label(self, topic: str, epoch: int) -> str:
         """What an instance of the topic goes by in ids."""
@@ -52,8 +54,10 @@ class Place(msgspec.Struct):
         self.go_back(self.start, self.start_epoch)
 
 
-def begin(after: int, epoch: int, look: Look, *, listed: bool = False, first: bool = True) -> Place:
-    return Place(after, epoch, look, listed, first, after, epoch)
+def begin(
+    after: int, epoch: int, look: Look, *, listed: bool = False, first: bool = True, head: int = 0
+) -> Place:
+    return Place(after, epoch, look, listed, first, after, epoch, head)
 
 
 class Prefix(msgspec.Struct, frozen=True):

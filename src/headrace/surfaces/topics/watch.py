@@ -104,7 +104,9 @@ def _place(
 ) -> Place:
     after, epoch = start.after, start.epoch
     if live.log.name in resume:
-        after, epoch = resume[live.log.name]
+        after, known = resume[live.log.name]
+        epoch = epoch if known is None else known
     elif start.tail:
         after, epoch = live.visible, None
-    return begin(after, live.log.id if epoch is None else epoch, look, listed=listed)
+    epoch = live.log.id if epoch is None else epoch
+    return begin(after, epoch, look, listed=listed, head=live.visible)

@@ -16,6 +16,7 @@ from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream
 from headrace.delivery.wheel import Wheel
 from headrace.engine.live import Live
+from headrace.storage.journal import ignore
 from headrace.surfaces.topics.cursors import encode_map, encode_member
 from headrace.surfaces.topics.events import Look, render_event
 from headrace.surfaces.topics.following import matching, may_follow
@@ -56,7 +57,16 @@ class EventView(Look, frozen=True, kw_only=True):
 class WatchStream(EventStream):
     """Follows the topics of a session and gives it back its places at the end."""
 
-    __slots__ = ("_followers", "_hub", "_session", "_sessions", "_topics_max", "_watched")
+    __slots__ = (
+        "_followers",
+        "_hub",
+        "_leaving",
+        "_opening",
+        "_session",
+        "_sessions",
+        "_topics_max",
+        "_watched",
+    )
 
     def __init__(
         self, hub: Hub, wheel: Wheel, session: Session, sessions: Sessions, topics_max: int
@@ -69,6 +79,9 @@ class WatchStream(EventStream):
         self._followers = Followers(hub)
         self._watched: list[tuple[str, Any]] = []
         """Prefixes for which we hear of new topics."""
+        self._opening = True
+        self._leaving: set[str] = set()
+        """Topics that are gone, which is to be said once it is certain."""
 
     # --- the connection ---------------------------------------------------------------------------
 
@@ -82,6 +95,7 @@ class WatchStream(EventStream):
             self._open_place(topic, place)
         for prefix in session.prefixes:
             self._open_prefix(prefix)
+        self._opening = False
         self._end_if_over()
 
     def stuck(self) -> None:
@@ -115,9 +129,18 @@ class WatchStream(EventStream):
         if live is not None:
             self._follow(live, place)
             return
+        self._leaving.add(topic)
+        done = partial(self._say_gone, topic, place)
+        ignore(engine.journal.wait_synced(engine.journal.tail, done))
+
+    def _say_gone(self, topic: str, place: Place) -> None:
+        """A topic was deleted while there was no stream."""
+        if self.closed:
+            return
+        self._leaving.remove(topic)
         view = self._view(topic, place, place.epoch)
-        self._put(view.encode(topic, Gone(place.after), place.after))
-        self._leave_place(topic, place.epoch)
+        self._put(view.encode(topic, Gone(max(place.head, place.after)), place.after))
+        self._forget(topic, place.epoch)
 
     def _open_prefix(self, prefix: Prefix) -> None:
         note = partial(self._note_new, prefix)
@@ -131,7 +154,7 @@ class WatchStream(EventStream):
         topic, places = live.log.name, self._session.places
         if not may_follow(live.log, self._session.principal):
             return
-        if self._followers.named(topic):
+        if self._followers.named(topic) or topic in self._leaving:
             return  # first it must be said that the last one of this name is gone
         place = places.get(topic)
         if place is not None:
@@ -191,8 +214,11 @@ class WatchStream(EventStream):
     def gone(self, follower: Follower) -> None:
         self._followers.remove(follower)
         self._keep(follower)
-        topic = follower.live.log.name
-        self._leave_place(topic, follower.live.log.id)
+        self._forget(follower.live.log.name, follower.live.log.id)
+
+    def _forget(self, topic: str, epoch: int) -> None:
+        """It was said that a topic is gone; another one of its name may be there already."""
+        self._leave_place(topic, epoch)
         if again := self._hub.engine.state.by_name.get(topic):
             for prefix in self._session.prefixes:
                 if topic.startswith(prefix.prefix):
@@ -204,9 +230,11 @@ class WatchStream(EventStream):
 
     def _keep(self, follower: Follower) -> None:
         """The session goes on from here some other time."""
+        live = follower.live
         if follower.epoch is None:
-            place = self._session.places[follower.live.log.name]
-            place.after, place.epoch = follower.position, follower.live.log.id
+            place = self._session.places[live.log.name]
+            place.after, place.epoch = follower.position, live.log.id
+            place.head = live.visible
 
     def _leave_place(self, topic: str, epoch: int) -> None:
         """A topic is gone. One that a prefix brought may come again, as a new one."""
@@ -216,5 +244,5 @@ class WatchStream(EventStream):
             self._session.remove(topic)
 
     def _end_if_over(self) -> None:
-        if not len(self._followers) and not self._session.prefixes:
+        if not (self._opening or len(self._followers) or self._leaving or self._session.prefixes):
             self.end(Over())

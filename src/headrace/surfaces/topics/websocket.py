@@ -90,6 +90,7 @@ class TopicSocket(Socket):
         "_followers",
         "_hub",
         "_inbox",
+        "_inbox_bytes",
         "_limits",
         "_prefixes",
         "_principal",
@@ -103,6 +104,7 @@ class TopicSocket(Socket):
         self._followers = Followers(hub)
         self._prefixes: dict[str, tuple[MessageView, Note]] = {}
         self._inbox: deque[bytes] = deque()
+        self._inbox_bytes = 0
         self._busy = False
         """A subscription is under way; what comes meanwhile waits."""
         self._flying = 0
@@ -141,6 +143,7 @@ class TopicSocket(Socket):
             or self._flying > PUBLISHES_MAX
             or self._flying_bytes > PUBLISHES_BYTES_MAX
             or len(self._inbox) > COMMANDS_MAX
+            or self._inbox_bytes > PUBLISHES_BYTES_MAX
         ):
             self.hold()
         else:
@@ -158,6 +161,7 @@ class TopicSocket(Socket):
     def message(self, text: bytes) -> None:
         if self._busy:
             self._inbox.append(text)
+            self._inbox_bytes += len(text)
             self._regulate()
         else:
             self._obey(text)
@@ -234,7 +238,9 @@ class TopicSocket(Socket):
             self._refuse(refused, command.request_id)
         self._busy = False
         while self._inbox and not self._busy:
-            self._obey(self._inbox.popleft())
+            text = self._inbox.popleft()
+            self._inbox_bytes -= len(text)
+            self._obey(text)
         self._regulate()
 
     async def _follow(self, command: wire.Subscribe) -> None:
@@ -247,11 +253,12 @@ class TopicSocket(Socket):
         }
         found = find(engine, wish, self._principal, limits, lenient=command.lenient)
         lives = [live for live, _ in found.values()]
-        if (
-            len(self._followers) + sum(live not in self._followers for live in lives)
-            > limits.topics
-        ):
-            raise Refused(Code.INVALID, f"one socket follows at most {limits.topics} topics")
+        topics = len(self._followers) + sum(live not in self._followers for live in lives)
+        prefixes = len(self._prefixes.keys() | wish.prefixes.keys())
+        if max(topics, prefixes) > limits.topics:
+            raise Refused(
+                Code.INVALID, f"one socket follows at most {limits.topics} topics and prefixes"
+            )
         await engine.routers.catch_up(*lives)
         starts = {name: _start(live, start) for name, (live, start) in found.items()}
         places = {name: format_place(live, starts[name][0]) for name, (live, _) in found.items()}

@@ -224,9 +224,12 @@ class WatchRequest(FollowOptions, kw_only=True):
 
 
 class WatchPlace(msgspec.Struct, kw_only=True):
+    """`epoch`: the instance of the topic; said with a cursor, another one is noticed."""
+
     from_seq: int
     head_seq: int
     earliest_seq: int
+    epoch: int
 
 
 class WatchReply(msgspec.Struct, kw_only=True):

@@ -82,6 +82,44 @@ def test_who_publishes_too_much_at_once_is_not_read() -> None:
         live(story)
 
 
+def test_who_says_too_much_during_a_subscription_is_not_read() -> None:
+    async def story(house: House) -> None:
+        await house.append("t", b"1")
+        client = Client(house)
+        client.say(op="subscribe", topic="t")
+        for _ in range(9):
+            client.say(op="publish", topic="t", return_seqs=False, records=[{"data": "x" * 90}])
+        assert client.pipe.reading_paused
+        assert len(client.socket._inbox) < 9
+        await asyncio.sleep(1)
+        assert not client.pipe.reading_paused
+        assert client.ops().count("ack") == 9
+        assert client.socket._inbox_bytes == 0
+
+    with mock.patch("headrace.surfaces.topics.websocket.PUBLISHES_BYTES_MAX", 500):
+        live(story)
+
+
+def test_one_socket_watches_only_so_many_prefixes() -> None:
+    async def story(house: House) -> None:
+        client = Client(house)
+        for prefix in "abc":
+            client.say(op="subscribe", topic=f"{prefix}*")
+        client.say(op="subscribe", topic="a*")
+        await asyncio.sleep(0.1)
+        assert client.ops() == ["subscribed"] * 4
+        client.say(op="subscribe", topic="d*")
+        await asyncio.sleep(0.1)
+        (refusal,) = client.heard()
+        assert (refusal["op"], refusal["code"]) == ("error", "invalid_request")
+        client.say(op="unsubscribe", topic="a*")
+        client.say(op="subscribe", topic="d*")
+        await asyncio.sleep(0.1)
+        assert client.ops() == ["unsubscribed", "subscribed"]
+
+    live(story)
+
+
 def test_subscribed_comes_before_the_records_and_what_was_said_meanwhile_after_it() -> None:
     async def story(house: House) -> None:
         await house.append("t", b"1", b"2")
