@@ -49,6 +49,7 @@ from headrace.surfaces.topics.probes import Probes
 from headrace.surfaces.topics.queues import QueueLimits, Queues
 from headrace.surfaces.topics.routers import Routers
 from headrace.surfaces.topics.routes import Topics
+from headrace.surfaces.topics.search import Search
 from headrace.surfaces.topics.sessions import Sessions
 from headrace.surfaces.topics.watch import Watch
 from headrace.surfaces.topics.websocket import SocketLimits
@@ -111,6 +112,7 @@ def build_web(settings: Settings, gate: Gate, pulse: Pulse, control: Control) ->
         Queues(jobs),
         Work(jobs),
         Routers(),
+        Search(),
         Watch(sessions, follow),
         SocketLimits(limits, follow, settings.max_body_bytes),
         probes,

@@ -167,3 +167,6 @@ PUBLISHES_BYTES_MAX = 16 << 20
 """Publications one socket may have under way before nothing more is read from it."""
 COMMANDS_MAX = 1024
 """Commands one socket may have waiting behind a subscription."""
+
+SEARCH_BYTES_MAX = 64 << 10
+"""Of a log's search configuration."""

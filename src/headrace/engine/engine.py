@@ -48,6 +48,7 @@ from headrace.core.retention import Ledger, build
 from headrace.core.state import State
 from headrace.engine.door import Door
 from headrace.engine.live import Live, Promise
+from headrace.engine.plans import Plans
 from headrace.engine.ports import Clock, Pool
 from headrace.engine.queues import Queues
 from headrace.engine.routers import Routers
@@ -144,6 +145,7 @@ class Engine:
         self._pool = pool
         self.routers = Routers(self)
         self.queues = Queues(self)
+        self.plans = Plans(self)
 
     def adopt(self, log: Log, blocks: list[Block]) -> None:
         """Put a recovered log into operation."""

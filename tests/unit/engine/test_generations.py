@@ -13,11 +13,14 @@ from rival import Rival
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import LogConfig
+from headrace.core.errors import Refused
 from headrace.core.match import TagEq
 from headrace.core.record import draft
+from headrace.engine.plans import parse_search
 from headrace.engine.start import Started, stop
 from headrace.formats import layout
 from headrace.formats.marks import Marks, decode_marks
+from headrace.formats.plans import decode_plans
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
 from headrace.storage.segments import Vanished
@@ -289,3 +292,69 @@ def test_marks_wait_for_the_journal(loop: VirtualLoop) -> None:
         assert synced_before[0] >= tail
 
     run(loop, story)
+
+
+# --- plans ---
+
+
+def plans_of(scene: Scene) -> list[tuple[str, bytes]]:
+    named = manifests.load(scene.objects).plans
+    assert named is not None
+    found = decode_plans(scene.objects.get(named.name), named.name)
+    return [(plan.log, bytes(plan.search)) for plan in found.plans]
+
+
+def test_plans_are_published_when_one_changes(loop: VirtualLoop) -> None:
+    async def story(scene: Scene) -> None:
+        task = asyncio.create_task(scene.upkeep.run_exchange())
+        plans = scene.engine.plans
+        await asyncio.sleep(3)
+        assert scene.upkeep.manifest.plans is None
+        for name in NAMES:
+            await plans.put(name, "topics", b'{"of":"%s"}' % name.encode())
+        await asyncio.sleep(3)
+        assert plans_of(scene) == [("a", b'{"of":"a"}'), ("b", b'{"of":"b"}')]
+        version = scene.upkeep.manifest.version
+        await plans.put("a", "topics", b'{"of":"a"}')
+        await asyncio.sleep(3)
+        assert scene.upkeep.manifest.version == version
+        await plans.put("a", "topics", b'{"of":1}')
+        await asyncio.sleep(3)
+        assert plans_of(scene) == [("a", b'{"of":1}'), ("b", b'{"of":"b"}')]
+        await scene.engine.drop("b", if_empty=False)
+        await asyncio.sleep(3)
+        assert plans_of(scene) == [("a", b'{"of":1}')]
+        await plans.clear("a", "topics")
+        await asyncio.sleep(3)
+        assert plans_of(scene) == []
+        assert not task.done()
+        task.cancel()
+
+    run(loop, story)
+
+
+def test_plans_that_were_not_published_are_after_the_next_start(loop: VirtualLoop) -> None:
+    async def story(scene: Scene) -> None:
+        await scene.engine.plans.put("a", "topics", b"{}")
+        after = await boot(scene.disk.kill(), scene.clock)
+        assert after.engine.plans.get("a") == b"{}"
+        task = asyncio.create_task(after.upkeep.run_exchange())
+        await asyncio.sleep(3)
+        named = after.upkeep.manifest.plans
+        assert named is not None
+        assert named.generation == 1
+        assert not task.done()
+        task.cancel()
+
+    run(loop, story)
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"{", b'"x"', b"\xff", b"[" * 100_000, b'{"a":1,}'])
+def test_what_is_no_object_is_refused(raw: bytes) -> None:
+    with pytest.raises(Refused):
+        parse_search(raw)
+
+
+def test_a_configuration_that_is_too_large_is_refused() -> None:
+    with pytest.raises(Refused, match="65536"):
+        parse_search(b'{"a":"' + b"x" * 65536 + b'"}')
