@@ -6,7 +6,7 @@ the companions that they ask for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,15 +14,14 @@ from headrace.core.entry import Plan
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import SEARCH_BYTES_MAX
 from headrace.core.log import Log, check_owner
+from headrace.search.config import parse_search
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
 
-_object = msgspec.json.Decoder(dict[str, Any])
 
-
-def parse_search(raw: bytes) -> bytes:
-    """A search configuration as it is kept; the one place where it is checked."""
+def checked(raw: bytes) -> bytes:
+    """A search configuration as it is kept; refuses what is none."""
     if len(raw) > SEARCH_BYTES_MAX:
         raise Refused(
             Code.INVALID,
@@ -30,7 +29,7 @@ def parse_search(raw: bytes) -> bytes:
             max=SEARCH_BYTES_MAX,
         )
     try:
-        _object.decode(raw)
+        parse_search(msgspec.json.decode(raw))
     except RecursionError:
         raise Refused(Code.INVALID, "the JSON is nested too deeply") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -51,7 +50,7 @@ class Plans:
     async def put(self, name: str, owner: str, raw: bytes) -> Log:
         """Let the log's records be searched like this."""
         log = self._owned(name, owner)
-        await self._plan(log, parse_search(raw))
+        await self._plan(log, checked(raw))
         return log
 
     async def clear(self, name: str, owner: str) -> bool:
