@@ -36,8 +36,9 @@ from headrace.observe import say
 from headrace.storage.disk import RealDisk
 from headrace.storage.keys import signing_key
 from headrace.storage.loopwriter import best_writer
-from headrace.storage.objects import LocalObjects
+from headrace.storage.objects import StoreError
 from headrace.storage.sealprocess import ProcessSealer
+from headrace.storage.stores import open_objects
 from headrace.surfaces.streams import mount as streams
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.routes import StreamLimits
@@ -49,6 +50,7 @@ from headrace.surfaces.topics.probes import Probes
 from headrace.surfaces.topics.queues import QueueLimits, Queues
 from headrace.surfaces.topics.routers import Routers
 from headrace.surfaces.topics.routes import Topics
+from headrace.surfaces.topics.search import Search
 from headrace.surfaces.topics.sessions import Sessions
 from headrace.surfaces.topics.watch import Watch
 from headrace.surfaces.topics.websocket import SocketLimits
@@ -64,6 +66,8 @@ SWITCH_INTERVAL_S = 0.0005
 """How long a pool thread that reads segments may keep the interpreter from the event loop."""
 LONG_POLL_MARGIN_MS = 100
 """How long before its time is up a reader that waits gets an empty answer."""
+LOOK_MS, LOOK_REMOTE_MS = 2000, 5000
+"""How often to look for newer manifests, in the data directory and in a bucket."""
 GC_THRESHOLDS = (50_000, 20, 1_000)
 """Full collections walk every log; young ones catch what requests leave behind."""
 
@@ -111,6 +115,7 @@ def build_web(settings: Settings, gate: Gate, pulse: Pulse, control: Control) ->
         Queues(jobs),
         Work(jobs),
         Routers(),
+        Search(),
         Watch(sessions, follow),
         SocketLimits(limits, follow, settings.max_body_bytes),
         probes,
@@ -178,7 +183,7 @@ class App:
         self._pulse = Pulse()
         self._disk = RealDisk(settings.data_dir)
         self._pool = ThreadPool()
-        self._sealer = ProcessSealer(settings.data_dir)
+        self._sealer = ProcessSealer(settings.data_dir, settings.objects)
         self._started: Started | None = None
         self._failure: BaseException | None = None
 
@@ -235,7 +240,7 @@ class App:
         settings = self._settings
         return Parts(
             disk=self._disk,
-            objects=LocalObjects(self._disk),
+            objects=open_objects(settings.objects, self._disk),
             clock=SystemClock(),
             pool=self._pool,
             sealer=self._sealer,
@@ -251,7 +256,11 @@ class App:
                 total_bytes=settings.max_total_bytes,
                 tail_bytes=settings.tail_bytes,
             ),
-            pace=Pace(settings.seal_bytes, settings.disk_sync_ms),
+            pace=Pace(
+                settings.seal_bytes,
+                settings.disk_sync_ms,
+                LOOK_REMOTE_MS if settings.objects else LOOK_MS,
+            ),
             block_cache_bytes=settings.block_cache_bytes,
         )
 
@@ -349,5 +358,7 @@ def serve(settings: Settings) -> None:
             f"the data directory is damaged: {damage}\n"
             "nothing was changed; `headrace verify` lists everything that is wrong"
         ) from None
+    except StoreError as error:
+        raise StartError(f"the object store cannot be used: {error}") from None
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

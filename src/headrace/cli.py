@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", metavar="ADDRESS", help="address to listen on (TOPICS_HOST)")
     serve.add_argument("--port", metavar="PORT", help="port to listen on, 0 for any (TOPICS_PORT)")
     serve.add_argument("--data-dir", metavar="DIR", help="where the data lives (TOPICS_DATA_DIR)")
+    serve.add_argument("--objects", metavar="WHERE", help="object store (HEADRACE_OBJECTS)")
     serve.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     serve.set_defaults(run=_serve)
 
@@ -135,6 +136,8 @@ def _add_verify(commands: _Commands) -> None:
 def _add_data_dir(command: argparse.ArgumentParser) -> None:
     text = "the data directory (default: TOPICS_DATA_DIR or ./data)"
     command.add_argument("--data-dir", metavar="DIR", type=Path, help=text)
+    text = "its object store, s3://bucket/prefix (default: HEADRACE_OBJECTS or in the directory)"
+    command.add_argument("--objects", metavar="WHERE", help=text)
 
 
 def _count(text: str) -> int:
@@ -150,6 +153,7 @@ def _serve(options: argparse.Namespace) -> int:
         "TOPICS_HOST": options.host,
         "TOPICS_PORT": options.port,
         "TOPICS_DATA_DIR": options.data_dir,
+        "HEADRACE_OBJECTS": options.objects,
         "HEADRACE_LOG_LEVEL": options.log_level,
     }
     overrides = {name: value for name, value in given.items() if value is not None}
@@ -173,7 +177,7 @@ def _fail(*problems: str) -> int:
 def _inspect(options: argparse.Namespace) -> int:
     from headrace import offline
 
-    return _run_offline(options, lambda root: offline.inspect(root, options))
+    return _run_offline(options, lambda root, objects: offline.inspect(root, objects, options))
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -182,11 +186,13 @@ def _verify(options: argparse.Namespace) -> int:
     return _run_offline(options, offline.verify)
 
 
-def _run_offline(options: argparse.Namespace, run: Callable[[Path], int]) -> int:
+def _run_offline(options: argparse.Namespace, run: Callable[[Path, str | None], int]) -> int:
     from headrace.offline import CannotRun
 
     try:
-        return run(options.data_dir or config.load().data_dir)
+        given = {"HEADRACE_OBJECTS": options.objects} if options.objects else {}
+        objects = config.read("HEADRACE_OBJECTS", given)
+        return run(options.data_dir or config.load().data_dir, objects)
     except config.ConfigError as error:
         return _fail(*error.problems)
     except CannotRun as error:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headrace.storage.stores import split_bucket
 from headrace.web.credentials import Keyring
 
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
@@ -40,6 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     port_file: Path | None = None
     data_dir: Path
+    objects: str | None = None
 
     api_keys: Keyring = Keyring()
     allow_insecure_no_auth: bool
@@ -128,6 +130,12 @@ def parse_path(text: str) -> Path:
     if not text or "\0" in text:
         raise ValueError("a path")
     return Path(text)
+
+
+def parse_objects(text: str) -> str:
+    """Read where the object store is."""
+    split_bucket(text)
+    return text
 
 
 def parse_origins(text: str) -> tuple[str, ...]:
@@ -250,6 +258,13 @@ VARIABLES = (
         "longest time a writer waits for its append to be stored",
     ),
     # How the engine uses the machine.
+    Variable(
+        "HEADRACE_OBJECTS",
+        parse_objects,
+        None,
+        "where segments go: s3://bucket/prefix (with the AWS_* variables); unset: the data "
+        "directory",
+    ),
     Variable("HEADRACE_SEAL_BYTES", size(1), "64MiB", "journal bytes sealed into one segment"),
     Variable("HEADRACE_TAIL_BYTES", size(0), "256MiB", "memory for records kept hot"),
     Variable("HEADRACE_BLOCK_CACHE_BYTES", size(0), "64MiB", "memory for blocks read from disk"),
@@ -288,6 +303,18 @@ def load(
     if problems:
         raise ConfigError(problems)
     return Settings(**values)
+
+
+def read(name: str, overrides: Mapping[str, str] | None = None) -> Any:
+    """One variable alone, for who needs no other; None when it is unset and has no default."""
+    variable = next(variable for variable in VARIABLES if variable.name == name)
+    text = {**os.environ, **(overrides or {})}.get(name, variable.default)
+    if text is None:
+        return None
+    try:
+        return variable.parse(text)
+    except ValueError as accepted:
+        raise ConfigError([variable.problem(text, accepted)]) from None
 
 
 def is_loopback(host: str) -> bool:

@@ -18,6 +18,7 @@ from headrace.observe import start_log
 from headrace.storage.checks.findings import Problem
 from headrace.storage.disk import RealDisk
 from headrace.storage.inspection import Folder, Inspection, LogRow, NoSuchLog, Summary
+from headrace.storage.objects import StoreError
 from headrace.storage.verification import Verification
 
 _LARGEST_MAX = 10
@@ -30,7 +31,7 @@ class CannotRun(Exception):
 # --- verify ---
 
 
-def verify(root: Path) -> int:
+def verify(root: Path, objects: str | None) -> int:
     """Check everything, print what was found; 1 when something is wrong."""
     disk = _open(root)
     _lock(disk)
@@ -39,13 +40,16 @@ def verify(root: Path) -> int:
     with tqdm(
         unit="B", unit_scale=True, file=sys.stderr, disable=not sys.stderr.isatty(), leave=False
     ) as bar:
-        verification = Verification(disk, bar.update)
-        work = verification.measure()
-        bar.reset(total=work.size_bytes)
-        for finding in verification.run():
-            wrong = isinstance(finding, Problem)
-            problems, notes = problems + wrong, notes + (not wrong)
-            tqdm.write(str(finding) if wrong else f"note: {finding}", file=sys.stdout)
+        try:
+            verification = Verification(disk, bar.update, objects)
+            work = verification.measure()
+            bar.reset(total=work.size_bytes)
+            for finding in verification.run():
+                wrong = isinstance(finding, Problem)
+                problems, notes = problems + wrong, notes + (not wrong)
+                tqdm.write(str(finding) if wrong else f"note: {finding}", file=sys.stdout)
+        except StoreError as error:
+            raise CannotRun(f"cannot read the object store: {error}") from None
     print(
         f"{root}: {_count(problems, 'problem')}, {_count(notes, 'note')} in "
         f"{_count(work.journal_files, 'journal file')}, {_count(work.snapshots, 'snapshot')} and "
@@ -79,7 +83,7 @@ def _open(root: Path) -> RealDisk:
 # --- inspect ---
 
 
-def inspect(root: Path, options: Namespace) -> int:
+def inspect(root: Path, objects: str | None, options: Namespace) -> int:
     """Print what the directory holds, as a table or as JSON."""
     start_log("error")
     limit: int | None = options.limit or None
@@ -87,8 +91,9 @@ def inspect(root: Path, options: Namespace) -> int:
         total=1.0, file=sys.stderr, disable=not sys.stderr.isatty(), leave=False,
         bar_format="{percentage:3.0f}% |{bar:20}| {elapsed}",
     ) as bar:  # fmt: skip
-        inspection = Inspection(_open(root), lambda share: bar.update(share - bar.n))
+        disk = _open(root)
         try:
+            inspection = Inspection(disk, lambda share: bar.update(share - bar.n), objects)
             listing = _LISTINGS[options.what](inspection, options.log, limit)
         except NoSuchLog as unknown:
             raise CannotRun(f'{root} holds no log "{unknown}"') from None

@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "stores"))
 
+import seaweed
 from hostile import HostileDisk
 
 from headrace.storage.disk import Disk, RealDisk
 from headrace.storage.memory import MemoryDisk
+from headrace.storage.objects import LocalObjects, Objects
+from headrace.storage.stores import open_objects
 
 _DISKS: dict[str, Callable[[Path], Disk]] = {
     "real": RealDisk,
@@ -31,3 +35,28 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     if isinstance(made, RealDisk):
         for file in made._held:
             file.close()
+
+
+@pytest.fixture(scope="session")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A bucket of a real S3 server; the environment says how to reach it."""
+    program = seaweed.find()
+    if program is None:
+        pytest.skip("SeaweedFS is not installed")
+    with (
+        seaweed.serve(program, tmp_path_factory.mktemp("s3")) as environ,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, value in environ.items():
+            patch.setenv(name, value)
+        seaweed.make_bucket("contracts", environ)
+        yield "contracts"
+
+
+@pytest.fixture(params=[*_DISKS, "s3"])
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
+    """An empty object store of each kind."""
+    if request.param in _DISKS:
+        return LocalObjects(_DISKS[request.param](tmp_path))
+    bucket = request.getfixturevalue("bucket")
+    return open_objects(f"s3://{bucket}/{tmp_path.name}", MemoryDisk())

@@ -14,6 +14,7 @@ from xxhash import xxh3_64_hexdigest
 
 from headrace.core.record import live_parts
 from headrace.formats import layout
+from headrace.formats.companion import Descriptor, encode_descriptor
 from headrace.formats.manifest import Build, Manifest, Segment, replaced
 from headrace.formats.marks import Marks, decode_marks
 from headrace.formats.segment import SCHEMA, LogRows, block_of, build
@@ -76,7 +77,7 @@ class Rival:
     def _index(self) -> None:
         """A build of companions, with nothing in it."""
         name = f"{layout.BUILDS}/{self._token()}.json"
-        content = b'{"files":[]}'
+        content = encode_descriptor(Descriptor(segments=(), plans=0, rows=0, parts=(), files=()))
         self._objects.put(name, content)
 
         def change(manifest: Manifest) -> Manifest | None:

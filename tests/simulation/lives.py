@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 from hostile import HARMLESS, Crash, HostileDisk, Survival
 from oracle import Blow, History, Mark, judge
 from rig import Record, boot, go_on, halt, small, view_all
+from rival import Rival
 from shadow import WISH, Shadow, Wish
 from virtual import Stuck, VirtualClock, VirtualLoop
 from watchers import Gallery, Witness, hire
@@ -26,6 +27,7 @@ from headrace.engine.caps import Caps
 from headrace.engine.routers import Plan
 from headrace.engine.start import Started, stop
 from headrace.engine.upkeep import Pace
+from headrace.storage.objects import LocalObjects
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,8 +76,11 @@ class Follower:
 class Simulation:
     """One seed, one story."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, rivals: bool = False) -> None:
         self.random = Random(seed)
+        self.rivals = Random(seed) if rivals else None
+        """Another publisher replaces segments all the time, by dice of its own."""
+        self.replacements = 0
         self.loop = VirtualLoop()
         self.clock = VirtualClock(self.loop)
         self.disk = HostileDisk()
@@ -211,6 +216,9 @@ class Life:
             *(self._gallery.attend(watcher) for watcher in self._world.watchers),
         ):
             self._loop.create_task(self._guard(work))
+        if self._world.rivals is not None:
+            for work in (self._started.upkeep.run_exchange(), self._meddle(self._world.rivals)):
+                self._loop.create_task(self._guard(work))
         for _ in range(2):
             self._paused = False
             await self._until_end(LIFE_S / 2)
@@ -221,6 +229,17 @@ class Life:
         if self._mark is None:
             self._mark = self._history.mark()
         self._disk.crash()
+
+    async def _meddle(self, random: Random) -> None:
+        """As the pipeline does: in a process of its own, which no crash of ours ends."""
+        rival = Rival(LocalObjects(HostileDisk(self._disk.world)), random)
+        while True:
+            await asyncio.sleep(random.choice((0.001, 0.01, 0.1)))
+            torn, self._disk.world.torn = self._disk.world.torn, None
+            rival.act()
+            self._disk.world.torn = torn
+            self._world.replacements += rival.replacements
+            rival.replacements = 0
 
     async def _find_survivors(self) -> None:
         """What the life before left must be what it may have left; the history goes on from it."""
@@ -474,9 +493,9 @@ class Life:
                 await asyncio.sleep(0.05)
 
 
-def simulate(seed: int) -> list[str]:
+def simulate(seed: int, *, rivals: bool = False) -> list[str]:
     """Live through the story of this seed; what goes wrong says which it was."""
-    simulation = Simulation(seed)
+    simulation = Simulation(seed, rivals=rivals)
     try:
         simulation.run()
     except BaseException as problem:
@@ -484,4 +503,5 @@ def simulate(seed: int) -> list[str]:
             f"seed {seed}; the last that happened:\n" + "\n".join(simulation.story[-12:])
         )
         raise
+    assert not rivals or simulation.replacements > 10, "the rival did too little"
     return simulation.story

@@ -28,5 +28,10 @@ def test_fresh_seed(seed: int) -> None:
     simulate(seed)
 
 
+@pytest.mark.parametrize("seed", range(_FIRST, _FIRST + _FRESH))
+def test_others_replace_segments(seed: int) -> None:
+    simulate(seed, rivals=True)
+
+
 def test_a_seed_tells_the_same_story_twice() -> None:
     assert simulate(7) == simulate(7)

@@ -41,6 +41,7 @@ from headrace.engine.deleter import Deleter
 from headrace.engine.door import Door
 from headrace.engine.live import Live
 from headrace.engine.logs import Logs
+from headrace.engine.plans import Plans
 from headrace.engine.ports import Clock, Pool
 from headrace.engine.queues import Queues
 from headrace.engine.reader import Reader
@@ -101,6 +102,7 @@ class Engine:
         self.routers = Routers(self)
         self.streams = Streams(self)
         self.subscriptions = Subscriptions(self)
+        self.plans = Plans(self)
 
     def adopt(self, log: Log, blocks: list[Block]) -> None:
         """Put a recovered log into operation."""

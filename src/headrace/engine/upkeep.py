@@ -156,7 +156,7 @@ class Upkeep:
             except Refused as refused:
                 say("error", "upkeep ends until the next start", problem=refused.message)
                 return
-            except (OSError, SealFailed) as error:
+            except (OSError, manifests.Conflict, SealFailed) as error:
                 wait_s = _RETRY_S[min(failures, len(_RETRY_S) - 1)]
                 failures += 1
                 say("error", "upkeep failed, will try again", problem=str(error), wait_s=wait_s)
@@ -238,7 +238,16 @@ class Upkeep:
         started = perf_counter()
         self._set_pace()
         segment = await self._sealer.seal(job)
-        await self.generations.publish(lambda manifest: sealed(manifest, segment, stop))
+
+        def change(manifest: Manifest) -> Manifest | None:
+            if manifest.sealed_to not in (job.start, stop):
+                raise manifests.Conflict(
+                    f"the journal is sealed up to {manifest.sealed_to}, which is not our doing: "
+                    "another server uses this object store"
+                )
+            return sealed(manifest, segment, stop)
+
+        await self.generations.publish(change)
         self._forget_sealed()
         if segment is not None:
             say(

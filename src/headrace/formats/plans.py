@@ -42,7 +42,7 @@ def plan(log_id: int, log: str, search: bytes) -> Plan:
 
 
 def encode_plans(plans: Plans) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(plans), indent=1) + b"\n"
+    return msgspec.json.encode(plans) + b"\n"  # configurations stay as they were sent
 
 
 def decode_plans(raw: bytes, where: str) -> Plans:

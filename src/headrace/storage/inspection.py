@@ -47,11 +47,11 @@ from headrace.formats.frame import Frame, blank_from
 from headrace.formats.manifest import Segment
 from headrace.storage import manifests, snapshots
 from headrace.storage.disk import Disk
-from headrace.storage.objects import LocalObjects
 from headrace.storage.readonly import ReadOnlyDisk
 from headrace.storage.recovery import Recovered, Recovery
 from headrace.storage.replay import JournalFile, frames_of, journal_files
 from headrace.storage.segments import Segments
+from headrace.storage.stores import open_objects
 
 _CACHE_BYTES = 16 << 20
 _ATTEMPTS_MAX = 3
@@ -129,9 +129,14 @@ class NoSuchLog(Exception):
 class Inspection:
     """One look at a data directory."""
 
-    def __init__(self, disk: Disk, progress: Callable[[float], None] = lambda share: None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        progress: Callable[[float], None] = lambda share: None,
+        where: str | None = None,
+    ) -> None:
         self._disk = ReadOnlyDisk(disk)
-        self._objects = LocalObjects(self._disk)
+        self._objects = open_objects(where, self._disk)
         self._progress = progress
         self._held: Recovered | None = None
 
@@ -146,8 +151,8 @@ class Inspection:
             journal_end=recovered.position,
             snapshots=self._folder(layout.SNAPSHOTS),
             snapshot_position=loaded[0].position if loaded else None,
-            segments=self._folder(f"{layout.OBJECTS}/{layout.SEGMENTS}"),
-            companions=self._folder(f"{layout.OBJECTS}/{layout.COMPANIONS}"),
+            segments=self._objects_in(layout.SEGMENTS),
+            companions=self._objects_in(layout.COMPANIONS),
             manifest_version=manifest.version,
             sealed_to=manifest.sealed_to,
             builds=len(manifest.builds),
@@ -214,6 +219,10 @@ class Inspection:
 
     def _folder(self, folder: str) -> Folder:
         sizes = [self._size(f"{folder}/{name}") for name in self._disk.list(folder)]
+        return Folder(len(sizes), sum(sizes))
+
+    def _objects_in(self, folder: str) -> Folder:
+        sizes = [listed.size_bytes for listed in self._objects.list(folder)]
         return Folder(len(sizes), sum(sizes))
 
     def _size(self, path: str) -> int:

@@ -13,6 +13,10 @@ from headrace.formats.layout import OBJECTS, STORE, TEMPORARY
 from headrace.storage.disk import Disk, write_atomically
 
 
+class StoreError(OSError):
+    """The object store cannot do what it was asked to; says which object and why."""
+
+
 class Listed(msgspec.Struct, frozen=True, order=True):
     """An object as a list shows it."""
 

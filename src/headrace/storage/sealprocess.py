@@ -20,8 +20,9 @@ import msgspec
 from headrace.core.errors import Corrupt
 from headrace.formats.manifest import Segment
 from headrace.storage.disk import RealDisk
-from headrace.storage.objects import LocalObjects
+from headrace.storage.objects import Objects
 from headrace.storage.sealing import SealFailed, SealJob, seal
+from headrace.storage.stores import open_objects
 
 _LENGTH = struct.Struct("<I")
 _NICE = 10
@@ -50,8 +51,9 @@ class Answer(msgspec.Struct, frozen=True):
 class ProcessSealer:
     """Hands jobs to the process, starting it when there is none."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, objects: str | None = None) -> None:
         self._root = root
+        self._objects = objects
         self._process: asyncio.subprocess.Process | None = None
         self._hurried = False
 
@@ -91,6 +93,7 @@ class ProcessSealer:
                 "-m",
                 __name__,
                 str(self._root),
+                *([self._objects] if self._objects else []),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 start_new_session=True,  # a Ctrl-C at the terminal is the server's to handle
@@ -114,9 +117,9 @@ def step_back(pid: int, nice: int) -> None:
         Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
-def _serve(root: Path, jobs: BinaryIO, answers: BinaryIO) -> None:
+def _serve(root: Path, where: str | None, jobs: BinaryIO, answers: BinaryIO) -> None:
     disk = RealDisk(root)
-    objects = LocalObjects(disk)
+    objects = open_objects(where, disk)
     while header := jobs.read(_LENGTH.size):
         body = jobs.read(_LENGTH.unpack(header)[0])
         job: Job = msgspec.msgpack.decode(body, type=Job)
@@ -129,7 +132,7 @@ def _serve(root: Path, jobs: BinaryIO, answers: BinaryIO) -> None:
         answers.flush()
 
 
-def _do(disk: RealDisk, objects: LocalObjects, job: Job) -> Segment | None:
+def _do(disk: RealDisk, objects: Objects, job: Job) -> Segment | None:
     match job:
         case SealJob():
             return seal(disk, objects, job)
@@ -142,4 +145,5 @@ if __name__ == "__main__":
     os.nice(_NICE)
     step_back(os.getpid(), _NICE_SESSION)
     with suppress(BrokenPipeError):  # the server is gone; nobody waits for the answer
-        _serve(Path(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
+        where = sys.argv[2] if len(sys.argv) > 2 else None
+        _serve(Path(sys.argv[1]), where, sys.stdin.buffer, sys.stdout.buffer)

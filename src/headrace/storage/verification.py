@@ -17,16 +17,15 @@ from headrace.storage.checks.manifests import (
     check_manifests,
     check_named,
     check_orphans,
-    path_of,
 )
 from headrace.storage.checks.segments import SegmentCheck
 from headrace.storage.checks.snapshots import Reach, check_snapshots
 from headrace.storage.disk import Disk
-from headrace.storage.objects import LocalObjects
 from headrace.storage.readonly import ReadOnlyDisk
 from headrace.storage.recovery import Recovery
 from headrace.storage.replay import journal_files
 from headrace.storage.segments import UNREADABLE, Segments
+from headrace.storage.stores import open_objects
 
 _CACHE_BYTES = 16 << 20
 
@@ -44,22 +43,30 @@ class Workload(msgspec.Struct, frozen=True):
 class Verification:
     """One look at everything in a data directory that nobody writes to; it is not changed."""
 
-    def __init__(self, disk: Disk, advance: Advance = lambda size_bytes: None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        advance: Advance = lambda size_bytes: None,
+        where: str | None = None,
+    ) -> None:
         self._disk = ReadOnlyDisk(disk)
-        self._objects = LocalObjects(self._disk)
+        self._objects = open_objects(where, self._disk)
         self._advance = advance
 
     def measure(self) -> Workload:
         """How much there is to look at."""
         journal = self._sizes(layout.JOURNAL)
         snapshots = self._sizes(layout.SNAPSHOTS)
-        segments = self._sizes(path_of(layout.SEGMENTS))
-        once = sum(snapshots) + sum(self._sizes(path_of(layout.COMPANIONS)))
+        segments = self._object_sizes(layout.SEGMENTS)
+        once = sum(snapshots) + sum(self._object_sizes(layout.COMPANIONS))
         twice = sum(journal) + sum(segments)
         return Workload(len(journal), len(snapshots), len(segments), once + 2 * twice)
 
     def _sizes(self, folder: str) -> list[int]:
         return [self._disk.size(f"{folder}/{name}") for name in self._disk.list(folder)]
+
+    def _object_sizes(self, folder: str) -> list[int]:
+        return [listed.size_bytes for listed in self._objects.list(folder)]
 
     def run(self) -> Iterator[Finding]:
         """Everything there is to say, as it is found."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from random import Random
 
+import msgspec
 import pytest
 from hostile import HostileDisk
 from rig import CAPS, boot, small, view
@@ -13,11 +14,14 @@ from rival import Rival
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import LogConfig
+from headrace.core.errors import Refused
 from headrace.core.match import TagEq
 from headrace.core.record import draft
+from headrace.engine.plans import checked
 from headrace.engine.start import Started, stop
 from headrace.formats import layout
 from headrace.formats.marks import Marks, decode_marks
+from headrace.formats.plans import decode_plans
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
 from headrace.storage.segments import Vanished
@@ -289,3 +293,77 @@ def test_marks_wait_for_the_journal(loop: VirtualLoop) -> None:
         assert synced_before[0] >= tail
 
     run(loop, story)
+
+
+# --- plans ---
+
+
+def plans_of(scene: Scene) -> list[tuple[str, bytes]]:
+    named = manifests.load(scene.objects).plans
+    assert named is not None
+    found = decode_plans(scene.objects.get(named.name), named.name)
+    return [(plan.log, bytes(plan.search)) for plan in found.plans]
+
+
+def config(pointer: str) -> bytes:
+    bindings = [{"version": 1, "jsonPointer": pointer}]
+    fields = {"at": {"kind": "date", "bindings": bindings}}
+    return msgspec.json.encode({"primaryTimestampField": "at", "fields": fields})
+
+
+def test_plans_are_published_when_one_changes(loop: VirtualLoop) -> None:
+    async def story(scene: Scene) -> None:
+        task = asyncio.create_task(scene.upkeep.run_exchange())
+        plans = scene.engine.plans
+        await asyncio.sleep(3)
+        assert scene.upkeep.manifest.plans is None
+        for name in NAMES:
+            await plans.put(name, "topics", config(f"/{name}"))
+        await asyncio.sleep(3)
+        assert plans_of(scene) == [("a", config("/a")), ("b", config("/b"))]
+        version = scene.upkeep.manifest.version
+        await plans.put("a", "topics", config("/a"))
+        await asyncio.sleep(3)
+        assert scene.upkeep.manifest.version == version
+        await plans.put("a", "topics", config("/x"))
+        await asyncio.sleep(3)
+        assert plans_of(scene) == [("a", config("/x")), ("b", config("/b"))]
+        await scene.engine.drop("b", if_empty=False)
+        await asyncio.sleep(3)
+        assert plans_of(scene) == [("a", config("/x"))]
+        await plans.clear("a", "topics")
+        await asyncio.sleep(3)
+        assert plans_of(scene) == []
+        assert not task.done()
+        task.cancel()
+
+    run(loop, story)
+
+
+def test_plans_that_were_not_published_are_after_the_next_start(loop: VirtualLoop) -> None:
+    async def story(scene: Scene) -> None:
+        await scene.engine.plans.put("a", "topics", config("/a"))
+        after = await boot(scene.disk.kill(), scene.clock)
+        assert after.engine.plans.get("a") == config("/a")
+        task = asyncio.create_task(after.upkeep.run_exchange())
+        await asyncio.sleep(3)
+        named = after.upkeep.manifest.plans
+        assert named is not None
+        assert named.generation == 1
+        assert not task.done()
+        task.cancel()
+
+    run(loop, story)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"[]", b"{", b'"x"', b"\xff", b"[" * 9999, b'{"a":1,}', b"{}"]
+)
+def test_what_is_no_object_is_refused(raw: bytes) -> None:
+    with pytest.raises(Refused):
+        checked(raw)
+
+
+def test_a_configuration_that_is_too_large_is_refused() -> None:
+    with pytest.raises(Refused, match="65536"):
+        checked(b'{"a":"' + b"x" * 65536 + b'"}')

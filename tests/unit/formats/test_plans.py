@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from headrace.core.errors import Corrupt
@@ -16,7 +15,7 @@ def test_plans_come_back_as_they_were_sent() -> None:
     assert [(p.log_id, p.log, p.hash) for p in back.plans] == [
         (p.log_id, p.log, p.hash) for p in plans.plans
     ]
-    assert msgspec.json.decode(back.plans[0].search) == {"b": 1.5, "a": [True, "ä"]}
+    assert [bytes(p.search) for p in back.plans] == [search, b"{}"]
     assert back.of(9) is back.plans[1]
     assert back.of(2) is None
 

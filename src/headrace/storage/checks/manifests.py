@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from itertools import pairwise
+from typing import TypeVar
 
-import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
+from headrace.formats.companion import decode_descriptor
 from headrace.formats.manifest import Manifest, decode_manifest
 from headrace.formats.marks import decode_marks
 from headrace.formats.plans import decode_plans
 from headrace.storage.checks.findings import Finding, Note, Problem, byte
 from headrace.storage.objects import Objects
+
+T = TypeVar("T")
 
 
 def path_of(name: str) -> str:
@@ -93,30 +96,33 @@ def check_orphans(objects: Objects, manifest: Manifest) -> Iterator[Finding]:
 
 def check_named(objects: Objects, manifest: Manifest) -> Iterator[Finding]:
     """Plans, marks and builds: there, and what they were when they were published."""
-    for named, read in ((manifest.plans, decode_plans), (manifest.marks, decode_marks)):
-        if named is not None:
-            yield from _check_content(objects, named.name, named.checksum, read)
+    if manifest.plans is not None:
+        yield from _check_content(
+            objects, manifest.plans.name, manifest.plans.checksum, decode_plans
+        )
+    if manifest.marks is not None:
+        yield from _check_content(
+            objects, manifest.marks.name, manifest.marks.checksum, decode_marks
+        )
     for build in manifest.builds:
-        yield from _check_content(objects, build.name, build.checksum, _read_json)
+        described = yield from _check_content(
+            objects, build.name, build.checksum, decode_descriptor
+        )
+        for file in described.files if described is not None else ():
+            yield from _check_content(objects, file.name, file.checksum, lambda raw, name: None)
 
 
 def _check_content(
-    objects: Objects, name: str, checksum: str, read: Callable[[bytes, str], object]
-) -> Iterator[Finding]:
+    objects: Objects, name: str, checksum: str, read: Callable[[bytes, str], T]
+) -> Generator[Finding, None, T | None]:
+    """Returns what was read, if it is what was published."""
     try:
         raw = objects.get(name)
-        if xxh3_64_hexdigest(raw) != checksum:
-            yield Problem(path_of(name), "", "checksum mismatch: the bytes are not what they were")
-            return
-        read(raw, name)
+        if xxh3_64_hexdigest(raw) == checksum:
+            return read(raw, name)
+        yield Problem(path_of(name), "", "checksum mismatch: the bytes are not what they were")
     except FileNotFoundError:
         yield Problem(path_of(name), "", "the manifest names it, and it is missing")
     except Corrupt as damage:
         yield Problem(path_of(name), byte(damage.offset), damage.problem)
-
-
-def _read_json(raw: bytes, where: str) -> object:
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Corrupt(where, 0, f"not JSON: {error}") from None
+    return None

@@ -13,6 +13,7 @@ from headrace.surfaces.topics.probes import PROMETHEUS, Probe, Probes
 from headrace.surfaces.topics.queues import Queues
 from headrace.surfaces.topics.routers import Routers
 from headrace.surfaces.topics.routes import Topics
+from headrace.surfaces.topics.search import Search
 from headrace.surfaces.topics.watch import Watch
 from headrace.surfaces.topics.websocket import SocketLimits, TopicSocket
 from headrace.surfaces.topics.work import Work
@@ -37,6 +38,7 @@ def mount(
     queues: Queues,
     work: Work,
     routers: Routers,
+    search: Search,
     watch: Watch,
     sockets: SocketLimits,
     probes: Probes,
@@ -61,6 +63,10 @@ def mount(
     app.add_route(f"{TOPIC}/extend", extend)
     app.add_route(f"{TOPIC}/redrive", Endpoint(gate, refusals, post=queues.redrive))
     app.add_route(f"{TOPIC}/work", StreamEndpoint(gate, refusals, work.open))
+    app.add_route(
+        f"{TOPIC}/search",
+        Endpoint(gate, refusals, put=search.put, get=search.get, delete=search.delete),
+    )
     app.add_route("/v0/routers", Endpoint(gate, refusals, get=routers.list))
     router = Endpoint(gate, refusals, put=routers.put, get=routers.get, delete=routers.delete)
     app.add_route("/v0/routers/{name:path}", router)  # a slash is no name, and told so
@@ -245,6 +251,42 @@ ROUTES = [
         description="The topic is the one with the dead letters. Each goes to the queue in its "
         "stamp, or all to `to`; stamps are removed and deliveries counted anew.",
         example={"limit": 100, "to": None},
+    ),
+    Route(
+        "PUT", f"{TOPIC}/search", "Say how records can be searched",
+        _replies(
+            {200: Reply(wire.SearchReply, "They can be searched like this from now on")},
+            Code.INVALID, Code.LOG_NOT_FOUND, Code.LOG_INCOMPATIBLE, Code.BODY_TOO_LARGE,
+            Code.MEDIA_TYPE, Code.READ_ONLY,
+        ),
+        request=dict[str, Any], parameters=(_NAME,), scope=Scope.ADMIN, group="Search",
+        description="The body is the whole configuration, which is kept as it was sent. The "
+        "pipeline makes the index companions that it asks for, also of records there are already.",
+        example={
+            "primaryTimestampField": "at",
+            "fields": {
+                "at": {
+                    "kind": "date", "column": True,
+                    "bindings": [{"version": 1, "jsonPointer": "/at"}],
+                },
+            },
+        },
+    ),
+    Route(
+        "GET", f"{TOPIC}/search", "How records can be searched",
+        _replies(
+            {200: Reply(wire.SearchReply, "The configuration; null when there is none")},
+            Code.INVALID, Code.LOG_NOT_FOUND,
+        ),
+        parameters=(_NAME,), scope=Scope.READ, group="Search",
+    ),
+    Route(
+        "DELETE", f"{TOPIC}/search", "Let records not be searched any more",
+        _replies(
+            {200: Reply(wire.SearchDropReply, "There is no configuration any more")},
+            Code.INVALID, Code.LOG_NOT_FOUND, Code.LOG_INCOMPATIBLE, Code.READ_ONLY,
+        ),
+        parameters=(_NAME,), scope=Scope.ADMIN, group="Search",
     ),
     Route(
         "PUT", ROUTER, "Create or change a router",

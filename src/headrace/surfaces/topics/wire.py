@@ -400,6 +400,18 @@ class DropReply(msgspec.Struct, kw_only=True):
     routers_removed: list[str]
 
 
+class SearchReply(msgspec.Struct, kw_only=True):
+    """How the topic's records can be searched; null: not at all."""
+
+    topic: str
+    search: msgspec.Raw | None
+
+
+class SearchDropReply(msgspec.Struct, kw_only=True):
+    topic: str
+    deleted: bool
+
+
 class AppendReply(msgspec.Struct, kw_only=True, gc=False):
     """The seqs the records were given."""
 

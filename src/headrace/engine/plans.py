@@ -1,0 +1,74 @@
+"""Plans: how the records of a log can be searched, as its search configuration says.
+
+The configuration is kept as it was sent. Upkeep publishes all of them for the pipeline, which makes
+the companions that they ask for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.core.entry import Plan
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import SEARCH_BYTES_MAX
+from headrace.core.log import Log, check_owner
+from headrace.search.config import parse_search
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+
+def checked(raw: bytes) -> bytes:
+    """A search configuration as it is kept; refuses what is none."""
+    if len(raw) > SEARCH_BYTES_MAX:
+        raise Refused(
+            Code.INVALID,
+            f"a search configuration has at most {SEARCH_BYTES_MAX} bytes",
+            max=SEARCH_BYTES_MAX,
+        )
+    try:
+        parse_search(msgspec.json.decode(raw))
+    except RecursionError:
+        raise Refused(Code.INVALID, "the JSON is nested too deeply") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Refused(Code.INVALID, f"a search configuration is a JSON object: {error}") from None
+    return raw.strip()
+
+
+class Plans:
+    """The search configurations of one engine's logs."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def get(self, name: str) -> bytes | None:
+        """The configuration of a log that has one."""
+        return self._engine.live(name).log.search
+
+    async def put(self, name: str, owner: str, raw: bytes) -> Log:
+        """Let the log's records be searched like this."""
+        log = self._owned(name, owner)
+        await self._plan(log, checked(raw))
+        return log
+
+    async def clear(self, name: str, owner: str) -> bool:
+        """Let the log's records not be searched any more; says whether they could be."""
+        log = self._owned(name, owner)
+        planned = log.search is not None
+        await self._plan(log, None)
+        return planned
+
+    def _owned(self, name: str, owner: str) -> Log:
+        log = self._engine.live(name).log
+        check_owner(log, owner)
+        return log
+
+    async def _plan(self, log: Log, search: bytes | None) -> None:
+        journal = self._engine.journal
+        position = journal.tail
+        if search != log.search:
+            position = self._engine.commit([Plan(log.id, search)], sync=True)
+        # Also when it was so already: who asked before may still wait for that to be durable.
+        await journal.wait_synced(position)
