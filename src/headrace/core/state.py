@@ -29,7 +29,8 @@ class State:
         """The lowest epoch of a stream whose name nobody remembers."""
         self._names: dict[str, SortedNames] = {}  # by owner
         self._texts: dict[str, str] = {}
-        self._configs: dict[LogConfig, LogConfig] = {}
+        self._config = LogConfig()
+        self._configs: dict[LogConfig, LogConfig] = {self._config: self._config}
 
     def put(self, log: Log) -> None:
         """Take in a log as it is: from a snapshot, or new."""
@@ -53,7 +54,10 @@ class State:
 
     def share(self, config: LogConfig) -> LogConfig:
         """One object for equal configs: most logs have one of a few."""
-        return self._configs.setdefault(config, config)
+        # Nearly always it is the same as the last one, and comparing is far cheaper than hashing.
+        if config != self._config:
+            self._config = self._configs.setdefault(config, config)
+        return self._config
 
     def share_text(self, text: str) -> str:
         """One object for equal texts of which there are few: owners, content types."""
