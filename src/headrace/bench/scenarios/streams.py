@@ -90,9 +90,15 @@ def _compare_appends(
     what = f"durable stream appends, {load}"
     plan = Timed(warmup_s=arena.sizes.warmup_s, window_s=arena.sizes.window_s)
 
-    def append_rate(host: StreamHost) -> float:
-        requests = Cycle(make_appends(host, streams, batch_records))
-        tally = run_appends(Appends(host.daemon.port, connections, Http(), requests, plan))
+    # The same streams in every round: the Node server refuses appends when it knows more than a
+    # hundred of them, as it then closes files between writing and syncing them.
+    requests = {
+        name: Cycle(make_appends(host, streams, batch_records)) for name, host in hosts.items()
+    }
+
+    def append_rate(name: str) -> float:
+        port = hosts[name].daemon.port
+        tally = run_appends(Appends(port, connections, Http(), requests[name], plan))
         return tally.rate_per_s * max(batch_records, 1)
 
     rates = _take_turns(arena, what, hosts, append_rate)
@@ -155,8 +161,7 @@ def _compare_reads(
             raise BenchError(f"{name} gave {reading.size_bytes} of {size_bytes} bytes")
         return size_bytes / 1e6 / reading.elapsed_s
 
-    sides = {name: Side(host.daemon, partial(read_rate, name)) for name, host in hosts.items()}
-    rates = take_turns(arena, what, sides)
+    rates = _take_turns(arena, what, hosts, read_rate)
     installs = stream_installs()
     reaches = dict.fromkeys(installs, reach) if reach else {}
     return make_rows(what, "MB/s", rates, installs, reaches)
@@ -205,7 +210,7 @@ def _measure_polls(host: StreamHost, readers: int, plan: Paced) -> list[float]:
 
 
 def _take_turns(
-    arena: Arena, what: str, hosts: Hosts, measure: Callable[[StreamHost], float]
+    arena: Arena, what: str, hosts: Hosts, measure: Callable[[str], float]
 ) -> Mapping[str, tuple[float, ...]]:
-    sides = {name: Side(host.daemon, partial(measure, host)) for name, host in hosts.items()}
+    sides = {name: Side(host.daemon, partial(measure, name)) for name, host in hosts.items()}
     return take_turns(arena, what, sides)
