@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter
 
 from headrace.bench.arena import Arena, rest
@@ -32,7 +34,7 @@ SNAPSHOT_S_MAX = 120.0
 PROBE = f"{PREFIX}probe"
 PROBE_RATE_PER_S = 500
 PROBE_CONNECTIONS = 8
-PROBE_ROUNDS = 3
+PROBE_ROUNDS = 2
 PROBE_S_MIN = 0.5
 
 
@@ -98,24 +100,27 @@ def _restart_rows(arena: Arena, server: ServerProcess) -> list[Row]:
 
 def _snapshot_rows(arena: Arena, server: ServerProcess) -> list[Row]:
     """Appends beside a snapshot against appends beside nothing, in turns."""
+    arena.say("sealing what is left")
     server.stop()
-    # Whatever was not sealed before is sealed now, and then nothing is due but what we cause.
     server.change_env({"HEADRACE_SEAL_BYTES": str(SEAL_BYTES)})
-    took_s = [_first_snapshot(arena, server)]
-    during, without, stalls_ms = [], [], []
+    server.start()
+    rest(server)
+    arena.say("one snapshot while nobody writes")
+    took_s = [_restart_and_snapshot(server, _wait)]
+    window_s = max(PROBE_S_MIN, took_s[0])
+    during: list[float] = []
+    without: list[float] = []
+    stalls_ms: list[float] = []
+
+    def probe() -> None:
+        during.append(_probe_p99(server, window_s))
+
     for number in range(PROBE_ROUNDS):
         arena.say(f"appends beside a snapshot, round {number + 1} of {PROBE_ROUNDS}")
-        server.stop()
-        server.start()
-        rest(server)
-        window_s = max(PROBE_S_MIN, min(took_s))
-        without.append(_probe_p99(arena, server, window_s))
-        known = _snapshots(server)
-        start = perf_counter()
-        _trigger(server)
-        during.append(_probe_p99(arena, server, window_s))
-        took_s.append(_wait_snapshot(server, known, start))
+        took_s.append(_restart_and_snapshot(server, probe))
         stalls_ms.append(read_metric(server.url, "headrace_loop_stall_max_ms"))
+        rest(server)
+        without.append(_probe_p99(server, window_s))
     what = f"snapshot of {arena.sizes.streams:,} streams"
     return [
         Row(f"{what}: takes", "s", tuple(took_s)),
@@ -131,15 +136,27 @@ def _snapshot_rows(arena: Arena, server: ServerProcess) -> list[Row]:
     ]
 
 
-def _first_snapshot(arena: Arena, server: ServerProcess) -> float:
-    """How long a snapshot takes while nobody writes."""
+def _restart_and_snapshot(server: ServerProcess, meanwhile: Callable[[], None]) -> float:
+    """Cause a snapshot, the first of a start; returns how long it took."""
+    server.stop()
     server.start()
     rest(server)
-    arena.say("sealing, then one snapshot")
     known = _snapshots(server)
     start = perf_counter()
     _trigger(server)
-    return _wait_snapshot(server, known, start)
+    meanwhile()
+    deadline = perf_counter() + SNAPSHOT_S_MAX
+    while not (new := _snapshots(server) - known):
+        if perf_counter() > deadline:
+            raise BenchError("no snapshot came")
+        time.sleep(0.01)
+    # By its own time: the probe may have ended later.
+    ended_s = time.time() - max(path.stat().st_mtime for path in new)
+    return perf_counter() - start - ended_s
+
+
+def _wait() -> None:
+    """Nothing happens beside the snapshot."""
 
 
 def _trigger(server: ServerProcess) -> None:
@@ -149,16 +166,7 @@ def _trigger(server: ServerProcess) -> None:
     run_appends(Appends(server.port, 1, Http(), requests, Counted(TRIGGER_REQUESTS)))
 
 
-def _wait_snapshot(server: ServerProcess, known: set[str], start: float) -> float:
-    deadline = start + SNAPSHOT_S_MAX
-    while not _snapshots(server) - known:
-        if perf_counter() > deadline:
-            raise BenchError("no snapshot came")
-        time.sleep(0.01)
-    return perf_counter() - start
-
-
-def _probe_p99(arena: Arena, server: ServerProcess, window_s: float) -> float:
+def _probe_p99(server: ServerProcess, window_s: float) -> float:
     (text,) = make_payloads(1, RECORD_BYTES, seed=1)
     job = Appends(
         server.port,
@@ -176,8 +184,8 @@ def numbered_streams() -> Numbered:
     return Numbered(head, tail)
 
 
-def _snapshots(server: ServerProcess) -> set[str]:
-    return {path.name for path in (server.data_dir / "snapshots").iterdir() if path.is_file()}
+def _snapshots(server: ServerProcess) -> set[Path]:
+    return set((server.data_dir / "snapshots").glob("*.snap"))
 
 
 def _start_s(server: ServerProcess) -> float:
