@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import merge
 
 from headrace.core import log as one
@@ -69,6 +69,15 @@ class State:
             known = self._names.get(owner)
             return known.range(after, prefix) if known is not None else iter(())
         return merge(*(names.range(after, prefix) for names in self._names.values()))
+
+    def ids(self) -> Sequence[int]:
+        """The ids of all logs there are now, and of some that are gone.
+
+        No list when nearly every id is in use: with a million logs it would take a while to make.
+        """
+        if self.next_id <= 2 * len(self.logs):
+            return range(1, self.next_id)
+        return list(self.logs)
 
     def count_of(self, owner: str) -> int:
         """How many logs this owner has."""

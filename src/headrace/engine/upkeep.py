@@ -268,9 +268,11 @@ class Upkeep:
         if not numbers:
             return
         needed: set[int] = set()
-        async for log in slices(list(self._engine.state.logs.values())):
-            prune_extents(log)
-            needed.update(extent[0] for extent in log.extents)
+        state = self._engine.state
+        async for id in slices(state.ids()):
+            if (log := state.logs.get(id)) is not None and log.extents:
+                prune_extents(log)
+                needed.update(extent[0] for extent in log.extents)
         dead = numbers - needed
         if not dead:
             return
@@ -311,7 +313,7 @@ class Upkeep:
         parts: list[bytes] = []
         # In large pieces: what is made of a million small ones holds everybody up at its end.
         piece, count = bytearray(encode_part(head)), 0
-        async for log in slices(list(engine.state.logs), _CAPTURE_MS):
+        async for log in slices(engine.state.ids(), _CAPTURE_MS):
             held = engine.state.logs.get(log)
             piece += encode_part(Captured(journal.tail, log, held))
             count += 1

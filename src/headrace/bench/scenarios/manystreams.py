@@ -119,7 +119,6 @@ def _snapshot_rows(arena: Arena, server: ServerProcess) -> list[Row]:
         arena.say(f"appends beside a snapshot, round {number + 1} of {PROBE_ROUNDS}")
         took_s.append(_restart_and_snapshot(server, probe))
         stalls_ms.append(read_metric(server.url, "headrace_loop_stall_max_ms"))
-        rest(server)
         without.append(_probe_p99(server, window_s))
     what = f"snapshot of {arena.sizes.streams:,} streams"
     return [
@@ -152,7 +151,10 @@ def _restart_and_snapshot(server: ServerProcess, meanwhile: Callable[[], None]) 
         time.sleep(0.01)
     # By its own time: the probe may have ended later.
     ended_s = time.time() - max(path.stat().st_mtime for path in new)
-    return perf_counter() - start - ended_s
+    took_s = perf_counter() - start - ended_s
+    # What was written is sealed now; else the next start would begin with a snapshot of its own.
+    rest(server)
+    return took_s
 
 
 def _wait() -> None:
