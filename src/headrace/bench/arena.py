@@ -39,6 +39,7 @@ class Sizes(msgspec.Struct, frozen=True):
     latency_window_s: float
     history_records: int
     topics: int
+    streams: int
     jobs: int
 
 
@@ -49,6 +50,7 @@ FULL = Sizes(
     latency_window_s=4.0,
     history_records=1_000_000,
     topics=100_000,
+    streams=1_000_000,
     jobs=20_000,
 )
 QUICK = Sizes(
@@ -58,6 +60,7 @@ QUICK = Sizes(
     latency_window_s=1.5,
     history_records=100_000,
     topics=5_000,
+    streams=20_000,
     jobs=10_000,
 )
 

@@ -7,13 +7,22 @@ import json
 import urllib.error
 import urllib.request
 from contextlib import closing
-from typing import Any, Literal
+from time import perf_counter
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
 from headrace.bench.errors import BenchError
 
 TIMEOUT_S = 60.0
 
 Durability = Literal["ephemeral", "memory", "disk", "fsync"]
+
+
+class Listing(NamedTuple):
+    """How many streams were listed, and how long each page took."""
+
+    streams: int
+    pages_ms: list[float]
 
 
 def create_topic(url: str, topic: str, durability: Durability, *, cap_records: int = 0) -> None:
@@ -23,6 +32,35 @@ def create_topic(url: str, topic: str, durability: Durability, *, cap_records: i
 
 def create_queue(url: str, queue: str, durability: Durability) -> None:
     _call("PUT", f"{url}/v0/topics/{queue}", {"type": "queue", "durability": durability})
+
+
+def create_stream(port: int, path: str, content_type: str) -> None:
+    """Every server of streams takes this, at a path of its own."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)) as link:
+        link.request("PUT", path, headers={"Content-Type": content_type})
+        reply = link.getresponse()
+        text = reply.read()
+        if reply.status != http.HTTPStatus.CREATED:
+            raise BenchError(f"PUT {path} answered {reply.status}: {text.decode()}")
+
+
+def list_streams(port: int, page_streams: int) -> Listing:
+    """Walk through the listing from its start to its end."""
+    streams, pages_ms = 0, []
+    path = f"/v1/streams?limit={page_streams}"
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)) as link:
+        cursor: str | None = ""
+        while cursor is not None:
+            start = perf_counter()
+            link.request("GET", path + (f"&cursor={quote(cursor)}" if cursor else ""))
+            reply = link.getresponse()
+            text = reply.read()
+            pages_ms.append((perf_counter() - start) * 1000)
+            if reply.status != http.HTTPStatus.OK:
+                raise BenchError(f"GET {path} answered {reply.status}: {text.decode()}")
+            streams += text.count(b'"name":')
+            cursor = reply.getheader("stream-next-cursor")
+    return Listing(streams, pages_ms)
 
 
 def open_sessions(port: int, topic: str, count: int) -> list[str]:

@@ -21,6 +21,10 @@ class Resp(Message, frozen=True):
     replies: int = 1
 
 
+class Offsets(Message, frozen=True):
+    """Each page is what a GET of a stream answers, and says at which offset the next one starts."""
+
+
 class Cycle(Message, frozen=True):
     """Prebuilt requests, sent in turn for as long as it takes."""
 
@@ -75,12 +79,14 @@ class Appends(Message, frozen=True):
 
 
 class CatchUp(Message, frozen=True):
-    """Read a log page by page from its start until a page brings nothing new."""
+    """Read a log page by page from its start until a page brings nothing new, or says so."""
 
     port: int
-    speaks: Http | Resp
+    speaks: Http | Resp | Offsets
     log: str
-    page_records: int
+    """Its name; for a stream, its path and query, ending with `offset=`."""
+    page_records: int = 0
+    """Where the reader may choose."""
 
 
 class Step(Message, frozen=True):
@@ -99,6 +105,17 @@ class Watch(Message, frozen=True):
 
     port: int
     openings: tuple[Opening, ...]
+    records: int
+    warmup_s: float
+
+
+class Poll(Message, frozen=True):
+    """Long-poll a stream with many readers, each until it has `records` stamped records."""
+
+    port: int
+    path: str
+    """With its query, ending with `offset=`."""
+    readers: int
     records: int
     warmup_s: float
 
@@ -141,6 +158,7 @@ class Reading(Message, frozen=True):
     """What a catch-up read measured; `cursor` is where it ended."""
 
     pages: int
+    size_bytes: int
     elapsed_s: float
     cursor: str
 

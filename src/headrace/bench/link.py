@@ -62,6 +62,15 @@ def connect(port: int) -> socket.socket:
     return link
 
 
+def answers(port: int) -> bool:
+    """Whether somebody listens there."""
+    try:
+        connect(port).close()
+    except OSError:
+        return False
+    return True
+
+
 def wait_replies(selector: selectors.BaseSelector, timeout_s: float) -> Iterator[Connection]:
     """The connections whose replies became whole; silence for too long is a failure."""
     ready = selector.select(max(timeout_s, 0))

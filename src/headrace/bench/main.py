@@ -20,12 +20,15 @@ import msgspec
 from headrace.bench import redis
 from headrace.bench.arena import FULL, QUICK, Arena
 from headrace.bench.errors import BenchError
-from headrace.bench.peers import bullmq, durable_streams, nchan, npm
+from headrace.bench.peers import bullmq, durable_streams, nchan, npm, prisma
 from headrace.bench.progress import Progress
 from headrace.bench.report import Failure, Report, Row, encode_report, format_table
 from headrace.bench.scenarios.catalog import DEFAULT, Scenario
 from headrace.bench.scenarios.extras import large_log, many_topics
+from headrace.bench.scenarios.manystreams import many_streams
 
+EXTRAS = ("many-topics", "many-streams", "large-log")
+"""Scenarios that run on request only."""
 LARGE_LOG_GB = 10.0
 INTERRUPTED = 130
 LOAD_MAX = 0.5
@@ -43,9 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only",
         action="append",
-        choices=[*DEFAULT, "many-topics", "large-log"],
+        choices=[*DEFAULT, *EXTRAS],
         metavar="NAME",
-        help=f"run only this scenario (repeatable): {', '.join(DEFAULT)}, many-topics, large-log",
+        help=f"run only this scenario (repeatable): {', '.join((*DEFAULT, *EXTRAS))}",
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes and shorter windows")
     parser.add_argument(
@@ -67,6 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--many-topics", action="store_true", help="also 100,000 topics of 10 records"
+    )
+    parser.add_argument(
+        "--many-streams", action="store_true", help="also 1,000,000 streams with nothing in them"
     )
     parser.add_argument(
         "--large-log",
@@ -106,17 +112,16 @@ def run(options: argparse.Namespace) -> int:
 
 def choose_scenarios(options: argparse.Namespace) -> dict[str, Scenario]:
     """The default scenarios or those of `--only`, then the extra ones that were asked for."""
-    names = list(dict.fromkeys(options.only or DEFAULT))
-    if options.many_topics and "many-topics" not in names:
-        names.append("many-topics")
-    if options.large_log is not None and "large-log" not in names:
-        names.append("large-log")
+    names = list(options.only or DEFAULT)
+    wanted = (options.many_topics, options.many_streams, options.large_log is not None)
+    names += [name for name, is_wanted in zip(EXTRAS, wanted, strict=True) if is_wanted]
     known: dict[str, Scenario] = {
         **DEFAULT,
         "many-topics": many_topics,
+        "many-streams": many_streams,
         "large-log": partial(large_log, size_gb=options.large_log or LARGE_LOG_GB),
     }
-    return {name: known[name] for name in names}
+    return {name: known[name] for name in dict.fromkeys(names)}
 
 
 def run_scenarios(
@@ -155,6 +160,7 @@ def describe_machine(with_redis: bool) -> dict[str, str]:
         "redis": redis.read_version() if with_redis else "not installed",
         "nchan": nchan.describe(),
         durable_streams.PACKAGE: npm.describe(durable_streams.PACKAGE),
+        prisma.PACKAGE: npm.describe(prisma.PACKAGE),
         bullmq.PACKAGE: npm.describe(bullmq.PACKAGE),
     }
 

@@ -35,6 +35,10 @@ class ServerProcess(Daemon):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def change_env(self, env: dict[str, str]) -> None:
+        """Settings of the next start."""
+        self._env = self._env | env
+
     def start(self, *, wait_ready: bool = True) -> Self:
         """Start and, unless told otherwise, wait until `/v0/ready` answers 200."""
         port_file = self.data_dir.parent / f"{self.data_dir.name}.port"

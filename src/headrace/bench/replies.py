@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 from headrace.bench.errors import BenchError
@@ -9,6 +10,9 @@ from headrace.bench.wire import STREAM_FIELD
 
 EXCERPT_BYTES_MAX = 300
 _LENGTH = b"\r\ncontent-length:"
+_CHUNKED = b"\r\ntransfer-encoding: chunked"
+_NEXT_OFFSET = re.compile(rb"\r\nstream-next-offset: *([^\r\n]+)\r\n", re.IGNORECASE)
+_UP_TO_DATE = re.compile(rb"\r\nstream-up-to-date: *true\r\n", re.IGNORECASE)
 _NO_CONTENT = b"HTTP/1.1 204 "
 _PONG = b"+PONG\r\n"
 # One stream: the array, the pair, the name's length, the name and how many entries. Each of them:
@@ -35,13 +39,22 @@ class Page(Reply, Protocol):
     def cursor(self) -> str:
         """Where the next page starts; empty if this page says nothing about it."""
 
+    def is_last(self) -> bool:
+        """Whether the page says itself that nothing is behind it."""
+
+    @property
+    def body_bytes(self) -> int: ...
+
 
 class HttpReply:
     """One HTTP/1.1 reply: only the status line and the length are looked at."""
 
     def __init__(self) -> None:
         self.held: bytes | bytearray = b""
-        self._size_bytes = 0
+        self._body_start = 0
+        self._stop = 0
+        """Where it ends; of a reply in chunks, where the next chunk starts."""
+        self._chunks: list[slice] | None = None
 
     def feed(self, chunk: bytes) -> bool:
         # Most replies come in one piece: nothing is gathered then.
@@ -52,23 +65,53 @@ class HttpReply:
                 self.held = bytearray(self.held)
             self.held += chunk
         held = self.held
-        if not self._size_bytes:
+        if not self._stop:
             head_stop = held.find(b"\r\n\r\n")
             if head_stop < 0:
                 return False
-            self._size_bytes = head_stop + 4 + parse_length(held[:head_stop])
-        return len(held) >= self._size_bytes
+            length = parse_length(held[:head_stop])
+            self._body_start = head_stop + 4
+            self._stop = self._body_start + (length or 0)
+            self._chunks = [] if length is None else None
+        return len(held) >= self._stop if self._chunks is None else self._take_chunks(self._chunks)
+
+    def _take_chunks(self, chunks: list[slice]) -> bool:
+        """Find the chunks that are whole; true once the empty one that ends them is."""
+        held = self.held
+        while (line_stop := held.find(b"\r\n", self._stop)) >= 0:
+            start = line_stop + 2
+            stop = start + int(held[self._stop : line_stop], 16)
+            if len(held) < stop + 2:
+                return False
+            self._stop = stop + 2
+            if stop == start:
+                return True
+            chunks.append(slice(start, stop))
+        return False
+
+    @property
+    def head(self) -> bytes | bytearray:
+        return self.held[: self._body_start]
 
     @property
     def body(self) -> bytes | bytearray:
-        return self.held[self.held.find(b"\r\n\r\n") + 4 : self._size_bytes]
+        if self._chunks is not None:
+            return b"".join([self.held[chunk] for chunk in self._chunks])
+        return self.held[self._body_start : self._stop]
+
+    @property
+    def body_bytes(self) -> int:
+        if self._chunks is not None:
+            return sum(chunk.stop - chunk.start for chunk in self._chunks)
+        return self._stop - self._body_start
 
     def succeeded(self) -> bool:
         return self.held.startswith(b"HTTP/1.1 2")
 
     def clear(self) -> None:
         self.held = b""
-        self._size_bytes = 0
+        self._body_start = self._stop = 0
+        self._chunks = None
 
 
 class HttpPage(HttpReply):
@@ -79,6 +122,20 @@ class HttpPage(HttpReply):
         start += len(_CURSOR)
         # What follows is a number, then a comma or the closing brace.
         return self.held[start : start + 24].replace(b"}", b",").split(b",", 1)[0].strip().decode()
+
+    def is_last(self) -> bool:
+        return False
+
+
+class StreamPage(HttpReply):
+    """A page of a stream: where it ends is in its head."""
+
+    def cursor(self) -> str:
+        found = _NEXT_OFFSET.search(self.head)
+        return found[1].decode() if found else ""
+
+    def is_last(self) -> bool:
+        return _UP_TO_DATE.search(self.head) is not None
 
 
 class RespLines:
@@ -159,16 +216,26 @@ class RespPage:
             return ""
         return self.held[self.held.rfind(b"\r\n", 0, stop) + 2 : stop].decode()
 
+    def is_last(self) -> bool:
+        return False
 
-def parse_length(head: bytes | bytearray) -> int:
-    """The Content-Length of a reply's head; a 204 has none and no body."""
+    @property
+    def body_bytes(self) -> int:
+        return len(self.held)
+
+
+def parse_length(head: bytes | bytearray) -> int | None:
+    """The Content-Length of a reply's head; a 204 has none and no body. None for chunks."""
     if head.startswith(_NO_CONTENT):
         return 0
     start = head.find(_LENGTH)
     if start < 0:
-        start = head.lower().find(_LENGTH)
+        head = head.lower()
+        start = head.find(_LENGTH)
     if start >= 0:
         return int(head[start + len(_LENGTH) :].split(b"\r\n", 1)[0])
+    if _CHUNKED in head:
+        return None
     raise BenchError(f"a reply without Content-Length: {head[:EXCERPT_BYTES_MAX]!r}")
 
 

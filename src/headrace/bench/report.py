@@ -10,11 +10,12 @@ import msgspec
 
 from headrace.bench.stats import median_ratio
 
-Unit = Literal["/s", "ms", "s", "MB", "files", "%"]
+Unit = Literal["/s", "MB/s", "ms", "s", "MB", "bytes", "files", "%"]
 Verdict = Literal["reached", "missed", "not compared", ""]
 
 HEADINGS = ("what", "Headrace", "against", "ratio", "reach", "verdict")
-_DECIMALS: dict[Unit, int] = {"/s": 0, "ms": 2, "s": 2, "MB": 0, "files": 0, "%": 0}
+_DECIMALS: dict[Unit, int] = {"ms": 2, "s": 2}
+"""All others are told in whole numbers."""
 
 
 class RatioAtLeast(msgspec.Struct, frozen=True, tag=True):
@@ -127,7 +128,7 @@ def _format_rounds(values: Sequence[float], unit: Unit) -> str:
     if not values:
         return ""
     middle, low, high = (
-        f"{value:,.{_DECIMALS[unit]}f}"
+        f"{value:,.{_DECIMALS.get(unit, 0)}f}"
         for value in (statistics.median(values), min(values), max(values))
     )
     spread = f" ({low}–{high})" if len(values) > 1 else ""

@@ -18,10 +18,10 @@ from types import TracebackType
 from typing import Self
 
 from headrace.bench.errors import BenchError
-from headrace.bench.jobs import Flood, Flow, Latencies, Opening, Watch
+from headrace.bench.jobs import Flood, Flow, Latencies, Opening, Poll, Watch
 from headrace.bench.link import RECEIVE_BYTES, SILENCE_S_MAX, Connection, connect, wait_replies
-from headrace.bench.replies import EXCERPT_BYTES_MAX, HttpReply, format_excerpt
-from headrace.bench.wire import STAMP_BYTES, STAMP_MARK
+from headrace.bench.replies import EXCERPT_BYTES_MAX, HttpReply, StreamPage, format_excerpt
+from headrace.bench.wire import STAMP_BYTES, STAMP_MARK, format_from_offset
 
 BUFFER_BYTES = 256 * 1024
 EVENTS_MAX = 4096
@@ -35,18 +35,30 @@ _OPENED = (b"HTTP/1.1 200", b"HTTP/1.1 101")
 
 def watch(job: Watch, say_ready: Callable[[], None]) -> Latencies:
     """Take every delivery and note how old its stamp is."""
-    stamps_ns: list[int] = []
-    ages_ns: list[int] = []
+    aged_ns: list[tuple[int, int]] = []
     with Watchers(job.port, job.openings) as watchers, no_collection():
         say_ready()
-        while len(stamps_ns) < job.records * len(job.openings):
-            for now_ns, stamp_ns in watchers.wait_stamps():
-                stamps_ns.append(stamp_ns)
-                ages_ns.append(now_ns - stamp_ns)
+        while len(aged_ns) < job.records * len(job.openings):
+            aged_ns += watchers.wait_stamps()
             sleep(WATCH_PAUSE_S)
-    start_ns = min(stamps_ns) + round(job.warmup_s * 1e9)
-    aged = zip(stamps_ns, ages_ns, strict=True)
-    return Latencies([age_ns / 1e6 for stamp_ns, age_ns in aged if stamp_ns >= start_ns])
+    return Latencies(_after_warmup(aged_ns, job.warmup_s))
+
+
+def _after_warmup(aged_ns: list[tuple[int, int]], warmup_s: float) -> list[float]:
+    """How old stamps were when they came, in milliseconds; without those of the warm-up."""
+    start_ns = min(stamp_ns for _, stamp_ns in aged_ns) + round(warmup_s * 1e9)
+    return [(now_ns - stamp_ns) / 1e6 for now_ns, stamp_ns in aged_ns if stamp_ns >= start_ns]
+
+
+def poll(job: Poll, say_ready: Callable[[], None]) -> Latencies:
+    """Take every record by long-polling, each reader behind what it has."""
+    aged_ns: list[tuple[int, int]] = []
+    with Pollers(job) as pollers, no_collection():
+        say_ready()
+        while len(aged_ns) < job.records * job.readers:
+            aged_ns += pollers.wait_stamps()
+            sleep(WATCH_PAUSE_S)
+    return Latencies(_after_warmup(aged_ns, job.warmup_s))
 
 
 def flood(job: Flood) -> Flow:
@@ -132,6 +144,49 @@ class Watchers:
         if not received:
             raise BenchError("the server closed the connection of a watcher")
         return offset + received
+
+
+class Pollers:
+    """Readers that each ask for what comes next, and ask again when they have it."""
+
+    def __init__(self, job: Poll) -> None:
+        self._job = job
+        self._selector = selectors.EpollSelector()
+        self._offsets: dict[Connection, str] = {}
+
+    def __enter__(self) -> Self:
+        for _ in range(self._job.readers):
+            connection = Connection(self._job.port, StreamPage(), self._selector)
+            self._offsets[connection] = ""
+            self._ask(connection)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for connection in self._offsets:
+            connection.close()
+        self._selector.close()
+
+    def wait_stamps(self) -> Iterator[tuple[int, int]]:
+        """The stamps that came, each after the time when it came."""
+        for connection in wait_replies(self._selector, SILENCE_S_MAX):
+            now_ns = perf_counter_ns()
+            page = connection.reply
+            assert isinstance(page, StreamPage)
+            if not page.succeeded():
+                raise BenchError(f"a long-poll failed; {format_excerpt(page)}")
+            self._offsets[connection] = page.cursor()
+            body = page.body
+            self._ask(connection)
+            for stamp_ns in parse_stamps(bytearray(body), len(body))[0]:
+                yield now_ns, stamp_ns
+
+    def _ask(self, connection: Connection) -> None:
+        connection.send(format_from_offset(self._job.path, self._offsets[connection]), 0.0)
 
 
 class Writers:

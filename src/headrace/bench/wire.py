@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 
 STREAM_FIELD = b"data"
+STREAM_START = "-1"
 # A stamp is the mark and then a time in nanoseconds. Nothing else that a server sends to a watcher
 # contains the mark, so that counting marks counts records, whatever they are wrapped in.
 STAMP_MARK = b"@"
@@ -25,6 +26,11 @@ def format_post(path: str, body: bytes, content_type: str = "application/json") 
         f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {content_type}\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     ).encode() + body
+
+
+def format_put(path: str, content_type: str) -> bytes:
+    """One PUT without a body: it creates a stream."""
+    return f"PUT {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {content_type}\r\n\r\n".encode()
 
 
 def format_append(topic: str, payloads: Sequence[str]) -> bytes:
@@ -65,6 +71,11 @@ def format_xrange(stream: str, after: str, limit: int) -> bytes:
 
 def format_get(path: str, accept: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: bench\r\nAccept: {accept}\r\n\r\n".encode()
+
+
+def format_from_offset(path: str, after: str) -> bytes:
+    """A read of a stream behind an offset, or from its start; the path ends with `offset=`."""
+    return format_get(path + (after or STREAM_START), "*/*")
 
 
 def format_upgrade(path: str) -> bytes:

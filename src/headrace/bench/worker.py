@@ -19,18 +19,19 @@ from headrace.bench.jobs import (
     Flood,
     Flow,
     Latencies,
+    Poll,
     Reading,
     Tally,
     Watch,
     require_success,
 )
 from headrace.bench.load import append
-from headrace.bench.watching import flood, watch
+from headrace.bench.watching import flood, poll, watch
 from headrace.bench.working import drain
 
 READY = b"ready\n"
 
-Job = Appends | CatchUp | Watch | Flood | Drain
+Job = Appends | CatchUp | Watch | Poll | Flood | Drain
 Result = TypeVar("Result", Tally, Reading, Latencies, Flow)
 
 
@@ -45,8 +46,8 @@ def run_catch_up(job: CatchUp) -> Reading:
         return _finish(process, Reading)
 
 
-def run_watch(job: Watch, writer: Appends) -> Latencies:
-    """Append beside the watchers, from when all of them are subscribed."""
+def run_watch(job: Watch | Poll, writer: Appends) -> Latencies:
+    """Append beside the watchers, from when all of them are there."""
     with _start(job) as process:
         assert process.stdout is not None
         if process.stdout.readline() == READY:
@@ -109,6 +110,8 @@ def carry_out(job: Job) -> Tally | Reading | Latencies | Flow:
             return catch_up(job)
         case Watch():
             return watch(job, say_ready)
+        case Poll():
+            return poll(job, say_ready)
         case Flood():
             return flood(job)
         case Drain():

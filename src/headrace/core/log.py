@@ -302,6 +302,9 @@ def apply(log: Log, entry: Entry) -> None:
     match entry:
         case Append():
             _apply_append(log, entry)
+        case Open():
+            log.stream = flow.opened(entry)
+            log.head, log.last_ts_ms = log.inherited, entry.last_ts_ms
         case Forward():
             _apply_forward(log, entry)
         case Delete():
@@ -324,9 +327,6 @@ def apply(log: Log, entry: Entry) -> None:
         case Advance() | Touch() | Hold() | Bury():
             assert log.stream is not None, entry
             flow.apply(log.stream, entry)
-        case Open():
-            log.stream = flow.opened(entry)
-            log.head, log.last_ts_ms = log.inherited, entry.last_ts_ms
         case Release():
             log.jobs.release(entry.seqs, entry.ready_at_ms)
         case Extend():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import merge
 
 from headrace.core import log as one
@@ -30,7 +30,8 @@ class State:
         """The lowest epoch of a stream whose name nobody remembers."""
         self._names: dict[str, SortedNames] = {}  # by owner
         self._texts: dict[str, str] = {}
-        self._configs: dict[LogConfig, LogConfig] = {}
+        self._config = LogConfig()
+        self._configs: dict[LogConfig, LogConfig] = {self._config: self._config}
 
     def put(self, log: Log) -> None:
         """Take in a log as it is: from a snapshot, or new."""
@@ -54,7 +55,10 @@ class State:
 
     def share(self, config: LogConfig) -> LogConfig:
         """One object for equal configs: most logs have one of a few."""
-        return self._configs.setdefault(config, config)
+        # Nearly always it is the same as the last one, and comparing is far cheaper than hashing.
+        if config != self._config:
+            self._config = self._configs.setdefault(config, config)
+        return self._config
 
     def share_text(self, text: str) -> str:
         """One object for equal texts of which there are few: owners, content types."""
@@ -66,6 +70,15 @@ class State:
             known = self._names.get(owner)
             return known.range(after, prefix) if known is not None else iter(())
         return merge(*(names.range(after, prefix) for names in self._names.values()))
+
+    def ids(self) -> Sequence[int]:
+        """The ids of all logs there are now, and of some that are gone.
+
+        No list when nearly every id is in use: with a million logs it would take a while to make.
+        """
+        if self.next_id <= 2 * len(self.logs):
+            return range(1, self.next_id)
+        return list(self.logs)
 
     def count_of(self, owner: str) -> int:
         """How many logs this owner has."""

@@ -54,7 +54,7 @@ class Channel:
         self._syncing = False
         self._pages: dict[tuple[View, int, int, int], Records | None] = {}
         self._frames: dict[Records, bytes] = {}
-        live.listeners.append(self._wake)
+        live.listen(self._wake)
 
     # --- who follows ------------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class Channel:
             self._close()
 
     def _close(self) -> None:
-        self.live.listeners.remove(self._wake)
+        self.live.unlisten(self._wake)
         self._engine.turns.cancel(self._pass)
         self._on_empty(self)
 

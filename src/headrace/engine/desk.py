@@ -190,7 +190,7 @@ class Desk:
     def join(self, worker: Worker) -> None:
         """Feed this worker from now on."""
         if not self._workers:
-            self._live.listeners.append(self.poke)
+            self._live.listen(self.poke)
         self._workers[worker] = None
         self.poke()
 
@@ -198,7 +198,7 @@ class Desk:
         """The worker is gone: what he has goes back at once."""
         del self._workers[worker]
         if not self._workers:
-            self._live.listeners.remove(self.poke)
+            self._live.unlisten(self.poke)
             self._engine.turns.cancel(self._feed)
             self._cancel_timer()
         for seq in worker.held:

@@ -62,7 +62,7 @@ class Forwarder:
             outlet = self._outlets[source.log.id] = _Outlet(source)
             outlet.work = partial(self._serve, outlet)
             outlet.listener = partial(self._on_change, outlet)
-            source.listeners.append(outlet.listener)
+            source.listen(outlet.listener)
         outlet.routers[router.name] = router
         self._schedule(outlet, (router,))
 
@@ -76,7 +76,7 @@ class Forwarder:
         outlet.due.pop(router.name, None)
         del outlet.routers[router.name]
         if not outlet.routers:
-            outlet.source.listeners.remove(outlet.listener)
+            outlet.source.unlisten(outlet.listener)
             self._engine.turns.cancel(outlet.work)
             del self._outlets[outlet.source.log.id]
 
@@ -148,7 +148,7 @@ class Forwarder:
         router.retry = asyncio.get_running_loop().call_later(delay_s, again)
         if router.on_room is None:
             router.on_room = again
-            router.dest.listeners.append(again)
+            router.dest.listen(again)
 
     def _try_again(self, router: Router) -> None:
         if router.ended:
@@ -164,7 +164,7 @@ class Forwarder:
             router.retry.cancel()
             router.retry = None
         if router.on_room is not None:
-            router.dest.listeners.remove(router.on_room)
+            router.dest.unlisten(router.on_room)
             router.on_room = None
 
     async def run(self) -> None:

@@ -69,11 +69,8 @@ class Live:
         """Where jobs are handed out, once somebody asked for one."""
         self.waiters: dict[asyncio.Future[None], None] | None = None
         """Who waits for the next change; a million idle logs need no dictionary for nobody."""
-        self.listeners: list[Callable[[], None]] = []
-        """Called at every change, until taken out again: followers that stay.
-
-        They must be quick, and must not change the log there and then.
-        """
+        self.listeners: tuple[Callable[[], None], ...] = ()
+        """Called at every change: followers that stay; nothing, not even empty, for idle logs."""
 
     def wakeup(self) -> asyncio.Future[None]:
         """Done at the next change. Take it before you look, then wait."""
@@ -87,6 +84,17 @@ class Live:
         """Nobody waits for this any more."""
         if self.waiters is not None:
             self.waiters.pop(wakeup, None)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have this called at every change, until it is taken out again.
+
+        It must be quick, and must not change the log there and then.
+        """
+        self.listeners = (*self.listeners, listener)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        at = self.listeners.index(listener)
+        self.listeners = self.listeners[:at] + self.listeners[at + 1 :]
 
     def promise(self, last: int, now_ms: int) -> Promise | None:
         """What must be promised durably before readers may see `last`, if anything."""
@@ -119,7 +127,7 @@ class Live:
 
     def wake(self) -> None:
         """Something changed: records came or went, or the log itself is gone."""
-        for listener in tuple(self.listeners) if self.listeners else ():
+        for listener in self.listeners:
             listener()
         waiters, self.waiters = self.waiters, None
         if not waiters:

@@ -17,6 +17,7 @@ class Pulse:
         self._before_ms = 0.0
         self._late_ms = 0.0
         self._ticks = 0
+        self._is_fresh = False
 
     @property
     def stall_max_ms(self) -> float:
@@ -32,6 +33,7 @@ class Pulse:
         """Forget what was; starting up does not count."""
         self._now_ms = self._before_ms = self._late_ms = 0.0
         self._ticks = 0
+        self._is_fresh = True
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -40,6 +42,9 @@ class Pulse:
             due = loop.time() + _TICK_S
             await asyncio.sleep(_TICK_S)
             now = loop.time()
+            if self._is_fresh:  # this tick was due before
+                self._is_fresh = False
+                continue
             late_ms = (now - due) * 1e3
             self._late_ms += late_ms
             self._ticks += 1

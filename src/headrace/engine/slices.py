@@ -12,11 +12,11 @@ from headrace.core.limits import SLICE_MS
 T = TypeVar("T")
 
 
-async def slices(items: Iterable[T]) -> AsyncIterator[T]:
+async def slices(items: Iterable[T], slice_ms: float = SLICE_MS) -> AsyncIterator[T]:
     """The items, with a pause for everybody else after every few milliseconds."""
     started = perf_counter()
     for item in items:
         yield item
-        if (perf_counter() - started) * 1e3 > SLICE_MS:
+        if (perf_counter() - started) * 1e3 > slice_ms:
             await asyncio.sleep(0)
             started = perf_counter()

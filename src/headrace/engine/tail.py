@@ -78,12 +78,16 @@ class Tail:
 
     def __init__(self, start: int) -> None:
         self.start = start
-        self.blocks: list[Block] = []
+        self.blocks: list[Block] | tuple[()] = ()
+        """No list for none: there may be a million logs that nobody writes to."""
         self.tags: TagIndex | None = None
 
     def add(self, block: Block) -> int:
         """Take a block in; returns the memory it costs."""
-        self.blocks.append(block)
+        if self.blocks:
+            self.blocks.append(block)
+        else:
+            self.blocks = [block]
         if block.tags is not None:
             if self.tags is None:
                 self.tags = TagIndex()
@@ -117,9 +121,10 @@ class Tail:
             count += 1
             if self.tags is not None:
                 self.tags.remove(block)
-        if count:
+        if self.blocks and count:
             self.start = self.blocks[count - 1].last + 1
             del self.blocks[:count]
+            self.blocks = self.blocks or ()
         return freed
 
     def tagged(self, match: TagMatch, before: int) -> list[tuple[int, int]]:

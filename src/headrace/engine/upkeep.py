@@ -45,6 +45,9 @@ _MARKS_S = 5.0
 _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _SNAPSHOT_RATIO = 2
 """A snapshot is due when the journal has grown by this many times the size of the last one."""
+_CAPTURE_MS = 0.5
+"""How long a snapshot keeps everybody else waiting at a time: with many logs, it does for long."""
+_PIECE_BYTES = 1 << 20
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -275,9 +278,11 @@ class Upkeep:
         if not numbers:
             return
         needed: set[int] = set()
-        async for log in slices(list(self._engine.state.logs.values())):
-            prune_extents(log)
-            needed.update(extent[0] for extent in log.extents)
+        state = self._engine.state
+        async for id in slices(state.ids()):
+            if (log := state.logs.get(id)) is not None and log.extents:
+                prune_extents(log)
+                needed.update(extent[0] for extent in log.extents)
         dead = numbers - needed
         if not dead:
             return
@@ -315,11 +320,18 @@ class Upkeep:
             FORMAT, position, state.next_id, self.manifest.version, self._disk.boot_id(),
             state.retired, state.epoch_floor,
         )  # fmt: skip
-        parts = [encode_part(head)]
-        async for log in slices(list(engine.state.logs)):
+        parts: list[bytes] = []
+        # In large pieces: what is made of a million small ones holds everybody up at its end.
+        piece, count = bytearray(encode_part(head)), 0
+        async for log in slices(engine.state.ids(), _CAPTURE_MS):
             held = engine.state.logs.get(log)
-            parts.append(encode_part(Captured(journal.tail, log, held)))
-        parts.append(encode_part(Foot(len(parts) - 1)))
+            piece += encode_part(Captured(journal.tail, log, held))
+            count += 1
+            if len(piece) >= _PIECE_BYTES:
+                parts.append(bytes(piece))
+                piece.clear()
+        piece += encode_part(Foot(count))
+        parts.append(bytes(piece))
         # What was captured may be ahead of the disk; it must not outlive a journal that never got
         # there.
         await journal.wait_synced(journal.tail)

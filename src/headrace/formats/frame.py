@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -90,6 +90,8 @@ _KIND_OF = {kind: number for number, kind in _KINDS.items()}
 GROUP = 11
 RECORD_KINDS = {_KIND_OF[Append], _KIND_OF[Forward]}
 """Kinds of entries that bring records to a log."""
+_FATE_KINDS = RECORD_KINDS | {_KIND_OF[kind] for kind in (Delete, Trim, Drop)}
+"""Those, and kinds that take records away."""
 
 _Group = list[tuple[int, msgspec.Raw]]
 
@@ -111,10 +113,22 @@ class Frame(msgspec.Struct, gc=False):
 
     @property
     def entries(self) -> list[Entry]:
+        return self._decode(None)
+
+    @property
+    def record_entries(self) -> list[Entry]:
+        """Only those entries of a group that bring records or take them away."""
+        return self._decode(_FATE_KINDS)
+
+    def _decode(self, of_group: Container[int] | None) -> list[Entry]:
         try:
             if self.kind != GROUP:
                 return [_DECODERS[self.kind].decode(self.body)]
-            return [_DECODERS[kind].decode(body) for kind, body in _group.decode(self.body)]
+            return [
+                _DECODERS[kind].decode(body)
+                for kind, body in _group.decode(self.body)
+                if of_group is None or kind in of_group
+            ]
         except (KeyError, msgspec.MsgspecError) as error:
             raise Corrupt("journal", self.position, f"not an entry: {error}") from None
 

@@ -158,7 +158,8 @@ class Recovery:
         for frame in frames_of(self._disk, file):
             self._frames += 1
             if self._is_needed(frame, sealed_to):
-                for entry in copies.entries(frame):
+                known = frame.position < self._replay_from
+                for entry in copies.entries(frame, records_only=known):
                     self._replay_entry(entry, frame.position, sealed_to, touched)
             else:
                 copies.skip(frame)

@@ -74,10 +74,13 @@ class Copies:
         self._ties: list[tuple[int, int]] = []
         """(first, last) positions that must stay in one file, apart from each other, ascending."""
 
-    def entries(self, frame: Frame) -> list[Entry]:
-        """The entries of a frame; behind a forward that stands for copies, the append of them."""
+    def entries(self, frame: Frame, *, records_only: bool = False) -> list[Entry]:
+        """The entries of a frame; behind a forward that stands for copies, the append of them.
+
+        With `records_only` those of a group are left out that have nothing to do with records.
+        """
         found: list[Entry] = []
-        for entry in frame.entries:
+        for entry in frame.record_entries if records_only else frame.entries:
             found.append(entry)
             if isinstance(entry, Forward) and entry.copying is not None:
                 entry = self._derive(entry, frame.position)

@@ -93,7 +93,7 @@ def _gather(disk: Disk, job: SealJob) -> dict[int, _Held]:
         copies = Copies(file.path, file.start)
         for frame in frames_in(disk.map(file.path), file):
             if job.start <= frame.position < job.stop:
-                for entry in copies.entries(frame):
+                for entry in copies.entries(frame, records_only=True):
                     _take(held, entry)
     return held
 

@@ -17,7 +17,8 @@ class Answer(msgspec.Struct, gc=False):
 
     status: int
     headers: Headers
-    body: bytes = b""
+    body: bytes | list[bytes] = b""
+    """As a whole, or in pieces that nobody needs to join."""
 
     def send(self, resp: Any) -> None:
         """Fill in a response: Falcon's, or the one of `web/direct.py`."""
@@ -25,5 +26,9 @@ class Answer(msgspec.Struct, gc=False):
         resp.content_type = None
         for name, value in self.headers:
             resp.set_header(name, value)
-        if self.status not in NO_BODY:
+        if self.status in NO_BODY:
+            return
+        if isinstance(self.body, list) and not getattr(resp, "takes_pieces", False):
+            resp.data = b"".join(self.body)
+        else:
             resp.data = self.body

@@ -100,10 +100,13 @@ class DirectResponse:
 
     __slots__ = ("content_type", "data", "headers", "status")
 
+    takes_pieces = True
+    """A body may come as a list of bytes."""
+
     def __init__(self) -> None:
         self.status = ""
         self.content_type: str | None = ""
-        self.data = b""
+        self.data: bytes | list[bytes] = b""
         self.headers: list[tuple[bytes, bytes]] = []
 
     def set_header(self, name: str, value: str) -> None:
@@ -160,7 +163,10 @@ class Direct:
         headers = resp.headers
         if resp.content_type is not None:
             headers.append((b"content-type", resp.content_type.encode()))
+        *pieces, last = resp.data if isinstance(resp.data, list) else (resp.data,)
         if status not in NO_BODY:
-            headers.append((b"content-length", b"%d" % len(resp.data)))
+            headers.append((b"content-length", b"%d" % (sum(map(len, pieces)) + len(last))))
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": resp.data})
+        for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": last})

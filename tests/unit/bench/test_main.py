@@ -24,6 +24,7 @@ def parse(*words: str) -> argparse.Namespace:
     [
         ((), [*DEFAULT]),
         (("--many-topics",), [*DEFAULT, "many-topics"]),
+        (("--many-streams",), [*DEFAULT, "many-streams"]),
         (("--large-log", "2"), [*DEFAULT, "large-log"]),
         (("--only", "disk", "--only", "single", "--only", "disk"), ["disk", "single"]),
         (("--only", "large-log", "--large-log", "2"), ["large-log"]),

@@ -11,6 +11,7 @@ from headrace.bench.replies import (
     RespLines,
     RespPage,
     RespReplies,
+    StreamPage,
     format_excerpt,
     parse_length,
 )
@@ -18,6 +19,9 @@ from headrace.bench.replies import (
 OK = b"HTTP/1.1 200 OK\r\nserver: x\r\nContent-Length: 5\r\n\r\nhello"
 CREATED = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}"
 THROTTLED = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\n\r\n{}"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n7\r\n, world\r\n0\r\n\r\n"
+)
 NO_CONTENT = b"HTTP/1.1 204 No Content\r\ndate: today\r\n\r\n"
 ENTRY = b"*2\r\n$3\r\n%s\r\n*2\r\n$4\r\ndata\r\n$2\r\nxx\r\n"
 
@@ -33,6 +37,7 @@ def feed_bytewise(reply: Reply, raw: bytes) -> list[bool]:
         (lambda: RespReplies(2), b"$3\r\n5-0\r\n$3\r\n5-1\r\n"),
         (lambda: RespReplies(2), b"$3\r\n5-0\r\n-ERR no\r\n"),
         (HttpReply, NO_CONTENT),
+        (HttpReply, CHUNKED),
         (lambda: RespLines(2), b":8\r\n:8\r\n"),
         (RespEntries, b"*1\r\n*2\r\n$4\r\njobs\r\n*2\r\n" + ENTRY % b"5-0" + ENTRY % b"5-1"),
         (RespEntries, b"*-1\r\n"),
@@ -77,7 +82,17 @@ def test_a_cleared_reply_takes_the_next() -> None:
 
 def test_a_reply_without_a_length_is_refused() -> None:
     with pytest.raises(BenchError, match="without Content-Length"):
-        HttpReply().feed(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        HttpReply().feed(b"HTTP/1.1 200 OK\r\nserver: x\r\n\r\n")
+
+
+def test_a_reply_in_chunks_is_put_together() -> None:
+    reply = HttpReply()
+    assert reply.feed(CHUNKED)
+    assert reply.body == b"hello, world"
+    assert reply.body_bytes == 12
+    reply.clear()
+    assert reply.feed(OK)
+    assert reply.body == b"hello"
 
 
 @pytest.mark.parametrize(
@@ -100,6 +115,17 @@ def test_the_cursor_of_a_diff(body: bytes, expected: str) -> None:
     page = HttpPage()
     assert page.feed(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
     assert page.cursor() == expected
+
+
+def test_a_page_of_a_stream_says_in_its_head_where_the_next_one_starts() -> None:
+    page = StreamPage()
+    head = b"HTTP/1.1 200 OK\r\nStream-Next-Offset: %s\r\n%scontent-length: %d\r\n\r\n"
+    body = b"\r\nstream-next-offset: 9\r\nstream-up-to-date: true\r\n"
+    assert page.feed(head % (b"00A_01", b"", len(body)) + body)
+    assert (page.cursor(), page.is_last(), page.body_bytes) == ("00A_01", False, len(body))
+    page.clear()
+    assert page.feed(head % (b"00A_02", b"stream-up-to-date: true\r\n", 0))
+    assert (page.cursor(), page.is_last(), page.body_bytes) == ("00A_02", True, 0)
 
 
 def test_the_cursor_of_a_range_is_its_last_id() -> None:

@@ -8,6 +8,7 @@ from headrace.bench.wire import (
     STAMP_DIGITS,
     format_append,
     format_diff,
+    format_from_offset,
     format_text_frame,
     format_xack,
     format_xadd,
@@ -43,6 +44,13 @@ def test_a_diff_starts_at_zero_and_goes_on_at_its_cursor() -> None:
         for after in ("", "42")
     ]
     assert bodies == [{"from_seq": 0, "limit": 1000}, {"from_seq": 42, "limit": 1000}]
+
+
+def test_a_stream_is_read_from_its_start_and_on_from_an_offset() -> None:
+    path = "/v1/stream/jobs?live=long-poll&offset="
+    first, next = (format_from_offset(path, after) for after in ("", "00A"))
+    assert first.startswith(b"GET /v1/stream/jobs?live=long-poll&offset=-1 HTTP/1.1\r\n")
+    assert next.startswith(b"GET /v1/stream/jobs?live=long-poll&offset=00A HTTP/1.1\r\n")
 
 
 def test_a_pipeline_has_a_command_for_each_payload() -> None:

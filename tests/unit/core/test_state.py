@@ -51,3 +51,12 @@ def test_totals_follow_every_entry() -> None:
 def test_equal_configs_are_held_once() -> None:
     state = state_with("a", "b")
     assert state.by_name["a"].config is state.by_name["b"].config
+
+
+def test_ids_are_those_of_all_logs_and_maybe_of_some_that_are_gone() -> None:
+    state = state_with("a", "b", "c")
+    assert list(state.ids()) == [1, 2, 3]
+    apply(state, Drop(2))
+    assert list(state.ids()) == [1, 2, 3]
+    apply(state, Drop(1))
+    assert list(state.ids()) == [3]

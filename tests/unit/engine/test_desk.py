@@ -396,7 +396,7 @@ def test_workers_are_dismissed_when_nothing_can_be_written(tell: Tell) -> None:
         await soon()
         assert hand.dismissed is not None
         assert hand.dismissed.code is Code.READ_ONLY
-        assert live.listeners == []
+        assert not live.listeners
 
     tell(story)
 
@@ -426,7 +426,7 @@ def test_a_desk_that_nobody_stays_at_costs_nothing(tell: Tell) -> None:
         hand = Hand(shop, "w", lease_ms=1000)
         await soon()
         hand.leave()
-        assert live.listeners == []
+        assert not live.listeners
         await shop.add(5)
         assert live.desk is not None
         assert (live.desk._timer, live.desk._poked) == (None, None)

@@ -125,3 +125,12 @@ def test_a_group_is_one_frame_with_all_its_entries() -> None:
     assert frame is not None
     assert (frame.entries, frame.kind, frame.log) == ([CREATE, APPEND, Drop(1)], GROUP, 0)
     assert decode_frame(memoryview(raw)[:-1], 0, 100) is None
+
+
+def test_what_has_nothing_to_do_with_records_can_be_left_out_of_a_group() -> None:
+    group = decode_frame(memoryview(encode_group([CREATE, APPEND, Drop(1)], 0, 0)), 0, 0)
+    alone = decode_frame(memoryview(encode_frame(CREATE, 0, 0)), 0, 0)
+    assert group is not None
+    assert alone is not None
+    assert group.record_entries == [APPEND, Drop(1)]
+    assert alone.record_entries == [CREATE]

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import falcon.asgi
 import msgspec
 import pytest
 
 from headrace.core.errors import Refused
 from headrace.surfaces.topics.errors import refusals
+from headrace.web.answers import Answer
 from headrace.web.direct import Direct, DirectRequest
 
 
@@ -22,6 +24,10 @@ async def broken(req: Any, resp: Any, name: str) -> None:
     raise KeyError(name)
 
 
+async def in_pieces(req: Any, resp: Any, name: str) -> None:
+    Answer(200, [("x-a", "b")], [b"ab", b"", b"cde"]).send(resp)
+
+
 def ask(method: str, path: str) -> list[Mapping[str, Any]]:
     sent: list[Mapping[str, Any]] = []
 
@@ -29,7 +35,8 @@ def ask(method: str, path: str) -> list[Mapping[str, Any]]:
         sent.append(message)
 
     scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
-    direct = Direct(elsewhere, "/v0/topics/", {"": broken}, refusals)  # type: ignore[arg-type]
+    routes = {"": broken, "/pieces": in_pieces}
+    direct = Direct(elsewhere, "/v0/topics/", routes, refusals)  # type: ignore[arg-type]
     asyncio.run(direct(scope, None, send))
     return sent
 
@@ -42,6 +49,19 @@ def test_only_its_own_routes_are_taken() -> None:
         ("POST", "/v0/routers/a"),
     ):
         assert ask(method, path) == [{"type": "elsewhere"}]
+
+
+def test_pieces_are_sent_as_they_are_under_the_length_of_all() -> None:
+    start, *bodies = ask("POST", "/v0/topics/a/pieces")
+    assert (b"content-length", b"5") in start["headers"]
+    assert [body["body"] for body in bodies] == [b"ab", b"", b"cde"]
+    assert [body.get("more_body", False) for body in bodies] == [True, True, False]
+
+
+def test_who_takes_no_pieces_gets_them_joined() -> None:
+    response = falcon.asgi.Response()
+    Answer(200, [], [b"ab", b"cde"]).send(response)
+    assert response.data == b"abcde"
 
 
 def test_a_bug_gets_the_envelope() -> None:

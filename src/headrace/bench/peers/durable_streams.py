@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import urllib.request
 from pathlib import Path
 from typing import Self
 
@@ -15,6 +14,7 @@ NAME = "Node"
 PACKAGE = "@durable-streams/server"
 WANTED = f"{PACKAGE}@0.3"
 SCRIPT = Path(__file__).with_suffix(".mjs")
+PREFIX = "/"
 READY_TIMEOUT_S = 30.0
 
 
@@ -52,13 +52,3 @@ class DurableStreamsProcess(Daemon):
             self._pause(deadline)
         self.port = int(port_file.read_text())
         return self
-
-    def create_stream(self, name: str) -> str:
-        """A stream of plain text, which costs less to deliver than JSON; returns its path."""
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/{name}",
-            method="PUT",
-            headers={"Content-Type": "text/plain"},
-        )
-        with urllib.request.urlopen(request, timeout=READY_TIMEOUT_S):
-            return f"/{name}"

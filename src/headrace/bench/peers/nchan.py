@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from headrace.bench.daemon import Daemon
-from headrace.bench.link import connect
+from headrace.bench.link import answers
 from headrace.bench.redis import find_free_port
 
 NAME = "Nchan"
@@ -110,7 +110,7 @@ class NchanProcess(Daemon):
         )
         self._launch([SERVER, "-e", "stderr", "-p", str(self._folder), "-c", str(config)])
         deadline = time.monotonic() + READY_TIMEOUT_S
-        while not self._answers():
+        while not answers(self.port):
             self._pause(deadline)
         return self
 
@@ -122,13 +122,6 @@ class NchanProcess(Daemon):
         except subprocess.TimeoutExpired:
             os.killpg(group, signal.SIGKILL)
             raise
-
-    def _answers(self) -> bool:
-        try:
-            connect(self.port).close()
-        except OSError:
-            return False
-        return True
 
 
 def _read_build() -> str:

@@ -11,6 +11,7 @@ from headrace.bench.scenarios.fanout import fanout, websocket
 from headrace.bench.scenarios.history import history
 from headrace.bench.scenarios.latency import latency
 from headrace.bench.scenarios.queue import queue
+from headrace.bench.scenarios.streams import stream_appends, stream_fanout, stream_reads
 from headrace.bench.scenarios.upkeep import upkeep
 
 Scenario = Callable[[Arena], list[Row]]
@@ -25,4 +26,7 @@ DEFAULT: dict[str, Scenario] = {
     "fanout": fanout,
     "websocket": websocket,
     "queue": queue,
+    "stream-appends": stream_appends,
+    "stream-reads": stream_reads,
+    "stream-fanout": stream_fanout,
 }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import TypeVar
 
 from headrace.bench.arena import Arena, memory_folder
 from headrace.bench.jobs import Appends, Flood, Flow, Http, Paced, Stamped, Watch
@@ -14,6 +15,7 @@ from headrace.bench.report import RatioAtLeast, RatioAtMost, Reach, Row
 from headrace.bench.scenarios import stages
 from headrace.bench.scenarios.rivals import OURS, Side, make_rows, map_rounds, take_turns
 from headrace.bench.scenarios.stages import Stage
+from headrace.bench.scenarios.streamhosts import StreamHost
 from headrace.bench.stats import percentile
 from headrace.bench.wire import split_at_stamp
 from headrace.bench.worker import run_flow, run_watch
@@ -25,6 +27,8 @@ FLOOD_WATCHERS = 1000
 FLOOD_AHEAD = 64
 # A thousand watchers and what else a process has open, with room.
 OPEN_FILES = 4096
+S = TypeVar("S", Stage, StreamHost)
+
 PERCENTILES = (("p50", 0.5), ("p99", 0.99))
 
 
@@ -40,7 +44,9 @@ def fanout(arena: Arena) -> list[Row]:
         if durable_streams.is_installed():
             folder = stack.enter_context(memory_folder())
             node = stack.enter_context(durable_streams.DurableStreamsProcess(folder))
-            sides[durable_streams.NAME] = stages.durable_streams_events(node)
+            sides[durable_streams.NAME] = stages.stream_events(
+                StreamHost(node, durable_streams.PREFIX)
+            )
         installs = {
             nchan.NAME: nchan.INSTALL,
             durable_streams.NAME: durable_streams.format_install(),
@@ -50,7 +56,7 @@ def fanout(arena: Arena) -> list[Row]:
             durable_streams.NAME: RatioAtMost(1),
         }
         return [
-            *_latency_rows(arena, "SSE", sides, installs, reaches),
+            *latency_rows(arena, "SSE", sides, installs, reaches, LATENCIES, measure_latencies),
             *_flood_rows(arena, "SSE", sides, installs, {durable_streams.NAME: RatioAtLeast(1.5)}),
         ]
 
@@ -66,27 +72,38 @@ def websocket(arena: Arena) -> list[Row]:
             sides[nchan.NAME] = stages.nchan_messages(nginx)
         installs = {nchan.NAME: nchan.INSTALL}
         return [
-            *_latency_rows(arena, "WebSocket", sides, installs, {}),
+            *latency_rows(arena, "WebSocket", sides, installs, {}, LATENCIES, measure_latencies),
             *_flood_rows(arena, "WebSocket", sides, installs, {}),
         ]
 
 
-def _latency_rows(
+def measure_latencies(stage: Stage, watchers: int, plan: Paced) -> list[float]:
+    scene = stage.set_scene(watchers)
+    source = Stamped(*split_at_stamp(scene.request))
+    writer = Appends(stage.daemon.port, WRITER_CONNECTIONS, Http(), source, plan)
+    job = Watch(stage.daemon.port, scene.openings, plan.requests, plan.warmup_s)
+    return run_watch(job, writer).latencies_ms
+
+
+def latency_rows(
     arena: Arena,
     kind: str,
-    sides: Mapping[str, Stage],
+    sides: Mapping[str, S],
     installs: Mapping[str, str],
     reaches: Mapping[str, Reach],
+    loads: Sequence[tuple[int, float]],
+    measure: Callable[[S, int, Paced], list[float]],
 ) -> list[Row]:
+    """For so many watchers at such a rate each; the reaches are for the p99 of a thousand."""
     rows = []
-    for watchers, rate_per_s in LATENCIES:
+    for watchers, rate_per_s in loads:
         plan = Paced(rate_per_s, arena.sizes.warmup_s, arena.sizes.latency_window_s)
         what = f"{kind} from write to delivery, {watchers:,} watcher{'s' * (watchers > 1)}"
         rounds = take_turns(
             arena,
             what,
             {
-                name: Side(stage.daemon, partial(_measure_latencies, stage, watchers, plan))
+                name: Side(stage.daemon, partial(measure, stage, watchers, plan))
                 for name, stage in sides.items()
             },
         )
@@ -120,14 +137,6 @@ def _flood_rows(
         *make_rows(what, "/s", rates, installs, reaches),
         *make_rows(f"{what}: the load generator computes", "%", busy, installs),
     ]
-
-
-def _measure_latencies(stage: Stage, watchers: int, plan: Paced) -> list[float]:
-    scene = stage.set_scene(watchers)
-    source = Stamped(*split_at_stamp(scene.request))
-    writer = Appends(stage.daemon.port, WRITER_CONNECTIONS, Http(), source, plan)
-    job = Watch(stage.daemon.port, scene.openings, plan.requests, plan.warmup_s)
-    return run_watch(job, writer).latencies_ms
 
 
 def _measure_flow(arena: Arena, stage: Stage) -> Flow:

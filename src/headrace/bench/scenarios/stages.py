@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from headrace.bench.control import create_topic, open_sessions
 from headrace.bench.jobs import Opening, Step
-from headrace.bench.peers.durable_streams import DurableStreamsProcess
 from headrace.bench.peers.nchan import EVENTS_PATH, PUBLISH_PATH, SOCKET_PATH, NchanProcess
 from headrace.bench.process import ServerProcess
+from headrace.bench.scenarios.streamhosts import TEXT, StreamDaemon, StreamHost
 from headrace.bench.scenarios.workload import RECORD_BYTES
 from headrace.bench.wire import (
     format_append,
@@ -42,7 +42,7 @@ class Scene(NamedTuple):
 class Stage:
     """A server, and how to set a scene of so many watchers on it."""
 
-    daemon: ServerProcess | NchanProcess | DurableStreamsProcess
+    daemon: ServerProcess | NchanProcess | StreamDaemon
     set_scene: Callable[[int], Scene]
 
 
@@ -85,17 +85,18 @@ def nchan_messages(nchan: NchanProcess) -> Stage:
     return _nchan(nchan, (Step(format_upgrade(SOCKET_PATH), HEAD_END),))
 
 
-def durable_streams_events(node: DurableStreamsProcess) -> Stage:
-    names = _topic_names()
+def stream_events(host: StreamHost) -> Stage:
+    """Streams of plain text, which cost the other servers less to deliver than JSON."""
 
     def set_scene(watchers: int) -> Scene:
-        # Not the last one's stream: it reads a stream from its start for each delivery.
-        path = node.create_stream(next(names))
+        # Not the last one's stream: the Node server reads a stream from its start for each
+        # delivery.
+        path = host.create(TEXT)
         events = format_get(f"{path}?offset=now&live=sse", EVENT_STREAM)
         opening = (Step(events, b'"upToDate":true'),)
-        return Scene(format_post(path, PAYLOAD.encode(), "text/plain"), (opening,) * watchers)
+        return Scene(format_post(path, PAYLOAD.encode(), TEXT), (opening,) * watchers)
 
-    return Stage(node, set_scene)
+    return Stage(host.daemon, set_scene)
 
 
 def _nchan(nchan: NchanProcess, opening: Opening) -> Stage:

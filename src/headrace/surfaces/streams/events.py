@@ -11,12 +11,24 @@ _CURSOR_EPOCH_S = 1_728_432_000
 _CURSOR_INTERVAL_S = 20
 _CURSOR_DIGITS_MAX = 64
 CURSOR_JITTER_S = 3600
+_PIECE_BYTES = 16 << 10
+"""What a piece must have on average to be sent as it is: each one costs a few microseconds."""
+
+
+def pieces_raw(page: Page) -> list[bytes]:
+    """The payloads one behind the other, in as few pieces as there are blocks.
+
+    Neighbours in a block are neighbours in memory: nothing is copied unless pieces are small.
+    """
+    pieces = [_run(piece) for piece in page.slices]
+    if sum(map(len, pieces)) <= _PIECE_BYTES * len(pieces):
+        return [b"".join(pieces)]
+    return pieces
 
 
 def render_raw(page: Page) -> bytes:
-    """The payloads one behind the other. Neighbours in a block are neighbours in memory."""
-    pieces = [_run(piece) for piece in page.slices]
-    return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+    """The payloads one behind the other."""
+    return b"".join(pieces_raw(page))
 
 
 def _run(piece: Slice) -> bytes:
@@ -28,9 +40,13 @@ def _run(piece: Slice) -> bytes:
     return b"".join([block.data_at(index) for index in picks])
 
 
-def render_array(page: Page) -> bytes:
+def pieces_array(page: Page) -> list[bytes]:
     """The payloads as a JSON array."""
-    return b"[" + b",".join([data for piece in page.slices for data in _payloads(piece)]) + b"]"
+    return [b"[", b",".join([data for piece in page.slices for data in _payloads(piece)]), b"]"]
+
+
+def render_array(page: Page) -> bytes:
+    return b"".join(pieces_array(page))
 
 
 def _payloads(piece: Slice) -> list[bytes]:

@@ -133,7 +133,7 @@ class Crowd:
     def __init__(self, live: Live) -> None:
         self._live = live
         self.sinks: dict[StreamSink, None] = {}
-        live.listeners.append(self._notice)
+        live.listen(self._notice)
 
     def _notice(self) -> None:
         stream = self._live.log.stream
@@ -142,7 +142,7 @@ class Crowd:
                 sink.notice()
 
     def close(self) -> None:
-        self._live.listeners.remove(self._notice)
+        self._live.unlisten(self._notice)
 
 
 class Crowds:

@@ -20,8 +20,8 @@ from headrace.surfaces.streams.events import (
     CURSOR_JITTER_S,
     format_tag,
     next_cursor,
-    render_array,
-    render_raw,
+    pieces_array,
+    pieces_raw,
     tag_matches,
 )
 from headrace.surfaces.streams.offsets import Mark, Offset, parse_offset
@@ -190,5 +190,5 @@ def _is_settled(live: Live, page: Page, offset: Offset | Mark, *, closed: bool) 
 
 def _with_body(live: Live, page: Page, asked: Asked, headers: Headers) -> Answer:
     headers.append(("content-type", content_type_of(live.log)))
-    render = render_array if asked.format == "json" else render_raw
-    return Answer(200, headers, render(page))
+    pieces = pieces_array(page) if asked.format == "json" else pieces_raw(page)
+    return Answer(200, headers, pieces)
