@@ -558,7 +558,7 @@ def test_a_dead_letter_lets_the_next_of_its_group_go_in_the_same_claim(tell: Tel
             await shop.nack("w", first + 1)
             both = await asyncio.gather(shop.claim("v"), shop.claim("w"))
             assert sorted(both) == [[], [first + 2]]
-            await shop.engine.delete("q", first + 3, None)
+            await shop.engine.deleter.delete("q", first + 3, None)
 
     tell(story)
 
@@ -567,7 +567,9 @@ def test_a_worker_waits_in_peace_for_room_for_dead_letters(tell: Tell) -> None:
     """Tried again, but not at once for ever: nothing else would happen."""
 
     async def story(shop: Shop) -> None:
-        await shop.engine.put("dlq", "topics", LogConfig(cap_records=1, discard=Discard.REJECT))
+        await shop.engine.logs.put(
+            "dlq", "topics", LogConfig(cap_records=1, discard=Discard.REJECT)
+        )
         await shop.add(1, "dlq")
         await shop.open(max_deliveries=1, dead_letter="dlq")
         await shop.add(2, keys=["a", "a"])
@@ -586,7 +588,7 @@ def test_a_worker_waits_in_peace_for_room_for_dead_letters(tell: Tell) -> None:
         await asyncio.sleep(10)
         assert tries > 5
         assert hand.got == []
-        await shop.engine.delete("dlq", 2, None)
+        await shop.engine.deleter.delete("dlq", 2, None)
         await asyncio.sleep(2)
         assert hand.got == [[2]], "what stood before it is gone"
 
@@ -595,7 +597,9 @@ def test_a_worker_waits_in_peace_for_room_for_dead_letters(tell: Tell) -> None:
 
 def test_many_dead_letters_without_room_hold_nobody_up(tell: Tell) -> None:
     async def story(shop: Shop) -> None:
-        await shop.engine.put("dlq", "topics", LogConfig(cap_records=1, discard=Discard.REJECT))
+        await shop.engine.logs.put(
+            "dlq", "topics", LogConfig(cap_records=1, discard=Discard.REJECT)
+        )
         await shop.add(1, "dlq")
         await shop.open(jobs=600, max_deliveries=2, dead_letter="dlq")
         for _ in range(2):

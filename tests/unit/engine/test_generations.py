@@ -328,7 +328,7 @@ def test_plans_are_published_when_one_changes(loop: VirtualLoop) -> None:
         await plans.put("a", "topics", config("/x"))
         await asyncio.sleep(3)
         assert plans_of(scene) == [("a", config("/x")), ("b", config("/b"))]
-        await scene.engine.drop("b", if_empty=False)
+        await scene.engine.logs.drop("b", if_empty=False)
         await asyncio.sleep(3)
         assert plans_of(scene) == [("a", config("/x"))]
         await plans.clear("a", "topics")
