@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from headrace.formats.companion import Family, roll_key
 from headrace.search import histogram
@@ -69,10 +70,10 @@ class Buckets:
         for measure in self._measures:
             key = roll_key(log, self._rollup.name, self._interval_ms, measure.name)
             for table in file.rows(key, key + b"\0", _ROLL):
-                columns = [table.column(name).to_pylist() for name in _ROLL[1:]]
+                starts = table.column("start").to_numpy()
+                within = pa.array((starts >= start_ms) & (starts < stop_ms))
+                columns = [column.to_pylist() for column in table.filter(within).columns[1:]]
                 for start, dims, *row in zip(*columns, strict=True):
-                    if not start_ms <= start < stop_ms:
-                        continue
                     values = tuple(msgspec.json.decode(dims))
                     if all(values[at] == value for at, value in pinned.items()):
                         self._add(start, values, measure, _stored(*row))

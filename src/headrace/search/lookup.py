@@ -202,7 +202,10 @@ def _terms(table: pa.Table) -> Iterator[Term]:
 
 
 class Lookup:
-    """Answers for one log from one build."""
+    """Answers for one log from one build, by the configuration that the build was made by.
+
+    Not to be used by several threads at once, as its companions are not.
+    """
 
     def __init__(self, companions: Companions, log: int, search: Search) -> None:
         part = companions.part(log)

@@ -30,7 +30,7 @@ from headrace.search.config import Field, Kind, Search, parse_search
 from headrace.search.values import Reader
 
 CHUNK_ROWS = 131_072
-CHUNK_BYTES = 128 << 20
+CHUNK_BYTES = 48 << 20
 """Records are worked on in chunks of whole row groups, so many rows or bytes at once."""
 
 Documents = Sequence[bytes | None]
