@@ -140,6 +140,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     rows: int
     exact: tuple[str, ...] = ()
     """The fields whose values are in `exact`: of typed ones, only those whose values repeat."""
+    several: tuple[str, ...] = ()
+    """The fields of which some record has more than one value."""
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -102,8 +103,7 @@ class Buckets:
         if measure.name in cell:
             cell[measure.name].add(summed)
         else:
-            cell[measure.name] = Summed()
-            cell[measure.name].add(summed)
+            cell[measure.name] = summed
 
     def report(self) -> list[dict[str, Any]]:
         """Buckets by time, groups by key."""
@@ -198,10 +198,11 @@ def _format(measure: Measure, summed: Summed) -> dict[str, Any]:
         "avg": _number(summed.sum / summed.count) if summed.count else None,
     }
     shape, coarse = summed.histogram, isinstance(measure, Parts)
-    for name, part in PERCENTILES.items():
-        value = None
-        if shape is not None:
-            value = histogram.percentile(shape, part, summed.min, summed.max, coarse=coarse)
+    values: list[float] = []
+    if shape is not None:
+        parts = list(PERCENTILES.values())
+        values = histogram.percentiles(shape, parts, summed.min, summed.max, coarse=coarse)
+    for name, value in zip_longest(PERCENTILES, values):
         found[name] = None if value is None else _number(value)
     if shape is not None:
         found["histogram"] = {str(at): n for at, n in histogram.log2_of(shape).items()}

@@ -6,7 +6,7 @@ Buckets are numbered so that larger numbers are larger values; 0 is what is near
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import frexp
 
 import numpy as np
@@ -61,25 +61,27 @@ def log2_of(histogram: Histogram) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
-def percentile(
-    histogram: Histogram, part: float, low: float, high: float, *, coarse: bool = False
-) -> float | None:
-    """The value that this part of all values does not exceed, from `low` to `high`.
+def percentiles(
+    histogram: Histogram, parts: Sequence[float], low: float, high: float, *, coarse: bool = False
+) -> list[float]:
+    """For each of these parts, ascending, the value that so many of all values do not exceed.
 
-    Inside a bucket values are taken to lie evenly. With `coarse`, buckets are those of `log2_v1`.
+    Inside a bucket values are taken to lie evenly; none is below `low` or above `high`. With
+    `coarse`, buckets are those of `log2_v1`.
     """
     total = sum(histogram.values())
     if not total:
-        return None
-    wanted, before = part * total, 0
+        return []
+    found: list[float] = []
+    before = 0
     for at in sorted(histogram):
         count = histogram[at]
-        if before + count >= wanted:
+        while len(found) < len(parts) and before + count >= parts[len(found)] * total:
             least, above = _coarse_bounds(at) if coarse else bounds(at)
-            inside = least + (above - least) * max(0.0, wanted - before) / count
-            return min(max(inside, low), high)
+            share = max(0.0, parts[len(found)] * total - before) / count
+            found.append(min(max(least + (above - least) * share, low), high))
         before += count
-    return high
+    return found + [high] * (len(parts) - len(found))
 
 
 def _coarse_bounds(at: int) -> tuple[float, float]:

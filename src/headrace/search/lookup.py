@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from operator import eq
 from typing import Any as Anything
 from typing import NamedTuple
 
@@ -228,9 +229,8 @@ class Lookup:
                 return self._equals(query)
             case Starts():
                 return self._starts(query)
-            case Compares():
-                compare = COMPARE[query.operator]
-                return self._scan(query.field, lambda values: compare(values, query.value), query)
+            case Compares(field=field):
+                return self._scan(field, [query])
             case Has(field=field):
                 return self._exact(field_key(self._part.log, field))
             case Words():
@@ -253,7 +253,7 @@ class Lookup:
 
     def column(self, field: str) -> tuple[Ints, Numbers]:
         """The values of a typed field and whose they are, in the order of records."""
-        parts = list(self._typed(field, None))
+        parts = list(self._typed(field))
         kind: Anything = np.float64 if self._search.fields[field].kind == "float" else np.int64
         if not parts:
             return EMPTY, np.zeros(0, kind)
@@ -265,23 +265,42 @@ class Lookup:
 
     def _all(self, items: tuple[Query, ...]) -> Ints:
         found: Ints | None = None
-        for item in sorted(items, key=_cost):
+        for same in self._together(items):
             if found is not None and not len(found):
                 return found
+            item = same[0]
             if isinstance(item, Not):
                 rest = self.find(item.item)
                 found = subtract(self.everything() if found is None else found, rest)
+                continue
+            if isinstance(item, Compares):
+                here = self._scan(item.field, same, found)
             else:
                 here = self.find(item)
-                found = here if found is None else intersect(found, here)
+            found = here if found is None else intersect(found, here)
         return EMPTY if found is None else found
+
+    def _together(self, items: tuple[Query, ...]) -> list[list[Anything]]:
+        """Cheap items first; comparisons of a field that has no second values in one."""
+        groups: list[list[Anything]] = []
+        ranges: dict[str, list[Anything]] = {}
+        for item in sorted(items, key=_cost):
+            if isinstance(item, Compares) and item.field not in self._part.several:
+                if item.field in ranges:
+                    ranges[item.field].append(item)
+                    continue
+                ranges[item.field] = [item]
+                groups.append(ranges[item.field])
+            else:
+                groups.append([item])
+        return groups
 
     def _equals(self, query: Equals) -> Ints:
         if query.field in self._part.exact:
             value = query.value
             raw = short(value.encode()) if isinstance(value, str) else sortable_one(value)
             return self._exact(value_key(self._part.log, query.field, raw))
-        return self._scan(query.field, lambda values: values == query.value, query)
+        return self._scan(query.field, [query])
 
     def _starts(self, query: Starts) -> Ints:
         prefix = query.text.encode()
@@ -293,14 +312,17 @@ class Lookup:
         return unite([seqs for table in tables for seqs in _decoded(table)])
 
     def _scan(
-        self,
-        field: str,
-        test: Callable[[Numbers], NDArray[np.bool_]],
-        query: Compares | Equals,
+        self, field: str, tests: Sequence[Compares | Equals], among: Ints | None = None
     ) -> Ints:
+        """The records, perhaps only of some, that have a value which passes all tests."""
         if not self._search.fields[field].typed:
             raise NotIndexed(field)
-        found = [seqs[test(values)] for seqs, values in self._typed(field, query)]
+        found = []
+        for seqs, values in self._typed(field, tests, among):
+            good = np.ones(len(seqs), bool)
+            for test in tests:
+                good &= _compare(test)(values, test.value)
+            found.append(seqs[good])
         if not found:
             return EMPTY
         seqs = np.concatenate(found)
@@ -308,8 +330,10 @@ class Lookup:
         fresh[1:] = seqs[1:] != seqs[:-1]
         return seqs[fresh]
 
-    def _typed(self, field: str, query: Compares | Equals | None) -> Iterator[tuple[Ints, Numbers]]:
-        """Values by row group; without groups that cannot have any the query is after."""
+    def _typed(
+        self, field: str, tests: Sequence[Compares | Equals] = (), among: Ints | None = None
+    ) -> Iterator[tuple[Ints, Numbers]]:
+        """Values by row groups; without groups that have none that passes, or none of `among`."""
         file = self._companions.file(Family.TYPED)
         if file is None:
             return
@@ -321,7 +345,9 @@ class Lookup:
             chunk = file.metadata.row_group(group)
             stats = chunk.column(0).statistics
             if stats.min == key == stats.max:
-                if query is None or not _hopeless(chunk.column(place).statistics, query):
+                if _reaches(chunk.column(1).statistics, among) and not any(
+                    _hopeless(chunk.column(place).statistics, test) for test in tests
+                ):
                     whole.append(group)
                 continue
             yield from self._numbers(file, whole, name)
@@ -443,10 +469,23 @@ def _cost(query: Query) -> int:
             return 4
 
 
-def _hopeless(stats: pq.Statistics, query: Compares | Equals) -> bool:
+def _compare(test: Compares | Equals) -> Callable[[Numbers, Anything], NDArray[np.bool_]]:
+    return eq if isinstance(test, Equals) else COMPARE[test.operator]
+
+
+def _reaches(stats: pq.Statistics, among: Ints | None) -> bool:
+    """Whether a row group has some of these records, as far as can be told."""
+    if among is None or stats is None or not stats.has_min_max:
+        return True
+    at = int(np.searchsorted(among, stats.min))
+    return at < len(among) and bool(among[at] <= stats.max)
+
+
+def _hopeless(stats: pq.Statistics, test: Compares | Equals) -> bool:
+    """Whether no value of a row group passes."""
     if stats is None or not stats.has_min_max:
         return False
-    if isinstance(query, Equals):
-        return bool(query.value < stats.min or query.value > stats.max)
-    extreme = stats.max if query.operator[0] == ">" else stats.min
-    return not COMPARE[query.operator](extreme, query.value)
+    if isinstance(test, Equals):
+        return bool(test.value < stats.min or test.value > stats.max)
+    extreme = stats.max if test.operator[0] == ">" else stats.min
+    return not COMPARE[test.operator](extreme, test.value)

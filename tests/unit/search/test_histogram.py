@@ -48,14 +48,13 @@ def test_percentiles_lie_near_the_truth() -> None:
     fine: histogram.Histogram = {}
     for value in values:
         histogram.merge(fine, {histogram.bucket(value): 1})
-    for part in (0.5, 0.95, 0.99):
-        found = histogram.percentile(fine, part, 1.0, 1000.0)
-        assert found == pytest.approx(1000 * part, rel=0.02)
-    assert histogram.percentile(fine, 1.0, 1.0, 1000.0) == 1000.0
-    assert histogram.percentile({}, 0.5, 0.0, 0.0) is None
+    parts = [0.5, 0.95, 0.99, 1.0]
+    found = histogram.percentiles(fine, parts, 1.0, 1000.0)
+    assert found == pytest.approx([500, 950, 990, 1000], rel=0.02)
+    assert found[-1] == 1000.0
+    assert histogram.percentiles({}, parts, 0.0, 0.0) == []
 
 
 def test_of_powers_of_two_alone_percentiles_lie_inside_them() -> None:
     coarse = {histogram.bucket(4.0): 2, histogram.bucket(8.0): 2}
-    assert histogram.percentile(coarse, 0.5, 4.0, 15.0, coarse=True) == 8.0
-    assert histogram.percentile(coarse, 0.75, 4.0, 15.0, coarse=True) == 12.0
+    assert histogram.percentiles(coarse, [0.5, 0.75], 4.0, 15.0, coarse=True) == [8.0, 12.0]

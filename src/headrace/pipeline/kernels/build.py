@@ -190,6 +190,7 @@ def _add_plan(
             spans=((int(records.seqs[start]), int(records.seqs[stop - 1])),),
             rows=stop - start,
             exact=tuple(sorted(exact)),
+            several=tuple(name for name, column in named.items() if column.several),
         )
 
 

@@ -54,4 +54,5 @@ def join_parts(parts: Sequence[Part]) -> Part:
         spans=tuple(spans),
         rows=sum(part.rows for part in parts),
         exact=tuple(sorted(exact)),
+        several=tuple(sorted({name for part in parts for name in part.several})),
     )
