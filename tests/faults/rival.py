@@ -29,6 +29,7 @@ class Rival:
         self._objects = objects
         self._random = random
         self._count = 0
+        self._replaced: set[str] = set()
         self.replacements = 0
         self.erased = 0
 
@@ -60,19 +61,21 @@ class Rival:
         found = manifests.update(self._objects, lambda now: replaced(now, sources, made))
         done = not found.numbers.intersection(sources)
         if done:
+            self._replaced.update(name for segment in run for name in segment.names)
             self.replacements += 1
             self.erased += len(table) - kept
         return done
 
     def tidy(self) -> None:
-        """As a janitor without patience does."""
+        """As a janitor without patience does: what was replaced goes, and what came to nothing."""
         manifest = manifests.load(self._objects)
         named = {name for segment in manifest.segments for name in segment.names}
         named |= {build.name for build in manifest.builds}
         for folder in (layout.SEGMENTS, layout.COMPANIONS, layout.BUILDS):
             for listed in self._objects.list(folder):
-                if listed.name not in named:
-                    self._objects.remove(listed.name)
+                name = listed.name
+                if name not in named and (layout.is_foreign(name) or name in self._replaced):
+                    self._objects.remove(name)
 
     def _index(self) -> None:
         """A build of companions, with nothing in it."""

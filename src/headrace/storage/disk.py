@@ -103,7 +103,7 @@ class Disk(Protocol):
 
 def sweep(disk: Disk, folders: Iterable[str]) -> None:
     """Remove files that a killed process began and nobody will finish."""
-    for folder in folders:
+    for folder in filter(disk.exists, folders):
         for name in disk.list(folder, unfinished=True):
             if not is_foreign(name):
                 disk.remove(f"{folder}/{name}")

@@ -20,6 +20,7 @@ from headrace.delivery.wheel import Wheel
 from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
 from headrace.observe import say
+from headrace.storage.objects import StoreError
 from headrace.web.bodies import accepts_gzip, compress, read_body, read_bytes
 from headrace.web.credentials import NOBODY, Keyring, Principal
 from headrace.web.protocol import CONNECTION
@@ -260,6 +261,15 @@ def parse_whole(req: falcon.asgi.Request, name: str, default: int, most: int) ->
     return min(int(text), most)
 
 
+def failure(error: Exception, **about: str) -> Refused:
+    """What to answer when something failed that nobody refused; tells the log."""
+    if isinstance(error, StoreError):
+        say("error", "the object store failed", problem=str(error), **about)
+        return Refused(Code.NOT_READY, "the object store with these records cannot be reached")
+    say("error", "a request failed", trace=error, **about)
+    return Refused(Code.INTERNAL, "internal error")
+
+
 def install_errors(app: falcon.asgi.App[Any, Any], refusals: Refusals) -> None:
     """What Falcon itself refuses, and bugs, get the same envelope."""
 
@@ -280,8 +290,7 @@ def install_errors(app: falcon.asgi.App[Any, Any], refusals: Refusals) -> None:
     async def on_bug(
         req: falcon.asgi.Request, resp: falcon.asgi.Response, error: Exception, params: object
     ) -> None:
-        say("error", "a request failed", trace=error, method=req.method, path=req.path)
-        refuse(refusals, Refused(Code.INTERNAL, "internal error"), resp, perf_counter())
+        refuse(refusals, failure(error, method=req.method, path=req.path), resp, perf_counter())
 
     app.add_error_handler(Exception, on_bug)
     app.add_error_handler(falcon.HTTPError, on_http_error)

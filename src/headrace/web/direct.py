@@ -14,11 +14,9 @@ from typing import Any, cast
 import falcon.asgi
 from falcon.uri import parse_query_string
 
-from headrace.core.errors import Code, Refused
-from headrace.observe import say
 from headrace.web.answers import NO_BODY
 from headrace.web.bodies import cut_short
-from headrace.web.calls import Refusals, refuse
+from headrace.web.calls import Refusals, failure, refuse
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -156,9 +154,7 @@ class Direct:
         try:
             await respond(req, resp, name)
         except Exception as error:  # noqa: BLE001  (a bug: answered here as Falcon would there)
-            say("error", "a request failed", trace=error, name=name)
-            refused = Refused(Code.INTERNAL, "internal error")
-            refuse(self._refusals, refused, cast(Any, resp), perf_counter())
+            refuse(self._refusals, failure(error, name=name), cast(Any, resp), perf_counter())
         status = int(resp.status[:3])
         headers = resp.headers
         if resp.content_type is not None:
