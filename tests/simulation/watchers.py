@@ -108,14 +108,14 @@ class Witness:
         self._drops: dict[int, int] = {}
         self._last = {log.id: log for log in history.now.values()}
         """The last that was known of each log, also of those that are gone."""
-        apply: Callable[[Entry], None] = engine._apply
+        apply: Callable[[Entry], None] = engine.apply
 
         def watched(entry: Entry) -> None:
             apply(entry)
             self._last.update({log.id: log for log in history.now.values()})
             self._note(entry)
 
-        engine._apply = watched  # type: ignore[method-assign]
+        engine.apply = watched  # type: ignore[method-assign]
 
     def _note(self, entry: Entry) -> None:
         index = len(self.history.states) - 1
