@@ -15,7 +15,7 @@ import msgspec
 
 from headrace.core import ranges
 from headrace.core.entry import Start, Stop
-from headrace.core.errors import Refused
+from headrace.core.errors import Corrupt, Refused
 from headrace.core.log import Log, prune_extents
 from headrace.engine.engine import Engine
 from headrace.engine.generations import Generations
@@ -159,7 +159,7 @@ class Upkeep:
             except Refused as refused:
                 say("error", "upkeep ends until the next start", problem=refused.message)
                 return
-            except (OSError, manifests.Conflict, SealFailed) as error:
+            except (OSError, Corrupt, manifests.Conflict, SealFailed) as error:
                 wait_s = _RETRY_S[min(failures, len(_RETRY_S) - 1)]
                 failures += 1
                 say("error", "upkeep failed, will try again", problem=str(error), wait_s=wait_s)
@@ -197,7 +197,7 @@ class Upkeep:
                     await self._publication.publish_marks()
             except Refused:
                 return  # read-only: nothing becomes durable any more
-            except OSError as error:
+            except (OSError, Corrupt) as error:
                 say("error", "the object store failed, will try again", problem=str(error))
 
     async def checkpoint(self) -> None:
@@ -356,7 +356,7 @@ class Upkeep:
         try:
             await self._publication.publish_plans()
             await self._publication.publish_marks()
-        except OSError as error:
+        except (OSError, Corrupt) as error:
             say("warning", "plans and marks are not published", problem=str(error))
         await self.snapshot()
         await self._spares.clear()

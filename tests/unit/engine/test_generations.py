@@ -227,6 +227,22 @@ def test_memory_is_freed_for_what_was_sealed_and_replaced_at_once(loop: VirtualL
     run(loop, story)
 
 
+def test_a_damaged_manifest_of_others_does_not_end_the_server(loop: VirtualLoop) -> None:
+    async def story(scene: Scene) -> None:
+        task = asyncio.create_task(scene.upkeep.run_exchange())
+        scene.objects.put(layout.manifest(99), b"no manifest")
+        await asyncio.sleep(5)
+        assert not task.done()
+        assert await scene.records("a") == list(range(1, 13))
+        scene.objects.remove(layout.manifest(99))
+        scene.rival.replace(scene.numbers, Marks())
+        await asyncio.sleep(5)
+        assert scene.numbers == [7]
+        task.cancel()
+
+    run(loop, story)
+
+
 # --- marks ---
 
 
