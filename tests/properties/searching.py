@@ -23,7 +23,7 @@ from headrace.formats.segment import LogRows
 from headrace.formats.segment import build as seal
 from headrace.pipeline.kernels.build import build
 from headrace.pipeline.kernels.builds import merge_builds
-from headrace.search.lookup import Companions
+from headrace.search.companions import Companions
 from headrace.search.query import (
     All,
     Compares,

@@ -55,7 +55,7 @@ def serve(program: str, root: Path) -> Iterator[dict[str, str]]:
     command = [
         program, "server", "-ip=127.0.0.1", f"-dir={root / 'store'}", "-filer", "-s3",
         "-volume.max=8", "-master.volumeSizeLimitMB=64", f"-s3.config={config}",
-        "-s3.port.iceberg=0", *given,
+        "-s3.port.iceberg=0", "-s3.port.lance=0", *given,
     ]  # fmt: skip
     with (root / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=root)

@@ -21,8 +21,9 @@ from headrace.formats.segment import build as seal
 from headrace.pipeline.kernels.build import build
 from headrace.pipeline.kernels.builds import merge_builds
 from headrace.search.aggregate import Buckets
+from headrace.search.companions import Companions
 from headrace.search.config import parse_search
-from headrace.search.lookup import Companions, Lookup
+from headrace.search.lookup import Lookup
 from headrace.search.query import parse_query
 
 SEGMENT_ROWS = 125_000

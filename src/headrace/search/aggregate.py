@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from headrace.formats.companion import Family, roll_key
 from headrace.search import histogram
+from headrace.search.companions import Companions
 from headrace.search.config import Count, Measure, Parts, Rollup, Search, Summary
 from headrace.search.evaluate import Matcher
-from headrace.search.lookup import Companions
 from headrace.search.parts import Summed, paths_of, read_parts
 from headrace.search.pointers import Path
 from headrace.search.query import All, Equals, Query

@@ -91,15 +91,17 @@ class LocalObjects:
         return self._disk.open_read(f"{OBJECTS}/{name}")
 
     def list(self, folder: str) -> list[Listed]:
-        found: list[Listed] = []
-        for name in self._disk.list(f"{OBJECTS}/{folder}"):
-            path = f"{OBJECTS}/{folder}/{name}"
+        while True:
+            names = self._disk.list(f"{OBJECTS}/{folder}")
             try:
-                size_bytes, modified_ms = self._disk.size(path), self._disk.modified_ms(path)
+                return [self._look(f"{folder}/{name}") for name in names]
             except FileNotFoundError:
-                continue  # removed since
-            found.append(Listed(f"{folder}/{name}", size_bytes, modified_ms))
-        return found
+                # Removed since: what took its place is not in our list.
+                continue
+
+    def _look(self, name: str) -> Listed:
+        path = f"{OBJECTS}/{name}"
+        return Listed(name, self._disk.size(path), self._disk.modified_ms(path))
 
     def remove(self, name: str) -> None:
         self._disk.remove(f"{OBJECTS}/{name}")
