@@ -24,6 +24,8 @@ class Tasks:
         task = self._loop.create_task(self._guard(work, on_failure))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # A task that is ended before it began has not begun its work either.
+        task.add_done_callback(lambda _: work.close())
 
     async def _guard(self, work: Coroutine[Any, Any, None], on_failure: Callable[[], None]) -> None:
         try:

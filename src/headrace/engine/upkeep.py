@@ -123,6 +123,7 @@ class Upkeep:
             self._wake.set()
         if engine.tail_bytes > self._memory_max and self._closed:
             engine.door.room.clear()
+            self._set_pace()
             self._wake.set()
 
     def close_file(self) -> None:
@@ -137,9 +138,10 @@ class Upkeep:
             self._wake.set()
 
     def _set_pace(self) -> None:
-        """Sealing makes way for everybody else until records wait for it in memory."""
+        """Sealing makes way for everybody else until many records, or writers, wait for it."""
         unsealed = sum(closed.size_bytes for closed in self._closed)
-        self._sealer.hurry(unsealed >= _HURRY_FILES * self._pace.seal_bytes)
+        held_back = not self._engine.door.room.is_set()
+        self._sealer.hurry(held_back or unsealed >= _HURRY_FILES * self._pace.seal_bytes)
 
     async def run(self) -> None:
         """Work whenever a journal file was closed; try again, ever more slowly, when something
@@ -271,6 +273,7 @@ class Upkeep:
                     engine.tail_bytes -= live.tail.drop_to(min(last, _resident_below(live.log)))
         if engine.tail_bytes <= self._memory_max or not self._closed:
             engine.door.room.set()  # what is left is not ours to free
+            self._set_pace()
 
     async def _drop_dead_segments(self) -> None:
         """Whole segments go when nothing in them is live."""

@@ -64,9 +64,13 @@ class ProcessSealer:
         await self._ask(BlankJob(path, size_bytes))
 
     def hurry(self, hurried: bool) -> None:
-        if self._process is not None and hurried is not self._hurried:
-            step_back(self._process.pid, 0 if hurried else _NICE_SESSION)
+        if hurried is not self._hurried:
             self._hurried = hurried
+            self._set_pace()
+
+    def _set_pace(self) -> None:
+        if self._process is not None:
+            step_back(self._process.pid, 0 if self._hurried else _NICE_SESSION)
 
     async def _ask(self, job: Job) -> Segment | None:
         process = await self._running()
@@ -87,7 +91,6 @@ class ProcessSealer:
 
     async def _running(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:
-            self._hurried = False
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -98,6 +101,7 @@ class ProcessSealer:
                 stdout=asyncio.subprocess.PIPE,
                 start_new_session=True,  # a Ctrl-C at the terminal is the server's to handle
             )
+            self._set_pace()
         return self._process
 
     async def close(self) -> None:
@@ -143,7 +147,6 @@ def _do(disk: RealDisk, objects: Objects, job: Job) -> Segment | None:
 
 if __name__ == "__main__":
     os.nice(_NICE)
-    step_back(os.getpid(), _NICE_SESSION)
     with suppress(BrokenPipeError):  # the server is gone; nobody waits for the answer
         where = sys.argv[2] if len(sys.argv) > 2 else None
         _serve(Path(sys.argv[1]), where, sys.stdin.buffer, sys.stdout.buffer)

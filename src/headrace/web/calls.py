@@ -261,7 +261,7 @@ def parse_whole(req: falcon.asgi.Request, name: str, default: int, most: int) ->
     return min(int(text), most)
 
 
-def failure(error: Exception, **about: str) -> Refused:
+def failure(error: Exception, **about: Any) -> Refused:
     """What to answer when something failed that nobody refused; tells the log."""
     if isinstance(error, StoreError):
         say("error", "the object store failed", problem=str(error), **about)

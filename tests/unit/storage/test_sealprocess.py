@@ -22,11 +22,11 @@ def test_its_session_steps_back_unless_there_is_a_hurry(tmp_path: Path) -> None:
     async def work() -> None:
         RealDisk(tmp_path).make_folder("journal")
         sealer = ProcessSealer(tmp_path)
-        sealer.hurry(True)  # nobody to tell yet
+        sealer.hurry(True)  # there is no process yet
         await sealer.blank("journal/spare", 1000)
         assert sealer._process is not None
         pid = sealer._process.pid
-        assert step_of(pid) == 10
+        assert step_of(pid) == 0
         sealer.hurry(False)
         assert step_of(pid) == 10
         sealer.hurry(True)
