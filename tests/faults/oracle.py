@@ -305,7 +305,7 @@ def _compare_log(log: ModelLog, mark: Mark, blow: Blow | None, found: View) -> I
         yield f"id {found.id} instead of {log.id}"
     if found.config != log.config:
         yield f"config {found.config} instead of {log.config}"
-    inlets = {name: (i.source, i.cursor, i.forwarded) for name, i in log.inlets.items()}
+    inlets = {n: (i.source, i.cursor, i.forwarded, i.rule) for n, i in log.inlets.items()}
     if found.inlets != inlets:
         yield f"routers {found.inlets} instead of {inlets}"
     if found.records != log.records:

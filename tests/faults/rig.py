@@ -12,6 +12,7 @@ from virtual import VirtualClock
 from writers import Delay, server_writer
 
 from headrace.core.config import LogConfig
+from headrace.core.inlet import Rule
 from headrace.core.read import Gap
 from headrace.core.record import RECORD_OVERHEAD_BYTES
 from headrace.engine.caps import Caps
@@ -122,7 +123,7 @@ class View(NamedTuple):
     earliest: int
     count: int
     size_bytes: int
-    inlets: dict[str, tuple[int, int, int]]
+    inlets: dict[str, tuple[int, int, int, Rule]]
     """Router → (source, cursor, copies made)."""
 
     def lost(self, seq: int) -> bool:
@@ -159,7 +160,7 @@ async def view(engine: Engine, name: str) -> View:
         after = page.next
     log = live.log
     inlets = {
-        name: (inlet.source, inlet.cursor, inlet.forwarded)
+        name: (inlet.source, inlet.cursor, inlet.forwarded, inlet.rule)
         for name, inlet in (log.inlets or {}).items()
     }
     return View(

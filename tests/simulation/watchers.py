@@ -108,6 +108,12 @@ class Witness:
         self._drops: dict[int, int] = {}
         self._last = {log.id: log for log in history.now.values()}
         """The last that was known of each log, also of those that are gone."""
+        self.ever = {
+            (log.id, seq): record
+            for log in history.now.values()
+            for seq, record in log.records.items()
+        }
+        """Every record that was there: one pushed out while a page is on its way may be shown."""
         apply: Callable[[Entry], None] = engine.apply
 
         def watched(entry: Entry) -> None:
@@ -124,6 +130,8 @@ class Witness:
                 log = self.log(entry.log)
                 for seq in range(entry.block.first, entry.block.last + 1):
                     self._steps[log.id, seq] = (index, log.config.durability)
+                    if seq in log.records:
+                        self.ever[log.id, seq] = log.records[seq]
             case Drop():
                 self._drops[entry.log] = index
 
@@ -132,14 +140,13 @@ class Witness:
 
     def show(self, epoch: int, seqs: list[int], head: int, *, strong: bool) -> None:
         """Somebody is told of these records now: they must have come to their commit point."""
-        log = self.log(epoch)
         for seq in seqs:
             if (epoch, seq) in self._steps:
                 index, durability = self._steps[epoch, seq]
                 if strong and durability is not Durability.EPHEMERAL:
                     durability = Durability.FSYNC
                 self.history.acknowledge(index, durability)
-        self.history.show(epoch, [(seq, log.records[seq]) for seq in seqs], head)
+        self.history.show(epoch, [(seq, self.ever[epoch, seq]) for seq in seqs], head)
 
     def bury(self, epoch: int) -> None:
         """Somebody is told that this log is gone: it must never come back."""
@@ -182,7 +189,7 @@ class Far(Pipe):
         log = witness.log(epoch)
         match event.name:
             case "record":
-                _check_records(data, log)
+                _check_records(data, log, witness.ever)
                 seqs = [record["$seq"] for record in data["records"]]
                 witness.show(epoch, seqs, data["to_seq"], strong=self._strong)
             case "tombstone" if data["reason"] != "recreated":
@@ -207,14 +214,17 @@ class Far(Pipe):
         assert self._strong or head == live.visible, f"caught up at {head} of {live.visible}"
 
 
-def _check_records(data: dict[str, Any], log: ModelLog) -> None:
+def _check_records(
+    data: dict[str, Any], log: ModelLog, ever: dict[tuple[int, int], Record]
+) -> None:
     seqs = [record["$seq"] for record in data["records"]]
     assert seqs, "a frame without records"
     assert seqs == sorted(set(seqs)), "each once, ascending"
     assert data["from_seq"] < seqs[0] <= seqs[-1] <= data["to_seq"] <= data["head_seq"]
     for shown in data["records"]:
-        known = log.records.get(shown["$seq"])
-        assert known is not None, f"{log.id}: {shown} is not there"
+        known = ever.get((log.id, shown["$seq"]))
+        assert known is not None, f"{log.id}: {shown} was never there"
+        assert shown["$seq"] not in log.deleted, f"{log.id}: {shown} was deleted"
         assert _as_shown(known) == {key: shown.get(key) for key in ("$ts", "$tag", "data", "meta")}
     left_out = range(data["from_seq"] + 1, data["to_seq"] + 1)
     for seq in log.records.keys() & set(left_out).difference(seqs):

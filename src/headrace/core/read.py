@@ -11,6 +11,7 @@ import msgspec
 from headrace.core import ranges
 from headrace.core.log import Log
 from headrace.core.match import TagMatch
+from headrace.core.ranges import Ranges
 from headrace.core.record import Block
 
 
@@ -57,6 +58,17 @@ class Page(msgspec.Struct, gc=False):
     @property
     def count(self) -> int:
         return sum(len(piece.picks) for piece in self.slices)
+
+    def forget(self, deleted: Ranges) -> None:
+        """Leave out what was deleted since the page was made."""
+        self.slices = [left for piece in self.slices if (left := _without(piece, deleted)).picks]
+
+
+def _without(piece: Slice, deleted: Ranges) -> Slice:
+    block, picks = piece.block, piece.picks
+    if not ranges.touches(deleted, block.seq_at(picks[0]), block.seq_at(picks[-1])):
+        return piece
+    return Slice(block, [at for at in picks if not ranges.contains(deleted, block.seq_at(at))])
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -219,11 +219,11 @@ class Forwarder:
     async def flush(self, source: Live) -> None:
         """Bring what is new in this log to where its routers lead."""
         if outlet := self._outlets.get(source.log.id):
-            await self.catch_up(*{router.dest for router in outlet.routers.values()})
+            await self.catch_up(*dict.fromkeys(router.dest for router in outlet.routers.values()))
 
     async def stop(self) -> None:
         """Bring what can be brought, then no more."""
-        await self.catch_up(*{router.dest for router in self.routers.values()})
+        await self.catch_up(*dict.fromkeys(router.dest for router in self.routers.values()))
         self._closed = True
 
     def _is_behind(self, live: Live, seen: set[int]) -> bool:

@@ -64,8 +64,10 @@ class Reader:
         page = Gathering(log, plan, budget, wanted)
         if plan.start <= plan.last:
             await self._gather(live, page, plan.last, records_max)
-        answer = page.page(visible)
+        answer, deleted = page.page(visible), log.deleted
         await engine.settle(live)
+        if log.deleted is not deleted:
+            answer.forget(log.deleted)
         return answer
 
     def glance(

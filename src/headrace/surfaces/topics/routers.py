@@ -69,7 +69,7 @@ class Routers:
 
         prefix = req.get_param("prefix") or ""
         found, more = engine.routers.page(after, prefix, size, is_wanted)
-        await engine.routers.catch_up(*{router.dest for router in found})
+        await engine.routers.catch_up(*dict.fromkeys(router.dest for router in found))
         reply = wire.RouterListReply(
             routers=[_summary(router) for router in found if not router.ended],
             next_cursor=encode_cursor(found[-1].name) if more else UNSET,
