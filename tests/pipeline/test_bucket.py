@@ -37,7 +37,7 @@ with session("bucket", Target(), KERNELS) as spark:
     compact(spark, place, Sizes(run_min=2))
     erase(spark, place, now=True)
     follow(spark, place, once=True)
-    sys.exit("\\n".join(audit(spark, place).problems))
+    sys.exit("\\n".join(audit(spark, place).problems) or 0)
 """
 
 

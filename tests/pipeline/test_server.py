@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.system
 
-ENV = {"HEADRACE_SEAL_BYTES": "32KiB", "HEADRACE_TAIL_BYTES": "64KiB"}
+ENV = {"HEADRACE_SEAL_BYTES": "32KiB", "HEADRACE_TAIL_BYTES": "1MiB"}
 TOPICS = ("a", "b")
 DEADLINE_S = 90.0
 
