@@ -37,6 +37,7 @@ from headrace.storage.disk import RealDisk
 from headrace.storage.keys import signing_key
 from headrace.storage.loopwriter import best_writer
 from headrace.storage.objects import StoreError
+from headrace.storage.pipelineprocess import PipelineProcess
 from headrace.storage.sealprocess import ProcessSealer
 from headrace.storage.stores import open_objects
 from headrace.surfaces.streams import mount as streams
@@ -88,7 +89,13 @@ class _Document:
         resp.data = self._make()
 
 
-def build_web(settings: Settings, gate: Gate, pulse: Pulse, control: Control) -> Direct | Cors:
+def build_web(
+    settings: Settings,
+    gate: Gate,
+    pulse: Pulse,
+    control: Control,
+    pipeline: PipelineProcess | None,
+) -> Direct | Cors:
     """The web application, complete but for the engine behind the gate."""
     app: falcon.asgi.App[Any, Any] = falcon.asgi.App()
     app.req_options.strip_url_path_trailing_slash = False
@@ -105,7 +112,7 @@ def build_web(settings: Settings, gate: Gate, pulse: Pulse, control: Control) ->
         settings.session_ttl_ms,
         lambda: gate.wheel.time(),
     )
-    probes = Probes(gate, pulse, sessions, need_key=settings.probe_auth)
+    probes = Probes(gate, pulse, sessions, pipeline, need_key=settings.probe_auth)
     jobs = QueueLimits(settings.max_claim, settings.max_node_bytes)
     follow = FollowLimits(settings.max_watch_topics, settings.max_limit)
     hot = topics.mount(
@@ -184,6 +191,11 @@ class App:
         self._disk = RealDisk(settings.data_dir)
         self._pool = ThreadPool()
         self._sealer = ProcessSealer(settings.data_dir, settings.objects)
+        self._pipeline = (
+            PipelineProcess(settings.data_dir, settings.objects)
+            if settings.pipeline == "local"
+            else None
+        )
         self._started: Started | None = None
         self._failure: BaseException | None = None
 
@@ -195,7 +207,7 @@ class App:
         self._lock()
         listener = self._bind()
         config = uvicorn.Config(
-            build_web(self._settings, self.gate, self._pulse, self._control),
+            build_web(self._settings, self.gate, self._pulse, self._control, self._pipeline),
             http=Protocol,
             lifespan="off",
             log_config=None,
@@ -290,11 +302,16 @@ class App:
             tasks.create_task(started.engine.turns.run(self._pulse))
             tasks.create_task(started.engine.streams.run())
             tasks.create_task(started.engine.subscriptions.run())
+            if self._pipeline is not None:
+                upkeep = started.upkeep
+                tasks.create_task(self._pipeline.run(lambda: bool(upkeep.manifest.segments)))
 
     def _note_progress(self, share: float) -> None:
         self.gate.progress = min(share, 0.999)
 
     async def _close(self) -> None:
+        if self._pipeline is not None:
+            await self._pipeline.close()
         if self._started is not None:
             try:
                 async with asyncio.timeout(DRAIN_S):

@@ -1,4 +1,4 @@
-"""The command line: serve, inspect, verify, bench."""
+"""The command line: serve, inspect, verify, pipeline, bench."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ examples:
   headrace serve --port 8080 --data-dir /var/lib/headrace
   headrace inspect --data-dir data    what a data directory holds (read-only)
   headrace verify --data-dir data     check every checksum and invariant
+  headrace pipeline audit             run a Spark job over the sealed segments
   headrace bench --quick              measure against Redis Streams
 """
 _INSPECT_EPILOG = """\
@@ -72,11 +73,20 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", metavar="PORT", help="port to listen on, 0 for any (TOPICS_PORT)")
     serve.add_argument("--data-dir", metavar="DIR", help="where the data lives (TOPICS_DATA_DIR)")
     serve.add_argument("--objects", metavar="WHERE", help="object store (HEADRACE_OBJECTS)")
+    serve.add_argument(
+        "--pipeline", metavar="WHERE", help="local or off: who indexes (HEADRACE_PIPELINE)"
+    )
     serve.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
     serve.set_defaults(run=_serve)
 
     _add_inspect(commands)
     _add_verify(commands)
+
+    from headrace.pipeline import commands as pipeline
+
+    jobs = commands.add_parser("pipeline", help="run a Spark job over the sealed segments")
+    pipeline.add_arguments(jobs)
+    jobs.set_defaults(run=_pipeline)
 
     from headrace.bench import main as bench
 
@@ -154,6 +164,7 @@ def _serve(options: argparse.Namespace) -> int:
         "TOPICS_PORT": options.port,
         "TOPICS_DATA_DIR": options.data_dir,
         "HEADRACE_OBJECTS": options.objects,
+        "HEADRACE_PIPELINE": options.pipeline,
         "HEADRACE_LOG_LEVEL": options.log_level,
     }
     overrides = {name: value for name, value in given.items() if value is not None}
@@ -184,6 +195,12 @@ def _verify(options: argparse.Namespace) -> int:
     from headrace import offline
 
     return _run_offline(options, offline.verify)
+
+
+def _pipeline(options: argparse.Namespace) -> int:
+    from headrace.pipeline import commands
+
+    return _run_offline(options, lambda root, objects: commands.run(options, root, objects))
 
 
 def _run_offline(options: argparse.Namespace, run: Callable[[Path, str | None], int]) -> int:

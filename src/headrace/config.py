@@ -23,6 +23,7 @@ _ON = ("1", "true", "yes", "on")
 _OFF = ("0", "false", "no", "off")
 _PLAIN_PREFIXES = ("topics", "headrace")
 DIALECTS = ("native", "base")
+PIPELINES = ("local", "off")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -77,6 +78,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tail_bytes: int
     block_cache_bytes: int
     disk_sync_ms: int
+    pipeline: str
     log_level: str
 
 
@@ -150,6 +152,13 @@ def parse_dialect(text: str) -> str:
     """Read the name of a dialect of streams."""
     if text.lower() not in DIALECTS:
         raise ValueError("one of " + ", ".join(DIALECTS))
+    return text.lower()
+
+
+def parse_pipeline(text: str) -> str:
+    """Read who makes index companions."""
+    if text.lower() not in PIPELINES:
+        raise ValueError("one of " + ", ".join(PIPELINES))
     return text.lower()
 
 
@@ -273,6 +282,12 @@ VARIABLES = (
         whole(1, 3_600_000),
         "1000",
         "longest time until bytes of class disk are synced",
+    ),
+    Variable(
+        "HEADRACE_PIPELINE",
+        parse_pipeline,
+        "local",
+        "local runs the Spark pipeline beside the server; off leaves it to others",
     ),
     Variable("HEADRACE_LOG_LEVEL", parse_level, "info", "one of " + ", ".join(LOG_LEVELS)),
 )

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
 from headrace.observe import start_log
+from headrace.printing import count, size, table
 from headrace.storage.checks.findings import Problem
 from headrace.storage.disk import RealDisk
 from headrace.storage.inspection import Folder, Inspection, LogRow, NoSuchLog, Summary
@@ -51,9 +52,9 @@ def verify(root: Path, objects: str | None) -> int:
         except StoreError as error:
             raise CannotRun(f"cannot read the object store: {error}") from None
     print(
-        f"{root}: {_count(problems, 'problem')}, {_count(notes, 'note')} in "
-        f"{_count(work.journal_files, 'journal file')}, {_count(work.snapshots, 'snapshot')} and "
-        f"{_count(work.segments, 'segment')}"
+        f"{root}: {count(problems, 'problem')}, {count(notes, 'note')} in "
+        f"{count(work.journal_files, 'journal file')}, {count(work.snapshots, 'snapshot')} and "
+        f"{count(work.segments, 'segment')}"
     )
     return 1 if problems else 0
 
@@ -128,7 +129,7 @@ def _summary_lines(summary: Summary) -> list[tuple[str, str]]:
     newest = summary.snapshot_position
     first, end = summary.journal_first, summary.journal_end
     stop = "clean" if summary.clean else "not clean, or a server is at work"
-    records = f"{summary.records}, {_size(summary.record_bytes)}"
+    records = f"{summary.records}, {size(summary.record_bytes)}"
     return [
         ("journal", f"{_folder(summary.journal)}, positions {first} to {end}"),
         (
@@ -140,7 +141,7 @@ def _summary_lines(summary: Summary) -> list[tuple[str, str]]:
         ("manifest", f"version {summary.manifest_version}, sealed to {summary.sealed_to}"),
         (
             "indexes",
-            f"{_count(summary.builds, 'build')}; plans of generation {summary.plans}, "
+            f"{count(summary.builds, 'build')}; plans of generation {summary.plans}, "
             f"marks of generation {summary.marks}",
         ),
         ("last stop", stop),
@@ -156,7 +157,7 @@ def _logs(inspection: Inspection, log: str | None, limit: int | None) -> Listing
 
 
 def _log_table(rows: Sequence[LogRow]) -> list[str]:
-    return _table(
+    return table(
         "name id owner class head earliest count bytes extents",
         [msgspec.structs.astuple(row) for row in rows],
     )
@@ -165,7 +166,7 @@ def _log_table(rows: Sequence[LogRow]) -> list[str]:
 def _segments(inspection: Inspection, log: str | None, limit: int | None) -> Listing:
     rows = inspection.segments(log)
     shown = rows[-limit:] if limit else rows
-    lines = _table(
+    lines = table(
         "number rows logs row_groups record_bytes file_bytes journal_start journal_stop sources",
         [msgspec.structs.astuple(row) for row in shown],
     )
@@ -174,7 +175,7 @@ def _segments(inspection: Inspection, log: str | None, limit: int | None) -> Lis
 
 def _journal(inspection: Inspection, log: str | None, limit: int | None) -> Listing:
     rows, count = inspection.journal(log, limit)
-    lines = _table("position kind log bytes meaning", [msgspec.structs.astuple(r) for r in rows])
+    lines = table("position kind log bytes meaning", [msgspec.structs.astuple(r) for r in rows])
     return Listing(rows, [*lines, *_more(count - len(rows), "older frames")])
 
 
@@ -185,32 +186,5 @@ def _more(count: int, what: str) -> list[str]:
     return [f"… and {count} {what}; --limit 0 shows all"] if count else []
 
 
-def _table(titles: str, rows: Sequence[tuple[object, ...]]) -> list[str]:
-    """Aligned columns: numbers to the right, text to the left."""
-    cells = [titles.split(), *([str(value) for value in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    right = [isinstance(value, int) for value in rows[0]] if rows else [False] * len(widths)
-    return [
-        "  ".join(
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(line, widths, right, strict=True)
-        ).rstrip()
-        for line in cells
-    ]
-
-
 def _folder(folder: Folder) -> str:
-    return f"{_count(folder.files, 'file')}, {_size(folder.size_bytes)}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _size(size_bytes: int) -> str:
-    amount, units = float(size_bytes), ["KiB", "MiB", "GiB", "TiB"]
-    if size_bytes < 1024:
-        return _count(size_bytes, "byte")
-    while amount >= 1024 and units:
-        amount, unit = amount / 1024, units.pop(0)
-    return f"{amount:.1f} {unit}"
+    return f"{count(folder.files, 'file')}, {size(folder.size_bytes)}"

@@ -283,5 +283,5 @@ def test_a_data_directory_that_is_a_file_is_named(data_dir: Path) -> None:
 def test_an_unknown_command_shows_what_there_is() -> None:
     refused = run_headrace("fly")
     assert refused.returncode != 0
-    for command in ("serve", "inspect", "verify", "bench"):
+    for command in ("serve", "inspect", "verify", "pipeline", "bench"):
         assert command in refused.stdout

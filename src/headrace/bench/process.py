@@ -53,6 +53,7 @@ class ServerProcess(Daemon):
             "TOPICS_PORT": "0",
             "TOPICS_PORT_FILE": str(port_file),
             "TOPICS_DATA_DIR": str(self.data_dir),
+            "HEADRACE_PIPELINE": "off",  # Spark only where somebody asks for it
             **self._env,
         }
         self._launch([sys.executable, "-m", "headrace", "serve"], environ)

@@ -106,9 +106,10 @@ class Publication:
 
 
 def _dead(log: Log) -> Ranges:
-    """The seqs of a log whose records are in no answer any more."""
-    gone = list(log.deleted)
-    return ranges.add(gone, 1, log.floor - 1) if log.floor > 1 else gone
+    """The seqs of a log of which no segment holds a live record, and none ever will."""
+    gone = ranges.union(list(log.gone), log.volatile)
+    below = max(log.floor - 1, log.inherited)
+    return ranges.add(list(gone), 1, below) if below else gone
 
 
 def _name_plans(manifest: Manifest, named: Named) -> Manifest | None:

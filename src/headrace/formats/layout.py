@@ -31,6 +31,7 @@ TEMPORARY = ".tmp"
 _DIGITS = 20
 _PIPELINE = "p-"
 """Begins the names of segments that the pipeline made."""
+_RETIRED = "retired-"
 
 
 def journal_file(position: int) -> str:
@@ -64,6 +65,40 @@ def segment_index(number: int, attempt: str = "") -> str:
 def segment_tags(number: int, attempt: str = "") -> str:
     """The tags of a segment, sorted by log and tag."""
     return f"{COMPANIONS}/{_numbered(number, attempt)}.tags.parquet"
+
+
+def rewritten(name: str) -> tuple[str, str, str]:
+    """A segment that the pipeline made, its index and its tags."""
+    stem = f"{_PIPELINE}{name}"
+    return (
+        f"{SEGMENTS}/{stem}.parquet",
+        f"{COMPANIONS}/{stem}.index.parquet",
+        f"{COMPANIONS}/{stem}.tags.parquet",
+    )
+
+
+def build(token: str) -> str:
+    """What describes the files of a build."""
+    return f"{BUILDS}/{token}.json"
+
+
+def build_file(token: str, family: str) -> str:
+    """The companion of one family, or the hashes of its keys."""
+    return f"{BUILDS}/{token}.{family}" + ("" if family.endswith(".hash") else ".parquet")
+
+
+def build_of(name: str) -> str:
+    """The build that a file in its folder belongs to, by the name of what describes it."""
+    return build(name.rpartition("/")[2].partition(".")[0])
+
+
+def retired(token: str) -> str:
+    """Which objects a change of the manifest left behind."""
+    return f"{BUILDS}/{_RETIRED}{token}.json"
+
+
+def is_retired(name: str) -> bool:
+    return name.startswith(f"{BUILDS}/{_RETIRED}")
 
 
 def is_foreign(name: str) -> bool:

@@ -54,6 +54,8 @@ class Build(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     checksum: str
     plans: int
     """The generation of plans it was made by."""
+    format: int = 1
+    """Which form its files have."""
     rows: int
     file_bytes: int
 

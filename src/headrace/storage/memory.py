@@ -92,9 +92,10 @@ class MemoryDisk:
         del self.files[old]
 
     def link(self, old: str, new: str) -> None:
-        if new in self.files:
+        content = self._file(old)
+        # In one step, as several threads may try.
+        if new in self.files or self.files.setdefault(new, content) is not content:
             raise FileExistsError(new)
-        self.files[new] = self._file(old)
 
     def remove(self, path: str) -> None:
         self.files.pop(path, None)

@@ -94,6 +94,43 @@ class Vitals(Protocol):
         ...
 
 
+class PipelineVitals(Protocol):
+    """A pipeline that the server looks after."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def restarts(self) -> int: ...
+    @property
+    def status(self) -> Mapping[str, Number]: ...
+
+
+PIPELINE_NUMBERS = {
+    "segments": "Segments indexed since the pipeline started.",
+    "records": "Records indexed since the pipeline started.",
+    "failures": "Segments that could not be indexed.",
+    "records_per_s": "Records indexed in a second of work.",
+    "waiting_segments": "Segments that wait to be indexed.",
+    "waiting_records": "Records that wait to be indexed.",
+    "lag_s": "Seconds that the oldest segment has waited.",
+    "committed_at_ms": "When something was indexed last.",
+}
+"""What the pipeline says of itself."""
+
+
+def pipeline_samples(pipeline: PipelineVitals) -> list[Sample]:
+    """How the pipeline is doing."""
+    running = pipeline.state == "running"
+    return [
+        Gauge("headrace_pipeline_running", "1 while there is a pipeline process.", running),
+        Counter("headrace_pipeline_restarts_total", "Starts after an end.", pipeline.restarts),
+        *(
+            Gauge(f"headrace_pipeline_{name}", help, pipeline.status.get(name, 0))
+            for name, help in PIPELINE_NUMBERS.items()
+        ),
+    ]
+
+
 def read_samples(vitals: Vitals, principal: Principal) -> list[Sample]:
     """Read every metric; topics are named only to whoever may see them."""
     return [

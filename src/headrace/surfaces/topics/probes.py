@@ -9,6 +9,7 @@ from time import monotonic
 import falcon
 import falcon.asgi
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from headrace import __version__
 from headrace.core import lease
@@ -19,9 +20,10 @@ from headrace.engine.live import Live
 from headrace.engine.pulse import Pulse
 from headrace.observe import Histogram, render_prometheus, snapshot
 from headrace.storage.journal import Journal
+from headrace.storage.pipelineprocess import PipelineProcess
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.errors import refusals
-from headrace.surfaces.topics.metrics import read_samples
+from headrace.surfaces.topics.metrics import PIPELINE_NUMBERS, pipeline_samples, read_samples
 from headrace.surfaces.topics.names import OWNER
 from headrace.web.calls import Gate, refuse
 from headrace.web.credentials import Scope
@@ -32,7 +34,16 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 class Probes:
     """Answers from what the gate and the engine know; never waits."""
 
-    def __init__(self, gate: Gate, pulse: Pulse, sessions: Sized, *, need_key: bool) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        pulse: Pulse,
+        sessions: Sized,
+        pipeline: PipelineProcess | None,
+        *,
+        need_key: bool,
+    ) -> None:
+        self._pipeline = pipeline
         self._gate = gate
         self._pulse = pulse
         self._sessions = sessions
@@ -51,14 +62,32 @@ class Probes:
     async def ready(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
         self._authenticate(req)
         topics = self._gate.engine.state.count_of(OWNER)
-        reply = wire.ReadyReply(status="ready", wal_replay_complete=True, topics=topics)
+        reply = wire.ReadyReply(
+            status="ready",
+            wal_replay_complete=True,
+            topics=topics,
+            pipeline=self._pipeline_body(),
+        )
         resp.data = msgspec.json.encode(reply)
+
+    def _pipeline_body(self) -> wire.PipelineBody | UnsetType:
+        pipeline = self._pipeline
+        if pipeline is None:
+            return UNSET
+        return wire.PipelineBody(
+            state=pipeline.state,
+            restarts=pipeline.restarts,
+            problem=pipeline.problem,
+            **{name: pipeline.status.get(name, 0) for name in PIPELINE_NUMBERS},
+        )
 
     async def metrics(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
         principal = self._gate.keyring.authenticate(req.get_header("AUTHORIZATION"))
         principal.require(Scope.READ)
         vitals = Vitals(self._gate, self._pulse, len(self._sessions), self.uptime_ms)
         samples = read_samples(vitals, principal)
+        if self._pipeline is not None:
+            samples += pipeline_samples(self._pipeline)
         if req.client_prefers((falcon.MEDIA_TEXT, falcon.MEDIA_JSON)) == falcon.MEDIA_JSON:
             resp.data = msgspec.json.encode(snapshot(samples))
         else:

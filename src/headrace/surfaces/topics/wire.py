@@ -574,10 +574,26 @@ class HealthReply(msgspec.Struct, kw_only=True):
     uptime_ms: int
 
 
+class PipelineBody(msgspec.Struct, kw_only=True):
+    state: str
+    restarts: int
+    problem: str | None
+    segments: int
+    records: int
+    failures: int
+    records_per_s: float
+    waiting_segments: int
+    waiting_records: int
+    lag_s: float
+    committed_at_ms: int
+
+
 class ReadyReply(msgspec.Struct, kw_only=True):
     status: str
     wal_replay_complete: bool
     topics: int
+    pipeline: PipelineBody | UnsetType = UNSET
+    """Only where the server looks after a pipeline."""
 
 
 class ErrorBody(msgspec.Struct, kw_only=True):

@@ -1,0 +1,46 @@
+"""Backfill: history is indexed as today's plans and formats want it, as much at a time as asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.pipeline.index import Indexed, Pending, Unit, grouped, index, total
+from headrace.pipeline.place import Place
+from headrace.pipeline.report import Progress, Report, no_progress
+from headrace.printing import count, size
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def choose(units: list[Unit], segments_max: int | None) -> list[Unit]:
+    """The oldest units that come to this many segments; one at least."""
+    if segments_max is None:
+        return units
+    chosen: list[Unit] = []
+    for unit in units:
+        held = sum(len(one.segments) for one in chosen)
+        if chosen and held + len(unit.segments) > segments_max:
+            break
+        chosen.append(unit)
+    return chosen
+
+
+def backfill(
+    spark: SparkSession,
+    place: Place,
+    segments_max: int | None = None,
+    progress: Progress[list[Unit]] = no_progress,
+) -> Report:
+    """Index the oldest segments that want it. Started again, it goes on where it ended."""
+    work = Pending(place).look()
+    chosen = choose(work.units, segments_max)
+    done: list[Indexed] = [
+        index(spark, place, work, group) for group in progress(list(grouped(chosen)), "group")
+    ]
+    whole = total(done)
+    left = sum(len(unit.segments) for unit in work.units) - whole.segments
+    what = f"{count(whole.segments, 'segment')} indexed, {count(whole.rows, 'record')}, "
+    what += f"{size(whole.file_bytes)} of companions; {count(left, 'segment')} left"
+    problems = [f"segment {f.segment} cannot be indexed: {f.problem}" for f in whole.failures]
+    return Report("", [], f"{place}: {what}", problems)

@@ -1,0 +1,415 @@
+"""`headrace pipeline …`: one command for each job."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+from headrace.core.errors import Corrupt
+from headrace.pipeline.errors import CannotRun, JobFailed
+from headrace.pipeline.limits import FORMATS, GRACE_S
+from headrace.pipeline.place import Place, check
+from headrace.pipeline.report import Report, show_progress
+from headrace.pipeline.session import KERNELS, LOCAL, SQL, Target, Weight, session
+from headrace.storage.objects import StoreError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+FAILED = 1
+CANNOT_RUN = 2
+
+Job = Callable[["SparkSession", Place, argparse.Namespace], Report]
+
+_DESCRIPTION = """\
+Spark jobs over the published segments of a data directory. A server may run on it meanwhile: jobs
+read only what a manifest names, publish by the next manifest version, and the server takes it over.
+Records that are not sealed yet are not seen.
+"""
+_EPILOG = f"""\
+examples:
+  headrace pipeline follow --data-dir data            keep indexes up to date until stopped
+  headrace pipeline follow --once                     index what is there and end
+  headrace pipeline compact                           many small segments into few large ones
+  headrace pipeline erase --now                       deleted records leave the bytes
+  headrace pipeline audit                             is everything what it should be?
+  headrace pipeline export --log orders --to orders.jsonl
+
+Spark runs inside the command ({LOCAL}) unless --master names a cluster or --remote a Connect
+server; there every node needs this package, the same Python and the same path to the data.
+
+exit status:
+  0  done    1  something is wrong with the data, or the job failed    2  could not run
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe every job to the command line."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    jobs = parser.add_subparsers(required=True, metavar="JOB")
+    _add_follow(jobs)
+    _add_backfill(jobs)
+    _add(
+        jobs,
+        "merge",
+        "merge builds, eight of a level into one",
+        "Merge index companions: eight neighbouring builds of a level become one of the next, so\n"
+        "that a lookup opens few files. `follow` does this as it goes.",
+        _merge,
+        KERNELS,
+    )
+    _add_compact(jobs)
+    _add_erase(jobs)
+    _add(
+        jobs,
+        "retain",
+        "drop segments in which nothing is live",
+        "Take segments in which nothing is live out of the manifest, with their builds.\n"
+        "The janitor removes their objects.",
+        _retain,
+        KERNELS,
+    )
+    _add_audit(jobs)
+    _add_export(jobs)
+    _add_janitor(jobs)
+
+
+def run(options: argparse.Namespace, data_dir: Path, objects: str | None) -> int:
+    """Run the job that was chosen; print what it says."""
+    place = Place(data_dir, objects)
+    target = Target(options.master, options.remote)
+    try:
+        check(place)
+        if options.weight is None:
+            report: Report = options.job(None, place, options)
+        else:
+            with session(options.name, target, options.weight) as spark:
+                report = options.job(spark, place, options)
+    except CannotRun as failed:
+        return _fail(str(failed), CANNOT_RUN)
+    except JobFailed as failed:
+        return _fail(str(failed), FAILED)
+    except StoreError as error:
+        return _fail(f"the object store cannot be used: {error}", FAILED)
+    except Corrupt as damage:
+        return _fail(f"{damage}; `headrace pipeline audit` lists everything that is wrong", FAILED)
+    except FileNotFoundError as missing:
+        name = missing.filename or missing
+        return _fail(f"{name} is missing, though a manifest names it", FAILED)
+    except _spark_errors() as error:
+        return _fail(f"Spark failed: {_first_line(error)}", FAILED)
+    print("\n".join(report.lines()))
+    return FAILED if report.problems else 0
+
+
+def _spark_errors() -> tuple[type[Exception], ...]:
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+    except ImportError:
+        return ()
+    return PySparkException, Py4JError
+
+
+def _first_line(error: Exception) -> str:
+    """What a worker raised, if a worker raised it; else what Spark says first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if ": " in line and line.split(":")[0].endswith(_RAISED)]
+    return (raised or lines or [type(error).__name__])[0]
+
+
+_RAISED = ("Error", "Corrupt", "Exception", "JobFailed")
+
+
+def _fail(problem: str, status: int) -> int:
+    print(f"headrace: {problem}", file=sys.stderr)
+    return status
+
+
+# --- the jobs ---
+
+
+def _add(
+    jobs: Commands,
+    name: str,
+    help: str,
+    description: str,
+    job: Job,
+    weight: Weight | None,
+) -> argparse.ArgumentParser:
+    parser = jobs.add_parser(
+        name,
+        help=help,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    where = parser.add_argument_group("where")
+    where.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        type=Path,
+        help="the data directory (default: TOPICS_DATA_DIR or ./data)",
+    )
+    where.add_argument(
+        "--objects",
+        metavar="WHERE",
+        help="its object store, s3://bucket/prefix (default: HEADRACE_OBJECTS or in the directory)",
+    )
+    spark = where.add_mutually_exclusive_group()
+    spark.add_argument("--master", metavar="URL", help=f"where Spark runs (default {LOCAL})")
+    spark.add_argument("--remote", metavar="URL", help="a Spark Connect server, as sc://host:15002")
+    parser.set_defaults(job=job, weight=weight, name=name)
+    return parser
+
+
+def _add_follow(jobs: Commands) -> None:
+    parser = _add(
+        jobs,
+        "follow",
+        "index every segment soon after it is published",
+        "Make the index companions of every segment that has none, or outdated ones, oldest\n"
+        "first, and go on as segments are published and plans change. May be stopped and killed\n"
+        "at any time, and several may run: a segment is in one build at a time.",
+        _follow,
+        KERNELS,
+    )
+    parser.add_argument("--once", action="store_true", help="end when nothing is left to do")
+    parser.add_argument("--no-merge", action="store_true", help="leave builds as they are made")
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", type=Path,
+        help="where Spark remembers how far it came; nothing is lost without (a new folder)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--json", action="store_true", help="print the status as a line of JSON when it changes"
+    )
+    parser.add_argument("--tied", action="store_true", help="stop when standard input ends")
+
+
+def _follow(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.follow import follow, stop_on_signals, stop_with_input, telling
+
+    stopping = Event()
+    stop_on_signals(stopping)
+    if options.tied:
+        stop_with_input(stopping)
+    with telling(options.json) as tell:
+        return follow(
+            spark,
+            place,
+            once=options.once,
+            merging=not options.no_merge,
+            checkpoint=options.checkpoint,
+            stopping=stopping,
+            tell=tell,
+        )
+
+
+def _add_backfill(jobs: Commands) -> None:
+    parser = _add(
+        jobs,
+        "backfill",
+        "index history as today's plans and formats want it",
+        "Make the companions that history lacks: of a new plan, a new kind of index, a new\n"
+        "format. Oldest segments first; started again it goes on where it ended.",
+        _backfill,
+        KERNELS,
+    )
+    parser.add_argument(
+        "--max-segments", metavar="N", type=_positive, help="end after about so many segments"
+    )
+
+
+def _backfill(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.backfill import backfill
+
+    return backfill(spark, place, options.max_segments, show_progress)
+
+
+def _merge(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.merge import merge
+
+    return merge(spark, place)
+
+
+def _add_compact(jobs: Commands) -> None:
+    parser = _add(
+        jobs,
+        "compact",
+        "rewrite runs of small segments as large ones",
+        "Rewrite runs of neighbouring small segments as large ones in which each log lies\n"
+        "together. Dead records are left out. Each run is proved to hold exactly the live\n"
+        "records of its sources before it is published, in one step of the manifest.",
+        _compact,
+        SQL,
+    )
+    parser.add_argument(
+        "--target-mib", metavar="N", type=_positive, default=128,
+        help="record bytes of a new segment, in MiB; segments under half of it are small (128)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--min-run", metavar="N", type=_positive, default=4,
+        help="segments a run must have to be worth it (4)",
+    )  # fmt: skip
+
+
+def _compact(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.compact import Sizes, compact
+
+    sizes = Sizes(output_bytes=options.target_mib << 20, run_min=options.min_run)
+    return compact(spark, place, sizes, show_progress)
+
+
+def _add_erase(jobs: Commands) -> None:
+    parser = _add(
+        jobs,
+        "erase",
+        "let deleted, expired and acked records leave the bytes",
+        "Rewrite every segment that holds records marked as dead, without them, and let every\n"
+        "index go that has seen them. New files are read again before they are published: none\n"
+        "of the dead records may be in them, and none of the others missing.",
+        _erase,
+        SQL,
+    )
+    parser.add_argument(
+        "--now", action="store_true",
+        help="remove the old objects at once; else the janitor does after the grace period",
+    )  # fmt: skip
+    parser.add_argument(
+        "--log", metavar="NAME", action="append", default=[],
+        help="only segments with dead records of this log; may be given again",
+    )  # fmt: skip
+
+
+def _erase(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.erase import erase
+
+    return erase(spark, place, now=options.now, logs=frozenset(options.log), progress=show_progress)
+
+
+def _retain(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.retain import retain
+
+    return retain(spark, place)
+
+
+def _add_audit(jobs: Commands) -> None:
+    _add(
+        jobs,
+        "audit",
+        "check that segments, companions and manifest agree",
+        "Read everything and compare: seqs of each log without holes but for dead ones, counts\n"
+        "against the manifest, checksums, companions against rows. Every problem is named with\n"
+        "its place, and the exit status is 1 if there is one.",
+        _audit,
+        SQL,
+    )
+
+
+def _audit(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.audit import audit
+
+    return audit(spark, place, show_progress)
+
+
+def _add_export(jobs: Commands) -> None:
+    parser = _add(
+        jobs,
+        "export",
+        "write a log or a selection of records to files",
+        "Write live, sealed records to Parquet, CSV or JSON lines, sorted by log and seq. A\n"
+        "target that ends in .parquet, .csv or .jsonl becomes one file, any other a folder.",
+        _export,
+        SQL,
+    )
+    parser.add_argument("--to", metavar="PATH", type=Path, required=True, help="where to write")
+    parser.add_argument(
+        "--format", choices=FORMATS, help="default: what --to ends in, else parquet"
+    )
+    chosen = parser.add_argument_group("which records")
+    more = "; may be given again"
+    chosen.add_argument("--log", metavar="NAME", action="append", default=[], help=f"a log{more}")
+    chosen.add_argument("--key", action="append", default=[], help=f"a routing key{more}")
+    chosen.add_argument(
+        "--tag", action="append", default=[], help=f"a tag, or a prefix and *{more}"
+    )
+    chosen.add_argument("--from-seq", metavar="N", type=int, help="first seq")
+    chosen.add_argument("--to-seq", metavar="N", type=int, help="last seq")
+    time_help = "time, as 2026-01-31T12:00:00Z or in milliseconds"
+    chosen.add_argument("--from-ts", metavar="TIME", type=_instant, help=f"first {time_help}")
+    chosen.add_argument("--to-ts", metavar="TIME", type=_instant, help="last time")
+
+
+def _export(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.export import Selection, export
+
+    selection = Selection(
+        logs=tuple(options.log),
+        from_seq=options.from_seq,
+        to_seq=options.to_seq,
+        from_ts=options.from_ts,
+        to_ts=options.to_ts,
+        keys=tuple(options.key),
+        tags=tuple(options.tag),
+    )
+    ending = options.to.suffix.lstrip(".")
+    format = options.format or (ending if ending in FORMATS else "parquet")
+    return export(spark, place, selection, options.to, format)
+
+
+def _add_janitor(jobs: Commands) -> None:
+    parser = _add(
+        jobs,
+        "janitor",
+        "remove files of the pipeline that nobody needs",
+        "Remove objects that jobs left behind or replaced, that no manifest names and that are\n"
+        "older than the grace period. Needs no Spark.",
+        _janitor,
+        None,
+    )
+    parser.add_argument(
+        "--grace", metavar="SECONDS", type=float, default=GRACE_S,
+        help=f"how long readers of older manifests may go on ({GRACE_S:.0f})",
+    )  # fmt: skip
+
+
+def _janitor(spark: SparkSession | None, place: Place, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.retire import clean
+    from headrace.printing import count, size
+
+    removed = clean(place, int(time.time() * 1000), options.grace)
+    what = f"{count(removed.objects, 'object')} removed, {size(removed.size_bytes)}"
+    if removed.waiting:
+        what += f"; {removed.waiting} more will be when the grace period is over"
+    return Report("", [], f"{place}: {what}")
+
+
+# --- values ---
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def _instant(text: str) -> int:
+    """Milliseconds since 1970."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time") from None
+    if instant.tzinfo is None:
+        instant = instant.replace(tzinfo=UTC)
+    return int(instant.timestamp() * 1000)

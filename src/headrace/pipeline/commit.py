@@ -1,0 +1,149 @@
+"""Publishing what jobs made: every change of the manifest that the pipeline makes.
+
+An object that a manifest no longer names may still be read by somebody who holds an older version.
+So before a change is published, a small object lists what it retires; the janitor removes those
+objects once the list is old enough, if by then no manifest names them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+
+from headrace.formats import layout
+from headrace.formats.manifest import Build, Manifest, Segment, dropped, replaced
+from headrace.pipeline import crash
+from headrace.pipeline.errors import Overtaken
+from headrace.pipeline.limits import DEAD_SHARE_MAX, MERGE
+from headrace.storage import manifests
+from headrace.storage.objects import Objects
+
+
+class Published(msgspec.Struct, frozen=True):
+    """A change that is made."""
+
+    manifest: Manifest
+    gone: frozenset[str]
+    """The objects that it retired."""
+
+
+class Retired(msgspec.Struct, frozen=True):
+    """Objects that a change leaves without a manifest that names them."""
+
+    names: tuple[str, ...]
+
+
+def replace_segments(
+    objects: Objects, sources: Sequence[Segment], outputs: Sequence[Segment]
+) -> Published:
+    """The outputs take the place of the sources. `Overtaken` when a source is gone already.
+
+    Every build that has seen a row of the sources goes: the same rows are indexed again where they
+    are now.
+    """
+    numbers = [segment.number for segment in sources]
+
+    def change(manifest: Manifest) -> Manifest:
+        changed = replaced(manifest, numbers, outputs)
+        if changed is None:
+            raise Overtaken(f"one of the segments {numbers} is gone")
+        return without_dead_builds(changed, numbers)
+
+    return publish(objects, change)
+
+
+def drop_segments(objects: Objects, sources: Iterable[Segment]) -> Published:
+    """Segments in which nothing is live go, and with them builds that are mostly of such ones."""
+    numbers = {segment.number for segment in sources}
+
+    def change(manifest: Manifest) -> Manifest | None:
+        changed = without_dead_builds(dropped(manifest, numbers) or manifest)
+        return None if changed == manifest else changed
+
+    return publish(objects, change)
+
+
+def add_builds(objects: Objects, builds: Sequence[Build]) -> Published:
+    """List builds in place of those that their segments had: a segment is in one build at a time.
+
+    Left out are builds of segments that are gone, and of segments that somebody else has indexed
+    meanwhile, by the same plans and in the same format or by newer ones.
+    """
+
+    def change(manifest: Manifest) -> Manifest | None:
+        there = manifest.numbers
+        new = [
+            build
+            for build in builds
+            if there.issuperset(build.segments)
+            and not any(_outranks(held, build) for held in manifest.builds)
+        ]
+        covered = {number for build in new for number in build.segments}
+        # A merged build goes when all that is left of it is indexed anew, and not before.
+        kept = [
+            b for b in manifest.builds if not covered.issuperset(there.intersection(b.segments))
+        ]
+        spoken_for = {number for build in kept for number in build.segments}
+        new = [build for build in new if spoken_for.isdisjoint(build.segments)]
+        held = tuple(sorted([*kept, *new], key=lambda build: build.segments))
+        return None if held == manifest.builds else _with_builds(manifest, held)
+
+    return publish(objects, change)
+
+
+def _outranks(held: Build, build: Build) -> bool:
+    """Whether a build that is listed makes another one superfluous."""
+    if set(held.segments).isdisjoint(build.segments):
+        return False
+    ours, theirs = (build.plans, build.format), (held.plans, held.format)
+    return theirs > ours or (theirs == ours and held.level >= build.level)
+
+
+def without_dead_builds(manifest: Manifest, forget: Collection[int] = ()) -> Manifest:
+    """The manifest without builds that saw one of these segments, or are mostly of gone ones."""
+    there = manifest.numbers
+
+    def keeps(build: Build) -> bool:
+        live = len(there.intersection(build.segments))
+        return (
+            not set(forget).intersection(build.segments)
+            and live > 0
+            and (live >= (1 - DEAD_SHARE_MAX) * MERGE**build.level)
+        )
+
+    return _with_builds(manifest, filter(keeps, manifest.builds))
+
+
+def _with_builds(manifest: Manifest, builds: Iterable[Build]) -> Manifest:
+    return msgspec.structs.replace(manifest, builds=tuple(builds))
+
+
+def publish(objects: Objects, change: manifests.Change) -> Published:
+    """Publish a change, having written down which objects it retires."""
+    gone: frozenset[str] = frozenset()
+
+    def listing(manifest: Manifest) -> Manifest | None:
+        nonlocal gone
+        changed = change(manifest)
+        if changed is None:
+            gone = frozenset()
+            return None
+        gone = frozenset(named(manifest) - named(changed))
+        crash.point("before-retire")
+        if gone:
+            retired = Retired(tuple(sorted(gone)))
+            objects.put(layout.retired(secrets.token_hex(8)), msgspec.json.encode(retired))
+        crash.point("before-publish")
+        return changed
+
+    manifest = manifests.update(objects, listing)
+    crash.point("published")
+    return Published(manifest, gone)
+
+
+def named(manifest: Manifest) -> set[str]:
+    """The objects a manifest names; files of a build go by the name of the one that lists them."""
+    names = {name for segment in manifest.segments for name in segment.names}
+    return names | {build.name for build in manifest.builds}

@@ -1,0 +1,123 @@
+"""Erasure: records that are dead leave the bytes.
+
+Segments with dead rows are rewritten without them, one for one; indexes that have seen them go and
+are made anew; and the old objects are removed, at once if asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.formats.manifest import Manifest, Segment
+from headrace.formats.marks import Marks
+from headrace.pipeline import crash
+from headrace.pipeline.commit import replace_segments
+from headrace.pipeline.errors import JobFailed, Overtaken
+from headrace.pipeline.pieces import all_pieces, dead_seqs
+from headrace.pipeline.place import Place, load
+from headrace.pipeline.proof import prove
+from headrace.pipeline.report import Progress, Report, no_progress
+from headrace.pipeline.retire import remove_now
+from headrace.pipeline.rewrite import rewrite
+from headrace.pipeline.rows import is_live, read
+from headrace.printing import count
+from headrace.storage.objects import Objects
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_GROUP = 4
+"""Segments rewritten together."""
+
+
+def find_dead(
+    spark: SparkSession, place: Place, manifest: Manifest, marks: Marks, logs: frozenset[str]
+) -> list[tuple[Segment, int]]:
+    """Segments with rows that are dead, and how many; of these logs, if any are named."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    # The index companions tell which segments are worth reading.
+    found = all_pieces(spark, place, manifest.segments)
+    suspects = [
+        segment
+        for segment in manifest.segments
+        if any(dead_seqs(piece, marks) for piece in found[segment.number])
+    ]
+    rows = read(spark, place, suspects).where(~is_live(marks))
+    if logs:
+        rows = rows.where(F.col("log").isin(*logs))
+    dead = {row.segment: row["count"] for row in rows.groupBy("segment").count().collect()}
+    return [(segment, dead[segment.number]) for segment in suspects if segment.number in dead]
+
+
+def erase(
+    spark: SparkSession,
+    place: Place,
+    *,
+    now: bool = False,
+    logs: frozenset[str] = frozenset(),
+    progress: Progress[Sequence[tuple[Segment, int]]] = no_progress,
+) -> Report:
+    """Rewrite every segment with dead rows, each with a commit of its own."""
+    objects = place.open()
+    manifest, marks = load(objects)
+    if manifest.marks is None:
+        return Report("", [], f"{place}: the server has marked nothing as dead yet")
+    done: list[tuple[object, ...]] = []
+    retired: set[str] = set()
+    found = find_dead(spark, place, manifest, marks, logs)
+    for group in progress(
+        [found[at : at + _GROUP] for at in range(0, len(found), _GROUP)], "group"
+    ):
+        for row, gone in _erase(spark, place, objects, group, marks):
+            done.append((*row, "removed" if now else "after the grace"))
+            retired |= gone
+    if now:
+        remove_now(objects, retired)
+        _require_gone(objects, retired)
+    rows = sum(row[2] for row in done)  # type: ignore[misc]
+    what = f"{count(rows, 'dead record')} left {count(len(done), 'segment')}"
+    if done:
+        what += "; every new file was read again and holds none of them"
+        what += ", and the old objects are removed" if now else "; the janitor removes the old ones"
+    else:
+        what = "no sealed record is dead"
+    return Report("segment became dead kept old", done, f"{place}: {what}")
+
+
+def _erase(
+    spark: SparkSession,
+    place: Place,
+    objects: Objects,
+    group: Sequence[tuple[Segment, int]],
+    marks: Marks,
+) -> Iterator[tuple[tuple[object, ...], frozenset[str]]]:
+    """Rewrite some segments together and commit them one by one."""
+    there = load(objects)[0].numbers
+    group = [(segment, dead) for segment, dead in group if segment.number in there]
+    sources = [segment for segment, _ in group]
+    written = rewrite(spark, place, sources, marks)
+    prove(spark, place, sources, [one.segment for one in written], marks)
+    crash.point("proved")
+    for at, (segment, dead) in enumerate(group):
+        outputs = [one.segment for one in written if one.output == at]
+        try:
+            published = replace_segments(objects, [segment], outputs)
+        except Overtaken:
+            continue  # dropped or rewritten by somebody else meanwhile
+        new = [s.number for s in published.manifest.segments if segment.number in s.sources]
+        kept = sum(output.rows for output in outputs)
+        row = segment.number, str(new[0]) if new else "nothing", dead, kept
+        yield row, published.gone
+
+
+def _require_gone(objects: Objects, retired: set[str]) -> None:
+    left = [name for name in retired if _exists(objects, name)]
+    if left:
+        raise JobFailed(f"{left[0]} and {len(left) - 1} more objects could not be removed")
+
+
+def _exists(objects: Objects, name: str) -> bool:
+    return any(listed.name == name for listed in objects.list(name.rpartition("/")[0]))

@@ -1,0 +1,19 @@
+"""Why a job ended without doing what it was asked to."""
+
+from __future__ import annotations
+
+
+class JobFailed(Exception):
+    """One clear sentence for whoever started the job."""
+
+
+class CannotRun(JobFailed):
+    """The job did not even begin."""
+
+
+class NoSpark(CannotRun):
+    """Spark or its Java is not here; says how to get it."""
+
+
+class Overtaken(Exception):
+    """Somebody changed what a plan was made for; plan again."""

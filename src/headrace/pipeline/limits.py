@@ -1,0 +1,22 @@
+"""Bounds of the pipeline, by name."""
+
+from __future__ import annotations
+
+GRACE_S = 3600.0
+"""How long readers of an older manifest may go on before the objects it names are removed."""
+MERGE = 8
+"""Builds of a level that become one of the next."""
+MERGE_BYTES_MAX = 256 << 20
+"""Builds that come to more are large enough."""
+DEAD_SHARE_MAX = 0.3
+"""A merged build goes when more than this part of its segments is gone; the rest is made anew."""
+PROBLEMS_MAX = 1000
+"""Problems of one kind that an audit shows."""
+FORMATS = ("parquet", "csv", "jsonl")
+"""What an export may be."""
+INDEX_GROUP = 8
+"""Segments indexed with one commit."""
+ATTEMPTS = 3
+"""How often a task is tried."""
+POLL_S = 1.0
+"""How often a follower looks for a new manifest."""

@@ -1,0 +1,86 @@
+"""Merging builds: eight neighbours of a level become one of the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from headrace.formats.companion import File, decode_descriptor
+from headrace.formats.manifest import Build, Manifest
+from headrace.pipeline import crash
+from headrace.pipeline.commit import add_builds
+from headrace.pipeline.index import Pending, Store, Unit
+from headrace.pipeline.kernels.builds import merge_builds
+from headrace.pipeline.limits import MERGE, MERGE_BYTES_MAX
+from headrace.pipeline.place import Place, check_object
+from headrace.pipeline.report import Report
+from headrace.pipeline.tasks import run_tasks
+from headrace.printing import count, size
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def find_groups(manifest: Manifest, stale: Sequence[Unit]) -> list[list[Build]]:
+    """Eights of neighbours of one level, all of whose segments are there and up to date."""
+    there = manifest.numbers
+    outdated = {segment.number for unit in stale for segment in unit.segments}
+    order = {segment.number: at for at, segment in enumerate(manifest.segments)}
+    builds = [b for b in manifest.builds if there.issuperset(b.segments)]
+    builds.sort(key=lambda build: min(order[number] for number in build.segments))
+    groups: list[list[Build]] = []
+    for (_, usable), found in groupby(builds, lambda b: (b.level, outdated.isdisjoint(b.segments))):
+        run = list(found)
+        if usable:
+            groups += [run[at : at + MERGE] for at in range(0, len(run) - MERGE + 1, MERGE)]
+    return [group for group in groups if sum(b.file_bytes for b in group) <= MERGE_BYTES_MAX]
+
+
+def merge(spark: SparkSession, place: Place) -> Report:
+    """Merge level by level, until no level holds eight."""
+    rows: list[tuple[object, ...]] = []
+    for level, new in merge_all(spark, place):
+        rows += [
+            (level, f"{b.segments[0]}–{b.segments[-1]}", b.rows, size(b.file_bytes)) for b in new
+        ]
+    what = f"{count(len(rows), 'merged build')}" if rows else "nothing to merge"
+    return Report("level segments records bytes", rows, f"{place}: {what}")
+
+
+def merge_all(spark: SparkSession, place: Place) -> Iterator[tuple[int, list[Build]]]:
+    """The same, telling of each step."""
+    pending = Pending(place)
+    while True:
+        work = pending.look()
+        groups = find_groups(work.manifest, work.units)
+        if not groups:
+            return
+        lowest = min(group[0].level for group in groups)
+        groups = [group for group in groups if group[0].level == lowest]
+        new = run_tasks(spark, partial(merge_group, place), groups)
+        crash.point("merged")
+        listed = {b.name for b in add_builds(pending.objects, new).manifest.builds}
+        done = [build for build in new if build.name in listed]
+        if not done:
+            return  # somebody else is at it
+        yield lowest + 1, done
+
+
+def merge_group(place: Place, group: Sequence[Build]) -> Build:
+    """The task: one build that says what these say."""
+    objects = place.open()
+    descriptors = []
+    for build in group:
+        check_object(objects, build.name, build.checksum)
+        descriptors.append(decode_descriptor(objects.get(build.name), build.name))
+    store = Store(objects)
+
+    def open_file(file: File) -> pq.ParquetFile:
+        check_object(objects, file.name, file.checksum)
+        return pq.ParquetFile(objects.open(file.name))
+
+    return store.finish(merge_builds(descriptors, open_file, store.write))

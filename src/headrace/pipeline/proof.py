@@ -1,0 +1,83 @@
+"""Proof that a rewrite lost nothing that is live and kept nothing that is dead.
+
+It reads the new files as anybody would, before a manifest names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.core.errors import Corrupt
+from headrace.formats.manifest import Segment
+from headrace.formats.marks import Marks
+from headrace.formats.segment import SCHEMA
+from headrace.pipeline.errors import JobFailed
+from headrace.pipeline.place import Place, check_object
+from headrace.pipeline.rows import is_live, read
+from headrace.pipeline.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """What was found in the old files and in the new ones."""
+
+    rows: int
+    live: int
+    kept: int
+    """Rows of the new files; the same as were live."""
+
+
+def prove(
+    spark: SparkSession,
+    place: Place,
+    sources: Sequence[Segment],
+    outputs: Sequence[Segment],
+    marks: Marks,
+) -> Proof:
+    """Compare; `JobFailed` when the new files are not exactly the live rows of the old ones."""
+    for problem in run_tasks(spark, partial(_damage, place), outputs):
+        if problem is not None:
+            raise JobFailed(problem)
+    rows, live, digest = _sum(read(spark, place, sources), marks)
+    kept, alive, found = _sum(read(spark, place, outputs), marks)
+    if alive != kept:
+        raise JobFailed(
+            f"{kept - alive} dead records would still be in the new files; kept the old"
+        )
+    if (live, digest) != (kept, found):
+        raise JobFailed(f"the new files hold {kept} records where {live} are live; kept the old")
+    return Proof(rows, live, kept)
+
+
+def _sum(rows: DataFrame, marks: Marks) -> tuple[int, int, int | None]:
+    """How many rows there are, how many are live, and a digest of those in whatever order."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = [F.coalesce("ns", F.lit(0)) if f.name == "ns" else F.col(f.name) for f in SCHEMA]
+    digest = F.sum(F.when(F.col("live"), F.xxhash64(*columns)).cast("decimal(38,0)"))
+    live = F.sum(F.col("live").cast("long"))
+    found = rows.withColumn("live", is_live(marks)).agg(F.count("*"), live, digest).first()
+    assert found is not None
+    return found[0], found[1] or 0, found[2]
+
+
+def _damage(place: Place, output: Segment) -> str | None:
+    """Whether the store holds what was written."""
+    objects = place.open()
+    for name, checksum in (
+        (output.name, output.checksum),
+        (output.index, output.index_checksum),
+        (output.tags, output.tags_checksum),
+    ):
+        if name is not None and checksum is not None:
+            try:
+                check_object(objects, name, checksum)
+            except Corrupt as damage:
+                return str(damage)
+    return None

@@ -1,0 +1,176 @@
+"""Rewriting: the rows of some segments, without the dead ones, in other files of the same format.
+
+A plan says which rows go to which output; Spark brings them there in order; a task writes an output
+with its companions, exactly as the server seals. What is written counts once a manifest names it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from xxhash import xxh3_64_hexdigest
+
+from headrace.core.record import Block
+from headrace.formats import layout
+from headrace.formats.manifest import Segment
+from headrace.formats.marks import Marks
+from headrace.formats.segment import SCHEMA, LogRows, block_of, build
+from headrace.pipeline import crash
+from headrace.pipeline.place import Place
+from headrace.pipeline.rows import NUMBER, is_live, read, small_table
+from headrace.storage.objects import Objects
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+OUTPUT = "output"
+_WANTED = [field.name for field in SCHEMA]
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Rows of one log that go to one output."""
+
+    log: int
+    first: int
+    last: int
+    output: int
+
+
+class Written(msgspec.Struct, frozen=True):
+    """An output as its task left it: a segment without a number, a place in the journal, a past."""
+
+    output: int
+    segment: Segment
+
+
+def by_span(spark: SparkSession, rows: DataFrame, spans: Sequence[Span]) -> DataFrame:
+    """The rows with their outputs."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    plan = small_table(
+        spark,
+        [(s.log, s.first, s.last, s.output) for s in spans],
+        ("span_log", pa.int64()),
+        ("span_first", pa.int64()),
+        ("span_last", pa.int64()),
+        (OUTPUT, pa.int32()),
+    )
+    where = (F.col("log_id") == F.col("span_log")) & F.col("seq").between(
+        F.col("span_first"), F.col("span_last")
+    )
+    return rows.join(F.broadcast(plan), where).drop("span_log", "span_first", "span_last")
+
+
+def by_segment(rows: DataFrame, numbers: Sequence[int]) -> DataFrame:
+    """The rows of each segment to an output of its own."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    places = F.create_map(*(F.lit(v) for at, n in enumerate(numbers) for v in (n, at)))
+    return rows.withColumn(OUTPUT, places[F.col(NUMBER)].cast("int"))
+
+
+def rewrite(
+    spark: SparkSession,
+    place: Place,
+    segments: Sequence[Segment],
+    marks: Marks,
+    spans: Sequence[Span] | None = None,
+) -> list[Written]:
+    """Write the live rows of these segments to new files: as planned, or each segment by itself."""
+    token = secrets.token_hex(8)
+    rows = read(spark, place, segments).where(is_live(marks))
+    if spans is None:
+        numbers = [segment.number for segment in segments]
+        placed, count = by_segment(rows, numbers), len(numbers)
+    else:
+        placed, count = by_span(spark, rows, spans), max(span.output for span in spans) + 1
+    answers = (
+        placed.select(*_WANTED, OUTPUT)
+        .repartitionById(count, OUTPUT)
+        .sortWithinPartitions("log", "log_id", "seq")
+        .mapInArrow(_Writer(place, token), "answer binary")
+        .collect()
+    )
+    written: list[Written] = [pickle.loads(row.answer) for row in answers]
+    crash.point("rewritten")
+    return sorted(written, key=lambda one: one.output)
+
+
+class _Writer:
+    """The task that writes one output."""
+
+    def __init__(self, place: Place, token: str) -> None:
+        self._place = place
+        self._token = token
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tables = [pa.Table.from_batches([batch]) for batch in batches if len(batch)]
+        if not tables:
+            return
+        output = tables[0].column(OUTPUT)[0].as_py()
+        # Tasks may run twice, and both may finish: each has files of its own.
+        name = f"{self._token}-{secrets.token_hex(3)}-{output}"
+        rows = [table.select(_WANTED).cast(SCHEMA).combine_chunks() for table in tables]
+        segment = write(self._place.open(), name, rows)
+        answer = pickle.dumps(Written(output, segment))
+        yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], ["answer"])
+
+
+def write(objects: Objects, name: str, tables: Iterable[pa.Table]) -> Segment:
+    """A segment and its companions of rows in order, stored under names of the pipeline."""
+    built = build(_log_rows(tables))
+    segment, index, tags = layout.rewritten(name)
+    objects.put(segment, built.segment)
+    objects.put(index, built.index)
+    if built.tags:
+        objects.put(tags, built.tags)
+    return Segment(
+        number=0,
+        name=segment,
+        index=index,
+        tags=tags if built.tags else None,
+        journal_start=0,
+        journal_stop=0,
+        logs=built.logs,
+        rows=built.rows,
+        record_bytes=built.record_bytes,
+        file_bytes=len(built.segment),
+        checksum=xxh3_64_hexdigest(built.segment),
+        index_checksum=xxh3_64_hexdigest(built.index),
+        tags_checksum=xxh3_64_hexdigest(built.tags) if built.tags else None,
+    )
+
+
+def _log_rows(tables: Iterable[pa.Table]) -> Iterator[LogRows]:
+    runs = (run for table in tables for run in _runs(table))
+    for (log, name), found in groupby(runs, key=lambda run: run[:2]):
+        yield LogRows(log, name, [block for _, _, block in found])
+
+
+def _runs(table: pa.Table) -> Iterator[tuple[int, str, Block]]:
+    """Blocks of rows of one log and one media type."""
+    logs = table.column("log_id").to_numpy()
+    medias = pc.fill_null(table.column("media"), "").combine_chunks().dictionary_encode()
+    kinds = medias.indices.to_numpy()
+    changes = (logs[1:] != logs[:-1]) | (kinds[1:] != kinds[:-1])
+    starts = [0, *(np.flatnonzero(changes) + 1).tolist()]
+    names, media = table.column("log"), table.column("media")
+    for start, stop in zip(starts, [*starts[1:], len(table)], strict=True):
+        block = block_of(table, start, stop)
+        block.media = media[start].as_py()
+        yield int(logs[start]), names[start].as_py(), block
+
+
+def live_total(rows: DataFrame) -> Column:
+    """A digest of rows that does not depend on their order: equal before and after a rewrite."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.sum(F.xxhash64(*_WANTED).cast("decimal(38,0)"))

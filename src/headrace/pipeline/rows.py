@@ -1,0 +1,165 @@
+"""Rows of segments as data frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.core.ranges import Ranges
+from headrace.formats.manifest import Segment
+from headrace.formats.marks import Marks
+from headrace.formats.segment import SCHEMA
+from headrace.pipeline.place import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+TYPES = {pa.string(): "string", pa.int64(): "long", pa.int32(): "int", pa.binary(): "binary"}
+COLUMNS = ", ".join(f"{field.name} {TYPES[field.type]}" for field in SCHEMA)
+NUMBER = "segment"
+"""The column with the number of the segment a row is in."""
+_READ_ROWS = 16_384
+
+
+def read(spark: SparkSession, place: Place, segments: Sequence[Segment]) -> DataFrame:
+    """All rows of these segments, with the number of theirs."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if not segments:
+        return spark.range(0).selectExpr(
+            *(f"cast(null as {TYPES[field.type]}) as {field.name}" for field in SCHEMA),
+            f"id as {NUMBER}",
+        )
+    paths = [path for segment in segments if (path := place.path(segment.name)) is not None]
+    if len(paths) < len(segments):
+        return _read_through_objects(spark, place, segments)
+    names = [(segment.name.rpartition("/")[2], segment.number) for segment in segments]
+    numbers = small_table(spark, names, ("file", pa.string()), (NUMBER, pa.int64()))
+    rows = spark.read.schema(COLUMNS).parquet(*paths)
+    named = rows.select("*", F.col("_metadata.file_name").alias("file"))
+    return named.join(F.broadcast(numbers), "file").drop("file")
+
+
+def small_table(
+    spark: SparkSession, rows: Sequence[tuple[object, ...]], *columns: tuple[str, pa.DataType]
+) -> DataFrame:
+    """A data frame of a few rows that the planner has at hand: no task makes it."""
+    values = zip(*rows, strict=True)
+    arrays = {
+        name: pa.array(column, kind) for (name, kind), column in zip(columns, values, strict=True)
+    }
+    return spark.createDataFrame(pa.table(arrays))
+
+
+def _read_through_objects(
+    spark: SparkSession, place: Place, segments: Sequence[Segment]
+) -> DataFrame:
+    """One task for each segment: Spark needs nothing to know of the store."""
+    items = [(segment.name, segment.number) for segment in segments]
+
+    def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        objects = place.open()
+        for batch in batches:
+            for at in batch.column(0).to_pylist():
+                name, number = items[at]
+                file = pq.ParquetFile(objects.open(name))
+                for rows in file.iter_batches(_READ_ROWS, use_threads=False):
+                    numbers = pa.array(np.full(len(rows), number, np.int64))
+                    yield rows.append_column(NUMBER, numbers)
+
+    numbers = spark.range(0, len(items), 1, len(items))
+    return numbers.mapInArrow(fetch, f"{COLUMNS}, {NUMBER} long")
+
+
+class Deaths(msgspec.Struct, frozen=True):
+    """Marks in columns: whether many rows are dead, at once."""
+
+    live_firsts: np.ndarray
+    live_lasts: np.ndarray
+    logs: np.ndarray
+    firsts: np.ndarray
+    lasts: np.ndarray
+    starts: np.ndarray
+    """Where the ranges of each log start."""
+
+    def dead(self, logs: np.ndarray, seqs: np.ndarray) -> np.ndarray:
+        """Which of these records are dead."""
+        return self.covers(logs, seqs, seqs)
+
+    def covers(self, logs: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
+        """Which of these ranges of seqs are dead from their first to their last."""
+        gone = ~_inside(self.live_firsts, self.live_lasts, logs, logs)
+        if not len(self.logs) or not len(logs):
+            return gone
+        order = np.argsort(logs, kind="stable")
+        present, begins = np.unique(logs[order], return_index=True)
+        places = np.searchsorted(self.logs, present)
+        for log, rows, at in zip(present, np.split(order, begins[1:]), places, strict=True):
+            if at < len(self.logs) and self.logs[at] == log:
+                span = slice(self.starts[at], self.starts[at + 1])
+                gone[rows] |= _inside(
+                    self.firsts[span], self.lasts[span], firsts[rows], lasts[rows]
+                )
+        return gone
+
+
+def _inside(firsts: np.ndarray, lasts: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Which ranges from low to high lie in one of these ranges."""
+    if not len(firsts):
+        return np.zeros(len(low), bool)
+    at = np.searchsorted(firsts, low, side="right") - 1
+    return (at >= 0) & (high <= lasts[np.maximum(at, 0)])
+
+
+def deaths(marks: Marks) -> Deaths:
+    logs = sorted(marks.dead)
+    counts = [len(marks.dead[log]) // 2 for log in logs]
+    flat = np.array([seq for log in logs for seq in marks.dead[log]], np.int64)
+    return Deaths(
+        *_split(marks.live),
+        np.array(logs, np.int64),
+        flat[::2],
+        flat[1::2],
+        np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
+    )
+
+
+def _split(ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
+    flat = np.array(ranges, np.int64)
+    return flat[::2], flat[1::2]
+
+
+def is_live(marks: Marks) -> Column:
+    """A condition on rows: nobody said that they are dead."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    # They travel with the tasks: the object they came from may be replaced meanwhile.
+    known = deaths(marks)
+
+    def alive(logs: pa.Array, seqs: pa.Array) -> pa.Array:
+        return pa.array(~known.dead(logs.to_numpy(), seqs.to_numpy()))
+
+    return condition(alive, F.col("log_id"), F.col("seq"))
+
+
+def condition(test: Callable[..., pa.Array], *columns: Column) -> Column:
+    """What a function of arrays says of each row."""
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    said: Column = arrow_udf(test, "boolean")(*columns)  # type: ignore[call-overload]
+    return said
+
+
+def counted_size() -> Column:
+    """What a row counts for."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from headrace.core.limits import RECORD_OVERHEAD_BYTES
+
+    meta = F.coalesce(F.octet_length("meta"), F.lit(0))
+    return F.octet_length("data").cast("long") + meta + F.lit(RECORD_OVERHEAD_BYTES)

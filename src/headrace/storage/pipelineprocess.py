@@ -1,0 +1,125 @@
+"""The pipeline beside the server: a process that makes index companions, looked after.
+
+It is started once there is something to index, gives way to everybody else on the machine, and is
+started again when it ends. It ends when its input does, however the server went away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from headrace.observe import say
+from headrace.storage.sealprocess import step_back
+
+CANNOT_RUN = 2
+"""What the process ends with when it never will: Spark or Java is not there."""
+NICE = 19
+STOP_S = 5.0
+"""How long the process may take to end when asked."""
+RESTART_S = (1.0, 5.0, 15.0, 60.0)
+"""Waits before it is started again, ever longer; from the first on after it has run for long."""
+LOOK_S = 1.0
+"""How often we look whether there is something to index."""
+LONG_RUN_S = 300.0
+_LINE_MAX = 1 << 20
+_WORDS_MAX = 20
+
+
+class PipelineProcess:
+    """Starts the process and knows how it is doing."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        objects: str | None = None,
+        command: tuple[str, ...] | None = None,
+    ) -> None:
+        self._where = ("--data-dir", str(data_dir), *(("--objects", objects) if objects else ()))
+        self._command = command or (sys.executable, "-m", "headrace", "pipeline", "follow")
+        self._process: asyncio.subprocess.Process | None = None
+        self._words: deque[str] = deque(maxlen=_WORDS_MAX)
+        self.state = "waiting"
+        """`waiting` for a segment, `running`, `restarting` or `unavailable`."""
+        self.problem: str | None = None
+        self.restarts = 0
+        self.status: dict[str, Any] = {}
+        """What the process said of itself last."""
+
+    async def run(self, is_needed: Callable[[], bool]) -> None:
+        """Look after the process, once there is something to index, until there can be none."""
+        while not is_needed():  # noqa: ASYNC110  (the manifest tells nobody)
+            await asyncio.sleep(LOOK_S)
+        failures = 0
+        while True:
+            started = monotonic()
+            status = await self._live()
+            self.problem = self._words[-1] if self._words else f"ended with status {status}"
+            if status == CANNOT_RUN:
+                self.state = "unavailable"
+                say("warning", "no pipeline: records are not indexed", problem=self.problem)
+                return
+            failures = 0 if monotonic() - started >= LONG_RUN_S else failures + 1
+            wait_s = RESTART_S[min(max(failures, 1), len(RESTART_S)) - 1]
+            self.state = "restarting"
+            say("error", "the pipeline ended", problem=self.problem, wait_s=wait_s)
+            await asyncio.sleep(wait_s)
+            self.restarts += 1
+
+    async def _live(self) -> int:
+        """One life of the process; returns what it ended with."""
+        self._words.clear()
+        self._process = process = await asyncio.create_subprocess_exec(
+            *self._command,
+            *self._where,
+            "--json",
+            "--tied",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # a Ctrl-C at the terminal is the server's to handle
+            limit=_LINE_MAX,
+        )
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+        step_back(process.pid, NICE)
+        self.state = "running"
+        assert process.stdout is not None
+        assert process.stderr is not None
+        await asyncio.gather(self._listen(process.stdout), self._hear(process.stderr))
+        return await process.wait()
+
+    async def _listen(self, lines: asyncio.StreamReader) -> None:
+        async for line in lines:
+            with suppress(msgspec.MsgspecError):
+                self.status = msgspec.json.decode(line, type=dict[str, Any])
+
+    async def _hear(self, lines: asyncio.StreamReader) -> None:
+        async for line in lines:
+            if text := line.decode(errors="replace").strip():
+                self._words.append(text.removeprefix("headrace: "))
+
+    async def close(self) -> None:
+        """Let the process end; make it end if it does not."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(STOP_S):
+                await process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # Spark's own processes with it
+            await process.wait()

@@ -1,0 +1,157 @@
+"""An audit finds what is wrong, and says where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from xxhash import xxh3_64_hexdigest
+
+from headrace.formats.companion import Family, decode_descriptor, encode_descriptor
+from headrace.formats.manifest import Manifest
+from headrace.pipeline.audit import audit
+from headrace.pipeline.follow import follow
+from headrace.storage import manifests
+
+from .shelf import Shelf, payloads, search
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _problems(spark: SparkSession, shelf: Shelf) -> list[str]:
+    return audit(spark, shelf.place).problems
+
+
+def _edit(shelf: Shelf, at: int = 0, **changes: Any) -> None:
+    def change(manifest: Manifest) -> Manifest:
+        segments = list(manifest.segments)
+        segments[at] = msgspec.structs.replace(segments[at], **changes)
+        return msgspec.structs.replace(manifest, segments=tuple(segments))
+
+    manifests.update(shelf.objects, change)
+
+
+def test_a_store_in_order_has_no_problems(spark: SparkSession, shelf: Shelf) -> None:
+    shelf.plan({"a": _rolled()})
+    for n in range(2):
+        shelf.seal({"a": _timed(n), "b": payloads(3)}, keys=["k", "l"], tag="t")
+    follow(spark, shelf.place, once=True)
+    report = audit(spark, shelf.place)
+    assert report.problems == []
+    assert [row[2] for row in report.rows] == ["ok"] * 6
+
+
+def test_holes_that_nobody_marked_are_found(spark: SparkSession, shelf: Shelf) -> None:
+    shelf.seal({"a": payloads(3)})
+    shelf.seal({"a": payloads(3)}, skip=2)
+    assert _problems(spark, shelf) == [
+        'log "a", seqs 4 to 5: missing before segment 2, and not marked as dead'
+    ]
+    shelf.mark({"a": [4, 4]})
+    assert len(_problems(spark, shelf)) == 1
+    shelf.mark({"a": [4, 5]})
+    assert _problems(spark, shelf) == []
+
+
+def test_records_that_are_there_twice_are_found(spark: SparkSession, shelf: Shelf) -> None:
+    shelf.seal({"a": payloads(3)})
+    shelf.heads["a"] = 2
+    shelf.seal({"a": payloads(1)})
+    assert _problems(spark, shelf) == ['log "a", seq 3: in segment 2, and in 1 as well or after it']
+
+
+def test_counts_that_do_not_fit_are_found(spark: SparkSession, shelf: Shelf) -> None:
+    segment = shelf.seal({"a": payloads(3)})
+    _edit(shelf, rows=4, logs=2)
+    assert f"{segment.name}: 3 rows; the manifest says 4" in _problems(spark, shelf)
+    assert f"{segment.name}: 1 logs; the manifest says 2" in _problems(spark, shelf)
+
+
+def test_damaged_files_are_found(spark: SparkSession, shelf: Shelf) -> None:
+    segment = shelf.seal({"a": payloads(3)})
+    _edit(shelf, checksum="0" * 16)
+    assert any(segment.name in p and "checksum" in p for p in _problems(spark, shelf))
+
+
+def test_postings_that_records_do_not_bear_out_are_found(spark: SparkSession, shelf: Shelf) -> None:
+    shelf.plan({"a": search("w")})
+    shelf.seal({"a": payloads(3)}, keys=["k"])
+    follow(spark, shelf.place, once=True)
+
+    def drop_first(table: pa.Table) -> pa.Table:
+        return table.slice(1)
+
+    _tamper(shelf, Family.EXACT, drop_first)
+    problems = _problems(spark, shelf)
+    assert any("exact" in p and "0 postings for 3 records" in p for p in problems)
+    _tamper(shelf, Family.LEX, drop_first)
+    assert any("lex" in p and "'k'" in p for p in _problems(spark, shelf))
+
+
+@pytest.mark.parametrize("column", ["count", "sum"])
+def test_rollups_that_columns_do_not_bear_out_are_found(
+    spark: SparkSession, shelf: Shelf, column: str
+) -> None:
+    shelf.plan({"a": _rolled()})
+    shelf.seal({"a": _timed(0)})
+    follow(spark, shelf.place, once=True)
+
+    def inflate(table: pa.Table) -> pa.Table:
+        at = table.schema.get_field_index(column)
+        field = table.schema.field(at)
+        numbers = [None if n is None else n + 7 for n in table.column(at).to_pylist()]
+        return table.set_column(at, field, pa.array(numbers, field.type))
+
+    _tamper(shelf, Family.ROLL, inflate)
+    assert any("rollup r" in problem for problem in _problems(spark, shelf))
+
+
+def _tamper(shelf: Shelf, family: Family, edit: Any) -> None:
+    """Change a companion, and everything that vouches for it."""
+    build = shelf.manifest.builds[0]
+    descriptor = decode_descriptor(shelf.objects.get(build.name), build.name)
+    files = []
+    for file in descriptor.files:
+        if file.family == family:
+            sink = pa.BufferOutputStream()
+            pq.write_table(edit(pq.read_table(shelf.objects.open(file.name))), sink)
+            raw = sink.getvalue().to_pybytes()
+            shelf.objects.put(file.name, raw)
+            file = msgspec.structs.replace(file, checksum=xxh3_64_hexdigest(raw))
+        files.append(file)
+    raw = encode_descriptor(msgspec.structs.replace(descriptor, files=tuple(files)))
+    shelf.objects.put(build.name, raw)
+    changed = msgspec.structs.replace(build, checksum=xxh3_64_hexdigest(raw))
+    manifests.update(shelf.objects, lambda m: msgspec.structs.replace(m, builds=(changed,)))
+
+
+def _timed(start: int) -> list[bytes]:
+    stamp = 1_760_000_000_000
+    return [
+        b'{"at":%d,"w":"x","ms":%d}' % (stamp + (start * 10 + n) * 400, 10 + n) for n in range(10)
+    ]
+
+
+def _rolled() -> dict[str, Any]:
+    config = search("w")
+    config["fields"]["ms"] = {
+        "kind": "integer",
+        "bindings": [{"version": 1, "jsonPointer": "/ms"}],
+        "column": True,
+        "aggregatable": True,
+    }
+    config["rollups"] = {
+        "r": {
+            "intervals": ["1s", "1m"],
+            "dimensions": ["w"],
+            "measures": {
+                "requests": {"kind": "count"},
+                "latency": {"kind": "summary", "field": "ms"},
+            },
+        }
+    }
+    return config

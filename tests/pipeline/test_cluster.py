@@ -1,0 +1,143 @@
+"""The same jobs, unchanged, on a standalone cluster that loses a worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.pipeline import crash
+from headrace.pipeline.audit import audit
+from headrace.pipeline.java import find_java
+from headrace.pipeline.retire import clean
+
+from .shelf import Shelf, payloads, search
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.system
+
+DEADLINE_S = 120.0
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+class Cluster:
+    """A master and two workers, from the pip package alone."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder = folder
+        self._stack = stack
+        self._port, self._web = _free_port(), _free_port()
+        self.url = f"spark://127.0.0.1:{self._port}"
+        self._start("master.Master", "--port", str(self._port), "--webui-port", str(self._web))
+        self.workers = [
+            self._start(
+                "worker.Worker", "--cores", "1", "--memory", "1200m", "--webui-port", "0",
+                "--work-dir", str(folder / f"work{n}"), self.url,
+            )
+            for n in range(2)
+        ]  # fmt: skip
+        _until(lambda: self.state().get("aliveworkers") == 2, "the workers did not come")
+
+    def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        import pyspark
+
+        home = Path(pyspark.__file__).parent
+        log = self._stack.enter_context((self._folder / "cluster.log").open("ab"))
+        process = subprocess.Popen(
+            [home / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1",
+             *arguments],
+            env={**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(find_java().home),
+                 "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"},
+            stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+        self._stack.callback(_end, process)
+        return process
+
+    def state(self) -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._web}/json/", timeout=5) as answer:
+                state: dict[str, Any] = json.load(answer)
+                return state
+        except OSError:
+            return {}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The process and whatever it started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+@contextmanager
+def _cluster(folder: Path) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        yield Cluster(folder, stack)
+
+
+def test_jobs_run_on_a_cluster_that_loses_a_worker(
+    spark: SparkSession, shelf: Shelf, tmp_path: Path
+) -> None:
+    shelf.plan({"a": search("w")})
+    for _ in range(6):
+        shelf.seal({"a": payloads(200), "b": payloads(50)}, keys=["k", "l"])
+    shelf.mark({"b": [1, 10]})
+    marker = tmp_path / "begun"
+    with _cluster(tmp_path) as cluster:
+
+        def begin(*job: str, **environ: str) -> subprocess.Popen[str]:
+            command = [sys.executable, "-m", "headrace", "pipeline", *job]
+            return subprocess.Popen(
+                [*command, "--data-dir", str(shelf.place.data_dir), "--master", cluster.url],
+                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environ},
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )  # fmt: skip
+
+        def finish(job: subprocess.Popen[str]) -> None:
+            said, _ = job.communicate(timeout=DEADLINE_S)
+            assert job.returncode == 0, said
+
+        # The first task to begin loses its Python worker; then its machine goes too.
+        following = begin("follow", "--once", **{crash.VARIABLE: f"task@{marker}"})
+        _until(lambda: marker.exists() or following.poll() is not None, "no task ever began")
+        assert marker.exists()
+        _end(cluster.workers[0])
+        finish(following)
+        finish(begin("compact", "--min-run", "2"))
+        finish(begin("erase", "--now"))
+        finish(begin("follow", "--once"))
+        assert cluster.state()["aliveworkers"] <= 2
+    live = {(log, seq): data for (log, seq), data in shelf.all.items() if log != "b" or seq > 10}
+    assert shelf.rows() == live
+    assert audit(spark, shelf.place).problems == []
+    numbers = [number for build in shelf.manifest.builds for number in build.segments]
+    assert sorted(numbers) == sorted(shelf.manifest.numbers)
+    clean(shelf.place, int(time.time() * 1000) + 10_000, grace_s=1)
+    assert shelf.objects_there() == shelf.named()

@@ -1,0 +1,151 @@
+"""Killed at any step, a job leaves a store as good as before; the next run finishes it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.pipeline import crash
+from headrace.pipeline.audit import audit
+from headrace.pipeline.compact import Sizes, compact
+from headrace.pipeline.erase import erase
+from headrace.pipeline.follow import follow
+from headrace.pipeline.merge import merge
+from headrace.pipeline.retain import retain
+from headrace.pipeline.retire import clean
+
+from .shelf import Shelf, payloads, search
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SIZES = Sizes(output_bytes=1 << 16, run_min=2)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nobody answers it."""
+
+
+def _fill(shelf: Shelf, segments: int = 9) -> None:
+    shelf.plan({"a": search("w")})
+    for _ in range(segments):
+        shelf.seal({"a": payloads(4), "b": payloads(2)}, keys=["k", "l"])
+
+
+def _nothing_is_lost(spark: SparkSession, shelf: Shelf, live: dict[tuple[str, int], bytes]) -> None:
+    """The store holds the live records once, all of them indexed once, and nothing else."""
+    follow(spark, shelf.place, once=True)
+    assert shelf.rows() == live
+    assert shelf.indexed("a")["w"] == sorted(seq for log, seq in live if log == "a")
+    numbers = [number for build in shelf.manifest.builds for number in build.segments]
+    assert sorted(numbers) == sorted(shelf.manifest.numbers)
+    clean(shelf.place, int(time.time() * 1000) + 10_000, grace_s=1)
+    assert shelf.objects_there() == shelf.named()
+
+
+POINTS = [
+    ("merge", "merged"),
+    ("merge", "before-publish"),
+    ("compact", "rewritten"),
+    ("compact", "proved"),
+    ("compact", "before-retire"),
+    ("compact", "before-publish"),
+    ("compact", "published"),
+    ("erase", "before-publish:2"),
+    ("erase", "published"),
+    ("erase", "removed:3"),
+    ("retain", "before-publish"),
+]
+
+
+@pytest.mark.parametrize(("job", "step"), POINTS)
+def test_a_job_that_dies_at_a_step_harms_nothing(
+    spark: SparkSession, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, job: str, step: str
+) -> None:
+    _fill(shelf)
+    follow(spark, shelf.place, once=True, merging=False)
+    live = dict(shelf.all)
+    if job in ("erase", "retain"):
+        dead = range(1, 5) if job == "retain" else (*range(2, 4), *range(6, 8), *range(10, 12))
+        ranges = [1, 4] if job == "retain" else [2, 3, 6, 7, 10, 11]
+        shelf.mark({"a": ranges, "b": [1, 2]} if job == "retain" else {"a": ranges})
+        live = {
+            (log, seq): data for (log, seq), data in live.items() if log != "a" or seq not in dead
+        }
+        if job == "retain":
+            live = {
+                place: data for place, data in live.items() if place not in (("b", 1), ("b", 2))
+            }
+    jobs = {
+        "merge": lambda: merge(spark, shelf.place),
+        "compact": lambda: compact(spark, shelf.place, SIZES),
+        "erase": lambda: erase(spark, shelf.place, now=True),
+        "retain": lambda: retain(spark, shelf.place),
+    }
+
+    def kill(pid: int, number: int) -> None:
+        assert (pid, number) == (os.getpid(), signal.SIGKILL)
+        monkeypatch.delenv(crash.VARIABLE)
+        raise Killed
+
+    monkeypatch.setattr(crash.os, "kill", kill)
+    monkeypatch.setattr(crash, "_passed", type(crash._passed)())
+    monkeypatch.setenv(crash.VARIABLE, step)
+    with pytest.raises(Killed):
+        jobs[job]()
+    monkeypatch.undo()
+    jobs[job]()
+    _nothing_is_lost(spark, shelf, live)
+
+
+# --- real processes ---
+
+
+def _run(place: Path, *job: str, crash_at: str = "") -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, crash.VARIABLE: crash_at}
+    command = [sys.executable, "-m", "headrace", "pipeline", *job, "--data-dir", str(place)]
+    return subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=180, check=False
+    )
+
+
+@pytest.mark.system
+def test_drivers_are_killed_at_every_step_of_a_commit(spark: SparkSession, shelf: Shelf) -> None:
+    _fill(shelf, 5)
+    place = shelf.place.data_dir
+    for step in ("built", "before-publish", "published"):
+        died = _run(place, "follow", "--once", crash_at=step)
+        assert died.returncode == -signal.SIGKILL, died.stderr
+        # After the first commit there is nothing left to do, so give it something.
+        shelf.seal({"a": payloads(3)})
+    for step in ("before-publish", "published"):
+        died = _run(place, "compact", "--min-run", "2", crash_at=step)
+        assert died.returncode == -signal.SIGKILL, died.stderr
+        shelf.seal({"a": payloads(3)})
+    _nothing_is_lost(spark, shelf, shelf.all)
+    assert audit(spark, shelf.place).problems == []
+
+
+@pytest.mark.system
+def test_a_python_worker_is_killed(shelf: Shelf, tmp_path: Path, spark: SparkSession) -> None:
+    _fill(shelf, 3)
+    marker = tmp_path / "killed"
+    done = _run(shelf.place.data_dir, "follow", "--once", crash_at=f"task@{marker}")
+    assert done.returncode == 0, done.stderr
+    assert marker.exists()
+    _nothing_is_lost(spark, shelf, shelf.all)
+
+
+@pytest.mark.system
+def test_a_job_that_cannot_run_says_so_in_a_sentence(tmp_path: Path) -> None:
+    done = _run(tmp_path, "audit")
+    assert done.returncode == 2
+    assert done.stderr.startswith("headrace: ")
+    assert len(done.stderr.splitlines()) == 1

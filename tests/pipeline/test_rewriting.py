@@ -1,0 +1,178 @@
+"""Compaction, erasure and retention keep exactly what is live, and the format of segments."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.core.config import LogConfig
+from headrace.core.log import Log
+from headrace.pipeline.audit import audit
+from headrace.pipeline.commit import drop_segments
+from headrace.pipeline.compact import Sizes, compact
+from headrace.pipeline.erase import erase
+from headrace.pipeline.retain import retain
+from headrace.pipeline.retire import clean
+from headrace.storage.segments import Segments
+
+from .shelf import Shelf, payloads
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL = Sizes(output_bytes=4000, run_min=2, run_bytes=1 << 20)
+
+
+def _fill(shelf: Shelf, segments: int = 4) -> None:
+    for number in range(segments):
+        shelf.seal(
+            {"b": payloads(20, "b"), "a": payloads(7, "a")}, tag=f"t{number}", keys=["k", "l"]
+        )
+
+
+def _wellformed(spark: SparkSession, shelf: Shelf) -> None:
+    report = audit(spark, shelf.place)
+    assert report.problems == []
+
+
+def test_compaction_keeps_every_record_and_clusters_by_log(
+    spark: SparkSession, shelf: Shelf
+) -> None:
+    _fill(shelf)
+    shelf.seal({"c": [b"\x00\xff", b""]}, media="application/octet-stream")
+    report = compact(spark, shelf.place, SMALL)
+    manifest = shelf.manifest
+    assert shelf.rows() == shelf.all
+    assert len(manifest.segments) > 1
+    assert all(segment.sources == (1, 2, 3, 4, 5) for segment in manifest.segments)
+    assert [segment.number for segment in manifest.segments] == list(
+        range(6, 6 + len(manifest.segments))
+    )
+    assert {segment.journal_start for segment in manifest.segments} == {0}
+    assert {segment.journal_stop for segment in manifest.segments} == {5000}
+    assert report.rows[0][0] == "1–5"
+    _wellformed(spark, shelf)
+
+
+def test_a_server_reads_compacted_segments_like_its_own(spark: SparkSession, shelf: Shelf) -> None:
+    _fill(shelf)
+    compact(spark, shelf.place, SMALL)
+    segments = Segments(shelf.objects, 1 << 20)
+    segments.use(shelf.manifest)
+    for name, log_id in shelf.ids.items():
+        extents = [
+            (segment.number, first, last)
+            for segment in shelf.manifest.segments
+            for log, first, last in segments.extents(segment)
+            if log == log_id
+        ]
+        assert extents == sorted(extents, key=lambda extent: extent[1])
+        log = Log(log_id, name, "topics", LogConfig(), extents=extents)
+        found = {
+            block.seq_at(at): block.data_at(at)
+            for block in segments.blocks(log, 1, shelf.heads[name])
+            for at in range(block.count)
+        }
+        assert found == {seq: data for (log, seq), data in shelf.all.items() if log == name}
+
+
+def test_compaction_leaves_large_segments_and_short_runs_alone(
+    spark: SparkSession, shelf: Shelf
+) -> None:
+    shelf.seal({"a": payloads(10)})
+    before = shelf.seal({"a": payloads(400)})
+    assert "nothing to compact" in compact(spark, shelf.place, SMALL).summary
+    assert shelf.manifest.segments[-1] == before
+
+
+def test_erased_records_leave_the_bytes(spark: SparkSession, shelf: Shelf) -> None:
+    secret = b'{"secret":"7bb1c5e0"}'
+    shelf.seal({"a": payloads(5), "b": [secret, *payloads(3)]}, tag="t")
+    shelf.seal({"a": payloads(5)})
+    shelf.seal({"b": [secret]})
+    shelf.mark({"b": [1, 1, 5, 5]})
+    old = shelf.named()
+    report = erase(spark, shelf.place, now=True)
+    assert [row[:4] for row in report.rows] == [(1, "4", 1, 8), (3, "nothing", 1, 0)]
+    assert secret not in shelf.rows().values()
+    live = {place: data for place, data in shelf.all.items() if data != secret}
+    assert shelf.rows() == live
+    assert [segment.number for segment in shelf.manifest.segments] == [4, 2]
+    left = {name for name in shelf.objects_there() if "retired" not in name}
+    assert left == shelf.named()
+    assert len(old & left) == 2  # the segment in which nothing was dead, and its index
+    _wellformed(spark, shelf)
+
+
+def test_logs_that_are_gone_are_erased(spark: SparkSession, shelf: Shelf) -> None:
+    _fill(shelf, 2)
+    shelf.mark({}, dropped=["a"])
+    erase(spark, shelf.place)
+    assert {log for log, _ in shelf.rows()} == {"b"}
+
+
+def test_only_the_named_logs_are_looked_for(spark: SparkSession, shelf: Shelf) -> None:
+    shelf.seal({"a": payloads(5)})
+    shelf.seal({"b": payloads(5)})
+    shelf.mark({"a": [1, 2], "b": [1, 2]})
+    erase(spark, shelf.place, logs=frozenset(["b"]))
+    assert len([place for place in shelf.rows() if place[0] == "a"]) == 5
+    assert len([place for place in shelf.rows() if place[0] == "b"]) == 3
+
+
+def test_nothing_is_erased_without_marks(spark: SparkSession, shelf: Shelf) -> None:
+    _fill(shelf, 1)
+    before = shelf.manifest
+    erase(spark, shelf.place)
+    shelf.mark({})
+    erase(spark, shelf.place)
+    assert shelf.manifest.segments == before.segments
+
+
+def test_retention_drops_whole_segments(spark: SparkSession, shelf: Shelf) -> None:
+    shelf.seal({"a": payloads(5), "b": payloads(2)})
+    shelf.seal({"a": payloads(5)})
+    shelf.mark({"a": [1, 7]}, dropped=["b"])
+    report = retain(spark, shelf.place)
+    assert [row[0] for row in report.rows] == [1]
+    assert [segment.number for segment in shelf.manifest.segments] == [2]
+
+
+def test_the_janitor_waits_for_readers_of_older_manifests(
+    spark: SparkSession, shelf: Shelf
+) -> None:
+    _fill(shelf)
+    old = shelf.named()
+    compact(spark, shelf.place, SMALL)
+    shelf.objects.put("segments/p-stray.parquet", b"left by a task that was killed")
+    now_ms = int(time.time() * 1000)
+    waiting = clean(shelf.place, now_ms, grace_s=3600)
+    assert (waiting.objects, waiting.waiting) == (0, len(old) + 1)
+    removed = clean(shelf.place, now_ms + 10_000, grace_s=1)
+    assert removed.objects == len(old) + 1
+    assert shelf.objects_there() == shelf.named()
+    assert shelf.rows() == shelf.all
+
+
+def test_the_janitor_leaves_what_the_server_may_be_about_to_publish(shelf: Shelf) -> None:
+    shelf.objects.put("segments/0000000009-x.parquet", b"sealed and not yet published")
+    clean(shelf.place, int(time.time() * 1000) + 10_000, grace_s=1)
+    assert "segments/0000000009-x.parquet" in shelf.objects_there()
+
+
+def test_a_source_that_goes_meanwhile_stops_the_commit_only(
+    spark: SparkSession, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fill(shelf)
+    from headrace.pipeline import compact as module
+
+    def prove(*_: object) -> None:
+        drop_segments(shelf.objects, shelf.manifest.segments[:1])
+
+    monkeypatch.setattr(module, "prove", prove)
+    assert compact(spark, shelf.place, SMALL).rows == []
+    assert [segment.number for segment in shelf.manifest.segments] == [2, 3, 4]
+    clean(shelf.place, int(time.time() * 1000) + 10_000, grace_s=1)
+    assert shelf.objects_there() == shelf.named()

@@ -1,0 +1,122 @@
+"""What jobs decide, without Spark: runs, spans, groups, deaths."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core import ranges
+from headrace.formats.manifest import Build, Manifest, Segment
+from headrace.formats.marks import ID_MAX, Marks
+from headrace.formats.segment import Piece
+from headrace.pipeline.compact import Sizes, find_runs, plan_spans
+from headrace.pipeline.merge import find_groups
+from headrace.pipeline.rows import deaths
+
+
+def _segment(number: int, record_bytes: int = 10) -> Segment:
+    return Segment(
+        number=number, name=f"s{number}", index=f"i{number}", tags=None, journal_start=number,
+        journal_stop=number + 1, logs=1, rows=1, record_bytes=record_bytes, file_bytes=1,
+        checksum="", index_checksum="", tags_checksum=None,
+    )  # fmt: skip
+
+
+def _numbers(runs: list[list[Segment]]) -> list[list[int]]:
+    return [[segment.number for segment in run] for run in runs]
+
+
+def test_runs_are_neighbours_that_are_small() -> None:
+    sizes = Sizes(output_bytes=100, run_min=2, run_max=3, run_bytes=1000)
+    segments = [_segment(n, 50 if n in (3, 9) else 10) for n in range(1, 10)]
+    assert _numbers(find_runs(segments, sizes)) == [[1, 2], [4, 5, 6], [7, 8]]
+
+
+def test_runs_end_where_they_would_be_too_large() -> None:
+    sizes = Sizes(output_bytes=100, run_min=2, run_bytes=80)
+    segments = [_segment(n, 40) for n in range(1, 6)]
+    assert _numbers(find_runs(segments, sizes)) == [[1, 2], [3, 4]]
+
+
+def test_spans_cluster_by_name_and_cut_by_size() -> None:
+    pieces = [
+        Piece(1, 1, 5, 0, 0, 5, 50, 0),
+        Piece(2, 1, 2, 0, 5, 2, 20, 0),
+        Piece(1, 6, 9, 0, 0, 4, 40, 0),
+        Piece(2, 3, 3, 0, 4, 1, 60, 0),
+    ]
+    spans = plan_spans(pieces, {1: "b", 2: "a"}, 100)
+    assert [(s.log, s.first, s.last, s.output) for s in spans] == [
+        (2, 1, 3, 0),
+        (1, 1, 9, 1),
+    ]
+    cut = plan_spans(pieces, {1: "b", 2: "a"}, 60)
+    assert [(s.log, s.first, s.last, s.output) for s in cut] == [
+        (2, 1, 2, 0),
+        (2, 3, 3, 1),
+        (1, 1, 5, 2),
+        (1, 6, 9, 3),
+    ]
+
+
+def _build(*numbers: int, level: int = 0) -> Build:
+    return Build(
+        segments=numbers, level=level, name=f"b{numbers}", checksum="", plans=1, rows=1,
+        file_bytes=1,
+    )  # fmt: skip
+
+
+def test_eight_neighbours_of_a_level_are_merged() -> None:
+    segments = tuple(_segment(n) for n in range(1, 20))
+    builds = tuple(_build(n) for n in range(1, 18))
+    groups = find_groups(Manifest(segments=segments, builds=builds), [])
+    assert [[build.segments for build in group] for group in groups] == [
+        [(n,) for n in range(1, 9)],
+        [(n,) for n in range(9, 17)],
+    ]
+    gone = Manifest(segments=segments[1:9], builds=builds)
+    assert [[b.segments[0] for b in group] for group in find_groups(gone, [])] == [
+        list(range(2, 10))
+    ]
+
+
+_SEQS = st.integers(1, 40)
+_RANGES = st.lists(st.tuples(_SEQS, _SEQS), max_size=4)
+
+
+def _union(pairs: list[tuple[int, int]]) -> list[int]:
+    held: list[int] = []
+    for first, last in pairs:
+        held = ranges.add(held, min(first, last), max(first, last))
+    return held
+
+
+@given(
+    st.dictionaries(st.integers(1, 5), _RANGES.map(_union).filter(bool), max_size=3),
+    st.lists(st.tuples(st.integers(1, 6), _SEQS), max_size=30),
+    st.sets(st.integers(1, 6), max_size=2),
+)
+def test_deaths_are_what_marks_say(
+    dead: dict[int, list[int]], records: list[tuple[int, int]], dropped: set[int]
+) -> None:
+    live = _union([(n, n) for n in range(1, 7) if n not in dropped])
+    marks = Marks(ranges.add(live, 7, ID_MAX), dead)
+    logs = np.array([log for log, _ in records], np.int64)
+    seqs = np.array([seq for _, seq in records], np.int64)
+    found = deaths(marks).dead(logs, seqs)
+    assert found.tolist() == [marks.is_dead(log, seq) for log, seq in records]
+
+
+def test_the_command_line_needs_no_spark() -> None:
+    program = (
+        "import sys; from headrace.cli import _parser; _parser();"
+        "print([name for name in ('pyspark', 'pandas', 'duckdb') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,89 @@
+"""The pipeline process is started when needed, again when it ends, and never when it cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.storage import pipelineprocess
+from headrace.storage.pipelineprocess import PipelineProcess
+
+STATUS = """
+import sys
+print('{"segments": 3, "lag_s": 0.5}', flush=True)
+sys.stdin.read()
+"""
+FAIL = """
+import sys
+print("headrace: first\\nheadrace: it broke", file=sys.stderr)
+sys.exit(%d)
+"""
+DEAF = """
+import sys, time
+print('{"segments": 1}', flush=True)
+while True: time.sleep(60)
+"""
+
+
+def _process(tmp_path: Path, program: str) -> PipelineProcess:
+    return PipelineProcess(tmp_path, command=(sys.executable, "-c", program))
+
+
+async def _until(condition: object) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # type: ignore[operator]  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelineprocess, "LOOK_S", 0.01)
+    monkeypatch.setattr(pipelineprocess, "RESTART_S", (0.01,))
+
+
+async def _with(process: PipelineProcess, condition: object, needed: object = lambda: True) -> None:
+    task = asyncio.create_task(process.run(needed))  # type: ignore[arg-type]
+    await _until(condition)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await process.close()
+
+
+def test_it_waits_until_there_is_something_to_do(tmp_path: Path) -> None:
+    process = _process(tmp_path, STATUS)
+    looks: list[str] = []
+
+    def needed() -> bool:
+        looks.append(process.state)
+        return len(looks) > 3
+
+    asyncio.run(_with(process, lambda: process.status, needed))
+    assert looks == ["waiting"] * 4
+    assert process.status == {"segments": 3, "lag_s": 0.5}
+    assert process.state == "running"
+
+
+def test_it_is_started_again(tmp_path: Path) -> None:
+    process = _process(tmp_path, FAIL % 1)
+    asyncio.run(_with(process, lambda: process.restarts >= 2))
+    assert process.problem == "it broke"
+
+
+def test_it_is_not_started_again_where_it_cannot_run(tmp_path: Path) -> None:
+    process = _process(tmp_path, FAIL % pipelineprocess.CANNOT_RUN)
+    asyncio.run(process.run(lambda: True))
+    assert (process.state, process.problem) == ("unavailable", "it broke")
+    asyncio.run(process.close())
+
+
+def test_one_that_does_not_listen_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipelineprocess, "STOP_S", 0.05)
+    process = _process(tmp_path, DEAF)
+    asyncio.run(_with(process, lambda: process.status))
+    assert process._process is not None
+    assert process._process.returncode == -9
