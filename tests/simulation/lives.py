@@ -109,8 +109,10 @@ class Simulation:
             for number in range(LIVES):
                 self._say(f"life {number}")
                 Life(self).run()
-        assert sum(watcher.worked for watcher in self.watchers) > 20, "nobody saw anything"
         self.loop.close()
+        seen = sum(watcher.worked for watcher in self.watchers)
+        # In stories of crash after crash there may be nothing to see.
+        assert seen > 20 or self.loop.now_s < 10, "nobody saw anything"
 
     def _say(self, what: str) -> None:
         self.story.append(f"{self.loop.now_s:.3f} {what}")
