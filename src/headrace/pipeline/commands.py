@@ -9,13 +9,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from headrace.core.errors import Corrupt
 from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.limits import FORMATS, GRACE_S
 from headrace.pipeline.place import Place, check
 from headrace.pipeline.report import Report, show_progress
+from headrace.pipeline.reports.report import Period
+from headrace.pipeline.reports.studies import STUDIES
 from headrace.pipeline.session import KERNELS, LOCAL, SQL, Target, Weight, session
 from headrace.storage.objects import StoreError
 
@@ -42,6 +44,7 @@ examples:
   headrace pipeline erase --now                       deleted records leave the bytes
   headrace pipeline audit                             is everything what it should be?
   headrace pipeline export --log orders --to orders.jsonl
+  headrace pipeline report latency --chart latency.html
 
 Spark runs inside the command ({LOCAL}) unless --master names a cluster or --remote a Connect
 server; there every node needs this package, the same Python and the same path to the data.
@@ -81,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_audit(jobs)
     _add_export(jobs)
+    _add_report(jobs)
     _add_janitor(jobs)
 
 
@@ -364,6 +368,42 @@ def _export(spark: SparkSession, place: Place, options: argparse.Namespace) -> R
     ending = options.to.suffix.lstrip(".")
     format = options.format or (ending if ending in FORMATS else "parquet")
     return export(spark, place, selection, options.to, format)
+
+
+def _add_report(jobs: Commands) -> None:
+    told = "\n".join(f"  {study.name:<10} {study.help}" for study in STUDIES.values())
+    parser = _add(
+        jobs,
+        "report",
+        "tell what happened: changes, churn, volume, failures, latency",
+        f"Make a report of the published history, as a table, and draw it if asked to:\n\n{told}",
+        _report,
+        SQL,
+    )
+    parser.add_argument("study", choices=STUDIES, help="which report")
+    parser.add_argument(
+        "--log", metavar="NAME", action="append", default=[],
+        help="a log, or a prefix and *; may be given again (default: all that it is about)",
+    )  # fmt: skip
+    parser.add_argument("--period", choices=get_args(Period), help="how finely it tells times")
+    parser.add_argument("--from-ts", metavar="TIME", type=_instant, help="first time of commits")
+    parser.add_argument("--to-ts", metavar="TIME", type=_instant, help="last time of commits")
+    parser.add_argument("--chart", metavar="PATH", type=Path, help="a .png, .svg or .html to draw")
+    parser.add_argument("--to", metavar="PATH", type=Path, help="a .csv or .jsonl for its rows")
+
+
+def _report(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.reports.run import Wish, run
+
+    wish = Wish(
+        logs=tuple(options.log),
+        from_ts=options.from_ts,
+        to_ts=options.to_ts,
+        period=options.period,
+        chart=options.chart,
+        to=options.to,
+    )
+    return run(spark, place, STUDIES[options.study], wish)
 
 
 def _add_janitor(jobs: Commands) -> None:

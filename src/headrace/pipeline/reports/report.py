@@ -1,0 +1,60 @@
+"""What a report is: whose records it reads, what it makes of them, how it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Period = Literal["minute", "hour", "day", "week", "month"]
+
+
+class Chart(msgspec.Struct, frozen=True):
+    """Which columns are drawn: one line or stack of bars for each value of `series`."""
+
+    title: str
+    kind: Literal["bars", "lines"]
+    x: str
+    y: str
+    y_title: str
+    series: str
+
+
+class Study(msgspec.Struct, frozen=True):
+    """One report."""
+
+    name: str
+    help: str
+    prefix: str
+    """The names of the logs it is about begin so, unless the user names others."""
+    period: Period
+    """How finely it tells the times, unless the user says otherwise."""
+    make: Callable[[DataFrame, Period], DataFrame]
+    chart: Chart
+    live_only: bool = True
+    """Whether it leaves out records that were deleted or acked but are still in the bytes."""
+
+
+def begin(time: Column, period: Period) -> Column:
+    """The start of the period that a time is in."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.date_trunc(period, time).alias("at")
+
+
+def committed() -> Column:
+    """When a record was committed."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.timestamp_millis("ts")
+
+
+def parsed(shape: str) -> Column:
+    """The payload as a struct of this shape; what is no such JSON has nothing in it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.from_json(F.decode("data", "UTF-8"), shape)

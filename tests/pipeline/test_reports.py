@@ -1,0 +1,226 @@
+"""Reports: from records as surfaces document them to rows, pictures and files."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.core.deadletter import stamp
+from headrace.pipeline.errors import JobFailed
+from headrace.pipeline.reports import chart
+from headrace.pipeline.reports.report import Chart
+from headrace.pipeline.reports.studies import STUDIES
+from headrace.pipeline.rows import COLUMNS, NUMBER
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NOON_MS = 1_770_897_600_000  # 2026-02-12T12:00:00Z
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def records(
+    spark: SparkSession, *told: tuple[str, int, Any] | tuple[str, int, Any, bytes]
+) -> DataFrame:
+    """Rows of a segment: log, time, payload, and a meta for some."""
+    rows = [
+        (
+            log, 1, seq, ts, None, None, None, None, None,
+            data if isinstance(data, bytes) else json.dumps(data).encode(),
+            meta[0].decode() if meta else None, 1,
+        )
+        for seq, (log, ts, data, *meta) in enumerate(told, 1)
+    ]  # fmt: skip
+    return spark.createDataFrame(rows, f"{COLUMNS}, {NUMBER} long")
+
+
+def made(study: str, rows: DataFrame) -> list[dict[str, Any]]:
+    chosen = STUDIES[study]
+    return [row.asDict() for row in chosen.make(rows, chosen.period).collect()]
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def event(who: str, what: str, timestamp: str | None = None) -> dict[str, Any]:
+    return {
+        "type": what,
+        "timestamp": timestamp,
+        "resourceRef": {
+            "resourceType": "version",
+            "resourceId": "3",
+            "parentRefs": {"variantId": "english", "templateId": "invoice"},
+        },
+        "actor": {"type": "user", "identifier": who},
+    }
+
+
+def test_who_changed_what(spark: SparkSession) -> None:
+    rows = records(
+        spark,
+        ("feed:acme", NOON_MS, event("jane", "version.published", "2026-02-11T10:00:00Z")),
+        ("feed:acme", NOON_MS, event("jane", "version.published", "2026-02-11T11:00:00Z")),
+        ("feed:acme", NOON_MS, event("joe", "version.archived")),
+        ("feed:beta", NOON_MS, {"type": "template.deleted"}),
+        ("feed:beta", NOON_MS, b"not JSON"),
+        ("feed:beta", NOON_MS, [1]),
+    )
+    first, second, third = made("changes", rows)
+    assert first == {
+        "tenant": "acme",
+        "at": at("2026-02-11T00:00:00"),
+        "who": "jane",
+        "what": "version.published",
+        "resource": "templateId=invoice/variantId=english/version=3",
+        "times": 2,
+        "first": at("2026-02-11T10:00:00"),
+        "last": at("2026-02-11T11:00:00"),
+    }
+    assert (second["who"], second["at"]) == ("joe", at("2026-02-12T00:00:00"))
+    assert (third["tenant"], third["who"], third["resource"]) == ("beta", "unknown", "")
+
+
+def test_how_much_of_manifests_changes(spark: SparkSession) -> None:
+    def version(number: int, closure: str, *ops: str) -> dict[str, Any]:
+        files = [{"path": f"flags/{at}.toml", "op": op} for at, op in enumerate(ops)]
+        return {"version": number, "closure_hash": closure, "files": files}
+
+    rows = records(
+        spark,
+        ("flags:acme:billing", NOON_MS, version(1, "a", "enter", "enter")),
+        ("flags:acme:billing", NOON_MS, version(2, "b", "modified", "leave")),
+        ("flags:acme:billing", NOON_MS, {"version": 3, "closure_hash": "b"}),
+        ("flags:acme:growth", NOON_MS + DAY_MS, version(7, "c", "modified")),
+        ("flags:acme:growth", NOON_MS, {"note": "no version"}),
+    )
+    billing, growth = made("churn", rows)
+    assert billing == {
+        "tenant": "acme",
+        "namespace": "billing",
+        "at": at("2026-02-12T00:00:00"),
+        "versions": 3,
+        "closures": 2,
+        "entered": 2,
+        "modified": 1,
+        "left": 1,
+        "files": 4,
+    }
+    assert (growth["namespace"], growth["at"]) == ("growth", at("2026-02-13T00:00:00"))
+
+
+def test_how_many_notifications_where(spark: SparkSession) -> None:
+    square = "(51.5,-0.5,51.5,0.3,52.5,0.3,52.5,-0.5,51.5,-0.5)"
+    pairs = "[[-3,7],[-3,8],[-2,8],[-3,7]]"
+    rows = records(
+        spark,
+        ("notify:storm", NOON_MS, {"identifier": {"region": "north", "severity": 4}}),
+        ("notify:storm", NOON_MS + 1, {"identifier": {"region": "north", "severity": 5}}),
+        ("notify:storm", NOON_MS, {"identifier": {"polygon": square}}),
+        ("notify:storm", NOON_MS, {"identifier": {"polygon": pairs}}),
+        ("notify:flood", NOON_MS + HOUR_MS, {"identifier": {"class": "od"}}),
+        ("notify:flood", NOON_MS, b"null"),
+    )
+    found = [(row["event_type"], row["area"], row["notifications"]) for row in made("volume", rows)]
+    assert found == [
+        ("flood", "anywhere", 1),
+        ("storm", "-10..0,0..10", 1),
+        ("storm", "50..60,-10..0", 1),
+        ("storm", "north", 2),
+    ]
+
+
+def test_how_queues_fare(spark: SparkSession) -> None:
+    dead = stamp(None, "jobs", 5, 2)
+    interval = {
+        "kind": "interval", "metric": "queue.latency", "windowStart": NOON_MS, "count": 4,
+        "sum": 20, "max": 9, "attributes": {"queue": "jobs"},
+    }  # fmt: skip
+    rows = records(
+        spark,
+        *[("jobs", NOON_MS, {"n": n}) for n in range(4)],
+        ("jobs:dead", NOON_MS + 1, {"n": 1}, dead),
+        ("jobs", NOON_MS + HOUR_MS, {"n": 9}),
+        ("__stream_metrics__", NOON_MS + 2, interval),
+        ("orders", NOON_MS, {"n": 1}),
+    )
+    first, second = made("failures", rows)
+    assert first == {
+        "queue": "jobs",
+        "at": at("2026-02-12T12:00:00"),
+        "jobs": 4,
+        "dead": 1,
+        "dead_share": 0.25,
+        "deliveries": 5.0,
+        "acked": 4,
+        "mean_ms": 5.0,
+        "max_ms": 9.0,
+    }
+    assert (second["jobs"], second["dead"], second["mean_ms"]) == (1, 0, None)
+
+
+def test_how_long_requests_took(spark: SparkSession) -> None:
+    def request(ms: float | None, **more: Any) -> dict[str, Any]:
+        told = {"timestamp": "2026-02-12T12:00:10.000Z", "service": "checkout", "duration": ms}
+        return told | more
+
+    rows = records(
+        spark,
+        *[("web", NOON_MS, request(float(ms))) for ms in range(1, 99)],
+        ("web", NOON_MS, request(99, status=502)),
+        ("web", NOON_MS, request(100, level="error")),
+        ("web", NOON_MS, request(None)),
+        ("web", NOON_MS, {"duration": 1, "timestamp": "soon"}),
+    )
+    checkout, unknown = made("latency", rows)
+    assert (checkout["requests"], checkout["errors"], checkout["mean_ms"]) == (100, 2, 50.5)
+    assert [checkout[name] for name in ("p50_ms", "p95_ms", "p99_ms", "max_ms")] == [
+        50.0,
+        95.0,
+        99.0,
+        100.0,
+    ]
+    assert (unknown["service"], unknown["at"]) == ("unknown", at("2026-02-12T12:00:00"))
+
+
+BARS = Chart("Changes <by tenant>", "bars", "at", "times", "changes", "tenant")
+DAY = [at("2026-02-11"), at("2026-02-12")]
+ROWS = [
+    {"at": DAY[0], "tenant": "acme", "times": 2},
+    {"at": DAY[0], "tenant": "acme", "times": 3},
+    {"at": DAY[1], "tenant": "beta", "times": 1},
+    {"at": DAY[1], "tenant": "gone", "times": None},
+]
+
+
+def test_what_is_drawn() -> None:
+    assert chart.sums(BARS, ROWS) == {"acme": {DAY[0]: 5.0}, "beta": {DAY[1]: 1.0}}
+    many = [{"at": DAY[0], "tenant": f"t{n:02}", "times": 100 - n} for n in range(14)]
+    drawn = chart.sums(BARS, many)
+    assert [*drawn] == [f"t{n:02}" for n in range(10)] + ["others"]
+    assert drawn["others"] == {DAY[0]: 90.0 + 89 + 88 + 87}
+
+
+@pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml")])
+@pytest.mark.parametrize("rows", [ROWS, []])
+def test_pictures(tmp_path: Path, name: str, start: bytes, rows: list[dict[str, Any]]) -> None:
+    chart.draw(BARS, rows, tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_a_page_has_the_picture_and_the_table(tmp_path: Path) -> None:
+    chart.draw(BARS, ROWS, tmp_path / "a.html")
+    page = (tmp_path / "a.html").read_text()
+    assert "<svg" in page
+    assert "Changes &lt;by tenant&gt;" in page
+    assert "<td>acme</td>" in page
+
+
+def test_only_pictures_can_be_drawn() -> None:
+    with pytest.raises(JobFailed, match="a chart is a file in"):
+        chart.check(Path("a.gif"))
