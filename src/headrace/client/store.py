@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import cached_property
 from pathlib import PurePosixPath
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -87,7 +88,12 @@ def open_filesystem(path: str) -> tuple[pafs.FileSystem, str]:
     """A file system and a folder in it."""
     if path.startswith("s3://"):
         bucket = path.removeprefix("s3://").rstrip("/")
-        endpoint = os.environ.get("AWS_ENDPOINT_URL")
+        endpoint = urlsplit(os.environ.get("AWS_ENDPOINT_URL", ""))
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        return pafs.S3FileSystem(endpoint_override=endpoint, region=region), bucket
+        store = pafs.S3FileSystem(
+            endpoint_override=endpoint.netloc or None,
+            scheme=endpoint.scheme or None,
+            region=region or "us-east-1",
+        )
+        return store, bucket
     return pafs.LocalFileSystem(), os.path.abspath(path.removeprefix("file://"))

@@ -86,7 +86,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
     where = _where(options)
     names, prefixes = _logs(options)
-    sets = ()
+    sets: tuple[tuple[str, frozenset[str]], ...] = ()
     if keys := _list(options, "keys"):
         sets = (("key", frozenset(keys)),)
     starting = options.get("startingOffsets", "earliest").lower()
