@@ -111,7 +111,7 @@ def test_the_first_commit_of_a_batch_wins(server: Server) -> None:
     assert server.stage("wins", 3, "1-7-0", "wins", chunk("3", key=["k"], meta=['{"x":1}']))
     assert server.stage("wins", 3, "0-0-0", "wins", chunk("1", "2", tag=["a", None]))  # again
     with pytest.raises(Failed, match="staged before with other records"):
-        server.stage("wins", 3, "0-0-0", "wins", chunk("other"[:1].join("12")))
+        server.stage("wins", 3, "0-0-0", "wins", chunk("9"))
     assert not server.logs(["wins"], extents=False)
     done = server.commit("wins", 3, ["1-7-0", "0-0-0"], create=True, once=False)
     assert (done.committed, done.records, done.repeated) == (3, 3, False)
@@ -181,6 +181,13 @@ def test_a_chunk_for_a_stream_of_json_and_for_one_of_bytes(
             pass
     assert server.stage("streams", 0, "0-0-0", "s/json", chunk("[1]", key=["k"]))
     assert server.stage("streams", 0, "0-0-1", "s/raw", chunk(b"{not json"))
+    close = Request(f"{process.url}/v1/stream/s/shut", None, {"stream-closed": "true"})
+    close.method = "PUT"
+    with urlopen(close):
+        pass
+    assert server.stage("shut", 0, "0-0-0", "s/shut", chunk("1"))
+    with pytest.raises(Failed, match="closed"):
+        server.commit("shut", 0, ["0-0-0"], create=False, once=True)
     server.commit("streams", 0, ["0-0-0", "0-0-1"], create=False, once=True)
     assert [row["data"] for row in rows(server, "s/json")] == [b"[1]"]
     assert [(row["data"], row["media"]) for row in rows(server, "s/raw")] == [

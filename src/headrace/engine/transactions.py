@@ -218,11 +218,12 @@ class Transactions:
                 return Committed(newest.batch, newest.rows, repeated=True)
             self._check_caps(newest, names)
             logs = await self._look(transaction, batch, names)
-            for log, _ in logs:
+            for log, _, _ in logs:
                 check(log)
-            ids = await self._resolve(dict.fromkeys(log for log, _ in logs), owner, create)
+            wanted = {(log, is_json) for log, _, is_json in logs}
+            ids = await self._resolve(sorted(wanted), owner, create)
             parts = [
-                Part(name, ids[log], rows) for name, (log, rows) in zip(names, logs, strict=True)
+                Part(name, ids[log], rows) for name, (log, rows, _) in zip(names, logs, strict=True)
             ]
             commit = Commit(transaction, batch, parts, self._engine.clock.now_ms(), once)
             await self._engine.pool.run(self._staging.decide, commit)
@@ -252,9 +253,9 @@ class Transactions:
 
     async def _look(
         self, transaction: str, batch: int, names: Sequence[str]
-    ) -> list[tuple[str, int]]:
-        """(log, rows) of each chunk."""
-        found: list[tuple[str, int]] = []
+    ) -> list[tuple[str, int, bool]]:
+        """(log, rows, whether they are JSON) of each chunk."""
+        found: list[tuple[str, int, bool]] = []
         for name in names:
             path = layout.staged_chunk(transaction, batch, name)
             if path not in self._staged:
@@ -263,16 +264,16 @@ class Transactions:
                 chunk = await self._engine.pool.run(self._staging.read, path)
             except FileNotFoundError:
                 raise Refused(Code.INVALID, f"chunk {name} is still on its way") from None
-            found.append((chunk.log, chunk.drafts.count))
+            found.append((chunk.log, chunk.drafts.count, chunk.is_json))
         return found
 
     async def _resolve(
-        self, names: Iterable[str], owner: str, create: LogConfig | None
+        self, wanted: Iterable[tuple[str, bool]], owner: str, create: LogConfig | None
     ) -> dict[str, int]:
         """The ids of these logs; those that are not there are created, if they may be."""
         engine = self._engine
         ids: dict[str, int] = {}
-        for name in names:
+        for name, is_json in wanted:
             log = engine.state.by_name.get(name)
             if log is None and create is not None:
                 log, _ = await engine.logs.put(name, owner, create)
@@ -280,8 +281,14 @@ class Transactions:
                 raise not_found(name)
             if log.stream is None:
                 check_owner(log, owner)
-            else:
-                engine.live(name)
+            elif not engine.streams.is_there(log):
+                raise not_found(name)
+            elif log.stream.closed or log.stream.is_json is not is_json:
+                raise Refused(
+                    Code.LOG_INCOMPATIBLE,
+                    f'"{name}" is closed, or a stream of something else than was staged',
+                    topic=name,
+                )
             ids[name] = log.id
         return ids
 
@@ -308,6 +315,9 @@ class Transactions:
             await engine.wait_at_door(log.name, None, patient=True)
         engine.check_open()
         if log.id not in engine.lives:
+            return
+        if log.stream is not None and log.stream.closed:
+            say("error", "a stream was closed before its chunk came", log=log.name)
             return
         if log.stream is not None:
             await engine.streams.append_chunk(live, chunk.drafts, note)
