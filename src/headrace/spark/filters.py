@@ -20,7 +20,7 @@ _TEXTS = ("log", "key", "tag", "node")
 def narrow(wanted: Wanted, filters: Iterable[Any]) -> Wanted:
     """What is wanted when all these filters must hold."""
     for filter in filters:
-        attribute = getattr(filter, "attribute", ())
+        attribute: tuple[str, ...] = getattr(filter, "attribute", ())
         if len(attribute) == 1:
             wanted = _narrow(wanted, type(filter).__name__, attribute[0], _value(filter))
     return wanted
