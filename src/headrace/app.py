@@ -40,12 +40,15 @@ from headrace.storage.objects import StoreError
 from headrace.storage.pipelineprocess import PipelineProcess
 from headrace.storage.sealprocess import ProcessSealer
 from headrace.storage.stores import open_objects
+from headrace.surfaces.bulk import mount as bulk
+from headrace.surfaces.bulk.chunks import ChunkLimits
+from headrace.surfaces.bulk.routes import Bulk
 from headrace.surfaces.streams import mount as streams
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.routes import StreamLimits
 from headrace.surfaces.topics import mount as topics
 from headrace.surfaces.topics.appends import AppendLimits
-from headrace.surfaces.topics.errors import refusals
+from headrace.surfaces.topics.errors import REFUSALS, refusals
 from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.probes import Probes
 from headrace.surfaces.topics.queues import QueueLimits, Queues
@@ -55,6 +58,7 @@ from headrace.surfaces.topics.search import Search
 from headrace.surfaces.topics.sessions import Sessions
 from headrace.surfaces.topics.watch import Watch
 from headrace.surfaces.topics.websocket import SocketLimits
+from headrace.surfaces.topics.wire import ErrorReply
 from headrace.surfaces.topics.work import Work
 from headrace.web import docs_page, openapi
 from headrace.web.calls import Gate, install_errors
@@ -127,6 +131,14 @@ def build_web(
         SocketLimits(limits, follow, settings.max_body_bytes),
         probes,
     )
+    chunks = ChunkLimits(
+        settings.max_batch_records,
+        settings.max_record_bytes,
+        settings.max_meta_bytes,
+        settings.max_tag_bytes,
+        settings.max_node_bytes,
+    )
+    bulk.mount(app, gate, refusals, Bulk(chunks, settings.max_body_bytes))
     mounts = streams.mount(app, gate, settings.streams_dialect, _stream_limits(settings), control)
     base_url = f"http://{settings.host}:{settings.port}"
     app.add_route("/openapi.json", _Document(_describe, falcon.MEDIA_JSON))
@@ -143,7 +155,8 @@ def _stream_limits(settings: Settings) -> StreamLimits:
 
 
 def _document() -> dict[str, Any]:
-    return openapi.build("Headrace", __version__, topics.ROUTES, topics.ERRORS)
+    routes = topics.ROUTES + bulk.routes(REFUSALS, ErrorReply)
+    return openapi.build("Headrace", __version__, routes, topics.ERRORS)
 
 
 def _describe() -> bytes:
@@ -302,6 +315,7 @@ class App:
             tasks.create_task(started.engine.turns.run(self._pulse))
             tasks.create_task(started.engine.streams.run())
             tasks.create_task(started.engine.subscriptions.run())
+            tasks.create_task(started.engine.transactions.run())
             if self._pipeline is not None:
                 upkeep = started.upkeep
                 tasks.create_task(self._pipeline.run(lambda: bool(upkeep.manifest.segments)))

@@ -307,6 +307,18 @@ class Plan(msgspec.Struct, frozen=True, gc=False, array_like=True):
     search: bytes | None
 
 
+class Arrive(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The log has everything up to this chunk of this batch of a transaction.
+
+    Grouped with the append of the chunk: a crash keeps both or neither.
+    """
+
+    log: int
+    transaction: str
+    batch: int
+    chunk: int
+
+
 Entry = (
     Create
     | Configure
@@ -334,4 +346,5 @@ Entry = (
     | Unroute
     | Forward
     | Plan
+    | Arrive
 )

@@ -100,6 +100,23 @@ DEAD_LETTERS_MAX = 256
 """Jobs that move to the dead letters at a time."""
 DEAD_LETTERS_RETRY_S = 1.0
 """When workers who wait try again to move jobs for which there was no room."""
+ARRIVALS_MAX = 1024
+"""Transactions of which a log knows how far they came; above all that can be under way."""
+TRANSACTIONS_PENDING_MAX = 256
+"""Transactions that are committed and not wholly in their logs yet."""
+TRANSACTIONS_MAX = 65_536
+"""Transactions whose last batch is remembered; forgetting one would let its retries in twice."""
+TRANSACTION_ONCE_MS = 7 * 86_400_000
+"""How long a transaction of one batch is remembered: nobody retries it after that."""
+TRANSACTION_NAME_LENGTH_MAX = 64
+TRANSACTION_CHUNKS_MAX = 100_000
+STAGED_MS_MAX = 86_400_000
+"""How long a chunk waits for its commit."""
+STAGED_BYTES_MAX = 16 << 30
+PAGE_ROWS_MAX = 16_384
+"""Records in one page of Arrow."""
+PAGE_RANGES_MAX = 10_000
+"""Ranges of dead records that a plan of reading lists; beyond, it names none."""
 
 FRAME_BYTES_MAX = 256 << 20
 """A frame length above this is damage, not data."""

@@ -10,13 +10,14 @@ from operator import itemgetter
 
 import msgspec
 
-from headrace.core import producer, ranges, retention
+from headrace.core import producer, ranges, retention, transaction
 from headrace.core import stream as flow
 from headrace.core import subscription as subscribing
 from headrace.core.config import Discard, Kind, LogConfig
 from headrace.core.entry import (
     Advance,
     Append,
+    Arrive,
     Bury,
     Claim,
     Configure,
@@ -48,6 +49,7 @@ from headrace.core.record import Block, Drafts, block
 from headrace.core.retention import Ledger
 from headrace.core.stream import Stream
 from headrace.core.subscription import Subscription
+from headrace.core.transaction import Arrived
 
 Extent = tuple[int, int, int]
 """(segment, first, last): the segment holds records of a log with these seqs."""
@@ -104,6 +106,8 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     """Where copies come from; nothing while no router has brought any."""
     search: bytes | None = None
     """How its records can be searched: JSON as sent; nothing for a log without such a plan."""
+    arrived: Arrived | None = None
+    """How far transactions have come here, those that wrote last."""
 
     def __post_init__(self) -> None:
         """A decoder makes a list for each empty set; a hundred thousand logs share one tuple."""
@@ -339,6 +343,8 @@ def apply(log: Log, entry: Entry) -> None:
             log.inlets = {**(log.inlets or {}), entry.router: inlet}
         case Plan():
             log.search = entry.search
+        case Arrive():
+            log.arrived = transaction.arrive(log.arrived, entry)
         case Unroute():
             assert log.inlets is not None
             log.inlets = {k: v for k, v in log.inlets.items() if k != entry.router} or None

@@ -72,13 +72,13 @@ class State:
         return merge(*(names.range(after, prefix) for names in self._names.values()))
 
     def ids(self) -> Sequence[int]:
-        """The ids of all logs there are now, and of some that are gone.
+        """The ids of all logs there are now, and of some that are gone, ascending.
 
         No list when nearly every id is in use: with a million logs it would take a while to make.
         """
         if self.next_id <= 2 * len(self.logs):
             return range(1, self.next_id)
-        return list(self.logs)
+        return sorted(self.logs)
 
     def count_of(self, owner: str) -> int:
         """How many logs this owner has."""

@@ -48,9 +48,11 @@ from headrace.engine.reader import Reader
 from headrace.engine.routers import Routers
 from headrace.engine.streams import Streams
 from headrace.engine.subscriptions import Subscriptions
+from headrace.engine.transactions import Transactions
 from headrace.engine.turns import Turns
 from headrace.storage.journal import Journal, ignore
 from headrace.storage.segments import Segments
+from headrace.storage.staging import Staging
 
 
 class Engine:
@@ -64,6 +66,7 @@ class Engine:
         clock: Clock,
         pool: Pool,
         caps: Caps,
+        staging: Staging,
     ) -> None:
         self.state = state
         self.journal = journal
@@ -98,6 +101,7 @@ class Engine:
         self.appender = Appender(self)
         self.reader = Reader(self)
         self.deleter = Deleter(self)
+        self.transactions = Transactions(self, staging)
         self.queues = Queues(self)
         self.routers = Routers(self)
         self.streams = Streams(self)

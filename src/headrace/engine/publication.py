@@ -6,7 +6,7 @@ newest of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 from xxhash import xxh3_64_hexdigest
@@ -48,7 +48,7 @@ class Publication:
             return
         found = [
             plan(log.id, log.name, log.search)
-            async for log in slices(list(self._engine.state.logs.values()))
+            async for log in self._logs()
             if log.search is not None
         ]
         # Control is synced before it is true, and before others act upon it.
@@ -77,13 +77,23 @@ class Publication:
     async def _capture(self) -> Marks:
         state = self._engine.state
         next_id = state.next_id
-        live: Ranges = []
+        live: list[int] = []
         dead: dict[int, Ranges] = {}
-        async for log in slices(list(state.logs.values())):
-            live = ranges.add(live, log.id, log.id)
+        async for log in self._logs():
+            if live and live[-1] == log.id - 1:
+                live[-1] = log.id
+            else:
+                live += (log.id, log.id)
             if gone := _dead(log):
                 dead[log.id] = gone
         return Marks(ranges.add(live, next_id, ID_MAX), dead)
+
+    async def _logs(self) -> AsyncIterator[Log]:
+        """All logs, by id, with pauses for everybody else."""
+        state = self._engine.state
+        async for log_id in slices(state.ids()):
+            if (log := state.logs.get(log_id)) is not None:
+                yield log
 
     async def _put(
         self,

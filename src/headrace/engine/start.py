@@ -18,6 +18,7 @@ from headrace.storage.journal import Journal, Writer
 from headrace.storage.objects import Objects
 from headrace.storage.recovery import Recovered, Recovery, settle
 from headrace.storage.segments import Segments
+from headrace.storage.staging import Staging
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,13 +49,16 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
     segments = Segments(parts.objects, parts.block_cache_bytes)
     recovery = Recovery(parts.disk, parts.objects, segments, progress)
     recovered = await parts.pool.run(recovery.run)
+    staging = await parts.pool.run(Staging, parts.disk)
     await parts.pool.run(settle, parts.disk, recovered)
     await parts.pool.run(sweep, parts.disk, layout.FOLDERS)
     for loss in recovered.losses:
         catalog.apply(recovered.state, loss)
     journal = Journal(parts.disk, recovered.position)
     journal.open(parts.writer)
-    engine = Engine(recovered.state, journal, segments, parts.clock, parts.pool, parts.caps)
+    engine = Engine(
+        recovered.state, journal, segments, parts.clock, parts.pool, parts.caps, staging
+    )
     for log in recovered.state.logs.values():
         engine.adopt(log, recovered.blocks.pop(log.id, []))
     upkeep = Upkeep(
@@ -69,6 +73,7 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
     )
     upkeep.resume(recovered)
     engine.routers.open()
+    await engine.transactions.open()
     await journal.wait_synced(journal.tail)
     return Started(engine, upkeep, recovered)
 

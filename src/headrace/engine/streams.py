@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.core import streaming
-from headrace.core.entry import Append, Entry, Fork
+from headrace.core.entry import Append, Arrive, Entry, Fork
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.record import Drafts, draft
@@ -262,6 +262,20 @@ class Streams:
         shown = engine.journal.wait_synced(position, partial(self._show, live, live.log.head))
         ignore(shown)
         return True
+
+    async def append_chunk(self, live: Live, drafts: Drafts, note: Arrive) -> None:
+        """Append a chunk of a transaction, together with the note that it is there."""
+        engine = self._engine
+        content_type = stream_of(live.log).content_type
+        wanted = Write(content_type)
+        entries = streaming.write(live.log, drafts, wanted, engine.clock.now_ns())
+        assert entries is not None
+        append = entries[0]
+        assert isinstance(append, Append)
+        engine.caps.check_total(engine.state, append)
+        entries += [*engine.subscriptions.follow(live.log), note]
+        position = engine.commit(entries, sync=True, together=True)
+        await engine.journal.wait_synced(position, partial(self._show, live, live.log.head))
 
     # --- living ----------------------------------------------------------------------------------
 

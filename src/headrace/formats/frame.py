@@ -24,6 +24,7 @@ from xxhash import xxh3_64_intdigest
 from headrace.core.entry import (
     Advance,
     Append,
+    Arrive,
     Bury,
     Claim,
     Configure,
@@ -85,6 +86,7 @@ _KINDS: dict[int, type[Entry]] = {
     25: Follow,
     26: Dispatch,
     27: Plan,
+    28: Arrive,
 }
 _KIND_OF = {kind: number for number, kind in _KINDS.items()}
 GROUP = 11

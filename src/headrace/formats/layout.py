@@ -7,6 +7,7 @@ SIGNING_KEY = "signing.key"
 JOURNAL = "journal"
 SNAPSHOTS = "snapshots"
 OBJECTS = "objects"
+STAGED = "staged"
 
 SEGMENTS = "segments"
 COMPANIONS = "companions"
@@ -21,6 +22,7 @@ STORE = (SEGMENTS, COMPANIONS, MANIFESTS, BUILDS, PLANS, MARKS)
 FOLDERS = (
     JOURNAL,
     SNAPSHOTS,
+    STAGED,
     *(f"{OBJECTS}/{folder}" for folder in STORE if folder != BUILDS),
 )
 """Where the server may have left files unfinished."""
@@ -47,6 +49,26 @@ def spare_file(token: str) -> str:
 def snapshot_file(position: int) -> str:
     """The snapshot from which replay goes on at this position."""
     return f"{SNAPSHOTS}/{position:0{_DIGITS}d}.snap"
+
+
+def staged_chunk(transaction: str, batch: int, chunk: str) -> str:
+    """Records that wait for their commit."""
+    return f"{STAGED}/{transaction}.{batch}.{chunk}.chunk"
+
+
+def staged_commit(transaction: str, batch: int) -> str:
+    """What was decided about a batch."""
+    return f"{STAGED}/{transaction}.{batch}.commit"
+
+
+def staged_parts(name: str) -> tuple[str, int, str, str] | None:
+    """(transaction, batch, chunk, kind) that a staged file is named after; None for a stranger."""
+    transaction, _, rest = name.partition(".")
+    batch, _, rest = rest.partition(".")
+    chunk, _, kind = rest.rpartition(".")
+    if not (batch.isascii() and batch.isdigit()) or kind not in ("chunk", "commit"):
+        return None
+    return transaction, int(batch), chunk, kind
 
 
 def segment(number: int, attempt: str = "") -> str:

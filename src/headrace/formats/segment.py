@@ -196,6 +196,27 @@ class _Columns:
         return pa.array(column + [None] * (self.rows - len(column)), kind)
 
 
+def table_of(name: str, log: int, pieces: Iterable[tuple[Block, Sequence[int]]]) -> pa.Table:
+    """Records of one log, by their indices in blocks, in the columns of a segment."""
+    columns = _Columns(0)
+    for block, picks in pieces:
+        for start, stop in _runs(picks):
+            columns.add(name, log, block, start, stop)
+    return columns.table() if columns.rows else SCHEMA.empty_table()
+
+
+def _runs(picks: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Ascending indices as (start, stop) of those that follow each other."""
+    if isinstance(picks, range):
+        yield picks.start, picks.stop
+        return
+    start = 0
+    for at in range(1, len(picks) + 1):
+        if at == len(picks) or picks[at] != picks[at - 1] + 1:
+            yield picks[start], picks[at - 1] + 1
+            start = at
+
+
 def _payloads(block: Block, start: int, stop: int) -> pa.Array:
     """Payloads of a block as an Arrow array that shares their bytes."""
     first = block.cuts()[start - 1] if start else block.base

@@ -14,6 +14,7 @@ from headrace.core import state as core
 from headrace.core.entry import (
     Advance,
     Append,
+    Arrive,
     Bury,
     Claim,
     Configure,
@@ -345,6 +346,9 @@ def describe(entry: Entry) -> str:
             return _describe_jobs(entry)
         case Open() | Advance() | Touch() | Hold() | Bury() | Retire():
             return _describe_stream(entry)
+        case Arrive():
+            where = f"chunk {entry.chunk} of batch {entry.batch}"
+            return f"transaction {entry.transaction} came to {where}"
         case Follow():
             what = f"{entry.following.kind} subscription; " if entry.following else ""
             return f"{what}{len(entry.links)} streams are followed, {len(entry.gone)} no more"

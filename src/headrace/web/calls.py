@@ -97,6 +97,14 @@ class Reply(msgspec.Struct):
     scanned: int | None = None
 
 
+class RawReply(msgspec.Struct):
+    """A reply that is no JSON."""
+
+    body: bytes
+    media: str
+    headers: dict[str, str]
+
+
 class Call:
     """One request under way. Whoever is to be known is so before a handler is called."""
 
@@ -167,7 +175,7 @@ class Refusals(Protocol):
         """Status, headers and body of a refusal."""
 
 
-Handler = Callable[[Call], Awaitable[Reply]]
+Handler = Callable[[Call], Awaitable[Reply | RawReply]]
 
 
 class Endpoint:
@@ -190,6 +198,11 @@ def _responder(gate: Gate, refusals: Refusals, handler: Handler) -> Callable[...
                 reply = await handler(call)
         except Refused as refused:
             refuse(refusals, refused, resp, started)
+            return
+        if isinstance(reply, RawReply):
+            resp.status, resp.content_type, resp.data = STATUS[200], reply.media, reply.body
+            for header, value in reply.headers.items():
+                resp.set_header(header, value)
             return
         reply.parts.append(call.performance(reply.scanned))
         body = b"".join(reply.parts)

@@ -14,6 +14,7 @@ from headrace.storage.journal import Journal
 from headrace.storage.memory import MemoryDisk
 from headrace.storage.objects import LocalObjects
 from headrace.storage.segments import Segments
+from headrace.storage.staging import Staging
 
 
 class Still:
@@ -32,7 +33,7 @@ def test_a_synced_promise_does_not_acknowledge_what_is_not_written() -> None:
         journal = Journal(disk, 0)
         journal.open(lambda *_: Still())
         segments = Segments(LocalObjects(disk), 0)
-        engine = Engine(State(), journal, segments, SystemClock(), Inline(), Caps())
+        engine = Engine(State(), journal, segments, SystemClock(), Inline(), Caps(), Staging(disk))
 
         def start(records: int) -> asyncio.Task[object]:
             drafts = draft([b"1"] * records)

@@ -1,0 +1,79 @@
+"""Transactions: batches of chunks that come into logs once, however often they are sent.
+
+A batch is decided in one step: the first commit of its number wins. Its chunks are appended one
+after another, each together with a note in the log of how far the transaction has come there, so
+that whoever goes on after a crash knows what is left to do.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from headrace.core.entry import Arrive
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import ARRIVALS_MAX, TRANSACTION_NAME_LENGTH_MAX
+from headrace.core.record import Drafts
+
+Arrived = dict[str, tuple[int, int]]
+"""transaction → (batch, chunk) that came last, the one that wrote longest ago first"""
+
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{TRANSACTION_NAME_LENGTH_MAX - 1}}}\Z")
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True):
+    """Records of one log that wait for their commit."""
+
+    log: str
+    drafts: Drafts
+    is_json: bool = True
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """A chunk as a commit names it."""
+
+    chunk: str
+    log: int
+    rows: int
+
+
+class Commit(msgspec.Struct, frozen=True, array_like=True):
+    """A batch that is decided: these chunks, in this order, and no others."""
+
+    transaction: str
+    batch: int
+    parts: list[Part]
+    at_ms: int
+    once: bool = False
+    """There will be no other batch, so it need not be remembered for ever."""
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+
+def parse_transaction(text: str) -> str:
+    if _NAME.match(text) is None:
+        raise Refused(
+            Code.INVALID,
+            f"a transaction's name has 1 to {TRANSACTION_NAME_LENGTH_MAX} characters of "
+            "A-Z a-z 0-9 _ - and starts with a letter or digit",
+            name=text[:300],
+        )
+    return text
+
+
+def has_arrived(arrived: Arrived | None, transaction: str, batch: int, chunk: int) -> bool:
+    """Whether a log has this chunk already."""
+    return arrived is not None and arrived.get(transaction, (-1, -1)) >= (batch, chunk)
+
+
+def arrive(arrived: Arrived | None, entry: Arrive) -> Arrived:
+    """How far transactions have come once this chunk is there."""
+    held: Arrived = {} if arrived is None else arrived
+    held.pop(entry.transaction, None)
+    held[entry.transaction] = (entry.batch, entry.chunk)
+    if len(held) > ARRIVALS_MAX:
+        del held[next(iter(held))]
+    return held

@@ -1,0 +1,159 @@
+"""Which logs there are, and where their records lie: told by the server, or by the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.client.http import Server
+from headrace.client.store import Store
+from headrace.core import ranges
+from headrace.formats.manifest import Segment
+from headrace.formats.marks import Marks
+from headrace.formats.plan import LogPlan, Span
+from headrace.formats.segment import Piece
+from headrace.spark.options import Wanted, Where
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """Rows of one log in one row group of a segment."""
+
+    segment: str
+    piece: Piece
+
+
+class Catalog:
+    """What can be read, as of one moment."""
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+        self._store = Store(where.path) if where.path else None
+        self._indexes: dict[str, list[Piece]] = {}
+        self._names: dict[int, str] = {}
+
+    @property
+    def has_store(self) -> bool:
+        return self._store is not None
+
+    def plans(self, wanted: Wanted, *, extents: bool) -> list[LogPlan]:
+        """The logs that are wanted, by name; with `extents`, what of them lies where."""
+        if self._where.url is None:
+            found = self._sealed_plans(wanted)
+        else:
+            found = self._served_plans(wanted, extents=extents)
+        plans = {plan.log: plan for plan in found if wanted.takes(plan.log)}
+        return [plans[name] for name in sorted(plans)]
+
+    def _served_plans(self, wanted: Wanted, *, extents: bool) -> Iterator[LogPlan]:
+        assert self._where.url is not None
+        with Server(self._where.url, self._where.key, self._where.patience_s) as server:
+            yield from server.logs(wanted.names, extents=extents)
+            for prefix in wanted.prefixes:
+                yield from server.logs_of(prefix, extents=extents)
+
+    def placed(self, plans: Iterable[LogPlan]) -> dict[int, list[Placed]]:
+        """Log → where its sealed records lie, ascending; nothing without an object store."""
+        ids = {plan.epoch for plan in plans}
+        found: dict[int, list[Placed]] = {}
+        if self._store is None:
+            return found
+        manifest = self._store.manifest()
+        for segment in manifest.segments:
+            for piece in self._pieces(segment):
+                if piece.log in ids:
+                    found.setdefault(piece.log, []).append(Placed(segment.name, piece))
+        for places in found.values():
+            places.sort(key=lambda placed: placed.piece.first)
+        return found
+
+    # --- without a server ------------------------------------------------------------------------
+
+    def _sealed_plans(self, wanted: Wanted) -> Iterator[LogPlan]:
+        assert self._store is not None
+        manifest = self._store.manifest()
+        marks = self._store.marks(manifest)
+        newest: dict[str, LogPlan] = {}
+        for segment in manifest.segments:
+            for piece, name in self._named(segment, wanted):
+                if not ranges.contains(marks.live, piece.log):
+                    continue
+                plan = newest.get(name)
+                if plan is None or plan.epoch < piece.log:
+                    plan = newest[name] = _empty_plan(name, piece.log, marks)
+                if plan.epoch == piece.log:
+                    _extend(plan, piece)
+        yield from newest.values()
+
+    def _named(self, segment: Segment, wanted: Wanted) -> Iterator[tuple[Piece, str]]:
+        """The pieces of a segment whose logs may be wanted, with their names."""
+        assert self._store is not None
+        file: pq.ParquetFile | None = None
+        names: dict[int, pa.ChunkedArray | None] = {}
+        for piece in self._pieces(segment):
+            name = self._names.get(piece.log)
+            if name is None:
+                file = file or self._store.parquet(segment.name)
+                group = piece.row_group
+                if group not in names:
+                    names[group] = _names_of(file, group, wanted)
+                column = names[group]
+                if column is None:
+                    continue
+                name = self._names[piece.log] = column[piece.row_start].as_py()
+            if wanted.takes(name):
+                yield piece, name
+
+    def _pieces(self, segment: Segment) -> list[Piece]:
+        assert self._store is not None
+        known = self._indexes.get(segment.name)
+        if known is None:
+            table = self._store.index(segment)
+            columns = [column.to_pylist() for column in table.columns]
+            known = [Piece(*row) for row in zip(*columns, strict=True)]
+            self._indexes[segment.name] = known
+        return known
+
+
+def _names_of(file: pq.ParquetFile, group: int, wanted: Wanted) -> pa.ChunkedArray | None:
+    """The names in a row group; None when none of them can be wanted."""
+    chunk = file.metadata.row_group(group).column(0)
+    stats = chunk.statistics
+    if chunk.path_in_schema == "log" and stats is not None and stats.has_min_max:
+        low, high = stats.min, stats.max
+        exact = any(low <= name <= high for name in wanted.names)
+        if not exact and not any(
+            low <= prefix <= high or low.startswith(prefix) for prefix in wanted.prefixes
+        ):
+            return None
+    return file.read_row_group(group, columns=["log"]).column("log")
+
+
+def _empty_plan(name: str, log: int, marks: Marks) -> LogPlan:
+    return LogPlan(
+        log=name,
+        epoch=log,
+        owner="",
+        media=None,
+        head_seq=0,
+        earliest_seq=1,
+        floor_seq=1,
+        count=0,
+        bytes=0,
+        sealed=[],
+        deleted=[*ranges.pairs(marks.dead.get(log, ranges.EMPTY))],
+        lost=[],
+    )
+
+
+def _extend(plan: LogPlan, piece: Piece) -> None:
+    assert isinstance(plan.sealed, list)
+    span: Span = (piece.first, piece.last)
+    plan.sealed.append(span)
+    plan.sealed.sort()
+    plan.head_seq = max(plan.head_seq, piece.last)
+    plan.earliest_seq = plan.sealed[0][0]
+    plan.count += piece.rows
+    plan.bytes += piece.record_bytes

@@ -1,0 +1,57 @@
+"""Reading a batch: all that is there when the query is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from headrace.spark.catalog import Catalog
+from headrace.spark.filters import narrow
+from headrace.spark.options import ReadOptions
+from headrace.spark.rows import read
+from headrace.spark.splits import SegmentPart, ServerPart, split, wants_of
+
+
+class HeadraceReader(DataSourceReader):
+    """Plans on the driver, reads in tasks."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        catalog = Catalog(options.where)
+        plans = catalog.plans(options.wanted, extents=catalog.has_store)
+        _check_there(options, [plan.log for plan in plans])
+        wants = wants_of(plans, options.wanted)
+        placed = catalog.placed(want.plan for want in wants)
+        parts = split(wants, placed, options.wanted, served=options.where.url is not None)
+        return list[InputPartition](parts)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_part(self._options, partition)
+
+
+class PushingReader(HeadraceReader):
+    """The same, for sessions that push filters down: Spark refuses this class in others."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+        wanted = narrow(self._options.wanted, filters)
+        self._options = msgspec.structs.replace(self._options, wanted=wanted)
+        return filters  # Spark looks again, so nothing here has to be exact
+
+
+def read_part(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition; Spark asks for a bare one when there is nothing to read."""
+    if isinstance(partition, SegmentPart | ServerPart):
+        yield from read(options.where, options.wanted, options.columns, partition)
+
+
+def _check_there(options: ReadOptions, found: Collection[str]) -> None:
+    wanted = options.wanted
+    missing = [name for name in wanted.names if wanted.takes(name) and name not in found]
+    if missing and options.where.url is not None:
+        raise LookupError(f"there is no log called {', '.join(missing)}")

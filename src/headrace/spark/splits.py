@@ -1,0 +1,177 @@
+"""Which task reads what: ranges of logs cut into pieces of segments and pages of the server.
+
+Pure: everything that is known comes in, partitions come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+from pyspark.sql.datasource import InputPartition
+
+from headrace.core import ranges
+from headrace.core.ranges import Ranges
+from headrace.formats.plan import LogPlan, Span
+from headrace.spark.catalog import Placed
+from headrace.spark.options import Wanted
+
+GROUPS_MAX = 8
+"""Row groups that one task reads."""
+PAGE_SEQS_MAX = 131_072
+"""Seqs that one task asks the server for."""
+
+
+class Want(msgspec.Struct, frozen=True):
+    """A range of one log that is to be read."""
+
+    plan: LogPlan
+    first: int
+    last: int
+
+    @property
+    def gone(self) -> Ranges:
+        """Seqs of it that hold no record."""
+        dead: list[int] = []
+        for spans in (self.plan.deleted, self.plan.lost):
+            if isinstance(spans, list):
+                flat = [seq for span in spans for seq in span]
+                dead = list(ranges.union(dead, flat))
+        return dead
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Rows of a row group that lie together, and which of their seqs count."""
+
+    log: str
+    epoch: int
+    group: int
+    start: int
+    count: int
+    first: int
+    last: int
+    gone: tuple[int, ...]
+    """Seqs between them that do not, as ranges."""
+    whole: bool
+    """All of them count."""
+
+
+class SegmentPart(InputPartition):
+    """Rows of one segment."""
+
+    def __init__(self, segment: str, rows: Sequence[Rows]) -> None:
+        self.segment = segment
+        self.rows = list(rows)
+
+
+class ServerPart(InputPartition):
+    """A range of one log, from the server."""
+
+    def __init__(self, log: str, epoch: int, first: int, last: int) -> None:
+        self.log = log
+        self.epoch = epoch
+        self.first = first
+        self.last = last
+
+
+Part = SegmentPart | ServerPart
+
+
+def split(
+    wants: Iterable[Want], placed: Mapping[int, list[Placed]], wanted: Wanted, *, served: bool
+) -> list[Part]:
+    """Partitions for these ranges; without a server, what is in no segment is not there."""
+    by_segment: dict[str, list[Rows]] = {}
+    parts: list[Part] = []
+    for want in wants:
+        gone = want.gone
+        covered: list[int] = []
+        for place, rows in _sealed(want, placed.get(want.plan.epoch, []), gone):
+            covered = list(ranges.union(covered, (place[0], place[1])))
+            if rows is not None and not _is_out_of_time(place, wanted):
+                by_segment.setdefault(place[2], []).append(rows)
+        if served:
+            parts += _served(want, covered, gone)
+    for segment, rows_of in by_segment.items():
+        parts += _tasks(segment, rows_of)
+    return parts
+
+
+_Place = tuple[int, int, str, int, int]
+"""(first, last, segment, last time, time of the record before), times in milliseconds"""
+
+
+def _sealed(
+    want: Want, places: Sequence[Placed], gone: Ranges
+) -> Iterator[tuple[_Place, Rows | None]]:
+    """What of a range lies in segments."""
+    spans = want.plan.sealed
+    if not isinstance(spans, list):
+        return
+    before = -1
+    for placed in places:
+        piece = placed.piece
+        for first, last in _overlaps(
+            spans, max(piece.first, want.first), min(piece.last, want.last)
+        ):
+            place = (first, last, placed.segment, piece.last_ts, before)
+            dead = tuple(seq for pair in ranges.overlap(gone, first, last) for seq in pair)
+            if dead[:2] == (first, last):
+                yield place, None
+                continue
+            yield (
+                place,
+                Rows(
+                    want.plan.log,
+                    want.plan.epoch,
+                    piece.row_group,
+                    piece.row_start,
+                    piece.rows,
+                    first,
+                    last,
+                    dead,
+                    not dead and first <= piece.first and last >= piece.last,
+                ),
+            )
+        before = max(before, piece.last_ts)
+
+
+def _overlaps(spans: Iterable[Span], first: int, last: int) -> Iterator[Span]:
+    """The parts of [first, last] inside the spans; those that touch are one."""
+    merged: Ranges = []
+    for low, high in spans:
+        if low <= last and high >= first:
+            merged = ranges.union(merged, (max(low, first), min(high, last)))
+    yield from ranges.pairs(merged)
+
+
+def _is_out_of_time(place: _Place, wanted: Wanted) -> bool:
+    """Times never fall inside a log: a piece that ends too early, or begins too late, is out."""
+    _, _, _, last_ts, before = place
+    return (last_ts + 1) * 1000 <= wanted.since_us or before * 1000 > wanted.until_us
+
+
+def _served(want: Want, covered: Ranges, gone: Ranges) -> Iterator[ServerPart]:
+    known = ranges.union(list(covered), gone)
+    for low, high in ranges.outside(known, want.first, want.last):
+        for first in range(low, high + 1, PAGE_SEQS_MAX):
+            last = min(high, first + PAGE_SEQS_MAX - 1)
+            yield ServerPart(want.plan.log, want.plan.epoch, first, last)
+
+
+def _tasks(segment: str, rows: list[Rows]) -> Iterator[SegmentPart]:
+    rows.sort(key=lambda each: (each.group, each.start))
+    groups = sorted({each.group for each in rows})
+    for start in range(0, len(groups), GROUPS_MAX):
+        some = set(groups[start : start + GROUPS_MAX])
+        yield SegmentPart(segment, [each for each in rows if each.group in some])
+
+
+def wants_of(plans: Iterable[LogPlan], wanted: Wanted) -> list[Want]:
+    """For a batch: all that is there now."""
+    found = []
+    for plan in plans:
+        first, last = max(wanted.first, plan.earliest_seq), min(wanted.last, plan.head_seq)
+        if first <= last:
+            found.append(Want(plan, first, last))
+    return found

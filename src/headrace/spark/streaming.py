@@ -1,0 +1,174 @@
+"""Reading a stream: offsets are the seq of each log up to which it was read, and which instance of
+its name it is.
+
+    {"logs": {"orders": {"epoch": 7, "seq": 1200}}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from headrace.formats.plan import LogPlan
+from headrace.spark.catalog import Catalog
+from headrace.spark.options import Pace, ReadOptions
+from headrace.spark.pacing import Backlog, Position, pace_of
+from headrace.spark.reading import read_part
+from headrace.spark.rows import DataLost
+from headrace.spark.splits import Want, split
+
+Offset = dict[str, dict[str, dict[str, int]]]
+
+
+def _decode(offset: Offset) -> dict[str, Position]:
+    return {name: (at["epoch"], at["seq"]) for name, at in offset.get("logs", {}).items()}
+
+
+def _encode(positions: dict[str, Position]) -> Offset:
+    return {
+        "logs": {name: {"epoch": at[0], "seq": at[1]} for name, at in sorted(positions.items())}
+    }
+
+
+class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans on the driver, reads in tasks; what is lost on the way fails the query, or is told."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._catalog = Catalog(options.where)
+        self._cap: dict[str, Position] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options}  # tasks need no more
+
+    # --- offsets ---------------------------------------------------------------------------------
+
+    def initialOffset(self) -> Offset:  # noqa: N802  (these names are Spark's)
+        if not self._options.from_latest:
+            return _encode({})
+        return _encode({plan.log: (plan.epoch, plan.head_seq) for plan in self._plans()})
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        before = _decode(start)
+        pace = Pace() if isinstance(limit, ReadAllAvailable) else self._pace(limit)
+        plans = self._plans(extents=pace.files is not None)
+        backlogs = [log for plan in plans if (log := self._backlog(plan, before))]
+        upto = pace_of(backlogs, pace)
+        after = {log.plan.log: (log.plan.epoch, upto[log.plan.log]) for log in backlogs}
+        return _encode({**before, **after})
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802
+        return _encode({plan.log: (plan.epoch, plan.head_seq) for plan in self._plans()})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        pace = self._options.pace
+        if pace.rows is not None:
+            return ReadMaxRows(pace.rows)
+        if pace.size_bytes is not None:
+            return ReadMaxBytes(pace.size_bytes)
+        if pace.files is not None:
+            return ReadMaxFiles(pace.files)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._cap = {plan.log: (plan.epoch, plan.head_seq) for plan in self._plans()}
+
+    def _pace(self, limit: ReadLimit) -> Pace:
+        """What Spark asks for, and what the options ask for beside it."""
+        pace = self._options.pace
+        match limit:
+            case ReadMaxRows():
+                return msgspec.structs.replace(pace, rows=limit.max_rows)
+            case ReadMaxBytes():
+                return msgspec.structs.replace(pace, size_bytes=limit.max_bytes)
+            case ReadMaxFiles():
+                return msgspec.structs.replace(pace, files=limit.max_files)
+        return pace
+
+    def _plans(self, *, extents: bool = False) -> list[LogPlan]:
+        return self._catalog.plans(self._options.wanted, extents=extents)
+
+    def _backlog(self, plan: LogPlan, before: dict[str, Position]) -> Backlog | None:
+        """What there is to read of a log; None when it is not to be read at all."""
+        wanted = self._options.wanted
+        head = min(plan.head_seq, wanted.last)
+        if self._cap is not None:
+            epoch, seq = self._cap.get(plan.log, (0, 0))
+            if epoch != plan.epoch:
+                return None  # it came, or came anew, after the query was told how far to go
+            head = min(head, seq)
+        after = max(plan.floor_seq, wanted.first) - 1
+        if known := before.get(plan.log):
+            epoch, seq = known
+            if epoch == plan.epoch:
+                after = seq
+            elif self._options.fail_on_loss:
+                raise DataLost(_recreated(plan.log))
+        return Backlog(plan, after, max(head, after))
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        before, wants = _decode(start), list[Want]()
+        moved = {name: at for name, at in _decode(end).items() if at != before.get(name)}
+        plans = {plan.log: plan for plan in self._plans(extents=True)} if moved else {}
+        for name, (epoch, last) in moved.items():
+            known = before.get(name)
+            plan = plans.get(name)
+            if plan is None or plan.epoch != epoch:
+                self._lose(f'"{name}" was deleted before it was read')
+                continue
+            same = known is not None and known[0] == epoch
+            first = (known[1] if known is not None and same else 0) + 1
+            first = max(first, self._options.wanted.first)
+            if same:
+                self._check_lost(plan, first, last)
+            if first <= last:
+                wants.append(Want(plan, first, last))
+        placed = self._catalog.placed(want.plan for want in wants)
+        served = self._options.where.url is not None
+        parts = split([_clip(want) for want in wants], placed, self._options.wanted, served=served)
+        return list[InputPartition](parts)
+
+    def _check_lost(self, plan: LogPlan, first: int, last: int) -> None:
+        if plan.floor_seq > first:
+            upto = min(plan.floor_seq - 1, last)
+            self._lose(f'records {first} to {upto} of "{plan.log}" are gone')
+        lost = plan.lost if isinstance(plan.lost, list) else []
+        for low, high in lost:
+            if low <= last and high >= first:
+                self._lose(
+                    f'records {max(low, first)} to {min(high, last)} of "{plan.log}" are gone'
+                )
+
+    def _lose(self, what: str) -> None:
+        if self._options.fail_on_loss:
+            raise DataLost(f'{what}; set failOnDataLoss to "false" to go on with what is left')
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_part(self._options, partition)
+
+
+def _clip(want: Want) -> Want:
+    """Nothing lies below what is left of a log."""
+    first = max(want.first, min(want.plan.earliest_seq, want.last + 1))
+    return msgspec.structs.replace(want, first=first)
+
+
+def _recreated(name: str) -> str:
+    return (
+        f'"{name}" was deleted and made anew since it was last read; '
+        'set failOnDataLoss to "false" to read the new one from its start'
+    )

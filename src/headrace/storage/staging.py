@@ -1,0 +1,69 @@
+"""Chunks that wait for their commit, and the commits, as files. Blocking; run it off the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from headrace.core.transaction import Chunk, Commit
+from headrace.formats import layout
+from headrace.formats.staged import decode_chunk, decode_commit, encode_staged
+from headrace.storage.disk import Disk, write_atomically
+
+
+class Found(msgspec.Struct):
+    """What a start finds."""
+
+    commits: list[Commit]
+    """Of each transaction the one with the highest batch, oldest first."""
+    chunks: dict[str, int]
+    """Path → size."""
+    stale: list[str]
+    """Commits that later ones have replaced."""
+
+
+class Staging:
+    """The staged files of one data directory."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        disk.make_folder(layout.STAGED)
+        # A killed process may have left names that are not durable yet; we build upon them.
+        disk.sync_folder(layout.STAGED)
+
+    def load(self) -> Found:
+        newest: dict[str, tuple[int, str]] = {}
+        found = Found([], {}, [])
+        for name in self._disk.list(layout.STAGED):
+            parts, path = layout.staged_parts(name), f"{layout.STAGED}/{name}"
+            if parts is None:
+                continue
+            transaction, batch, _, kind = parts
+            if kind == "chunk":
+                found.chunks[path] = self._disk.size(path)
+                continue
+            known = newest.get(transaction)
+            if known is not None:
+                found.stale.append(min(known, (batch, path))[1])
+            newest[transaction] = max(known, (batch, path)) if known else (batch, path)
+        for _, path in newest.values():
+            found.commits.append(decode_commit(self._disk.read(path), path))
+        found.commits.sort(key=lambda commit: commit.at_ms)
+        return found
+
+    def put(self, path: str, content: bytes) -> None:
+        """Keep a chunk; durable when this returns."""
+        write_atomically(self._disk, path, (content,))
+
+    def read(self, path: str) -> Chunk:
+        return decode_chunk(self._disk.read(path), path)
+
+    def decide(self, commit: Commit) -> None:
+        """A batch is committed when this returns. Only one process asks, and once for a batch."""
+        path = layout.staged_commit(commit.transaction, commit.batch)
+        write_atomically(self._disk, path, (encode_staged(commit),))
+
+    def remove(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._disk.remove(path)

@@ -1,0 +1,167 @@
+"""A chunk of Arrow as drafts: every limit of a record checked, column by column."""
+
+from __future__ import annotations
+
+from array import array
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import GROUP_BYTES_MAX, META_KEYS_MAX, NESTING_MAX, STREAM_KEY_BYTES_MAX
+from headrace.core.record import Blobs, Drafts, Texts
+from headrace.web.bodies import is_too_deep
+
+_COLUMNS = {"data", "meta", "tag", "node", "key"}
+_values = msgspec.json.Decoder(list[msgspec.Raw])
+_metas = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+
+
+class ChunkLimits(msgspec.Struct, frozen=True):
+    """What one chunk may carry."""
+
+    records: int
+    record_bytes: int
+    meta_bytes: int
+    tag_bytes: int
+    node_bytes: int
+
+
+def parse_chunk(body: bytes, limits: ChunkLimits, media: str | None) -> Drafts:
+    """The records of an Arrow stream; `media` is what payloads are when they are not JSON."""
+    table = _table(body)
+    unknown = set(table.column_names) - _COLUMNS
+    if unknown or "data" not in table.column_names:
+        raise Refused(
+            Code.INVALID,
+            "a chunk has the columns data and, if wanted, meta, tag, node and key",
+            columns=table.column_names,
+        )
+    if not 0 < len(table) <= limits.records:
+        raise Refused(
+            Code.BATCH_TOO_LARGE if len(table) else Code.INVALID,
+            f"a chunk has 1 to {limits.records} records, not {len(table)}",
+            max=limits.records,
+        )
+    data = _binary(table, "data")
+    if data is None or data.null_count:
+        raise Refused(Code.INVALID, "data is missing in some records", field="data")
+    metas = _parse_metas(_binary(table, "meta"), limits)
+    _check_lengths(data, metas, limits.record_bytes)
+    if media is None:
+        _check_json(data)
+    key_bytes_max = GROUP_BYTES_MAX if media is None else STREAM_KEY_BYTES_MAX
+    offsets, values = data.buffers()[1:]
+    cuts = memoryview(offsets).cast("B").cast("i")[data.offset : data.offset + len(data) + 1]
+    payloads = bytes(memoryview(values)[cuts[0] : cuts[-1]]) if values is not None else b""
+    ends = array("I", [end - cuts[0] for end in cuts[1:]])
+    return Drafts(
+        payloads,
+        ends.tobytes(),
+        metas,
+        _texts(table, "tag", limits.tag_bytes),
+        _texts(table, "node", limits.node_bytes),
+        _texts(table, "key", key_bytes_max),
+        media,
+    )
+
+
+def _table(body: bytes) -> pa.Table:
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Refused(Code.INVALID, f"the body is not an Arrow stream: {error}") from None
+    return table
+
+
+def _binary(table: pa.Table, name: str) -> pa.Array | None:
+    """A column as bytes in one piece; strings are UTF-8 already."""
+    if name not in table.column_names:
+        return None
+    column = table.column(name)
+    try:
+        return pa.concat_arrays([chunk.cast(pa.binary()) for chunk in column.chunks])
+    except (pa.ArrowException, ValueError) as error:
+        raise Refused(Code.INVALID, f"{name} is text or bytes: {error}", field=name) from None
+
+
+def _texts(table: pa.Table, name: str, bytes_max: int) -> Texts | None:
+    if name not in table.column_names:
+        return None
+    try:
+        column = table.column(name).cast(pa.string())
+    except pa.ArrowException as error:
+        raise Refused(Code.INVALID, f"{name} is text: {error}", field=name) from None
+    if column.null_count == len(column):
+        return None
+    longest = pc.max(pc.binary_length(column)).as_py()
+    if longest > bytes_max:
+        raise Refused(
+            Code.INVALID, f"a {name} has at most {bytes_max} bytes", field=name, max=bytes_max
+        )
+    texts: Texts = column.to_pylist()
+    return texts
+
+
+def _check_lengths(data: pa.Array, metas: Blobs | None, bytes_max: int) -> None:
+    lengths = pc.binary_length(data)
+    if metas is not None:
+        lengths = pc.add(lengths, pa.array([len(meta or b"") for meta in metas], pa.int32()))
+    longest = pc.max(lengths).as_py()
+    if longest > bytes_max:
+        raise Refused(
+            Code.RECORD_TOO_LARGE,
+            f"a record has {longest} bytes; the limit is {bytes_max}",
+            max=bytes_max,
+        )
+
+
+def _check_json(data: pa.Array) -> None:
+    """Each payload is one JSON text: joined they are a list of just these."""
+    texts: list[bytes] = data.to_pylist()
+    joined = b"[" + b",".join(texts) + b"]"
+    try:
+        if not joined.isascii():
+            joined.decode()
+        values = _values.decode(joined)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(Code.INVALID, f"data is not JSON: {error}", field="data") from None
+    if len(values) != len(texts) or any(
+        bytes(value) != text.strip(b" \t\r\n") for value, text in zip(values, texts, strict=True)
+    ):
+        raise Refused(Code.INVALID, "data is not one JSON text for each record", field="data")
+    if any(is_too_deep(text) for text in texts):
+        raise Refused(Code.INVALID, f"JSON nests at most {NESTING_MAX} levels", max=NESTING_MAX)
+
+
+def _parse_metas(column: pa.Array | None, limits: ChunkLimits) -> Blobs | None:
+    if column is None or column.null_count == len(column):
+        return None
+    metas: Blobs = column.to_pylist()
+    texts = [meta for meta in metas if meta is not None]
+    try:
+        joined = b"[" + b",".join(texts) + b"]"
+        joined.decode()
+        found = _metas.decode(joined)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(Code.INVALID, f"meta is an object: {error}", field="meta") from None
+    if len(found) != len(texts) or any(text.strip()[:1] != b"{" for text in texts):
+        raise Refused(Code.INVALID, "meta is one object for each record", field="meta")
+    if any(len(text) > limits.meta_bytes for text in texts):
+        raise Refused(
+            Code.RECORD_TOO_LARGE,
+            f"a meta has at most {limits.meta_bytes} bytes",
+            field="meta",
+            max=limits.meta_bytes,
+        )
+    if any(len(keys) > META_KEYS_MAX for keys in found) or any(map(is_too_deep, texts)):
+        raise Refused(
+            Code.INVALID,
+            f"a meta has at most {META_KEYS_MAX} keys",
+            field="meta",
+            max=META_KEYS_MAX,
+        )
+    return metas

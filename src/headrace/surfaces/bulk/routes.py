@@ -1,0 +1,241 @@
+"""The endpoints of the bulk surface: parse, authorise, call the engine, encode."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import falcon.asgi
+import msgspec
+import pyarrow as pa
+from msgspec import UNSET
+
+from headrace.core.config import LogConfig
+from headrace.core.cursor import encode_cursor, parse_cursor
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import (
+    LIST_PAGE_DEFAULT,
+    LIST_PAGE_MAX,
+    PAGE_ROWS_MAX,
+    READ_BYTES_MAX,
+    U64_MAX,
+)
+from headrace.core.names import parse_name
+from headrace.core.read import Page
+from headrace.core.state import not_found
+from headrace.core.transaction import Chunk, parse_transaction
+from headrace.engine.engine import Engine
+from headrace.engine.live import Live
+from headrace.formats.segment import table_of
+from headrace.surfaces.bulk import wire
+from headrace.surfaces.bulk.chunks import ChunkLimits, parse_chunk
+from headrace.surfaces.bulk.plans import plan_of
+from headrace.web.calls import Call, RawReply, Reply, decode, parse_bool, parse_whole
+from headrace.web.credentials import Scope
+
+ARROW = "application/vnd.apache.arrow.stream"
+OWNER = "topics"
+"""New logs are topics: they can be read and written in every way."""
+_BATCH_MAX = 1 << 62
+
+_commit = msgspec.json.Decoder(wire.CommitRequest)
+
+
+class Bulk:
+    """The handlers of one server."""
+
+    def __init__(self, limits: ChunkLimits, body_bytes_max: int) -> None:
+        self._limits = limits
+        self._body_bytes_max = body_bytes_max
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def list(self, call: Call) -> Reply:
+        call.principal.require(Scope.READ)
+        req, engine = call.req, call.engine
+        extents = parse_bool(req, "extents", default=False)
+        names = req.get_param_as_list("name")
+        more = False
+        if names is not None:
+            call.principal.require(Scope.READ, *names)
+            lives = [_find(engine, name) for name in names[:LIST_PAGE_MAX]]
+        else:
+            cursor = req.get_param("cursor")
+            lives, more = _page(
+                engine,
+                parse_cursor(cursor) if cursor is not None else "",
+                req.get_param("prefix") or "",
+                parse_whole(req, "page_size", LIST_PAGE_DEFAULT, LIST_PAGE_MAX),
+                call,
+            )
+        await engine.routers.catch_up(*lives)
+        lives = [live for live in lives if live.log.id in engine.lives]
+        for live in lives:
+            engine.expire_now(live)
+        reply = wire.LogsReply(
+            logs=[plan_of(live, extents=extents) for live in lives],
+            next_cursor=encode_cursor(lives[-1].log.name) if more and lives else UNSET,
+        )
+        await engine.settle(*lives)
+        return Reply([msgspec.json.encode(reply)[:-1]])
+
+    async def records(self, call: Call) -> RawReply:
+        req, engine = call.req, call.engine
+        name = req.get_param("name") or ""
+        call.principal.require(Scope.READ, name)
+        live = _find(engine, name)
+        live.last_read_at_ms = engine.clock.now_ms()
+        page = await engine.reader.read(
+            live,
+            _parse_seq(req, "after") or 0,
+            records_max=parse_whole(req, "limit", PAGE_ROWS_MAX, PAGE_ROWS_MAX),
+            bytes_max=parse_whole(req, "max_bytes", READ_BYTES_MAX, READ_BYTES_MAX),
+            epoch=_parse_seq(req, "epoch"),
+            upto=_parse_seq(req, "upto"),
+        )
+        stream = live.log.stream
+        media = None if stream is None or stream.is_json else stream.content_type
+        body = await engine.pool.run(_encode, live.log.name, live.log.id, page, media)
+        headers = {
+            "headrace-next-seq": str(page.next),
+            "headrace-head-seq": str(live.visible),
+            "headrace-earliest-seq": str(page.earliest),
+            "headrace-epoch": str(live.log.id),
+        }
+        if page.gap is not None:
+            gap = page.gap
+            headers["headrace-gap"] = f"{gap.first}-{gap.last} {gap.reason.value}"
+        return RawReply(body, ARROW, headers)
+
+    # --- transactions ----------------------------------------------------------------------------
+
+    async def get(self, call: Call) -> Reply:
+        transaction = parse_transaction(call.name)
+        call.principal.require(Scope.WRITE)
+        last = call.engine.transactions.last(transaction)
+        return _reply(wire.TransactionReply(transaction=transaction, committed=last))
+
+    async def put(self, call: Call) -> Reply:
+        """PUT …/{transaction}/{batch}/{chunk}"""
+        transaction, batch, chunk = _parse_path(call.name, 3)
+        log = call.req.get_param("log") or ""
+        call.principal.require(Scope.WRITE, log)
+        engine = call.engine
+        known = engine.state.by_name.get(log)
+        if known is None:
+            parse_name(log)
+        stream = known.stream if known is not None else None
+        media = None if stream is None or stream.is_json else stream.content_type
+        if call.req.content_type != ARROW:
+            raise Refused(Code.MEDIA_TYPE, f"a chunk needs Content-Type: {ARROW}")
+        body = await call.raw_body(self._body_bytes_max)
+        drafts = await engine.pool.run(parse_chunk, body, self._limits, media)
+        staged = await engine.transactions.stage(
+            transaction, batch, chunk, Chunk(log, drafts, media is None)
+        )
+        reply = wire.ChunkReply(
+            transaction=transaction, batch=batch, chunk=chunk, records=drafts.count, staged=staged
+        )
+        return _reply(reply, 201 if staged else 200)
+
+    async def post(self, call: Call) -> Reply:
+        """POST …/{transaction}/{batch}"""
+        transaction, batch, _ = _parse_path(call.name, 2)
+        call.principal.require(Scope.WRITE)
+        request = decode(_commit, await call.body() or b"{}")
+        done = await call.engine.transactions.commit(
+            transaction,
+            batch,
+            [_parse_chunk_name(name) for name in request.chunks],
+            owner=OWNER,
+            create=LogConfig() if request.create else None,
+            once=request.once,
+            check=partial(call.principal.require, Scope.WRITE),
+        )
+        reply = wire.CommitReply(
+            transaction=transaction,
+            batch=batch,
+            committed=done.batch,
+            records=done.rows,
+            repeated=done.repeated,
+        )
+        return _reply(reply)
+
+    async def delete(self, call: Call) -> Reply:
+        """DELETE …/{transaction}/{batch}"""
+        transaction, batch, _ = _parse_path(call.name, 2)
+        call.principal.require(Scope.WRITE)
+        removed = await call.engine.transactions.abort(transaction, batch)
+        return _reply(wire.AbortReply(transaction=transaction, batch=batch, removed=removed))
+
+
+def _reply(value: msgspec.Struct, status: int = 200) -> Reply:
+    return Reply([msgspec.json.encode(value)[:-1]], status)
+
+
+def _encode(name: str, id: int, page: Page, media: str | None) -> bytes:
+    table = table_of(name, id, ((piece.block, piece.picks) for piece in page.slices))
+    if media is not None:  # rows of a segment do not bring it back
+        at = table.schema.get_field_index("media")
+        table = table.set_column(at, "media", pa.array([media] * len(table), pa.string()))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _find(engine: Engine, name: str) -> Live:
+    """Any log with records that can be read now."""
+    log = engine.state.by_name.get(name)
+    if log is None or not _is_readable(engine, engine.lives[log.id]):
+        raise not_found(name)
+    return engine.lives[log.id]
+
+
+def _is_readable(engine: Engine, live: Live) -> bool:
+    log = live.log
+    if log.subscription is not None:
+        return False
+    return log.stream is None or engine.streams.is_there(log)
+
+
+def _page(
+    engine: Engine, after: str, prefix: str, size: int, call: Call
+) -> tuple[list[Live], bool]:
+    """Up to `size` logs by name, of all owners, and whether there are more."""
+    found: list[Live] = []
+    for name in engine.state.names(after, prefix):
+        live = engine.lives[engine.state.by_name[name].id]
+        if not call.principal.may_see(name) or not _is_readable(engine, live):
+            continue
+        if len(found) == size:
+            return found, True
+        found.append(live)
+    return found, False
+
+
+def _parse_path(text: str, parts: int) -> tuple[str, int, str]:
+    names = text.split("/")
+    if len(names) != parts:
+        raise Refused(Code.NOT_FOUND, f"there is nothing at /v0/transactions/{text}")
+    batch = names[1]
+    if not (batch.isascii() and batch.isdigit() and len(batch) < 20) or int(batch) > _BATCH_MAX:
+        raise Refused(Code.INVALID, "a batch is a whole number", field="batch")
+    chunk = _parse_chunk_name(names[2]) if parts == 3 else ""
+    return parse_transaction(names[0]), int(batch), chunk
+
+
+def _parse_chunk_name(text: str) -> str:
+    """PART-ATTEMPT-INDEX: which task made it, in which attempt, and which of its chunks it is."""
+    numbers = text.split("-")
+    if len(numbers) != 3 or not all(n.isascii() and n.isdigit() and len(n) < 11 for n in numbers):
+        raise Refused(Code.INVALID, "a chunk is called PART-ATTEMPT-INDEX", chunk=text[:100])
+    return text
+
+
+def _parse_seq(req: falcon.asgi.Request, name: str) -> int | None:
+    text = req.get_param(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 20) or int(text) > U64_MAX:
+        raise Refused(Code.INVALID, f"{name} is a whole number", field=name)
+    return int(text)

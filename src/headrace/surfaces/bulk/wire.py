@@ -1,0 +1,52 @@
+"""The JSON of the bulk surface."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from headrace.formats.plan import LogPlan
+
+
+class LogsReply(msgspec.Struct, kw_only=True):
+    logs: list[LogPlan]
+    next_cursor: str | UnsetType = UNSET
+
+
+class ChunkReply(msgspec.Struct, kw_only=True):
+    transaction: str
+    batch: int
+    chunk: str
+    records: int
+    staged: bool
+    """False: the batch is committed already, and nothing was kept."""
+
+
+class CommitRequest(msgspec.Struct, kw_only=True):
+    chunks: list[str] = []
+    """In the order in which they are to come into their logs."""
+    create: bool = True
+    """Whether topics that are not there are created."""
+    once: bool = False
+    """Whether this is the only batch of its transaction; it is remembered for a week then."""
+
+
+class CommitReply(msgspec.Struct, kw_only=True):
+    transaction: str
+    batch: int
+    committed: int
+    """The highest batch that is committed."""
+    records: int
+    repeated: bool
+    """This batch, or a later one, was committed before: nothing changed."""
+
+
+class TransactionReply(msgspec.Struct, kw_only=True):
+    transaction: str
+    committed: int | None
+
+
+class AbortReply(msgspec.Struct, kw_only=True):
+    transaction: str
+    batch: int
+    removed: int

@@ -1,0 +1,33 @@
+"""A real server with a little of everything in it, for one Spark session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.bench.process import ServerProcess
+
+from .shop import Shop
+
+SEAL_BYTES = 64 << 10
+
+
+@pytest.fixture(scope="session")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """Seals often, so that a few thousand records lie in several segments."""
+    data_dir = tmp_path_factory.mktemp("spark") / "data"
+    env = {"HEADRACE_SEAL_BYTES": str(SEAL_BYTES)}
+    with ServerProcess(data_dir, env=env) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shop(process: ServerProcess) -> Shop:
+    return Shop(process)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")

@@ -1,0 +1,172 @@
+"""The data source outside of this session: spark-submit with a driver that is killed, Connect, the
+examples of the documentation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace
+
+from .shop import Shop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.system
+
+PATIENCE_S = 180.0
+LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "800m",
+    "spark.driver.extraJavaOptions": LIGHT,
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "1",
+}
+COPY = """
+import sys
+from pyspark.sql import SparkSession
+
+url, checkpoint = sys.argv[1:]
+spark = SparkSession.builder.appName("copy").getOrCreate()
+rows = spark.readStream.format("headrace").options(url=url, log="in-submit", maxRowsPerTrigger=40)
+query = (
+    rows.load().select("data").repartition(2).writeStream.format("headrace")
+    .options(url=url, log="out-submit", checkpointLocation=checkpoint, chunkRows=15)
+    .trigger(availableNow=True).start()
+)
+query.awaitTermination()
+"""
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(Path(headrace.__file__).parents[1]),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+@contextmanager
+def submitted(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process group of spark-submit's."""
+    confs = [part for name, value in CONF.items() for part in ("--conf", f"{name}={value}")]
+    submit = Path(sys.executable).with_name("spark-submit")
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [str(submit), *confs, *arguments], stdout=out, stderr=out, env=environment(),
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_a_driver_that_is_killed_in_the_middle(shop: Shop, tmp_path: Path) -> None:
+    """spark-submit, killed when half of the batches are there, and again to the end."""
+    script, log = tmp_path / "job.py", tmp_path / "submit.log"
+    script.write_text(COPY)
+    shop.numbers("in-submit", 0, 800)
+    shop.call("PUT", "/v0/topics/out-submit", {})
+    arguments = ["--master", "local[2,3]", str(script), shop.url, str(tmp_path / "checkpoint")]
+    deadline = time.monotonic() + PATIENCE_S
+    with submitted(log, *arguments) as process:
+        while shop.head("out-submit") < 100:
+            assert process.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    before = shop.head("out-submit")
+    assert 100 <= before < 800, "it was not killed in the middle"
+    with submitted(log, *arguments) as process:
+        assert process.wait(PATIENCE_S) == 0, log.read_text()[-3000:]
+    numbers = [json.loads(row[6])["n"] for row in shop.rows("out-submit")]
+    assert Counter(numbers) == Counter(range(800))
+
+
+def test_over_connect(shop: Shop, tmp_path: Path) -> None:
+    """A Connect server from the pip package, and a client that has no JVM."""
+    shop.numbers("connect", 0, 20)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = tmp_path / "connect.log"
+    server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    server += ["--master", "local[2,3]", "--conf", f"spark.connect.grpc.binding.port={port}"]
+    client = f'''
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote("sc://127.0.0.1:{port}").getOrCreate()
+rows = spark.read.format("headrace").options(url="{shop.url}", log="connect").load()
+assert rows.count() == 20, rows.count()
+rows.select("data").write.format("headrace").mode("append").options(
+    url="{shop.url}", log="connect-copy").save()
+query = (
+    spark.readStream.format("headrace").options(url="{shop.url}", log="connect").load()
+    .select("data").writeStream.format("headrace")
+    .options(url="{shop.url}", log="connect-stream", checkpointLocation={str(tmp_path / "c")!r})
+    .trigger(availableNow=True).start()
+)
+query.awaitTermination()
+spark.stop()
+'''
+    with submitted(log, *server, "spark-internal") as process:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
+            time.sleep(0.1)
+        done = subprocess.run(
+            [sys.executable, "-c", client], env=environment(), capture_output=True, text=True,
+            timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:] + log.read_text()[-2000:]
+    for copy in ("connect-copy", "connect-stream"):
+        assert [row[6] for row in shop.rows(copy)] == [row[6] for row in shop.rows("connect")]
+
+
+def test_the_examples_of_the_documentation_run(
+    spark: SparkSession, shop: Shop, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Every block of Python and SQL in docs/SPARK.md, in order, as pasted."""
+    text = (Path(__file__).parents[2] / "docs" / "SPARK.md").read_text()
+    text = text.replace("http://127.0.0.1:4000", shop.url).replace("/tmp/", f"{tmp_path}/")
+    text = text.replace('segments(spark, "data", ', f"segments(spark, {shop.path!r}, ")
+    shop.append("orders", {"data": {"id": 1, "total": 20}, "tag": "new"},
+                {"data": {"id": 2, "total": 35}, "tag": "paid"})  # fmt: skip
+    names: dict[str, object] = {"spark": spark}
+    blocks = re.findall(r"```(python|sql)\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) >= 7
+    for language, block in blocks:
+        if language == "sql":
+            for statement in filter(None, map(str.strip, block.split(";"))):
+                spark.sql(statement).collect()
+        else:
+            exec(compile(block, "docs/SPARK.md", "exec"), names)
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    assert "35" in capfd.readouterr().out
+    assert [json.loads(row[6])["n"] for row in shop.rows("report")] == [0, 2, 4, 6, 8]
+    for copy in ("orders-copy", "left", "right"):
+        assert [row[6] for row in shop.rows(copy)] == [row[6] for row in shop.rows("orders")]
