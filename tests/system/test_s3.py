@@ -118,7 +118,7 @@ def _check_foreign_readers(
     counted = duckdb.sql(
         "select count(*), max((decode(data)::json->>'n')::int) from segments where log = 'orders'"
     )
-    assert counted.fetchone() == (len(rows), len(rows) - 1)
+    assert counted.fetchall() == [(len(rows), len(rows) - 1)]
 
 
 def test_a_bucket_that_cannot_be_reached_is_said_in_one_line(
