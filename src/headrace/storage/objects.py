@@ -92,16 +92,18 @@ class LocalObjects:
 
     def list(self, folder: str) -> list[Listed]:
         while True:
-            names = self._disk.list(f"{OBJECTS}/{folder}")
-            try:
-                return [self._look(f"{folder}/{name}") for name in names]
-            except FileNotFoundError:
-                # Removed since: what took its place is not in our list.
-                continue
+            names = [f"{folder}/{name}" for name in self._disk.list(f"{OBJECTS}/{folder}")]
+            found = [listed for name in names if (listed := self._look(name)) is not None]
+            # Of manifests the last counts. When it was removed meanwhile, there are newer ones.
+            if not names or (found and found[-1].name == names[-1]):
+                return found
 
-    def _look(self, name: str) -> Listed:
+    def _look(self, name: str) -> Listed | None:
         path = f"{OBJECTS}/{name}"
-        return Listed(name, self._disk.size(path), self._disk.modified_ms(path))
+        try:
+            return Listed(name, self._disk.size(path), self._disk.modified_ms(path))
+        except FileNotFoundError:
+            return None  # removed since
 
     def remove(self, name: str) -> None:
         self._disk.remove(f"{OBJECTS}/{name}")
