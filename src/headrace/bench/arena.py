@@ -41,6 +41,8 @@ class Sizes(msgspec.Struct, frozen=True):
     topics: int
     streams: int
     jobs: int
+    pipeline_records: int
+    lag_window_s: float
 
 
 FULL = Sizes(
@@ -52,6 +54,8 @@ FULL = Sizes(
     topics=100_000,
     streams=1_000_000,
     jobs=20_000,
+    pipeline_records=2_000_000,
+    lag_window_s=90.0,
 )
 QUICK = Sizes(
     rounds=3,
@@ -62,6 +66,8 @@ QUICK = Sizes(
     topics=5_000,
     streams=20_000,
     jobs=10_000,
+    pipeline_records=300_000,
+    lag_window_s=30.0,
 )
 
 

@@ -91,6 +91,16 @@ def read_metric(url: str, name: str) -> float:
     return float(metrics[name])
 
 
+def put_search(url: str, topic: str, search: dict[str, Any]) -> None:
+    _call("PUT", f"{url}/v0/topics/{topic}/search", search)
+
+
+def read_pipeline(url: str) -> dict[str, Any]:
+    """How the pipeline beside a server is doing."""
+    told: dict[str, Any] = _call("GET", f"{url}/v0/ready")["pipeline"]
+    return told
+
+
 def _call(method: str, url: str, body: object = None) -> dict[str, Any]:
     request = urllib.request.Request(
         url,

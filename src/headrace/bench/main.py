@@ -23,12 +23,19 @@ from headrace.bench.errors import BenchError
 from headrace.bench.peers import bullmq, durable_streams, nchan, npm, prisma
 from headrace.bench.progress import Progress
 from headrace.bench.report import Failure, Report, Row, encode_report, format_table
+from headrace.bench.scenarios import pipeline
 from headrace.bench.scenarios.catalog import DEFAULT, Scenario
 from headrace.bench.scenarios.extras import large_log, many_topics
 from headrace.bench.scenarios.manystreams import many_streams
 
 EXTRAS = ("many-topics", "many-streams", "large-log")
 """Scenarios that run on request only."""
+PIPELINE: dict[str, Scenario] = {
+    "pipeline-index": pipeline.index,
+    "pipeline-scan": pipeline.scan,
+    "pipeline-beside": pipeline.beside,
+}
+"""Those of `headrace bench pipeline`: they need Spark."""
 LARGE_LOG_GB = 10.0
 INTERRUPTED = 130
 LOAD_MAX = 0.5
@@ -44,11 +51,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Everything it starts is ended and everything it writes but the JSON is removed."
     )
     parser.add_argument(
+        "group",
+        nargs="?",
+        choices=["pipeline"],
+        help="pipeline: Spark instead of the server (pip install 'headrace[spark]')",
+    )
+    names = (*DEFAULT, *EXTRAS, *PIPELINE)
+    parser.add_argument(
         "--only",
         action="append",
-        choices=[*DEFAULT, *EXTRAS],
+        choices=names,
         metavar="NAME",
-        help=f"run only this scenario (repeatable): {', '.join((*DEFAULT, *EXTRAS))}",
+        help=f"run only this scenario (repeatable): {', '.join(names)}",
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes and shorter windows")
     parser.add_argument(
@@ -112,11 +126,12 @@ def run(options: argparse.Namespace) -> int:
 
 def choose_scenarios(options: argparse.Namespace) -> dict[str, Scenario]:
     """The default scenarios or those of `--only`, then the extra ones that were asked for."""
-    names = list(options.only or DEFAULT)
+    names = list(options.only or (PIPELINE if options.group else DEFAULT))
     wanted = (options.many_topics, options.many_streams, options.large_log is not None)
     names += [name for name, is_wanted in zip(EXTRAS, wanted, strict=True) if is_wanted]
     known: dict[str, Scenario] = {
         **DEFAULT,
+        **PIPELINE,
         "many-topics": many_topics,
         "many-streams": many_streams,
         "large-log": partial(large_log, size_gb=options.large_log or LARGE_LOG_GB),
