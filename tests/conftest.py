@@ -5,8 +5,6 @@ All tests that need Spark share one session.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -22,25 +20,9 @@ settings.load_profile("repeat")
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark() -> Iterator[SparkSession]:
     """A small local session whose tasks are tried three times."""
-    from pyspark.sql import SparkSession
+    from headrace.pipeline.session import Target, Weight, session
 
-    scratch = tmp_path_factory.mktemp("session")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    made = (
-        SparkSession.builder.master("local[2,3]")
-        .appName("tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config("spark.local.dir", str(scratch))
-        .getOrCreate()
-    )
-    yield made
-    made.stop()
+    with session("tests", Target(), Weight(sql=False, partitions=1)) as spark:
+        yield spark

@@ -85,23 +85,23 @@ def test_a_driver_that_is_killed_in_the_middle(shop: Shop, tmp_path: Path) -> No
     """spark-submit, killed when half of the batches are there, and again to the end."""
     script, log = tmp_path / "job.py", tmp_path / "submit.log"
     script.write_text(COPY)
-    shop.numbers("in-submit", 0, 800)
+    shop.numbers("in-submit", 0, 400)
     shop.call("PUT", "/v0/topics/out-submit", {})
     arguments = ["--master", "local[2,3]", str(script), shop.url, str(tmp_path / "checkpoint")]
     deadline = time.monotonic() + PATIENCE_S
     with submitted(log, *arguments) as process:
-        while shop.head("out-submit") < 100:
+        while shop.head("out-submit") < 80:
             assert process.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < deadline, log.read_text()[-3000:]
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     before = shop.head("out-submit")
-    assert 100 <= before < 800, "it was not killed in the middle"
+    assert 80 <= before < 400, "it was not killed in the middle"
     with submitted(log, *arguments) as process:
         assert process.wait(PATIENCE_S) == 0, log.read_text()[-3000:]
     numbers = [json.loads(row[6])["n"] for row in shop.rows("out-submit")]
-    assert Counter(numbers) == Counter(range(800))
+    assert Counter(numbers) == Counter(range(400))
 
 
 def test_over_connect(shop: Shop, tmp_path: Path) -> None:
