@@ -131,6 +131,25 @@ def test_parquet_is_read_by_row_group(objects: Objects) -> None:
     assert file.read_row_group(7).equals(table.slice(7000, 1000))
 
 
+@pytest.mark.parametrize("others", [1, manifests.KEEP_VERSIONS + 2, manifests.LINE_MAX + 2])
+def test_who_comes_far_too_late_does_not_publish_in_vain(objects: Objects, others: int) -> None:
+    """The name of a version that was forgotten is free again; a version under it is not read."""
+
+    def seal(manifest: Manifest) -> Manifest:
+        return msgspec.structs.replace(manifest, sealed_to=manifest.sealed_to + 1)
+
+    def slow(manifest: Manifest) -> Manifest:
+        if manifest.version == 1:
+            for _ in range(others):
+                manifests.update(objects, seal)
+        return msgspec.structs.replace(manifest, next_number=manifest.next_number + 1)
+
+    manifests.update(objects, seal)
+    manifests.update(objects, slow)
+    newest = manifests.load(objects)
+    assert (newest.sealed_to, newest.next_number) == (1 + others, 2)
+
+
 def test_manifests_are_published_one_after_the_other(objects: Objects) -> None:
     def count(manifest: Manifest) -> Manifest:
         return msgspec.structs.replace(manifest, sealed_to=manifest.sealed_to + 1)

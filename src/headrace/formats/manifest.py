@@ -76,6 +76,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     next_number: int = 1
     sealed_to: int = 0
     """The journal is in segments up to this position."""
+    line: tuple[str, ...] = ()
+    """The XXH3-64 of the versions before it, the last of them last."""
     segments: tuple[Segment, ...] = ()
     """In the order of the journal: along the list the seqs of each log ascend.
 

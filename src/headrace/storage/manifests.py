@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from xxhash import xxh3_64_hexdigest
 
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
@@ -12,6 +13,8 @@ from headrace.formats.manifest import Manifest, decode_manifest, encode_manifest
 from headrace.storage.objects import Objects
 
 KEEP_VERSIONS = 4
+LINE_MAX = 64
+"""Of how many versions before it a manifest knows what they were."""
 
 Change = Callable[[Manifest], Manifest | None]
 
@@ -54,12 +57,31 @@ def update(objects: Objects, change: Change) -> Manifest:
         changed = change(newest)
         if changed is None:
             return newest
-        version = newest.version + 1
+        line = (*newest.line, _hash(newest))[-LINE_MAX:]
+        next_one = msgspec.structs.replace(changed, version=newest.version + 1, line=line)
         try:
-            publish(objects, msgspec.structs.replace(changed, version=version))
+            publish(objects, next_one)
         except Conflict:
             continue
-        return msgspec.structs.replace(changed, version=version)
+        if _is_in_line(objects, next_one):
+            return next_one
+
+
+def _is_in_line(objects: Objects, published: Manifest) -> bool:
+    """Whether what we published is what others build upon.
+
+    It is not if they published so many versions while we made ours that the one of our number was
+    forgotten already: then its name was free again, and nobody will ever look at it.
+    """
+    newest = load(objects)
+    ahead = newest.version - published.version
+    if ahead <= 0:
+        return True
+    return ahead <= len(newest.line) and newest.line[-ahead] == _hash(published)
+
+
+def _hash(manifest: Manifest) -> str:
+    return xxh3_64_hexdigest(encode_manifest(manifest))
 
 
 def publish(objects: Objects, manifest: Manifest) -> None:
