@@ -313,6 +313,18 @@ def test_a_reader_that_came_first_does_not_leave_the_router_alone(loop: VirtualL
     loop.run(story())
 
 
+def test_a_reader_may_have_hold_of_a_log_that_is_gone(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await Server.start(loop)
+        await server.append("a", 3)
+        await server.route("a", "b", after=0)
+        live = server.engine.live("b")
+        await server.engine.logs.drop("b", if_empty=False)
+        await server.engine.routers.catch_up(live)
+
+    loop.run(story())
+
+
 def test_a_segment_that_cannot_be_read_is_tried_again(loop: VirtualLoop) -> None:
     async def story() -> None:
         pace = Pace(seal_bytes=300, disk_sync_ms=200)

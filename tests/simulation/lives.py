@@ -27,7 +27,7 @@ from headrace.engine.caps import Caps
 from headrace.engine.routers import Plan
 from headrace.engine.start import Started, stop
 from headrace.engine.upkeep import Pace
-from headrace.storage.objects import LocalObjects
+from headrace.storage.objects import LocalObjects, StoreError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -339,6 +339,8 @@ class Life:
         )[0]  # fmt: skip
         try:
             await act(name)
+        except StoreError:
+            self._say("try again")  # a disk call failed as planned, and a reader was in need of it
         except Refused as refused:
             if refused.code not in EXPECTED:
                 raise
@@ -484,6 +486,9 @@ class Life:
                     records_max=5,
                     bytes_max=200,
                 )
+            except StoreError:
+                await asyncio.sleep(0.05)
+                continue
             except Refused as refused:
                 if refused.code is not Code.LOG_NOT_FOUND:
                     raise

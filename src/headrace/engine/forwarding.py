@@ -16,6 +16,7 @@ from headrace.core.limits import (
     FORWARD_RETRY_S_MAX,
     FORWARD_SLICE_MS,
 )
+from headrace.core.log import Log
 from headrace.core.record import Block, cut
 from headrace.engine.live import Live
 from headrace.engine.steps import Pass, Router, Shown, Step
@@ -226,16 +227,20 @@ class Forwarder:
         await self.catch_up(*dict.fromkeys(router.dest for router in self.routers.values()))
         self._closed = True
 
+    def _has_inlets(self, log: Log) -> bool:
+        """A log that is gone still says what led there; nothing does any more."""
+        return bool(log.inlets) and log.id in self._engine.lives
+
     def _is_behind(self, live: Live, seen: set[int]) -> bool:
         """Whether something is on its way to this log, from however far."""
         log = live.log
-        if not log.inlets or log.id in seen:
+        if not self._has_inlets(log) or log.id in seen:
             return False
         seen.add(log.id)
         shown = self._shown.get(log.id)
         if shown is not None and not shown.done():
             return True
-        routers = [self.routers[name] for name in log.inlets]
+        routers = [self.routers[name] for name in log.inlets or ()]
         source = routers[0].source  # they all have the same
         if any(router.inlet.cursor < source.visible for router in routers):
             return True
@@ -244,10 +249,10 @@ class Forwarder:
     async def _catch_up(self, live: Live, seen: set[int]) -> None:
         """Sources first: what they are about to get is on its way here as well."""
         log = live.log
-        if not log.inlets or log.id in seen:
+        if not self._has_inlets(log) or log.id in seen:
             return
         seen.add(log.id)
-        routers = [self.routers[name] for name in log.inlets]
+        routers = [self.routers[name] for name in log.inlets or ()]
         await self._catch_up(routers[0].source, seen)
         for router in routers:
             await self._bring(router)

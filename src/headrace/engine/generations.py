@@ -18,7 +18,7 @@ from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment
 from headrace.storage import manifests
 from headrace.storage.manifests import Change
-from headrace.storage.objects import Objects
+from headrace.storage.objects import Objects, StoreError
 from headrace.storage.segments import Vanished
 
 _Extents = dict[int, list[Extent]]
@@ -50,9 +50,14 @@ class Generations:
     async def look(self) -> None:
         """Change over to what others have published, if they have."""
         async with self._changing:
-            newer = await self._newer_than(self.manifest)
-            if newer is not None:
-                await self._change_over(newer)
+            try:
+                newer = await self._newer_than(self.manifest)
+                if newer is not None:
+                    await self._change_over(newer)
+            except (StoreError, Vanished):
+                raise
+            except OSError as error:  # readers come here too, and are told to try again
+                raise StoreError(str(error)) from error
 
     async def _newer_than(self, manifest: Manifest) -> Manifest | None:
         return await self._pool.run(manifests.load_newer, self._objects, manifest.version)
