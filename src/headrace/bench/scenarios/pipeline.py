@@ -49,6 +49,7 @@ BATCH_RECORDS = 1000
 CONNECTIONS = 8
 VARIANTS = 32
 CORES = 2
+SEAL_BYTES = 16 << 20
 _SEALED = re.compile(r"sealed a segment .*rows=(\d+) .*seconds=([0-9.]+)")
 _WAIT_S = 300.0
 
@@ -161,7 +162,7 @@ def _history(arena: Arena) -> Iterator[tuple[Path, float]]:
     records = arena.sizes.pipeline_records
     with arena.folder() as folder:
         data_dir = folder / "data"
-        with ServerProcess(data_dir) as server:
+        with ServerProcess(data_dir, env={"HEADRACE_SEAL_BYTES": str(SEAL_BYTES)}) as server:
             create_topic(server.url, TOPIC, "disk")
             put_search(server.url, TOPIC, evlog.SEARCH)
             arena.say(f"{records:,} records")
