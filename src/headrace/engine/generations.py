@@ -95,7 +95,7 @@ class Generations:
         """Tell logs where their records lie now; from here on their memory can be freed."""
         engine, known = self._engine, manifest.numbers
         resident: list[tuple[int, int]] = []
-        async for log in slices(list(engine.lives) if everywhere else extents):
+        async for log in slices(engine.state.ids() if everywhere else extents):
             live = engine.lives.get(log)
             if live is None or not (live.log.extents or log in extents):
                 continue
