@@ -150,7 +150,7 @@ class StreamRoutes:
         method = call.req.method
         handlers: Mapping[str, Handler] = self._handlers
         allowed = METHODS if target.key is None else "GET, HEAD, OPTIONS"
-        if target.resource in self._resources:
+        if target.resource is not None and target.resource in self._resources:
             handlers = self._resources[target.resource]
             allowed = ", ".join((*handlers, "OPTIONS"))
         if method not in handlers or method not in allowed:
