@@ -205,3 +205,8 @@ SHAPES_MAX = 4096
 """Streams whose registry and profile are kept ready for use."""
 SEARCH_BYTES_MAX = 64 << 10
 """Of a log's search configuration."""
+SEARCH_SIZE_DEFAULT = 50
+SEARCH_SIZE_MAX = 500
+SEARCH_TIMEOUT_MS_MAX = 3_000
+FILTER_SCANNED_BYTES_MAX = 100 << 20
+"""Payload that one filtered read looks at."""
