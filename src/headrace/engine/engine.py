@@ -26,6 +26,7 @@ from headrace.core.entry import (
     Forward,
     Open,
     Plan,
+    Register,
     Route,
     Trim,
     Unroute,
@@ -46,6 +47,7 @@ from headrace.engine.ports import Clock, Pool
 from headrace.engine.queues import Queues
 from headrace.engine.reader import Reader
 from headrace.engine.routers import Routers
+from headrace.engine.shapes import Shapes
 from headrace.engine.streams import Streams
 from headrace.engine.subscriptions import Subscriptions
 from headrace.engine.transactions import Transactions
@@ -107,6 +109,7 @@ class Engine:
         self.streams = Streams(self)
         self.subscriptions = Subscriptions(self)
         self.plans = Plans(self)
+        self.shapes = Shapes(self)
 
     def adopt(self, log: Log, blocks: list[Block]) -> None:
         """Put a recovered log into operation."""
@@ -217,7 +220,7 @@ class Engine:
                 self._release_trimmed(self.lives[entry.log])
             case Delete():
                 self.deaths += 1
-            case Plan():
+            case Plan() | Register():
                 self.plan_changes += 1
             case Drop():
                 live = self.lives.pop(entry.log)

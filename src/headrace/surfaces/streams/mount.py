@@ -9,7 +9,7 @@ import falcon.asgi
 
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.dialect import BASE, DIALECTS
-from headrace.surfaces.streams.routes import StreamLimits, StreamRoutes
+from headrace.surfaces.streams.routes import Resources, StreamLimits, StreamRoutes
 from headrace.web.calls import Gate
 from headrace.web.direct import Respond
 
@@ -26,10 +26,12 @@ def mount(
 ) -> dict[str, Respond]:
     """Put the surface's routes into the application; returns what answers below which path."""
     chosen = DIALECTS[dialect]
+    below: Resources = {}
+    native_control = control if chosen.subscriptions else None
     native = StreamRoutes(
-        gate, chosen, NATIVE_PREFIX.encode(), limits, control if chosen.subscriptions else None
+        gate, chosen, NATIVE_PREFIX.encode(), limits, native_control, resources=below
     )
-    base = StreamRoutes(gate, BASE, BASE_PREFIX.encode(), limits, control)
+    base = StreamRoutes(gate, BASE, BASE_PREFIX.encode(), limits, control, resources=below)
     for routes, prefix in ((native, NATIVE_PREFIX), (base, BASE_PREFIX)):
         app.add_sink(routes.respond_elsewhere, prefix.removesuffix("stream/"))
         app.add_sink(routes.respond_list, re.compile(prefix.removesuffix("/") + "s$"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -43,6 +43,8 @@ _CONTROL = f"{CONTROL}/".encode()
 
 Handle = Callable[[Call], Awaitable[Answer]]
 Handler = Callable[[Call, Target], Awaitable[Answer]]
+Resources = Mapping[str, Mapping[str, Handler]]
+"""What is below a stream, by the end of its path, and who answers which method."""
 
 
 class StreamLimits(msgspec.Struct, frozen=True):
@@ -64,8 +66,10 @@ class StreamRoutes:
         prefix: bytes,
         limits: StreamLimits,
         control: Control | None = None,
+        resources: Resources | None = None,
     ) -> None:
         self._gate = gate
+        self._resources = resources or {}
         self._control = control
         self._dialect = dialect
         self._prefix = prefix
@@ -144,15 +148,18 @@ class StreamRoutes:
         if target.control is not None and self._control is not None:
             return await self._control.handle(call, target.control)
         method = call.req.method
+        handlers: Mapping[str, Handler] = self._handlers
         allowed = METHODS if target.key is None else "GET, HEAD, OPTIONS"
-        if method not in self._handlers or method not in allowed:
+        if target.resource is not None and target.resource in self._resources:
+            handlers = self._resources[target.resource]
+            allowed = ", ".join((*handlers, "OPTIONS"))
+        if method not in handlers or method not in allowed:
             raise Refused(
                 Code.METHOD_NOT_ALLOWED, f"{method} does not go with this path", allow=allowed
             )
-        if target.resource is not None or target.control is not None:
-            what = target.resource or target.control
-            raise Refused(Code.NOT_FOUND, f"there is no {what} here")
-        return await self._handlers[method](call, target)
+        if handlers is self._handlers and (target.resource or target.control) is not None:
+            raise Refused(Code.NOT_FOUND, f"there is no {target.resource or target.control} here")
+        return await handlers[method](call, target)
 
     # --- creating and removing -------------------------------------------------------------------
 
