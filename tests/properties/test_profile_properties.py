@@ -14,27 +14,10 @@ from headrace.profiles.redaction import MARK, SECRETS, Redactor
 from headrace.profiles.touches import Touches
 
 ENVELOPE = [
-    "timestamp",
-    "level",
-    "service",
-    "environment",
-    "version",
-    "region",
-    "requestId",
-    "traceId",
-    "spanId",
-    "method",
-    "path",
-    "status",
-    "duration",
-    "message",
-    "why",
-    "fix",
-    "link",
-    "sampling",
-    "redaction",
-    "context",
-]
+    "timestamp", "level", "service", "environment", "version", "region", "requestId", "traceId",
+    "spanId", "method", "path", "status", "duration", "message", "why", "fix", "link", "sampling",
+    "redaction", "context",
+]  # fmt: skip
 words = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 pieces = st.sampled_from(
     [*SECRETS, "=", ":", " ", "&", "\n", "'", '"', "Bearer ", "basic ", "://", "@", "abc12345",

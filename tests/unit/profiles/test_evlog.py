@@ -15,27 +15,10 @@ from headrace.search.config import Kind, parse_search
 
 NOW = 1_794_764_932_403
 KEYS = [
-    "timestamp",
-    "level",
-    "service",
-    "environment",
-    "version",
-    "region",
-    "requestId",
-    "traceId",
-    "spanId",
-    "method",
-    "path",
-    "status",
-    "duration",
-    "message",
-    "why",
-    "fix",
-    "link",
-    "sampling",
-    "redaction",
-    "context",
-]
+    "timestamp", "level", "service", "environment", "version", "region", "requestId", "traceId",
+    "spanId", "method", "path", "status", "duration", "message", "why", "fix", "link", "sampling",
+    "redaction", "context",
+]  # fmt: skip
 
 
 def make(**config: Any) -> Evlog:
@@ -125,17 +108,7 @@ def test_numbers(given: object, status: object, duration: object) -> None:
 
 
 def test_texts_are_trimmed_or_null() -> None:
-    names = [
-        "service",
-        "environment",
-        "version",
-        "region",
-        "requestId",
-        "traceId",
-        "spanId",
-        "method",
-        "message",
-    ]
+    names = [*KEYS[2:11], "message"]
     assert [envelope({name: " x "})[name] for name in names] == ["x"] * len(names)
     assert [envelope({name: "  "})[name] for name in names] == [None] * len(names)
     assert [envelope({name: 7})[name] for name in names] == [None] * len(names)
