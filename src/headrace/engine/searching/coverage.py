@@ -25,6 +25,7 @@ class Coverage:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
+        self.head = scope.head
         self._seen: list[int] = []
         self.indexed: set[int] = set()
         """Segments that builds spoke for."""
