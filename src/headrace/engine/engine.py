@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from time import perf_counter
+from typing import NamedTuple
 
 from headrace.core import log as one
 from headrace.core import priority
@@ -36,9 +37,11 @@ from headrace.core.record import Block
 from headrace.core.state import State
 from headrace.engine.appender import Appender
 from headrace.engine.caps import Caps
+from headrace.engine.census import Counter
 from headrace.engine.cost import Cost
 from headrace.engine.deleter import Deleter
 from headrace.engine.door import Door
+from headrace.engine.inspection import Inspection
 from headrace.engine.live import Live
 from headrace.engine.logs import Logs
 from headrace.engine.plans import Plans
@@ -53,6 +56,14 @@ from headrace.engine.turns import Turns
 from headrace.storage.journal import Journal, ignore
 from headrace.storage.segments import Segments
 from headrace.storage.staging import Staging
+
+
+class Backlog(NamedTuple):
+    """Journal files that wait to be sealed, and how much may wait in memory."""
+
+    files: int = 0
+    size_bytes: int = 0
+    memory_max_bytes: int = 0
 
 
 class Engine:
@@ -91,6 +102,8 @@ class Engine:
         """Called after each write; upkeep looks whether there is something to do."""
         self.renew: Callable[[], Awaitable[None]] = _nothing_new
         """Takes over what others have published of segments."""
+        self.backlog: Callable[[], Backlog] = Backlog
+        """What waits to be sealed."""
         self.deaths = 0
         """How often records died; marks tell others which."""
         self.plan_changes = 0
@@ -107,6 +120,8 @@ class Engine:
         self.streams = Streams(self)
         self.subscriptions = Subscriptions(self)
         self.plans = Plans(self)
+        self.inspection = Inspection(self)
+        self.counter = Counter(self)
 
     def adopt(self, log: Log, blocks: list[Block]) -> None:
         """Put a recovered log into operation."""
@@ -219,6 +234,7 @@ class Engine:
                 self.deaths += 1
             case Plan():
                 self.plan_changes += 1
+                self.lives[entry.log].wake()
             case Drop():
                 live = self.lives.pop(entry.log)
                 self.deaths += 1

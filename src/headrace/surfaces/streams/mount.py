@@ -9,7 +9,9 @@ import falcon.asgi
 
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.dialect import BASE, DIALECTS
+from headrace.surfaces.streams.inspection import Inspector
 from headrace.surfaces.streams.routes import Resources, StreamLimits, StreamRoutes
+from headrace.surfaces.streams.server import ServerRoutes
 from headrace.web.calls import Gate
 from headrace.web.direct import Respond
 
@@ -23,10 +25,15 @@ def mount(
     dialect: str,
     limits: StreamLimits,
     control: Control,
+    server: ServerRoutes,
 ) -> dict[str, Respond]:
     """Put the surface's routes into the application; returns what answers below which path."""
     chosen = DIALECTS[dialect]
-    below: Resources = {}
+    inspector = Inspector(limits.long_poll_ms)
+    below: Resources = {
+        "_index_status": {"GET": inspector.index_status},
+        "_details": {"GET": inspector.details},
+    }
     native_control = control if chosen.subscriptions else None
     native = StreamRoutes(
         gate, chosen, NATIVE_PREFIX.encode(), limits, native_control, resources=below
@@ -35,5 +42,6 @@ def mount(
     for routes, prefix in ((native, NATIVE_PREFIX), (base, BASE_PREFIX)):
         app.add_sink(routes.respond_elsewhere, prefix.removesuffix("stream/"))
         app.add_sink(routes.respond_list, re.compile(prefix.removesuffix("/") + "s$"))
+        app.add_sink(routes.respond_with(server.handle), prefix.removesuffix("stream/") + "server/")
         app.add_sink(routes.respond, prefix)
     return {NATIVE_PREFIX: native.respond, BASE_PREFIX: base.respond}
