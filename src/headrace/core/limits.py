@@ -201,6 +201,8 @@ QUERY_CHARS_MAX = 16_384
 QUERY_CLAUSES_MAX = 256
 QUERY_DEPTH_MAX = 32
 """How deep parentheses of a search query may be inside each other."""
+SHAPES_MAX = 4096
+"""Streams whose registry and profile are kept ready for use."""
 SEARCH_BYTES_MAX = 64 << 10
 """Of a log's search configuration."""
 SURVEYS_MAX = 1024

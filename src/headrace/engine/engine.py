@@ -27,6 +27,7 @@ from headrace.core.entry import (
     Forward,
     Open,
     Plan,
+    Register,
     Route,
     Trim,
     Unroute,
@@ -49,6 +50,7 @@ from headrace.engine.ports import Clock, Pool
 from headrace.engine.queues import Queues
 from headrace.engine.reader import Reader
 from headrace.engine.routers import Routers
+from headrace.engine.shapes import Shapes
 from headrace.engine.streams import Streams
 from headrace.engine.subscriptions import Subscriptions
 from headrace.engine.transactions import Transactions
@@ -120,6 +122,7 @@ class Engine:
         self.streams = Streams(self)
         self.subscriptions = Subscriptions(self)
         self.plans = Plans(self)
+        self.shapes = Shapes(self)
         self.inspection = Inspection(self)
         self.counter = Counter(self)
 
@@ -232,7 +235,7 @@ class Engine:
                 self._release_trimmed(self.lives[entry.log])
             case Delete():
                 self.deaths += 1
-            case Plan():
+            case Plan() | Register():
                 self.plan_changes += 1
                 self.lives[entry.log].wake()
             case Drop():
