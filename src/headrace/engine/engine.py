@@ -19,6 +19,7 @@ from headrace.core import priority
 from headrace.core import state as catalog
 from headrace.core.config import LogConfig
 from headrace.core.entry import (
+    Adopt,
     Append,
     Delete,
     Drop,
@@ -237,6 +238,8 @@ class Engine:
                 self.deaths += 1
             case Plan() | Register():
                 self.plan_changes += 1
+                self.lives[entry.log].wake()
+            case Adopt():
                 self.lives[entry.log].wake()
             case Drop():
                 live = self.lives.pop(entry.log)

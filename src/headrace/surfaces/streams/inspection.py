@@ -19,6 +19,9 @@ from headrace.core.streaming import stream_of
 from headrace.engine.engine import Engine
 from headrace.engine.inspection import Progress, Published, Share, Survey
 from headrace.engine.live import Live
+from headrace.profiles.catalogue import load_profile
+from headrace.profiles.profile import Profile
+from headrace.schemas.registry import Registry, decode_registry
 from headrace.search.config import Kind, Search, parse_search
 from headrace.surfaces.streams import fields
 from headrace.surfaces.streams.events import tag_matches
@@ -125,18 +128,28 @@ async def _paint_details(engine: Engine, live: Live) -> Picture:
     return Picture(told, {"object_store_requests": _requests(engine, log)})
 
 
+def _profile(log: Log) -> Profile:
+    return load_profile(None if log.stream is None else log.stream.profile)
+
+
 def profile_of(log: Log) -> dict[str, Any]:
-    return {"apiVersion": "durable.streams/profile/v1", "profile": {"kind": "generic"}}
+    config = msgspec.Raw(_profile(log).config)
+    return {"apiVersion": "durable.streams/profile/v1", "profile": config}
+
+
+def _registry(log: Log) -> Registry:
+    return decode_registry(None if log.stream is None else log.stream.registry)
 
 
 def schema_of(log: Log) -> dict[str, Any]:
+    registry = _registry(log)
     return {
         "apiVersion": "durable.streams/schema-registry/v1",
         "schema": log.name,
-        "currentVersion": 0,
-        "boundaries": [],
-        "schemas": {},
-        "lenses": {},
+        "currentVersion": registry.current_version,
+        "boundaries": registry.boundaries,
+        "schemas": registry.schemas,
+        "lenses": registry.lenses,
     }
 
 
@@ -196,7 +209,7 @@ def _index_status(
     planned = survey.by_plan()
     return {
         "stream": log.name,
-        "profile": profile_of(log)["profile"]["kind"],
+        "profile": _profile(log).kind,
         "desired_index_plan_generation": generation,
         "segments": {"total_count": count, "uploaded_count": count},
         "manifest": {
@@ -222,14 +235,10 @@ _BUNDLED = {"col": "typed", "fts": "text", "agg": "roll"}
 """What families of companions are called in answers, and in files."""
 
 
-def has_routing_key(log: Log) -> bool:
-    return False
-
-
 def _keys(log: Log, survey: Survey, share: Share) -> dict[str, Any]:
     indexed = survey.by_keys()
     return {
-        "configured": has_routing_key(log),
+        "configured": _registry(log).routing_key is not None,
         **_counters(indexed, share, survey.keys_at_ms),
         "active_run_count": share.objects,
         "retired_run_count": 0,
@@ -307,7 +316,8 @@ def _storage(engine: Engine, live: Live, survey: Survey, published: Published) -
     log = live.log
     indexes = sum(share.size_bytes for share in survey.shares.values())
     manifest = (published.size_bytes or 0) if survey.stretches else 0
-    registry = len(log.search or b"")
+    kept = None if log.stream is None else log.stream.registry
+    registry = len(log.search or b"") + len(kept or b"")
     meta = manifest + registry
     pending = log.size_bytes - RECORD_OVERHEAD_BYTES * log.count - survey.own_payload_bytes
     pending = max(0, pending)
