@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -28,7 +28,6 @@ from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call, Gate, parse_whole
 from headrace.web.cors import METHODS, preflight
 from headrace.web.credentials import Scope
-from headrace.web.direct import Respond
 from headrace.web.streams import hand_over
 
 _SECURITY: Headers = [
@@ -101,7 +100,7 @@ class StreamRoutes:
         """Answer what is asked beside the paths there are."""
         await self._respond(req, resp, self._miss)
 
-    def respond_with(self, handle: Handle) -> Respond:
+    def respond_with(self, handle: Handle) -> Callable[..., Coroutine[Any, Any, None]]:
         """Let somebody else answer, with all that every request needs."""
 
         async def respond(req: Any, resp: Any, **_: Any) -> None:
