@@ -18,10 +18,10 @@ from xxhash import xxh3_64_hexdigest
 from headrace.core.limits import RECORD_OVERHEAD_BYTES, SURVEYS_MAX
 from headrace.core.log import Extent, Log
 from headrace.engine.live import Live
+from headrace.engine.plans import plan_of
 from headrace.formats import layout
 from headrace.formats.companion import Descriptor, Part
 from headrace.formats.manifest import Build, Manifest
-from headrace.formats.plans import plan
 from headrace.storage.segments import Segments
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Inspection:
         reaches = list(self._reaches(live, live.visible))
         if not any(reach.extents for reach in reaches):
             return Survey()
-        wanted = None if log.search is None else plan(log.id, log.name, log.search).hash
+        wanted = None if log.search is None else plan_of(log).hash
         key = (self.manifest.version, wanted, [(r.log, r.last, len(r.extents)) for r in reaches])
         known = self._surveys.pop(log.id, None)
         if known is None or known[0] != key:

@@ -19,10 +19,11 @@ from headrace.core.streaming import stream_of
 from headrace.engine.engine import Engine
 from headrace.engine.inspection import Progress, Published, Share, Survey
 from headrace.engine.live import Live
+from headrace.engine.plans import searchable
 from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Profile
 from headrace.schemas.registry import Registry, decode_registry
-from headrace.search.config import Kind, Search, parse_search
+from headrace.search.config import Kind, Search
 from headrace.surfaces.streams import fields
 from headrace.surfaces.streams.events import tag_matches
 from headrace.surfaces.streams.fields import format_time
@@ -202,7 +203,7 @@ def _index_status(
     engine: Engine, live: Live, survey: Survey, published: Published
 ) -> dict[str, Any]:
     log = live.log
-    search = None if log.search is None else parse_search(msgspec.json.decode(log.search))
+    search = None if log.search is None else searchable(log).search
     plans = engine.inspection.manifest.plans
     generation = plans.generation if plans is not None and search is not None else 0
     count = len(survey.stretches)
