@@ -6,7 +6,7 @@ Both have a tag, and whoever knows the tag can wait until something changes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha1
 from typing import Any, NamedTuple
 
@@ -29,7 +29,9 @@ from headrace.surfaces.streams.events import tag_matches
 from headrace.surfaces.streams.fields import format_time
 from headrace.surfaces.streams.names import Target
 from headrace.surfaces.streams.positions import content_type_of, epoch_of
+from headrace.surfaces.streams.profiles import API as PROFILE_API
 from headrace.surfaces.streams.reading import parse_query
+from headrace.surfaces.streams.routes import Handler, StreamLimits
 from headrace.surfaces.streams.wire import summarise
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call
@@ -49,6 +51,15 @@ class Picture(NamedTuple):
 
 
 Paint = Callable[[Engine, Live], Awaitable[Picture]]
+
+
+def resources(limits: StreamLimits) -> dict[str, Mapping[str, Handler]]:
+    """Who answers below a stream."""
+    inspector = Inspector(limits.long_poll_ms)
+    return {
+        "_index_status": {"GET": inspector.index_status},
+        "_details": {"GET": inspector.details},
+    }
 
 
 class Inspector:
@@ -135,7 +146,7 @@ def _profile(log: Log) -> Profile:
 
 def profile_of(log: Log) -> dict[str, Any]:
     config = msgspec.Raw(_profile(log).config)
-    return {"apiVersion": "durable.streams/profile/v1", "profile": config}
+    return {"apiVersion": PROFILE_API, "profile": config}
 
 
 def _registry(log: Log) -> Registry:

@@ -7,9 +7,9 @@ from typing import Any
 
 import falcon.asgi
 
+from headrace.surfaces.streams import inspection, profiles
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.dialect import BASE, DIALECTS
-from headrace.surfaces.streams.inspection import Inspector
 from headrace.surfaces.streams.routes import Resources, StreamLimits, StreamRoutes
 from headrace.surfaces.streams.server import ServerRoutes
 from headrace.web.calls import Gate
@@ -29,11 +29,7 @@ def mount(
 ) -> dict[str, Respond]:
     """Put the surface's routes into the application; returns what answers below which path."""
     chosen = DIALECTS[dialect]
-    inspector = Inspector(limits.long_poll_ms)
-    below: Resources = {
-        "_index_status": {"GET": inspector.index_status},
-        "_details": {"GET": inspector.details},
-    }
+    below: Resources = {**profiles.resources(limits), **inspection.resources(limits)}
     native_control = control if chosen.subscriptions else None
     native = StreamRoutes(
         gate, chosen, NATIVE_PREFIX.encode(), limits, native_control, resources=below
