@@ -11,7 +11,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     SEARCH_SIZE_DEFAULT,
     SEARCH_SIZE_MAX,
-    SEARCH_TIMEOUT_MS_MAX,
+    SEARCH_TIMEOUT_MS,
 )
 from headrace.search.config import Field, Kind, Search
 from headrace.search.ordering import OFFSET, SCORE, Sort
@@ -58,8 +58,8 @@ def parse_request(raw: object, search: Search, parse_offset: ParseOffset) -> Req
         sorts,
         _parse_after(raw.get("search_after"), sorts, search, parse_offset),
         min(
-            _whole(raw.get("timeout_ms", SEARCH_TIMEOUT_MS_MAX), "timeout_ms", 0),
-            SEARCH_TIMEOUT_MS_MAX,
+            _whole(raw.get("timeout_ms", SEARCH_TIMEOUT_MS), "timeout_ms", 0),
+            SEARCH_TIMEOUT_MS,
         ),
     )
 
