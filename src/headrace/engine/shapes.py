@@ -21,7 +21,13 @@ from headrace.core.stream import Stream, not_json
 from headrace.core.streaming import stream_of
 from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Profile
-from headrace.schemas.registry import RoutingKey, clip, decode_registry
+from headrace.schemas.registry import (
+    RoutingKey,
+    clip,
+    decode_registry,
+    encode_registry,
+    first_registry,
+)
 from headrace.schemas.validation import Validator
 from headrace.search.pointers import parse_pointer, resolve
 
@@ -144,11 +150,33 @@ class Shapes:
         return entries
 
     async def install_profile(self, live: Live, profile: Profile) -> None:
-        """Let the stream have this profile."""
+        """Let the stream have this profile.
+
+        The schema that comes with it is for a stream without records; one that has a schema of its
+        own keeps it.
+        """
         engine, log = self._engine, live.log
+        engine.check_open()
         stream = stream_of(log)
-        profile.check(is_json=stream.is_json, empty=log.head == 0)
+        again = load_profile(stream.profile).kind == profile.kind
+        profile.check(is_json=stream.is_json, empty=log.head == 0 or again)
         kept = None if profile.config == load_profile(None).config else profile.config
-        if kept != stream.profile:
-            live.config_position = engine.commit([Adopt(log.id, kept)], sync=True, together=True)
+        entries: list[Entry] = [] if kept == stream.profile else [Adopt(log.id, kept)]
+        if entries and not again and log.head == 0:
+            entries += _bring(log, profile)
+        if entries:
+            live.config_position = engine.commit(entries, sync=True, together=True)
         await engine.journal.wait_synced(live.config_position)
+
+
+def _bring(log: Log, profile: Profile) -> list[Entry]:
+    """The schema that comes with a profile, for a stream that has none."""
+    installed = profile.installs(log.name)
+    registry = decode_registry(stream_of(log).registry)
+    if installed is None or registry.schema is not None:
+        return []
+    brought = first_registry(installed.schema, installed.routing_key)
+    entries: list[Entry] = [Register(log.id, encode_registry(brought))]
+    if installed.search is not None:
+        entries.append(Plan(log.id, installed.search))
+    return entries

@@ -46,6 +46,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 NOTHING = Registry()
 _decoder = msgspec.json.Decoder(Registry)
+_routing = msgspec.json.Decoder(RoutingKey)
 
 
 def decode_registry(kept: bytes | None) -> Registry:
@@ -55,6 +56,16 @@ def decode_registry(kept: bytes | None) -> Registry:
 def encode_registry(registry: Registry) -> bytes | None:
     """What a stream keeps of it; None for a registry that says nothing."""
     return None if registry == NOTHING else msgspec.json.encode(registry)
+
+
+def first_registry(schema: bytes, routing_key: bytes | None) -> Registry:
+    """The registry of a stream without records whose first schema this is."""
+    return Registry(
+        current_version=1,
+        routing_key=None if routing_key is None else _routing.decode(routing_key),
+        boundaries=(Boundary(0, 1),),
+        schemas={"1": msgspec.Raw(schema)},
+    )
 
 
 def clip(kept: bytes | None, count: int) -> bytes | None:
