@@ -19,7 +19,7 @@ from headrace.formats.manifest import Manifest, Segment
 from headrace.storage import manifests
 from headrace.storage.manifests import Change
 from headrace.storage.objects import Objects, StoreError
-from headrace.storage.segments import Vanished
+from headrace.storage.vanished import Vanished
 
 _Extents = dict[int, list[Extent]]
 

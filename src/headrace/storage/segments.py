@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from threading import Lock
 from typing import TypeVar
 
@@ -24,7 +23,9 @@ from headrace.core.record import Block, cut
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.segment import INDEX_COLUMNS, Piece, block_of
 from headrace.formats.table import read_table
+from headrace.storage.builds import Builds
 from headrace.storage.objects import Objects
+from headrace.storage.vanished import gone_is_vanished
 
 T = TypeVar("T")
 
@@ -35,10 +36,6 @@ _OPEN_FILES_MAX = 32
 _INDEXES_MAX = 64
 _NS = 1_000_000
 _COLUMNS = ["seq", "ts", "ns", "tag", "node", "key", "data", "meta"]
-
-
-class Vanished(FileNotFoundError):
-    """A segment's file is gone: it was replaced, and we have not heard of it yet."""
 
 
 class _Index:
@@ -99,6 +96,7 @@ class Segments:
         self._objects = objects
         self._cache_bytes = cache_bytes
         self._known: dict[int, Segment] = {}
+        self.builds = Builds(objects)
         self.version = 0
         """Of the manifest in use."""
         self._lock = Lock()  # callers may be several threads
@@ -118,6 +116,7 @@ class Segments:
         """
         self._known = {segment.number: segment for segment in manifest.segments}
         self.version = manifest.version
+        self.builds.use(manifest)
         with self._lock:
             for cache in (self._files, self._indexes):
                 for number in [n for n in cache if n not in self._known]:
@@ -210,7 +209,7 @@ class Segments:
         for segment, first, _ in segments:
             if segment.tags is None or first >= before:
                 continue
-            with _gone_is_vanished(segment.tags):
+            with gone_is_vanished(segment.tags):
                 table = pq.read_table(
                     self._objects.open(segment.tags),
                     columns=["seq", "size"],
@@ -226,7 +225,7 @@ class Segments:
             if (index := self._indexes.get(number)) is not None:
                 self._indexes.move_to_end(number)
                 return index
-        with _gone_is_vanished(segment.index):
+        with gone_is_vanished(segment.index):
             raw = self._objects.get(segment.index)
         if xxh3_64_hexdigest(raw) != segment.index_checksum:
             raise Corrupt(segment.index, 0, "checksum mismatch in the index")
@@ -243,7 +242,7 @@ class Segments:
             if (table := self._tables.get(key)) is not None:
                 self._tables.move_to_end(key)
                 return table
-            with _gone_is_vanished(segment.name):
+            with gone_is_vanished(segment.name):
                 file = self._file(segment)
                 table = file.read_row_group(row_group, columns=_COLUMNS, use_threads=False)
             table = table.combine_chunks()
@@ -262,14 +261,6 @@ class Segments:
                 self._files.popitem(last=False)
         self._files.move_to_end(segment.number)
         return file
-
-
-@contextmanager
-def _gone_is_vanished(name: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as missing:
-        raise Vanished(f"{name} is missing") from missing
 
 
 def _tag_filter(log: int, match: TagMatch) -> pc.Expression:
