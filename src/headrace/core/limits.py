@@ -208,3 +208,15 @@ REGISTRY_BYTES_MAX = 1 << 20
 SCHEMA_UPDATE_BYTES_MAX = 256 << 10
 SEARCH_BYTES_MAX = 64 << 10
 """Of a log's search configuration."""
+EVLOG_KEYS_MAX = 64
+"""Names of secrets that an evlog profile may add."""
+TEMPLATE_FIELDS_MAX = 3
+TEMPLATE_NAME_BYTES_MAX = 256
+TEMPLATES_AT_ONCE = 256
+TOUCH_KEYS_MAX = 65_536
+"""Keys of one stream whose last touch is remembered: a few megabytes at most."""
+TOUCH_WAIT_KEYS_MAX = 1024
+TOUCH_WAIT_MS = 30_000
+TOUCH_WAIT_MS_MAX = 120_000
+TOUCH_IDLE_MS = 3_600_000
+"""How long the touches of a stream are remembered when nobody asks for them."""

@@ -27,7 +27,13 @@ from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Profile
 from headrace.schemas.evolution import Update, check_bindings, evolve
 from headrace.schemas.promotion import Promoter
-from headrace.schemas.registry import RoutingKey, clip, decode_registry, encode_registry
+from headrace.schemas.registry import (
+    RoutingKey,
+    clip,
+    decode_registry,
+    encode_registry,
+    first_registry,
+)
 from headrace.schemas.validation import Validator
 from headrace.search.config import parse_search
 from headrace.search.pointers import parse_pointer, resolve
@@ -212,11 +218,19 @@ class Shapes:
         return entries
 
     async def install_profile(self, live: Live, profile: Profile) -> None:
-        """Let the stream have this profile."""
+        """Let the stream have this profile.
+
+        The schema that comes with it is for a stream without records; one that has a schema of its
+        own keeps it.
+        """
         log, stream = live.log, stream_of(live.log)
-        profile.check(is_json=stream.is_json, empty=log.head == 0)
+        again = load_profile(stream.profile).kind == profile.kind
+        profile.check(is_json=stream.is_json, empty=log.head == 0 or again)
         kept = None if profile.config == load_profile(None).config else profile.config
-        await self._commit(live, [Adopt(log.id, kept)] if kept != stream.profile else [])
+        entries: list[Entry] = [] if kept == stream.profile else [Adopt(log.id, kept)]
+        if entries and not again and log.head == 0:
+            entries += _bring(log, profile)
+        await self._commit(live, entries)
 
     async def _commit(self, live: Live, entries: list[Entry]) -> None:
         """Make all of it true at once, and wait until it is durable."""
@@ -227,8 +241,9 @@ class Shapes:
             return
         engine.check_open()
         stream = stream_of(log)
-        self._told.setdefault(log.id, stream.registry)
+        before = stream.registry
         live.config_position = engine.commit(entries, sync=True, together=True)
+        self._told.setdefault(log.id, before)
         show = partial(self._tell, log, stream.registry)
         await engine.journal.wait_synced(live.config_position, show)
 
@@ -257,3 +272,16 @@ def _promoted(promoter: Promoter, piece: Slice) -> Slice:
     numbered = memoryview(array("q", seqs))
     current = Block(seqs[0], seqs[-1], block.ts_ms, made.data, made.ends, seqs=numbered)
     return Slice(current, range(len(seqs)))
+
+
+def _bring(log: Log, profile: Profile) -> list[Entry]:
+    """The schema that comes with a profile, for a stream that has none."""
+    installed = profile.installs(log.name)
+    registry = decode_registry(stream_of(log).registry)
+    if installed is None or registry.schema is not None:
+        return []
+    brought = first_registry(installed.schema, installed.routing_key)
+    entries: list[Entry] = [Register(log.id, encode_registry(brought))]
+    if installed.search is not None:
+        entries.append(Plan(log.id, installed.search))
+    return entries

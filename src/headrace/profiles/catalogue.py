@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 
 from headrace.core.errors import Code, Refused
+from headrace.profiles.evlog import Evlog
 from headrace.profiles.generic import GENERIC, Generic
+from headrace.profiles.metrics import Metrics
 from headrace.profiles.profile import Profile
+from headrace.profiles.state import StateProtocol
 
-
-def _parse_generic(config: Mapping[str, Any]) -> Profile:
-    for key in config:
-        if key != "kind":
-            raise Refused(Code.INVALID, f"profile.{key[:80]} is not supported")
-    return GENERIC
-
-
-KINDS: dict[str, Callable[[Mapping[str, Any]], Profile]] = {Generic.kind: _parse_generic}
+KINDS: dict[str, Callable[[Mapping[str, Any]], Profile]] = {
+    Evlog.kind: Evlog.parse,
+    Generic.kind: Generic.parse,
+    Metrics.kind: Metrics.parse,
+    StateProtocol.kind: StateProtocol.parse,
+}
 """How the configuration of each kind is read."""
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
+import msgspec
+
+from headrace.profiles.configs import parse_config
 from headrace.profiles.profile import Installed
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kind: str
 
 
 class Generic:
@@ -13,6 +20,12 @@ class Generic:
 
     kind: ClassVar[str] = "generic"
     config: ClassVar[bytes] = b'{"kind":"generic"}'
+    touch: ClassVar[None] = None
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> Generic:
+        parse_config(raw, Config)
+        return GENERIC
 
     def check(self, *, is_json: bool, empty: bool) -> None:
         pass

@@ -7,6 +7,8 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
+from headrace.profiles.touchconfig import TouchConfig
+
 
 class Installed(msgspec.Struct, frozen=True):
     """What comes with a profile: the body of a schema update."""
@@ -24,6 +26,10 @@ class Profile(Protocol):
     @property
     def config(self) -> bytes:
         """What is kept of it and told of it: a JSON object with every default filled in."""
+
+    @property
+    def touch(self) -> TouchConfig | None:
+        """How whoever waits for changes is told of them; None where nobody can."""
 
     def check(self, *, is_json: bool, empty: bool) -> None:
         """Refuse a stream that cannot have this profile."""

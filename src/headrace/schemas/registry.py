@@ -65,6 +65,7 @@ class RegistryView(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=T
 
 NOTHING = Registry()
 _decoder = msgspec.json.Decoder(Registry)
+_routing = msgspec.json.Decoder(RoutingKey)
 
 
 def decode_registry(kept: bytes | None) -> Registry:
@@ -83,6 +84,16 @@ def encode_registry(registry: Registry) -> bytes | None:
             max=REGISTRY_BYTES_MAX,
         )
     return kept
+
+
+def first_registry(schema: bytes, routing_key: bytes | None) -> Registry:
+    """The registry of a stream without records whose first schema this is."""
+    return Registry(
+        current_version=1,
+        routing_key=None if routing_key is None else _routing.decode(routing_key),
+        boundaries=(Boundary(0, 1),),
+        schemas={"1": msgspec.Raw(schema)},
+    )
 
 
 def clip(kept: bytes | None, count: int) -> bytes | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import falcon.asgi
 
-from headrace.surfaces.streams import schemas
+from headrace.surfaces.streams import profiles, schemas
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.dialect import BASE, DIALECTS
 from headrace.surfaces.streams.routes import Resources, StreamLimits, StreamRoutes
@@ -27,7 +27,7 @@ def mount(
 ) -> dict[str, Respond]:
     """Put the surface's routes into the application; returns what answers below which path."""
     chosen = DIALECTS[dialect]
-    below: Resources = {**schemas.resources()}
+    below: Resources = {**schemas.resources(), **profiles.resources(limits)}
     native_control = control if chosen.subscriptions else None
     native = StreamRoutes(
         gate, chosen, NATIVE_PREFIX.encode(), limits, native_control, resources=below

@@ -9,10 +9,9 @@ import msgspec
 from headrace.core.limits import SUBSCRIPTION_LEASE_MS
 from headrace.engine.live import Live
 from headrace.engine.streams import Streams
+from headrace.profiles.catalogue import load_profile
 from headrace.surfaces.streams.fields import format_time
 from headrace.surfaces.streams.positions import content_type_of, epoch_of
-
-GENERIC = "generic"
 
 
 class StreamSummary(msgspec.Struct, kw_only=True):
@@ -27,7 +26,7 @@ class StreamSummary(msgspec.Struct, kw_only=True):
     sealed_through: str
     uploaded_through: str
     closed: bool
-    profile: str = GENERIC
+    profile: str
 
 
 def summarise(streams: Streams, live: Live) -> StreamSummary:
@@ -46,6 +45,7 @@ def summarise(streams: Streams, live: Live) -> StreamSummary:
         sealed_through=sealed,
         uploaded_through=sealed,
         closed=streams.is_closed(live),
+        profile=load_profile(stream.profile).kind,
     )
 
 
