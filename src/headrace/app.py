@@ -32,6 +32,7 @@ from headrace.engine.pulse import Pulse
 from headrace.engine.start import Parts, Started, start, stop
 from headrace.engine.upkeep import Pace
 from headrace.formats import layout
+from headrace.formats.arrow import leave_pandas_out
 from headrace.observe import say
 from headrace.storage.disk import RealDisk
 from headrace.storage.keys import signing_key
@@ -399,6 +400,7 @@ class App:
 
 def serve(settings: Settings) -> None:
     """Run a server until a signal stops it."""
+    leave_pandas_out()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
