@@ -190,7 +190,7 @@ def render(query: Query, fields: dict[str, Any]) -> str:
         case AnyOf(items=items):
             return "(" + " OR ".join(render(item, fields) for item in items) + ")"
         case Not(item=item):
-            return f"NOT {render(item, fields)}"
+            return f"NOT ({render(item, fields)})"  # twice without them is not at all
         case Has(field=field):
             return f"has:{field}"
         case Equals(field=field):

@@ -62,11 +62,16 @@ class NoAnswer(BenchError):
     """A server did not answer, or wrongly."""
 
 
+class TooLate(NoAnswer):
+    """A server gave up, or a part of the answer."""
+
+
 class Side(NamedTuple):
     """Somebody who answers."""
 
     ask: Callable[[Question], object]
     read: Callable[[Question, object], Answer]
+    may_be_late: bool = False
 
 
 def search(arena: Arena) -> Iterator[Row]:
@@ -83,7 +88,8 @@ def search(arena: Arena) -> Iterator[Row]:
         if prisma.is_installed():
             arena.say("Prisma: writing and indexing")
             peer = stack.enter_context(_prisma(arena, records))
-            sides[prisma.NAME] = stack.enter_context(_over_http(peer.port))
+            theirs = stack.enter_context(_over_http(peer.port))
+            sides[prisma.NAME] = theirs._replace(may_be_late=True)
         samples = list(islice(evlog.documents(records), 0, None, records // QUESTIONS))[:QUESTIONS]
         rest(server)
         for kind, questions in make_questions(records, samples).items():
@@ -171,13 +177,15 @@ def _compare(
     taking: dict[str, Callable[[], list[float]]] = {}
     for name, side in sides.items():
         try:  # the first answers warm everything up
-            for question in questions:
-                _measure_ms(side, question, expected)
+            first_ms = [_measure_ms(side, question, expected) for question in questions]
         except NoAnswer as error:
             if name == OURS:
                 raise
             silences[name] = str(error)
             continue
+        if name == OURS:
+            asked = f"{what}, asked for the first time, p50"
+            yield Row(what=asked, unit="ms", headrace=(percentile(first_ms, 0.5),))
         window_s = arena.sizes.window_s
         taking[name] = partial(_ask_all, side, cycle(questions), expected, window_s)
     results = arena.take_turns(what, *taking.values())
@@ -198,7 +206,13 @@ def _ask_all(
     latencies_ms: list[float] = []
     until = perf_counter() + window_s
     while perf_counter() < until or len(latencies_ms) < ASKED_MIN:
-        latencies_ms.append(_measure_ms(side, next(questions), expected))
+        start = perf_counter()
+        try:
+            latencies_ms.append(_measure_ms(side, next(questions), expected))
+        except TooLate:
+            if not side.may_be_late:
+                raise
+            latencies_ms.append((perf_counter() - start) * 1000)  # it would have taken longer
     return latencies_ms
 
 
@@ -221,7 +235,7 @@ def _over_http(port: int) -> Iterator[Side]:
         reply = connection.getresponse()
         raw = reply.read()
         if reply.status == http.HTTPStatus.REQUEST_TIMEOUT:
-            raise NoAnswer("no whole answer in the time there is")
+            raise TooLate("no whole answer in the time there is")
         if reply.status != http.HTTPStatus.OK:
             raise BenchError(f"{question.body.decode()} answered {reply.status}: {raw[:500]!r}")
         return raw

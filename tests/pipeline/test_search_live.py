@@ -1,0 +1,221 @@
+"""A real server is asked all the time while Spark indexes, merges and compacts what it searches."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from evolving import array, lens, shape
+from naive_search import Model, iso, offset_of
+
+from headrace.bench.process import ServerProcess
+from headrace.pipeline.compact import Sizes, compact
+from headrace.pipeline.follow import follow
+from headrace.pipeline.place import Place
+from headrace.search.query import All, Compares, Equals, Not, Query, Words
+from headrace.search.query import Any as AnyOf
+from headrace.storage import manifests
+
+from .test_server import ask, sealed, until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.system
+
+ENV = {"HEADRACE_SEAL_BYTES": "32KiB", "HEADRACE_TAIL_BYTES": "0"}
+STREAM = "/v1/stream/shop"
+BATCH, BATCHES = 50, 16
+START_MS = 1_767_225_600_000
+WORDS = ("issuer", "declined", "timeout", "cart", "slow", "refund")
+
+FIRST = shape(
+    {
+        "at": {"type": "string"},
+        "svc": {"type": "string"},
+        "status": {"type": "string", "enum": ["200", "404", "500"]},
+        "ms": {"type": "number"},
+        "message": {"type": "string"},
+    }
+)
+SECOND = shape(
+    {
+        "at": {"type": "string"},
+        "service": array({"type": "string"}),
+        "status": {"type": "integer"},
+        "ms": {"type": "number"},
+        "message": {"type": "string"},
+    }
+)
+OPS: list[dict[str, Any]] = [
+    {"op": "rename", "from": "/svc", "to": "/service"},
+    {"op": "wrap", "path": "/service", "mode": "singleton"},
+    {
+        "op": "convert",
+        "path": "/status",
+        "fromType": "string",
+        "toType": "integer",
+        "forward": {"builtin": "string_to_int"},
+        "backward": {"builtin": "int_to_string"},
+    },
+]
+
+
+def field(kind: str, old: str, new: str, *flags: str, **more: str) -> dict[str, Any]:
+    bindings = [{"version": 1, "jsonPointer": old}, {"version": 2, "jsonPointer": new}]
+    return {"kind": kind, "bindings": bindings, **dict.fromkeys(flags, True), **more}
+
+
+SEARCH: dict[str, Any] = {
+    "primaryTimestampField": "at",
+    "fields": {
+        "at": field("date", "/at", "/at", "exact", "column", "sortable"),
+        "service": field("keyword", "/svc", "/service", "exact", "prefix", "sortable"),
+        "status": field("integer", "/status", "/status", "exact", "column", "sortable"),
+        "ms": field("float", "/ms", "/ms", "column", "sortable", "aggregatable"),
+        "message": field("text", "/message", "/message", "positions", analyzer="unicode_word_v1"),
+    },
+    "rollups": {
+        "r": {
+            "dimensions": ["service"],
+            "intervals": ["1m"],
+            "measures": {"n": {"kind": "count"}, "ms": {"kind": "summary", "field": "ms"}},
+        }
+    },
+}
+QUERIES: list[tuple[str, Query]] = [
+    ("service:cart", Equals("service", "cart")),
+    ("status:>=404 ms:<50", All((Compares("status", ">=", 404), Compares("ms", "<", 50.0)))),
+    ("message:issuer", Words("message", ("issuer",), False, False, 1.0)),
+    ('message:"issuer declined"', Words("message", ("issuer", "declined"), False, True, 1.0)),
+    (
+        "service:cart OR message:slow",
+        AnyOf((Equals("service", "cart"), Words("message", ("slow",), False, False, 1.0))),
+    ),
+    ("NOT status:200", Not(Equals("status", 200))),
+]
+
+
+def documents(version: int, random: Random, first: int) -> Iterator[dict[str, Any]]:
+    for at in range(first, first + BATCH):
+        service, status = random.choice(("cart", "pay", "ship")), random.choice((200, 404, 500))
+        yield {
+            "at": iso(START_MS + at * 250),
+            **({"svc": service} if version == 1 else {"service": [service]}),
+            "status": str(status) if version == 1 else status,
+            "ms": random.randrange(4000) / 40,
+            "message": " ".join(random.choices(WORDS, k=4)),
+        }
+
+
+class Shop:
+    """The stream, and what it must answer."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._server = server
+        self._random = Random(1)
+        self.model = Model(SEARCH)
+        ask(server, "PUT", STREAM)
+        ask(server, "POST", f"{STREAM}/_schema", {"schema": FIRST, "search": SEARCH})
+
+    def write(self) -> None:
+        for batch in range(BATCHES):
+            if batch == BATCHES // 2:
+                self.evolve()
+            made = list(documents(self.model.version, self._random, batch * BATCH))
+            ask(self._server, "POST", STREAM, made)
+            for document in made:
+                self.model.append(json.dumps(document).encode(), None)
+
+    def evolve(self) -> None:
+        update = {"schema": SECOND, "lens": lens("shop", 1, OPS)}
+        ask(self._server, "POST", f"{STREAM}/_schema", update)
+        self.model.version = 2
+        self.model.lenses.append(OPS)
+
+    def check_all(self) -> int:
+        """Ask everything once; returns how many segments answered from their index."""
+        indexed = 0
+        for text, query in QUERIES:
+            expected = self.model.search(query, ((("ms", True)),))[:20]
+            body = {"q": text, "size": 20, "sort": ["ms:desc"]}
+            found = ask(self._server, "POST", f"{STREAM}/_search", body)
+            total = len(self.model.matching(query))
+            assert found["total"] == {"value": total, "relation": "eq"}, text
+            offsets = [hit["offset"] for hit in found["hits"]]
+            assert offsets == [offset_of(at) for at, _ in expected], text
+            assert found["coverage"]["complete"] is True
+            indexed = max(indexed, found["coverage"]["indexed_segments"])
+        self._check_aggregate()
+        return indexed
+
+    def _check_aggregate(self) -> None:
+        start, stop = START_MS + 30_500, START_MS + 150_000
+        body = {"rollup": "r", "from": start, "to": stop, "interval": "1m"}
+        body |= {"group_by": ["service"], "measures": ["ms", "n"]}
+        told = ask(self._server, "POST", f"{STREAM}/_aggregate", body)
+        found = {
+            (bucket["start"], group["key"]["service"]): group["measures"]
+            for bucket in told["buckets"]
+            for group in bucket["groups"]
+        }
+        expected = self.model.aggregate("r", start, stop, 60_000, ["service"], None)
+        counts = {
+            (iso(window), json.loads(group)["service"]): len(values)
+            for (window, group), values in expected.items()
+        }
+        assert {key: measures["n"]["count"] for key, measures in found.items()} == counts
+        for (window, group), values in expected.items():
+            ms = found[iso(window), json.loads(group)["service"]]["ms"]
+            assert ms["sum"] == pytest.approx(sum(value["ms"] for value in values))
+
+
+@contextmanager
+def asking(shop: Shop) -> Iterator[None]:
+    """Somebody asks all the time, and every answer is right."""
+    over = threading.Event()
+    problems: list[BaseException] = []
+    rounds = 0
+
+    def work() -> None:
+        nonlocal rounds
+        try:
+            while not over.is_set():
+                shop.check_all()
+                rounds += 1
+        except BaseException as problem:  # noqa: BLE001  (the test raises it)
+            problems.append(problem)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    for problem in problems:
+        raise problem
+    assert rounds, "nothing was asked"
+
+
+def test_answers_stay_right_while_spark_indexes(spark: SparkSession, tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    place = Place(data_dir)
+    with ServerProcess(data_dir, env=ENV) as server:
+        shop = Shop(server)
+        shop.write()
+        until(lambda: sealed(place.open()) >= BATCH, "nothing is sealed")
+        until(lambda: manifests.load(place.open()).plans is not None, "no plans are published")
+        shop.check_all()
+        with asking(shop):
+            follow(spark, place, once=True)
+            until(lambda: shop.check_all() > 0, "the index is never used")
+            compact(spark, place, Sizes(output_bytes=128 << 10, run_min=2))
+            follow(spark, place, once=True)
+            until(lambda: shop.check_all() > 0, "the index is never used again")
