@@ -208,6 +208,10 @@ REGISTRY_BYTES_MAX = 1 << 20
 SCHEMA_UPDATE_BYTES_MAX = 256 << 10
 SEARCH_BYTES_MAX = 64 << 10
 """Of a log's search configuration."""
+SEARCH_SIZE_DEFAULT = 50
+SEARCH_SIZE_MAX = 500
+FILTER_SCANNED_BYTES_MAX = 100 << 20
+"""Payload that one filtered read looks at."""
 SURVEYS_MAX = 1024
 """Logs of which it is remembered where their sealed records lie and what is indexed of them."""
 CENSUS_AT_ONCE = 2000
