@@ -18,6 +18,7 @@ from headrace.core import priority
 from headrace.core import state as catalog
 from headrace.core.config import LogConfig
 from headrace.core.entry import (
+    Adopt,
     Append,
     Delete,
     Drop,
@@ -50,6 +51,7 @@ from headrace.engine.routers import Routers
 from headrace.engine.shapes import Shapes
 from headrace.engine.streams import Streams
 from headrace.engine.subscriptions import Subscriptions
+from headrace.engine.touching import Touching
 from headrace.engine.transactions import Transactions
 from headrace.engine.turns import Turns
 from headrace.storage.journal import Journal, ignore
@@ -110,6 +112,7 @@ class Engine:
         self.subscriptions = Subscriptions(self)
         self.plans = Plans(self)
         self.shapes = Shapes(self)
+        self.touching = Touching(self)
 
     def adopt(self, log: Log, blocks: list[Block]) -> None:
         """Put a recovered log into operation."""
@@ -222,6 +225,8 @@ class Engine:
                 self.deaths += 1
             case Plan() | Register():
                 self.plan_changes += 1
+            case Adopt():
+                self.touching.changed(entry.log)
             case Drop():
                 live = self.lives.pop(entry.log)
                 self.deaths += 1
@@ -231,6 +236,7 @@ class Engine:
                 self.aging.discard(entry.log)
                 self.routers.forget(live)
                 self.subscriptions.dropped(live)
+                self.touching.dropped(entry.log)
                 live.wake()
             case Open():
                 live = self.lives[entry.log]

@@ -11,6 +11,7 @@ from headrace.surfaces.streams import profiles
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.dialect import BASE, DIALECTS
 from headrace.surfaces.streams.routes import Resources, StreamLimits, StreamRoutes
+from headrace.surfaces.streams.touch import TouchRoutes
 from headrace.web.calls import Gate
 from headrace.web.direct import Respond
 
@@ -27,7 +28,7 @@ def mount(
 ) -> dict[str, Respond]:
     """Put the surface's routes into the application; returns what answers below which path."""
     chosen = DIALECTS[dialect]
-    below: Resources = {**profiles.resources(limits)}
+    below: Resources = {**profiles.resources(limits), **TouchRoutes(limits).resources()}
     native_control = control if chosen.subscriptions else None
     native = StreamRoutes(
         gate, chosen, NATIVE_PREFIX.encode(), limits, native_control, resources=below
