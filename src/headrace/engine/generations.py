@@ -39,6 +39,7 @@ class Generations:
         self._pool = pool
         self._changing = asyncio.Lock()
         engine.renew = self.look
+        engine.inspection.renewed(manifest)
 
     async def publish(self, change: Change) -> Manifest:
         """Publish what `change` makes of the newest manifest, and change over to that."""
@@ -81,6 +82,7 @@ class Generations:
         await self._place_records(manifest, extents, everywhere=not held <= manifest.numbers)
         self._engine.segments.use(manifest)
         self.manifest = manifest
+        self._engine.inspection.renewed(manifest)
 
     def _extents_of(self, segments: list[Segment]) -> _Extents:
         found: _Extents = {}

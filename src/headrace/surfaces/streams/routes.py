@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -101,6 +101,14 @@ class StreamRoutes:
     async def respond_elsewhere(self, req: Any, resp: Any, **_: Any) -> None:
         """Answer what is asked beside the paths there are."""
         await self._respond(req, resp, self._miss)
+
+    def respond_with(self, handle: Handle) -> Callable[..., Coroutine[Any, Any, None]]:
+        """Let somebody else answer, with all that every request needs."""
+
+        async def respond(req: Any, resp: Any, **_: Any) -> None:
+            await self._respond(req, resp, handle)
+
+        return respond
 
     async def _respond(self, req: Any, resp: Any, handle: Handle) -> None:
         if req.method == "OPTIONS":
@@ -313,7 +321,7 @@ class StreamRoutes:
             after, req.get_param("prefix") or "", size, call.principal.may_see, OWNER
         )
         streams = engine.streams
-        shown = [wire.summarise(streams, each) for each in found if streams.is_there(each.log)]
+        shown = [wire.summarise(engine, each) for each in found if streams.is_there(each.log)]
         headers: Headers = [("content-type", "application/json"), ("cache-control", "no-store")]
         if more:
             headers.append(("stream-next-cursor", encode_cursor(found[-1].log.name)))
