@@ -174,7 +174,7 @@ class TouchRoutes:
         with self._patience.limit():
             request = decode(_wait, await call.raw_body(_BODY_BYTES_MAX))
         interest, declared = _parse_interest(request)
-        board = _board(call, target)
+        board, streams = _board(call, target), call.engine.streams
         after = _parse_after(board, request.cursor)
         if after is not None and declared:
             board.activate(declared, request.inactivity_ttl_ms)
@@ -188,7 +188,7 @@ class TouchRoutes:
             with board.waiter(watch, request.timeout_ms) as waiter, call.unless_gone(waiter.leave):
                 touched = await waiter.future
         board.totals.timeouts += not touched
-        call.engine.streams.use(board.live)
+        streams.use(board.live)
         return _json(_reply(board, watch, touched=touched))
 
 
