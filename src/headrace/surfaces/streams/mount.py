@@ -7,7 +7,7 @@ from typing import Any
 
 import falcon.asgi
 
-from headrace.surfaces.streams import inspection, profiles
+from headrace.surfaces.streams import inspection, profiles, searching
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.dialect import BASE, DIALECTS
 from headrace.surfaces.streams.routes import Resources, StreamLimits, StreamRoutes
@@ -34,6 +34,7 @@ def mount(
         **profiles.resources(limits),
         **TouchRoutes(limits).resources(),
         **inspection.resources(limits),
+        **searching.resources(limits),
     }
     native_control = control if chosen.subscriptions else None
     native = StreamRoutes(
