@@ -234,3 +234,6 @@ TOUCH_WAIT_MS = 30_000
 TOUCH_WAIT_MS_MAX = 120_000
 TOUCH_IDLE_MS = 3_600_000
 """How long the touches of a stream are remembered when nobody asks for them."""
+TOUCH_SETTLE_MAX = 1000
+"""Records that are noted at once for somebody who wants to know how things are now."""
+TOUCH_CURSOR_LENGTH_MAX = 64

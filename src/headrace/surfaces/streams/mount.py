@@ -12,6 +12,7 @@ from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.dialect import BASE, DIALECTS
 from headrace.surfaces.streams.routes import Resources, StreamLimits, StreamRoutes
 from headrace.surfaces.streams.server import ServerRoutes
+from headrace.surfaces.streams.touch import TouchRoutes
 from headrace.web.calls import Gate
 from headrace.web.direct import Respond
 
@@ -32,6 +33,7 @@ def mount(
     below: Resources = {
         **schemas.resources(),
         **profiles.resources(limits),
+        **TouchRoutes(limits).resources(),
         **inspection.resources(limits),
         **searching.resources(limits),
     }
