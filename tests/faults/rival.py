@@ -74,6 +74,8 @@ class Rival:
         for folder in (layout.SEGMENTS, layout.COMPANIONS, layout.BUILDS):
             for listed in self._objects.list(folder):
                 name = listed.name
+                if folder == layout.BUILDS and layout.build_of(name) in named:
+                    continue
                 if name not in named and (layout.is_foreign(name) or name in self._replaced):
                     self._objects.remove(name)
 
