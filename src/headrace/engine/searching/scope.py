@@ -7,9 +7,11 @@ scope (`look`).
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -35,6 +37,8 @@ T = TypeVar("T")
 
 Promote = Callable[[Sequence[int], Sequence[bytes]], Sequence[bytes]]
 """Documents as they are in the newest schema version, given their seqs."""
+
+_last = attrgetter("last")
 
 BATCH_ROWS = 512
 """Documents that are looked at between two looks at the clock."""
@@ -234,6 +238,31 @@ class Scope:
                 ranges.add(found, low, high)
         return found
 
+    def records(self, first: int, last: int, rows: int = BATCH_ROWS) -> Iterator[Batch]:
+        """The live records in [first, last], builds or no builds, ascending."""
+        for reach in self.reaches:
+            for low, high in self.live_ranges(max(first, reach.first), min(last, reach.last)):
+                yield from self._batches(reach, low, high, rows)
+
+    def pieces(self, first: int, last: int) -> Iterator[tuple[int, int, Cold | None]]:
+        """The live seqs in [first, last], ascending, and who speaks for them."""
+        spans = sorted(
+            (low, high, at)
+            for at, cold in enumerate(self.colds)
+            for low, high in ranges.pairs(cold.spans)
+        )
+        for start, stop in self.live_ranges(first, last):
+            for low, high, at in spans:
+                low, high = max(low, start), min(high, stop)
+                if low > high:
+                    continue
+                if start < low:
+                    yield start, low - 1, None
+                yield low, high, self.colds[at]
+                start = high + 1
+            if start <= stop:
+                yield start, stop, None
+
     def _batches(self, reach: Reach, first: int, last: int, rows: int) -> Iterator[Batch]:
         below = min(last, reach.tail_start - 1)
         if first <= below:
@@ -260,13 +289,35 @@ class Scope:
         """The documents of these seqs, ascending, as they are searched; without those that are
         gone by now.
         """
-        found: dict[int, bytes] = {}
-        for reach in self.reaches:
-            wanted = [seq for seq in seqs if reach.first <= seq <= reach.last]
-            found.update(_pick(self._segments, reach, wanted))
+        found = {
+            block.seq_at(at): block.data_at(at) for block, picks in self.pick(seqs) for at in picks
+        }
         if self._promote is not None and found:
-            found = dict(zip(found, self._promote(list(found), list(found.values())), strict=True))
+            raws = self._promote(list(found), list(found.values()))
+            found = dict(zip(found, raws, strict=True))
         return found
+
+    def pick(self, seqs: Sequence[int]) -> Iterator[tuple[Block, list[int]]]:
+        """Blocks with these seqs, ascending, and their indices in them."""
+        for reach in self.reaches:
+            start, stop = bisect_left(seqs, reach.first), bisect_right(seqs, reach.last)
+            while start < stop:
+                block = self._block_of(reach, seqs[start])
+                end = start + 1 if block is None else bisect_right(seqs, block.last, start, stop)
+                if block is not None:
+                    picks = [(block.index(seq), seq) for seq in seqs[start:end]]
+                    there = [
+                        at for at, seq in picks if at < block.count and block.seq_at(at) == seq
+                    ]
+                    if there:
+                        yield block, there
+                start = max(end, start + 1)
+
+    def _block_of(self, reach: Reach, seq: int) -> Block | None:
+        """A block that reaches this seq."""
+        if seq < reach.tail_start:
+            return self._segments.read(reach.log, seq, 1 << 30)
+        return next(_between(reach.blocks, seq, seq, whole=True), None)
 
     def appended_ms(self, seq: int) -> int | None:
         """When the first record at or behind a seq was appended."""
@@ -283,33 +334,11 @@ class Scope:
         return None
 
 
-def _pick(segments: Segments, reach: Reach, seqs: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    block: Block | None = None
-    for seq in seqs:
-        if block is None or not block.first <= seq <= block.last:
-            if seq >= reach.tail_start:
-                block = next(_between(reach.blocks, seq, seq, whole=True), None)
-            else:
-                block = segments.read(reach.log, seq, 1 << 30)
-        if block is None:
-            continue
-        at = block.index(seq)
-        if at < block.count and block.seq_at(at) == seq:
-            yield seq, block.data_at(at)
-
-
 def _between(
     blocks: Sequence[Block], first: int, last: int, *, whole: bool = False
 ) -> Iterator[Block]:
     """The blocks with seqs in [first, last], cut to them unless they are wanted whole."""
-    low, high = 0, len(blocks)
-    while low < high:
-        middle = (low + high) // 2
-        if blocks[middle].last < first:
-            low = middle + 1
-        else:
-            high = middle
-    for at in range(low, len(blocks)):
+    for at in range(bisect_left(blocks, first, key=_last), len(blocks)):
         block = blocks[at]
         if block.first > last:
             return

@@ -59,9 +59,18 @@ def _payloads(piece: Slice) -> list[bytes]:
     return [data[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-def format_tag(start: str, next: str, key: str | None, format: str, *, closed: bool) -> str:
+def format_tag(
+    start: str,
+    next: str,
+    key: str | None,
+    format: str,
+    *,
+    filter: str | None = None,
+    closed: bool,
+) -> str:
     """What a page is: the same tag means the same bytes under the same headers."""
-    slice = f"slice:{start}:{next}:key={quote(key or '', safe='')}:fmt={format}:filter="
+    slice = f"slice:{start}:{next}:key={quote(key or '', safe='')}:fmt={format}"
+    slice += f":filter={quote(filter or '', safe='')}"
     return f'W/"{slice}{":closed" if closed else ""}"'
 
 
