@@ -67,11 +67,13 @@ def format_tag(
     *,
     filter: str | None = None,
     closed: bool,
+    version: int = 0,
 ) -> str:
     """What a page is: the same tag means the same bytes under the same headers."""
     slice = f"slice:{start}:{next}:key={quote(key or '', safe='')}:fmt={format}"
     slice += f":filter={quote(filter or '', safe='')}"
-    return f'W/"{slice}{":closed" if closed else ""}"'
+    promoted = f":version={version}" if version > 1 else ""
+    return f'W/"{slice}{promoted}{":closed" if closed else ""}"'
 
 
 def tag_matches(header: str | None, tag: str) -> bool:

@@ -131,13 +131,13 @@ async def catch_up(
     if asked.offset is Mark.NOW:
         headers.append(("cache-control", "no-store"))
     else:
-        tag = _tag(live, page, asked, closed=closed)
+        tag = _tag(engine, live, page, asked, closed=closed)
         settled = _is_settled(live, page, asked, closed=closed)
         headers += tag
         headers.append(("cache-control", dialect.settled if settled else dialect.open))
         if tag and tag_matches(known_tags, tag[0][1]):
             return Answer(304, headers)
-    return _with_body(live, page, asked, headers)
+    return _with_body(engine, live, page, asked, headers)
 
 
 async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) -> Answer:
@@ -161,9 +161,9 @@ async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) 
         headers.append(("stream-cursor", make_cursor(engine, asked.cursor)))
     if not page.slices:
         return Answer(204, [*headers, ("cache-control", "no-store")])
-    headers += _tag(live, page, asked, closed=closed)
+    headers += _tag(engine, live, page, asked, closed=closed)
     headers.append(("cache-control", dialect.arrived))
-    return _with_body(live, page, asked, headers)
+    return _with_body(engine, live, page, asked, headers)
 
 
 def make_cursor(engine: Engine, sent: str | None) -> str:
@@ -189,13 +189,19 @@ def _page_headers(live: Live, page: Page, *, closed: bool) -> Headers:
     return headers
 
 
-def _tag(live: Live, page: Page, asked: Asked, *, closed: bool) -> Headers:
+def _tag(engine: Engine, live: Live, page: Page, asked: Asked, *, closed: bool) -> Headers:
     """The tag of a page of a stream. A topic has none: some of its records may be deleted."""
     if live.log.stream is None:
         return []
     start, next = format_position(live.log, asked.after), format_position(live.log, page.next)
     tag = format_tag(
-        start, next, asked.wanted.key, asked.format, filter=asked.filter, closed=closed
+        start,
+        next,
+        asked.wanted.key,
+        asked.format,
+        filter=asked.filter,
+        closed=closed,
+        version=engine.shapes.version(live.log),
     )
     return [("etag", tag)]
 
@@ -204,14 +210,17 @@ def _is_settled(live: Live, page: Page, asked: Asked, *, closed: bool) -> bool:
     """Whether the same request brings the same page for ever.
 
     It must name its instance of the stream, the page must have been full or the stream closed, and
-    nothing may expire. What a filter finds depends on how the stream can be searched.
+    nothing may expire or get another schema. What a filter finds depends on how the stream can be
+    searched.
     """
     stream = live.log.stream
-    lasting = stream is not None and stream.expires_at_ms is None and asked.filter is None
-    return lasting and isinstance(asked.offset, Offset) and (closed or not page.caught_up)
+    lasting = stream is not None and stream.expires_at_ms is None and stream.registry is None
+    fixed = isinstance(asked.offset, Offset) and asked.filter is None
+    return lasting and fixed and (closed or not page.caught_up)
 
 
-def _with_body(live: Live, page: Page, asked: Asked, headers: Headers) -> Answer:
+def _with_body(engine: Engine, live: Live, page: Page, asked: Asked, headers: Headers) -> Answer:
     headers.append(("content-type", content_type_of(live.log)))
+    page = engine.shapes.promoted(live.log, page)
     pieces = pieces_array(page) if asked.format == "json" else pieces_raw(page)
     return Answer(200, headers, pieces)
