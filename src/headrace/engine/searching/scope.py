@@ -8,7 +8,7 @@ scope (`look`).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from operator import attrgetter
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Promote = Callable[[Sequence[int], Sequence[bytes]], Sequence[bytes]]
-"""Documents as they are in the newest schema version, given their seqs."""
+Promote = Callable[[Sequence[int], Sequence[bytes]], Sequence[bytes | None]]
+"""Documents as they are in the current schema version, given their seqs; None for one that cannot
+be.
+"""
 
 _last = attrgetter("last")
 
@@ -77,7 +79,7 @@ class Batch:
         return [raw for block in self.blocks for raw in payloads(block)]
 
     @property
-    def raws(self) -> Sequence[bytes]:
+    def raws(self) -> Sequence[bytes | None]:
         """The documents as they are searched."""
         return self.stored if self._promote is None else self._promote(self.seqs, self.stored)
 
@@ -126,9 +128,7 @@ class Scope:
     Made on the event loop; what it is asked then reads files, so that is for a thread.
     """
 
-    def __init__(
-        self, engine: Engine, live: Live, plan: str | None, promote: Promote | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, live: Live, plan: str | None) -> None:
         """`plan` is the hash of the plan that builds must have been made by; without one every
         build will do, which is right for keys.
         """
@@ -140,9 +140,8 @@ class Scope:
         """Seqs at or above the floor that hold no live record."""
         self._engine = engine
         self._plan = plan
-        if promote is None and (promoter := engine.shapes.promoter(log)) is not None:
-            promote = promoter.promote
-        self._promote = promote
+        promoter = engine.shapes.promoter(log)
+        self._promote: Promote | None = None if promoter is None else promoter.attempt
         self._segments: Segments = engine.segments
         self.reaches = list(_reaches(engine, live, self.head))
         self._build_of = {
@@ -287,7 +286,7 @@ class Scope:
 
     # --- one by one ------------------------------------------------------------------------------
 
-    def fetch(self, seqs: Sequence[int]) -> dict[int, bytes]:
+    def fetch(self, seqs: Sequence[int]) -> Mapping[int, bytes | None]:
         """The documents of these seqs, ascending, as they are searched; without those that are
         gone by now.
         """
@@ -296,7 +295,7 @@ class Scope:
         }
         if self._promote is not None and found:
             raws = self._promote(list(found), list(found.values()))
-            found = dict(zip(found, raws, strict=True))
+            return dict(zip(found, raws, strict=True))
         return found
 
     def pick(self, seqs: Sequence[int]) -> Iterator[tuple[Block, list[int]]]:
