@@ -205,6 +205,10 @@ SHAPES_MAX = 4096
 """Streams whose registry and profile are kept ready for use."""
 SEARCH_BYTES_MAX = 64 << 10
 """Of a log's search configuration."""
+SEARCH_SIZE_DEFAULT = 50
+SEARCH_SIZE_MAX = 500
+FILTER_SCANNED_BYTES_MAX = 100 << 20
+"""Payload that one filtered read looks at."""
 SURVEYS_MAX = 1024
 """Logs of which it is remembered where their sealed records lie and what is indexed of them."""
 CENSUS_AT_ONCE = 2000

@@ -52,12 +52,7 @@ class Reader:
         `upto` makes it end earlier than at the last record readers may see.
         """
         engine, log = self._engine, live.log
-        if log.inlets:
-            await engine.routers.catch_up(live)
-            engine.check_alive(live)
-        if log.stream is not None:
-            engine.streams.use(live)
-        engine.expire_now(live)
+        await self.prepare(live)
         visible = live.visible if upto is None else min(upto, live.visible)
         plan = reading.plan(log, visible, after, epoch)
         budget = Budget(records_max, bytes_max, READ_SCANNED_MAX)
@@ -69,6 +64,16 @@ class Reader:
         if log.deleted is not deleted:
             answer.forget(log.deleted)
         return answer
+
+    async def prepare(self, live: Live) -> None:
+        """Have the log as it is now: with what routers have for it, without what is too old."""
+        engine, log = self._engine, live.log
+        if log.inlets:
+            await engine.routers.catch_up(live)
+            engine.check_alive(live)
+        if log.stream is not None:
+            engine.streams.use(live)
+        engine.expire_now(live)
 
     def glance(
         self,

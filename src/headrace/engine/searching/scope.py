@@ -190,6 +190,11 @@ class Scope:
         flat = [seq for span in part.spans for seq in span]
         return list(ranges.overlap(flat, first, last))
 
+    def expose(self, cold: Cold) -> None:
+        """Have the records looked at, because the build cannot answer what is asked."""
+        self.colds.remove(cold)
+        self.__dict__.pop("covered", None)
+
     @contextmanager
     def companions(self, cold: Cold) -> Iterator[Companions]:
         """The files of a build, for this thread alone meanwhile."""
@@ -262,6 +267,20 @@ class Scope:
         if self._promote is not None and found:
             found = dict(zip(found, self._promote(list(found), list(found.values())), strict=True))
         return found
+
+    def appended_ms(self, seq: int) -> int | None:
+        """When the first record at or behind a seq was appended."""
+        for reach in self.reaches:
+            if seq > reach.last:
+                continue
+            block: Block | None = None
+            if seq < reach.tail_start:
+                block = self._segments.read(reach.log, max(seq, reach.first), 1)
+            if block is None:
+                block = next(_between(reach.blocks, seq, reach.last), None)
+            if block is not None:
+                return block.ts_at(0)
+        return None
 
 
 def _pick(segments: Segments, reach: Reach, seqs: Sequence[int]) -> Iterator[tuple[int, bytes]]:

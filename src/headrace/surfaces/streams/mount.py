@@ -7,7 +7,7 @@ from typing import Any
 
 import falcon.asgi
 
-from headrace.surfaces.streams import inspection, profiles
+from headrace.surfaces.streams import inspection, profiles, searching
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.dialect import BASE, DIALECTS
 from headrace.surfaces.streams.routes import Resources, StreamLimits, StreamRoutes
@@ -29,7 +29,11 @@ def mount(
 ) -> dict[str, Respond]:
     """Put the surface's routes into the application; returns what answers below which path."""
     chosen = DIALECTS[dialect]
-    below: Resources = {**profiles.resources(limits), **inspection.resources(limits)}
+    below: Resources = {
+        **profiles.resources(limits),
+        **inspection.resources(limits),
+        **searching.resources(limits),
+    }
     native_control = control if chosen.subscriptions else None
     native = StreamRoutes(
         gate, chosen, NATIVE_PREFIX.encode(), limits, native_control, resources=below
