@@ -112,6 +112,21 @@ class Lookup:
             case Words():
                 return self._words(query)
 
+    @property
+    def rows(self) -> int:
+        """How many records the build covers."""
+        return self._part.rows
+
+    @property
+    def spans(self) -> Sequence[tuple[int, int]]:
+        """Their seqs, first and last, and perhaps some that are not there."""
+        return self._part.spans
+
+    @property
+    def several(self) -> frozenset[str]:
+        """The fields of which some record has more than one value."""
+        return frozenset(self._part.several)
+
     def everything(self) -> Ints:
         """All records that the build covers."""
         return self._exact(log_key(self._part.log))

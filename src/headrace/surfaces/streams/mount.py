@@ -7,7 +7,7 @@ from typing import Any
 
 import falcon.asgi
 
-from headrace.surfaces.streams import inspection, profiles, searching
+from headrace.surfaces.streams import aggregating, inspection, profiles, searching
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.dialect import BASE, DIALECTS
 from headrace.surfaces.streams.routes import Resources, StreamLimits, StreamRoutes
@@ -33,6 +33,7 @@ def mount(
         **profiles.resources(limits),
         **inspection.resources(limits),
         **searching.resources(limits),
+        **aggregating.resources(limits),
     }
     native_control = control if chosen.subscriptions else None
     native = StreamRoutes(
