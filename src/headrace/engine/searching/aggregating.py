@@ -179,7 +179,7 @@ class Tally:
                 search, raws, request.start_ms, request.stop_ms, request.query
             )
             stamps = [ms for values in primary.read(raws) for ms in values[search.primary]]
-            self.coverage.note_newest(max(stamps, default=None))  # type: ignore[type-var,arg-type]
+            self.coverage.note_newest(max(stamps, default=None))  # type: ignore[arg-type]
             self.coverage.saw_hot(batch)
             yield
 
