@@ -237,3 +237,8 @@ TOUCH_IDLE_MS = 3_600_000
 TOUCH_SETTLE_MAX = 1000
 """Records that are noted at once for somebody who wants to know how things are now."""
 TOUCH_CURSOR_LENGTH_MAX = 64
+
+AGGREGATE_GROUPS_MAX = 100_000
+"""Groups, over all windows, that one answer may have."""
+ROUTING_KEYS_DEFAULT = 100
+ROUTING_KEYS_MAX = 500

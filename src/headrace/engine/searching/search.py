@@ -195,11 +195,11 @@ class Hunt:
         columns: list[list[Any]] = []
         for at, key in enumerate(keys):
             column = key.values[chosen].tolist()
-            if at in texts:
-                column = [texts[at][rank // 2].decode() for rank in column]
             if key.missing is not None:
                 gone = key.missing[chosen].tolist()
                 column = [None if no else value for no, value in zip(gone, column, strict=True)]
+            if (names := texts.get(at)) is not None:
+                column = [None if rank is None else names[rank // 2].decode() for rank in column]
             columns.append(column)
         return [
             (*values, seq, each, None)
