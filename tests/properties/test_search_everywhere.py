@@ -7,7 +7,6 @@ ones, all at once; schemas change, and somebody publishes new generations in the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import count
 from random import Random
 from typing import Any
@@ -340,14 +339,6 @@ def like(found: Any, expected: Any) -> bool:
     return json.dumps(found, sort_keys=True) == json.dumps(expected, sort_keys=True)
 
 
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
-
-
 @settings(
     max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -362,6 +353,41 @@ def test_answers_are_those_of_looking_at_every_record(data: st.DataObject) -> No
         for _ in range(2):
             await told.happen()
             await told.look_closely()
+
+    with small():
+        loop.run(story())
+    loop.close()
+
+
+def test_sorting_by_a_keyword_that_no_indexed_record_has() -> None:
+    """Found by the test above."""
+    fields = {
+        "at": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/at"}]},
+        "w": {
+            "kind": "keyword",
+            "bindings": [{"version": 1, "jsonPointer": "/w"}],
+            **FLAGS["keyword"],
+            "sortable": True,
+        },
+    }
+    search = {"primaryTimestampField": "at", "fields": fields}
+    loop = VirtualLoop()
+
+    async def story() -> None:
+        world = await World.make(loop, Random(1))
+        await world.right("PUT", STREAM)
+        update = {"schema": {"type": "object"}, "search": search}
+        await world.right("POST", f"{STREAM}/_schema", update)
+        await world.right("POST", STREAM, [{"w": 7}, {}])
+        await world.plan()
+        await world.seal()
+        world.librarian.index()
+        await world.look()
+        await world.right("POST", STREAM, [{"w": "a"}])
+        body = {"q": "NOT w:b", "sort": ["w:asc"]}
+        answer = await world.right("POST", f"{STREAM}/_search", body)
+        assert answer["coverage"]["indexed_segments"] == 1
+        assert [hit["sort"][0] for hit in answer["hits"]] == ["a", None, None]
 
     with small():
         loop.run(story())
