@@ -54,6 +54,7 @@ from headrace.engine.routers import Routers
 from headrace.engine.shapes import Shapes
 from headrace.engine.streams import Streams
 from headrace.engine.subscriptions import Subscriptions
+from headrace.engine.touching import Touching
 from headrace.engine.transactions import Transactions
 from headrace.engine.turns import Turns
 from headrace.storage.journal import Journal, ignore
@@ -124,6 +125,7 @@ class Engine:
         self.subscriptions = Subscriptions(self)
         self.plans = Plans(self)
         self.shapes = Shapes(self)
+        self.touching = Touching(self)
         self.inspection = Inspection(self)
         self.counter = Counter(self)
 
@@ -240,6 +242,7 @@ class Engine:
                 self.plan_changes += 1
                 self.lives[entry.log].wake()
             case Adopt():
+                self.touching.changed(entry.log)
                 self.lives[entry.log].wake()
             case Drop():
                 live = self.lives.pop(entry.log)
@@ -250,6 +253,7 @@ class Engine:
                 self.aging.discard(entry.log)
                 self.routers.forget(live)
                 self.subscriptions.dropped(live)
+                self.touching.dropped(entry.log)
                 live.wake()
             case Open():
                 live = self.lives[entry.log]

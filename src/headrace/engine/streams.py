@@ -257,6 +257,7 @@ class Streams:
         """A write is durable: readers see it, and who subscribed to the stream is woken."""
         live.show(last)
         self._engine.subscriptions.notice(live.log)
+        self._engine.touching.notice(live)
 
     def append_own(self, live: Live, data: bytes, more: Sequence[Entry]) -> bool:
         """Append a JSON message of our own, together with other entries; False when it is refused.

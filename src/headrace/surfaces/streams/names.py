@@ -22,7 +22,8 @@ RESOURCES = frozenset(
     ("_schema", "_profile", "_search", "_aggregate", "_details", "_index_status", "_routing_keys")
 )
 """Last segments that are not part of a name."""
-_TOUCH = frozenset((("touch", "meta"), ("touch", "wait"), ("templates", "activate")))
+META, WAIT, ACTIVATE = "touch/meta", "touch/wait", "touch/templates/activate"
+_TOUCH = {tuple(path.split("/")): path for path in (META, WAIT, ACTIVATE)}
 _PLAIN = re.compile(rb"[A-Za-z0-9.:~-][A-Za-z0-9._:~-]{0,254}")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -47,8 +48,9 @@ def parse_target(below: bytes) -> Target:
         return Target(_check(segments[:-2]), key=segments[-1])
     if len(segments) > 1 and segments[-1] in RESOURCES:
         return Target(_check(segments[:-1]), resource=segments[-1])
-    if len(segments) > 2 and tuple(segments[-2:]) in _TOUCH:
-        return Target("/".join(segments), resource="touch")
+    for length in (2, 3):
+        if len(segments) > length and (resource := _TOUCH.get(tuple(segments[-length:]))):
+            return Target(_check(segments[:-length]), resource=resource)
     return Target(_check(segments))
 
 

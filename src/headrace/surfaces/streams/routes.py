@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from headrace.surfaces.streams.creation import parse_spec, type_of_body
 from headrace.surfaces.streams.dialect import Dialect
 from headrace.surfaces.streams.errors import refuse
 from headrace.surfaces.streams.following import Crowds, StreamLook, StreamSink
-from headrace.surfaces.streams.names import CONTROL, Target, parse_target
+from headrace.surfaces.streams.names import CONTROL, WAIT, Target, parse_target
 from headrace.surfaces.streams.positions import content_type_of, format_position
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call, Gate, parse_whole
@@ -40,6 +41,7 @@ _REQUEST_HEADERS = (
     "stream-fork-offset, stream-fork-sub-offset, producer-id, producer-epoch, producer-seq"
 )
 _CONTROL = f"{CONTROL}/".encode()
+_WAIT = f"/{WAIT}".encode()
 
 Handle = Callable[[Call], Awaitable[Answer]]
 Handler = Callable[[Call, Target], Awaitable[Answer]]
@@ -74,9 +76,9 @@ class StreamRoutes:
         self._dialect = dialect
         self._prefix = prefix
         self._limits = limits
-        self._patience = Patience(limits.request_ms / 1000, _timed_out)
+        self._patience = Patience(limits.request_ms / 1000, timed_out)
         # Thousands who wait get their empty answers at the same time: what is late is not too late.
-        self._live_patience = Patience(2 * limits.request_ms / 1000, _timed_out)
+        self._live_patience = Patience(2 * limits.request_ms / 1000, timed_out)
         self._crowds = Crowds()
         self._handlers: dict[str, Handler] = {
             "GET": self.get,
@@ -120,19 +122,26 @@ class StreamRoutes:
         raise Refused(Code.NOT_FOUND, f"there is nothing at {call.req.path}")
 
     async def _answer(self, req: Any, handle: Handle) -> Answer:
-        waits = b"live=" in req.scope["query_string"]
         try:
-            with (self._live_patience if waits else self._patience).limit():
+            with self._limit(req):
                 return await self._decide(req, handle)
         except Refused as refused:
             return Answer(*refuse(refused))
+
+    def _limit(self, req: Any) -> AbstractContextManager[None]:
+        """How long the request may take."""
+        if _waits_long(req):
+            return nullcontext()  # as long as it says itself
+        waits = b"live=" in req.scope["query_string"]
+        return (self._live_patience if waits else self._patience).limit()
 
     async def _decide(self, req: Any, handle: Handle) -> Answer:
         """The answer; a refusal is raised only when nobody knows what the request came to."""
         call: Call | None = None
         try:
             call = Call(self._gate, req, "", known=not self._is_control(req))
-            with self._gate.slots.take(call.principal):
+            slots = self._gate.streams if _waits_long(req) else self._gate.slots
+            with slots.take(call.principal):
                 return await handle(call)
         except Refused as refused:
             if refused.code is Code.APPEND_TIMEOUT:
@@ -292,7 +301,7 @@ class StreamRoutes:
     def _follow(self, call: Call, live: Live, asked: reading.Asked) -> Answer:
         """Hand the connection over to a sink that follows the stream."""
         cursor = reading.make_cursor(call.engine, asked.cursor)
-        look = StreamLook(live.log, asked.wanted, cursor, call.engine.clock)
+        look = StreamLook(live.log, asked.wanted, cursor, call.engine.clock, call.engine.shapes)
         gate = self._gate
         sink = StreamSink(gate.hub, gate.wheel, self._crowds, live, look, asked.after)
         slot = gate.streams.take(call.principal)
@@ -319,7 +328,14 @@ class StreamRoutes:
         return Answer(200, headers, msgspec.json.encode(shown))
 
 
-def _timed_out() -> Refused:
+def _waits_long(req: Any) -> bool:
+    """Whether this waits for touches: for minutes, so that it counts as a stream does."""
+    path: bytes = req.scope["raw_path"]
+    return path.endswith(_WAIT)
+
+
+def timed_out() -> Refused:
+    """What becomes of a request that took too long."""
     return Refused(Code.REQUEST_TIMEOUT, "request timed out")
 
 
