@@ -41,15 +41,15 @@ class Promoter:
 
     def promote(self, seqs: Sequence[int], raws: Sequence[bytes]) -> Sequence[bytes]:
         """The documents of these records in the current version; refuses if one cannot be."""
-        if not len(seqs) or min(int(seqs[0]), int(seqs[-1])) >= self.first_current:
-            return raws  # (seqs ascend)
-        return [self._promote(int(seq), raw) for seq, raw in zip(seqs, raws, strict=True)]
+        if not seqs or min(seqs) >= self.first_current:
+            return raws
+        return [self._promote(seq, raw) for seq, raw in zip(seqs, raws, strict=True)]
 
     def attempt(self, seqs: Sequence[int], raws: Sequence[bytes | None]) -> Sequence[bytes | None]:
         """The same, with nothing for what cannot be promoted."""
-        if not len(seqs) or min(int(seqs[0]), int(seqs[-1])) >= self.first_current:
+        if not seqs or min(seqs) >= self.first_current:
             return raws
-        return [self._attempt(int(seq), raw) for seq, raw in zip(seqs, raws, strict=True)]
+        return [self._attempt(seq, raw) for seq, raw in zip(seqs, raws, strict=True)]
 
     def _attempt(self, seq: int, raw: bytes | None) -> bytes | None:
         if raw is None:

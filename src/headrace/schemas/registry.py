@@ -103,6 +103,20 @@ def clip(kept: bytes | None, count: int) -> bytes | None:
     return encode_registry(msgspec.structs.replace(registry, boundaries=boundaries))
 
 
+def versions_of(kept: bytes | None) -> bytes | None:
+    """What of a registry says how older documents become current ones; None: they are current."""
+    registry = decode_registry(kept)
+    if registry.current_version < 2:
+        return None
+    return msgspec.json.encode(
+        Registry(
+            current_version=registry.current_version,
+            boundaries=registry.boundaries,
+            lenses=registry.lenses,
+        )
+    )
+
+
 def view(name: str, registry: Registry, search: bytes | None) -> RegistryView:
     return RegistryView(
         api_version=API_VERSION,
