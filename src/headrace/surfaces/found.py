@@ -65,7 +65,7 @@ def format_found(found: Found, show: Show) -> dict[str, Any]:
                 "score": _number(hit.score),
                 "sort": _sort(found, hit.sort, show),
                 "fields": hit.fields,
-                "source": msgspec.Raw(hit.source),
+                "source": None if hit.source is None else msgspec.Raw(hit.source),
             }
             for hit in found.hits
         ],
