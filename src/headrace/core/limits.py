@@ -234,11 +234,10 @@ TOUCH_WAIT_MS = 30_000
 TOUCH_WAIT_MS_MAX = 120_000
 TOUCH_IDLE_MS = 3_600_000
 """How long the touches of a stream are remembered when nobody asks for them."""
-TOUCH_SETTLE_MAX = 1000
-"""Records that are noted at once for somebody who wants to know how things are now."""
-TOUCH_CURSOR_LENGTH_MAX = 64
-
 AGGREGATE_GROUPS_MAX = 100_000
 """Groups, over all windows, that one answer may have."""
 ROUTING_KEYS_DEFAULT = 100
 ROUTING_KEYS_MAX = 500
+TOUCH_SETTLE_MAX = 1000
+"""Records that are noted at once for somebody who wants to know how things are now."""
+TOUCH_CURSOR_LENGTH_MAX = 64
