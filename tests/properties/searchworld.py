@@ -59,10 +59,12 @@ class Meddler:
 
     def __init__(self) -> None:
         self.plot: Callable[[], Awaitable[None]] | None = None
+        self.busy: Callable[[], bool] = lambda: False
+        """Whether whoever plots would wait for this very piece of work."""
         self._at_it = False
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        if self.plot is not None and not self._at_it:
+        if self.plot is not None and not self._at_it and not self.busy():
             self._at_it = True
             try:
                 await self.plot()
@@ -79,6 +81,7 @@ class World:
         objects = LocalObjects(HostileDisk(disk.world))
         self.librarian = Librarian(objects)
         self._rival = Rival(objects, random)
+        pool.busy = started.upkeep.generations._changing.locked
         self._web = web()
         self._web.gate.open(started.engine)
 

@@ -7,6 +7,8 @@ ones, all at once; schemas change, and somebody publishes new generations in the
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Coroutine
+from contextlib import closing
 from itertools import count
 from random import Random
 from typing import Any
@@ -339,24 +341,25 @@ def like(found: Any, expected: Any) -> bool:
     return json.dumps(found, sort_keys=True) == json.dumps(expected, sort_keys=True)
 
 
+def tell(story: Callable[[VirtualLoop], Coroutine[Any, Any, None]]) -> None:
+    with small(), closing(VirtualLoop()) as loop:
+        loop.run(story(loop))
+
+
 @settings(
     max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.data())
 def test_answers_are_those_of_looking_at_every_record(data: st.DataObject) -> None:
-    loop = VirtualLoop()
-
-    async def story() -> None:
+    async def story(loop: VirtualLoop) -> None:
         told = Story(await World.make(loop, Random(1)), data)
         await told.begin()
         for _ in range(2):
             await told.happen()
             await told.look_closely()
 
-    with small():
-        loop.run(story())
-    loop.close()
+    tell(story)
 
 
 def test_sorting_by_a_keyword_that_no_indexed_record_has() -> None:
@@ -371,9 +374,8 @@ def test_sorting_by_a_keyword_that_no_indexed_record_has() -> None:
         },
     }
     search = {"primaryTimestampField": "at", "fields": fields}
-    loop = VirtualLoop()
 
-    async def story() -> None:
+    async def story(loop: VirtualLoop) -> None:
         world = await World.make(loop, Random(1))
         await world.right("PUT", STREAM)
         update = {"schema": {"type": "object"}, "search": search}
@@ -389,6 +391,4 @@ def test_sorting_by_a_keyword_that_no_indexed_record_has() -> None:
         assert answer["coverage"]["indexed_segments"] == 1
         assert [hit["sort"][0] for hit in answer["hits"]] == ["a", None, None]
 
-    with small():
-        loop.run(story())
-    loop.close()
+    tell(story)
