@@ -203,6 +203,9 @@ QUERY_DEPTH_MAX = 32
 """How deep parentheses of a search query may be inside each other."""
 SHAPES_MAX = 4096
 """Streams whose registry and profile are kept ready for use."""
+REGISTRY_BYTES_MAX = 1 << 20
+"""Of all schemas and lenses of a stream."""
+SCHEMA_UPDATE_BYTES_MAX = 256 << 10
 SEARCH_BYTES_MAX = 64 << 10
 """Of a log's search configuration."""
 SEARCH_SIZE_DEFAULT = 50

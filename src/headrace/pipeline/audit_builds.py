@@ -33,8 +33,10 @@ from headrace.formats.companion import (
     value_key,
 )
 from headrace.formats.manifest import Build, Manifest
+from headrace.formats.plans import Plan
 from headrace.formats.postings import decode_postings
 from headrace.pipeline.index import load_plans
+from headrace.pipeline.kernels.build import Documents, promoter_of
 from headrace.pipeline.kernels.columns import read_columns
 from headrace.pipeline.limits import PROBLEMS_MAX
 from headrace.pipeline.place import Place, check_object
@@ -103,8 +105,8 @@ class _Known(msgspec.Struct, frozen=True):
 
     builds: list[Build]
     descriptors: list[Descriptor]
-    searches: dict[tuple[int, int], bytes]
-    """(build, log) → the configuration, where it still holds."""
+    plans: dict[tuple[int, int], Plan]
+    """(build, log) → the plan it was made by, where it still holds."""
     exact: dict[tuple[int, int], frozenset[str]]
     """(build, log) → the fields whose values are in postings."""
 
@@ -117,7 +119,7 @@ def _know(place: Place, manifest: Manifest) -> _Known:
     objects, there = place.open(), manifest.numbers
     builds = [build for build in manifest.builds if there.issuperset(build.segments)]
     descriptors = [decode_descriptor(objects.get(build.name), build.name) for build in builds]
-    plans = {(p.log_id, p.hash): bytes(p.search) for p in load_plans(objects, manifest).plans}
+    plans = {(p.log_id, p.hash): p for p in load_plans(objects, manifest).plans}
     parts = {(at, part.log): part for at, one in enumerate(descriptors) for part in one.parts}
     return _Known(
         builds,
@@ -183,10 +185,10 @@ def _values_of(rows: DataFrame, known: _Known) -> DataFrame:
     """(build, k, seq) of each value, each field and each record of logs with a plan."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    logs = sorted({log for _, log in known.searches})
+    logs = sorted({log for _, log in known.plans})
     chosen = rows.where(F.col("log_id").isin(*logs) if logs else F.lit(False))
     pairs = chosen.select("build", "log_id", "seq", "media", "data")
-    values = _Values(known.searches, known.exact)
+    values = _Values(known.plans, known.exact)
     return pairs.mapInArrow(values, "build int, k binary, seq long").distinct()
 
 
@@ -195,26 +197,31 @@ class _Values:
 
     def __init__(
         self,
-        searches: dict[tuple[int, int], bytes],
+        plans: dict[tuple[int, int], Plan],
         exact: dict[tuple[int, int], frozenset[str]],
     ) -> None:
-        self._searches = searches
+        self._plans = plans
         self._exact = exact
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             builds, logs = batch.column("build").to_numpy(), batch.column("log_id").to_numpy()
             for build, log in sorted(set(zip(builds.tolist(), logs.tolist(), strict=True))):
-                if (build, log) in self._searches:
+                if (build, log) in self._plans:
                     rows = np.flatnonzero((builds == build) & (logs == log))
                     yield self._pairs(build, log, batch.take(pa.array(rows)))
 
     def _pairs(self, build: int, log: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-        search = parse_search(msgspec.json.decode(self._searches[build, log]))
+        plan = self._plans[build, log]
+        search = parse_search(msgspec.json.decode(plan.search))
         fields = [search.fields[name] for name in sorted(search.fields)]
         seqs = batch.column("seq").to_pylist()
         medias, datas = batch.column("media").to_pylist(), batch.column("data").to_pylist()
-        raws = [None if media else data for media, data in zip(medias, datas, strict=True)]
+        raws: Documents = [
+            None if media else data for media, data in zip(medias, datas, strict=True)
+        ]
+        if (promoter := promoter_of(plan)) is not None:
+            raws = promoter.attempt(seqs, raws)
         columns, _ = read_columns(fields, Reader([field.path() for field in fields]), raws)
         keys, places = [log_key(log)] * len(seqs), list(range(len(seqs)))
         for field, column in zip(fields, columns, strict=True):
@@ -249,7 +256,7 @@ def _summed(pairs: DataFrame) -> DataFrame:
 def _postings(spark: SparkSession, place: Place, known: _Known, family: Family) -> DataFrame:
     """The same of what is in the files of a family; one task for each build."""
     names = known.files(family)
-    logs = {(at, log_key(log)) for at, log in known.searches}
+    logs = {(at, log_key(log)) for at, log in known.plans}
 
     def take_apart(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for at, batch in _batches(place, names, batches, ["k", "n", "first", "last", "post"]):
@@ -380,7 +387,9 @@ def _unlike_columns(
     known: _Known,
 ) -> Iterator[tuple[int, str]]:
     """Summaries of a field against its column."""
-    searches = {key: parse_search(msgspec.json.decode(raw)) for key, raw in known.searches.items()}
+    searches = {
+        key: parse_search(msgspec.json.decode(plan.search)) for key, plan in known.plans.items()
+    }
     for one in windows:
         search = searches.get((one.build, one.log))
         rollup = search.rollups.get(one.rollup) if search is not None else None

@@ -136,6 +136,8 @@ class Scope:
         """Seqs at or above the floor that hold no live record."""
         self._engine = engine
         self._plan = plan
+        if promote is None and (promoter := engine.shapes.promoter(log)) is not None:
+            promote = promoter.promote
         self._promote = promote
         self._segments: Segments = engine.segments
         self.reaches = list(_reaches(engine, live, self.head))

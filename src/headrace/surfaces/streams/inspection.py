@@ -23,7 +23,7 @@ from headrace.engine.live import Live
 from headrace.engine.plans import searchable
 from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Profile
-from headrace.schemas.registry import Registry, decode_registry
+from headrace.schemas.registry import Registry, decode_registry, view
 from headrace.search.config import Kind, Search
 from headrace.surfaces.streams import fields
 from headrace.surfaces.streams.events import tag_matches
@@ -141,7 +141,7 @@ async def _paint_details(engine: Engine, live: Live) -> Picture:
     told = {
         "stream": _summary(engine, live, survey),
         "profile": profile_of(log),
-        "schema": schema_of(log),
+        "schema": view(log.name, _registry(log), log.search),
         "index_status": _index_status(engine, live, survey, published),
         "storage": _storage(engine, live, survey, published),
     }
@@ -159,18 +159,6 @@ def profile_of(log: Log) -> dict[str, Any]:
 
 def _registry(log: Log) -> Registry:
     return decode_registry(None if log.stream is None else log.stream.registry)
-
-
-def schema_of(log: Log) -> dict[str, Any]:
-    registry = _registry(log)
-    return {
-        "apiVersion": "durable.streams/schema-registry/v1",
-        "schema": log.name,
-        "currentVersion": registry.current_version,
-        "boundaries": registry.boundaries,
-        "schemas": registry.schemas,
-        "lenses": registry.lenses,
-    }
 
 
 # --- the stream -----------------------------------------------------------------------------------

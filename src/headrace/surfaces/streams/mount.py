@@ -7,7 +7,7 @@ from typing import Any
 
 import falcon.asgi
 
-from headrace.surfaces.streams import inspection, profiles, searching
+from headrace.surfaces.streams import inspection, profiles, schemas, searching
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.dialect import BASE, DIALECTS
 from headrace.surfaces.streams.routes import Resources, StreamLimits, StreamRoutes
@@ -31,6 +31,7 @@ def mount(
     """Put the surface's routes into the application; returns what answers below which path."""
     chosen = DIALECTS[dialect]
     below: Resources = {
+        **schemas.resources(),
         **profiles.resources(limits),
         **TouchRoutes(limits).resources(),
         **inspection.resources(limits),

@@ -118,13 +118,13 @@ async def catch_up(
     if asked.offset is Mark.NOW:
         headers.append(("cache-control", "no-store"))
     else:
-        tag = _tag(live, page, asked, closed=closed)
+        tag = _tag(engine, live, page, asked, closed=closed)
         settled = _is_settled(live, page, asked.offset, closed=closed)
         headers += tag
         headers.append(("cache-control", dialect.settled if settled else dialect.open))
         if tag and tag_matches(known_tags, tag[0][1]):
             return Answer(304, headers)
-    return _with_body(live, page, asked, headers)
+    return _with_body(engine, live, page, asked, headers)
 
 
 async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) -> Answer:
@@ -147,9 +147,9 @@ async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) 
         headers.append(("stream-cursor", make_cursor(engine, asked.cursor)))
     if not page.slices:
         return Answer(204, [*headers, ("cache-control", "no-store")])
-    headers += _tag(live, page, asked, closed=closed)
+    headers += _tag(engine, live, page, asked, closed=closed)
     headers.append(("cache-control", dialect.arrived))
-    return _with_body(live, page, asked, headers)
+    return _with_body(engine, live, page, asked, headers)
 
 
 def make_cursor(engine: Engine, sent: str | None) -> str:
@@ -169,26 +169,29 @@ def _page_headers(live: Live, page: Page, *, closed: bool) -> Headers:
     return headers
 
 
-def _tag(live: Live, page: Page, asked: Asked, *, closed: bool) -> Headers:
+def _tag(engine: Engine, live: Live, page: Page, asked: Asked, *, closed: bool) -> Headers:
     """The tag of a page of a stream. A topic has none: some of its records may be deleted."""
     if live.log.stream is None:
         return []
     start, next = format_position(live.log, asked.after), format_position(live.log, page.next)
-    return [("etag", format_tag(start, next, asked.wanted.key, asked.format, closed=closed))]
+    version = engine.shapes.version(live.log)
+    key, format = asked.wanted.key, asked.format
+    return [("etag", format_tag(start, next, key, format, closed=closed, version=version))]
 
 
 def _is_settled(live: Live, page: Page, offset: Offset | Mark, *, closed: bool) -> bool:
     """Whether the same request brings the same page for ever.
 
     It must name its instance of the stream, the page must have been full or the stream closed, and
-    nothing may expire.
+    nothing may expire or get another schema.
     """
     stream = live.log.stream
-    lasting = stream is not None and stream.expires_at_ms is None
+    lasting = stream is not None and stream.expires_at_ms is None and stream.registry is None
     return lasting and isinstance(offset, Offset) and (closed or not page.caught_up)
 
 
-def _with_body(live: Live, page: Page, asked: Asked, headers: Headers) -> Answer:
+def _with_body(engine: Engine, live: Live, page: Page, asked: Asked, headers: Headers) -> Answer:
     headers.append(("content-type", content_type_of(live.log)))
+    page = engine.shapes.promoted(live.log, page)
     pieces = pieces_array(page) if asked.format == "json" else pieces_raw(page)
     return Answer(200, headers, pieces)

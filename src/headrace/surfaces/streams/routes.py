@@ -324,7 +324,7 @@ class StreamRoutes:
     def _follow(self, call: Call, live: Live, asked: reading.Asked) -> Answer:
         """Hand the connection over to a sink that follows the stream."""
         cursor = reading.make_cursor(call.engine, asked.cursor)
-        look = StreamLook(live.log, asked.wanted, cursor, call.engine.clock)
+        look = StreamLook(live.log, asked.wanted, cursor, call.engine.clock, call.engine.shapes)
         gate = self._gate
         sink = StreamSink(gate.hub, gate.wheel, self._crowds, live, look, asked.after)
         slot = gate.streams.take(call.principal)
