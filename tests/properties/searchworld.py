@@ -92,13 +92,14 @@ class World:
         started = await boot(disk, VirtualClock(loop), caps=caps, pace=pace, pool=pool)
         return cls(started, disk, pool, random)
 
-    async def ask(self, method: str, target: str, body: object = None) -> Reply:
+    async def ask(self, method: str, target: str, body: object = None, **fields: str) -> Reply:
         """One request, by way of the whole web application."""
         raw = (
             body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
         )
         path, _, query = target.partition("?")
         headers = [(b"content-length", b"%d" % len(raw))]
+        headers += [(n.replace("_", "-").encode(), v.encode()) for n, v in fields.items()]
         if raw or method == "PUT":
             headers.append((b"content-type", b"application/json"))
         scope = {
@@ -122,9 +123,9 @@ class World:
             b"".join(message.get("body", b"") for message in sent[1:]),
         )
 
-    async def right(self, method: str, target: str, body: object = None) -> Any:
+    async def right(self, method: str, target: str, body: object = None, **fields: str) -> Any:
         """The same of what must succeed; returns what is said."""
-        reply = await self.ask(method, target, body)
+        reply = await self.ask(method, target, body, **fields)
         assert reply.status in (200, 201, 204), (method, target, body, reply.status, reply.body)
         return reply.json if reply.body else None
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Coroutine
 from contextlib import closing
+from copy import deepcopy
+from dataclasses import dataclass
 from itertools import count
 from random import Random
 from typing import Any
@@ -101,53 +103,81 @@ def configs(draw: st.DrawFn, schema: Schema, version: int) -> dict[str, Any]:
     return config
 
 
+@dataclass
+class Told:
+    """A stream: what it must answer, and what may be written to it."""
+
+    name: str
+    model: Model
+    schema: Schema
+
+    @property
+    def path(self) -> str:
+        return f"/v1/stream/{self.name}"
+
+
 class Story:
-    """One stream and its model, through whatever is drawn."""
+    """A stream and its forks, through whatever is drawn."""
 
     def __init__(self, world: World, data: st.DataObject) -> None:
         self.world, self.data = world, data
-        self.model = Model()
-        self.schema = FIRST
+        self.told = [Told("app", Model(), FIRST)]
+        self.now = self.told[0]
+        """The stream that things happen to."""
         self._fresh = (f"p{n}" for n in count())
+
+    @property
+    def model(self) -> Model:
+        return self.now.model
 
     def draw(self, strategy: st.SearchStrategy[Any]) -> Any:
         return self.data.draw(strategy)
 
     async def begin(self) -> None:
-        await self.world.right("PUT", STREAM)
+        await self.world.right("PUT", self.now.path)
         self.model.config = self.draw(configs(FIRST, 1))
         routing = {"jsonPointer": "/k", "required": False}
         first = {"schema": FIRST, "routingKey": routing, "search": self.model.config}
-        await self.world.right("POST", f"{STREAM}/_schema", first)
+        await self.world.right("POST", f"{self.now.path}/_schema", first)
 
     # --- what happens ---
 
     async def append(self) -> None:
-        raws = self.draw(st.lists(documents(self.schema), min_size=1, max_size=5))
-        await self.world.right("POST", STREAM, b"[" + b",".join(raws) + b"]")
+        raws = self.draw(st.lists(documents(self.now.schema), min_size=1, max_size=5))
+        await self.world.right("POST", self.now.path, b"[" + b",".join(raws) + b"]")
         for raw in raws:
             self.model.append(raw, json.loads(raw)["k"])
 
     async def evolve(self) -> None:
         ops = []
-        schema = self.schema
+        schema = self.now.schema
         for _ in range(self.draw(st.integers(1, 3))):
             op, schema = self.draw(steps(schema, self._fresh))
             ops.append(op)
         version = self.model.version
-        update: dict[str, Any] = {"schema": schema, "lens": lens("app", version, ops)}
+        update: dict[str, Any] = {"schema": schema, "lens": lens(self.now.name, version, ops)}
         config = self.model.config
         if self.draw(st.booleans()):
             config = update["search"] = self.draw(configs(schema, version + 1))
-        await self.world.right("POST", f"{STREAM}/_schema", update)
-        self.schema, self.model.config = schema, config
+        await self.world.right("POST", f"{self.now.path}/_schema", update)
+        self.now.schema, self.model.config = schema, config
         self.model.version += 1
         self.model.lenses.append(ops)
 
     async def reconfigure(self) -> None:
-        config = self.draw(configs(self.schema, self.model.version))
-        await self.world.right("POST", f"{STREAM}/_schema", {"search": config})
+        config = self.draw(configs(self.now.schema, self.model.version))
+        await self.world.right("POST", f"{self.now.path}/_schema", {"search": config})
         self.model.config = config
+
+    async def fork(self) -> None:
+        """Another stream with the first records of this one, which then goes its own way."""
+        count = self.draw(st.integers(0, len(self.model.records)))
+        made = Told(f"fork{len(self.told)}", deepcopy(self.model), self.now.schema)
+        made.model.records = made.model.records[:count]
+        at = offset_of(count - 1)
+        fields = {"stream_forked_from": self.now.path, "stream_fork_offset": at}
+        await self.world.right("PUT", made.path, **fields)
+        self.told.append(made)
 
     async def seal(self) -> None:
         await self.world.seal()
@@ -182,9 +212,10 @@ class Story:
     async def happen(self) -> None:
         acts = [
             self.append, self.append, self.append, self.seal, self.seal, self.index, self.index,
-            self.evolve, self.reconfigure, self.merge, self.replace,
+            self.evolve, self.reconfigure, self.merge, self.replace, self.fork,
         ]  # fmt: skip
         for act in self.draw(st.lists(st.sampled_from(acts), min_size=2, max_size=9)):
+            self.now = self.draw(st.sampled_from(self.told[-3:]))
             await act()
 
     # --- what is asked ---
@@ -204,6 +235,11 @@ class Story:
         self.world.pool.plot = plot if left else None
 
     async def look_closely(self) -> None:
+        for told in self.told[-3:]:
+            self.now = told
+            await self.look_at_one()
+
+    async def look_at_one(self) -> None:
         seen = self.model.seen()
         ask = queries({"fields": self.model.fields()}, seen)
         for query in self.draw(st.lists(ask, min_size=1, max_size=4)):
@@ -229,7 +265,7 @@ class Story:
             body["sort"] = [f"{name}:{'desc' if down else 'asc'}" for name, down in sort]
         found: list[tuple[str, float]] = []
         for _ in range(len(expected) + 1):
-            answer = await self.world.right("POST", f"{STREAM}/_search", body)
+            answer = await self.world.right("POST", f"{self.now.path}/_search", body)
             self.check_coverage(answer["coverage"])
             assert answer["snapshot_end_offset"] == offset_of(len(promoted) - 1)
             assert answer["total"] == {"value": len(expected), "relation": "eq"}, body
@@ -257,7 +293,7 @@ class Story:
         offset = "-1"
         text = quote(render(query, self.model.fields()))
         for _ in range(len(promoted) + 2):
-            target = f"{STREAM}?offset={offset}&format=json&filter={text}"
+            target = f"{self.now.path}?offset={offset}&format=json&filter={text}"
             reply = await self.world.ask("GET", target)
             assert reply.status == 200, (target, reply.body)
             found += reply.json
@@ -280,7 +316,7 @@ class Story:
         }  # fmt: skip
         if query is not None:
             body["q"] = render(query, self.model.fields())
-        answer = await self.world.right("POST", f"{STREAM}/_aggregate", body)
+        answer = await self.world.right("POST", f"{self.now.path}/_aggregate", body)
         self.check_coverage(answer["coverage"])
         found: dict[tuple[str, str], Any] = {}
         for bucket in answer["buckets"]:
@@ -299,13 +335,13 @@ class Story:
 
     async def check_keys(self) -> None:
         expected, found = self.model.keys(), []
-        target = f"{STREAM}/_routing_keys?limit=2"
+        target = f"{self.now.path}/_routing_keys?limit=2"
         for _ in range(len(expected) + 1):
             answer = await self.world.right("GET", target)
             found += answer["keys"]
             if answer["next_after"] is None:
                 break
-            target = f"{STREAM}/_routing_keys?limit=2&after={quote(answer['next_after'])}"
+            target = f"{self.now.path}/_routing_keys?limit=2&after={quote(answer['next_after'])}"
         assert found == expected
 
 
