@@ -234,6 +234,9 @@ TOUCH_WAIT_MS = 30_000
 TOUCH_WAIT_MS_MAX = 120_000
 TOUCH_IDLE_MS = 3_600_000
 """How long the touches of a stream are remembered when nobody asks for them."""
+SERIES_MAX = 1000
+"""Series of the server's own metrics in one interval."""
+METRICS_KEPT_MS = 7 * 86_400_000
 AGGREGATE_GROUPS_MAX = 100_000
 """Groups, over all windows, that one answer may have."""
 ROUTING_KEYS_DEFAULT = 100

@@ -50,8 +50,10 @@ class Shape:
         self._source = (stream.registry, stream.profile)
         self.profile = load_profile(stream.profile)
         self.registry = decode_registry(stream.registry)
-        schema = self.registry.schema
-        self._validator = None if schema is None else Validator(schema)
+        schema, brought = self.registry.schema, self.profile.installs("")
+        # What a profile makes of a record is valid under the schema that comes with it.
+        own = schema is not None and brought is not None and bytes(schema) == brought.schema
+        self._validator = None if schema is None or own else Validator(schema)
         self._routing = self.registry.routing_key
         self._pointer = parse_pointer(self._routing.json_pointer) if self._routing else None
 
@@ -114,8 +116,15 @@ def _key(found: object, routing: RoutingKey) -> str | None:
 
 
 def _keys_by(profile: Profile, raws: Sequence[bytes]) -> list[str | None] | None:
-    keys = [profile.key_of(raw) for raw in raws]
+    keys = [_short(profile.key_of(raw)) for raw in raws]
     return keys if any(key is not None for key in keys) else None
+
+
+def _short(key: str | None) -> str | None:
+    """A key that nobody asked for; one that is too long is none."""
+    if key is not None and len(key) > STREAM_KEY_BYTES_MAX // 4:
+        return key if len(key.encode()) <= STREAM_KEY_BYTES_MAX else None
+    return key
 
 
 class Shapes:
