@@ -120,9 +120,9 @@ class Shop:
     def __init__(self, server: ServerProcess) -> None:
         self._server = server
         self._random = Random(1)
-        self.model = Model(SEARCH)
+        self.model = Model()
         ask(server, "PUT", STREAM)
-        ask(server, "POST", f"{STREAM}/_schema", {"schema": FIRST, "search": SEARCH})
+        self._register({"schema": FIRST})
 
     def write(self) -> None:
         for batch in range(BATCHES):
@@ -134,10 +134,19 @@ class Shop:
                 self.model.append(json.dumps(document).encode(), None)
 
     def evolve(self) -> None:
-        update = {"schema": SECOND, "lens": lens("shop", 1, OPS)}
-        ask(self._server, "POST", f"{STREAM}/_schema", update)
         self.model.version = 2
         self.model.lenses.append(OPS)
+        self._register({"schema": SECOND, "lens": lens("shop", 1, OPS)})
+
+    def _register(self, update: dict[str, Any]) -> None:
+        """With a search that has no bindings yet for versions to come."""
+        fields = {
+            name: {**one, "bindings": one["bindings"][: self.model.version]}
+            for name, one in SEARCH["fields"].items()
+        }
+        search = {**SEARCH, "fields": fields}
+        ask(self._server, "POST", f"{STREAM}/_schema", {**update, "search": search})
+        self.model.config = search
 
     def check_all(self) -> int:
         """Ask everything once; returns how many segments answered from their index."""

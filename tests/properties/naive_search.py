@@ -155,13 +155,20 @@ class Model:
         return sorted({key for _, _, key in self.records if key is not None})
 
 
-def offset_of(at: int) -> str:
-    """The offset of the record at this place, in the first life of a stream."""
-    bits, text = (at + 1) << 34, ""
+def offset_of(at: int, epoch: int = 0) -> str:
+    """The offset of the record at this place, in such a life of a stream."""
+    bits, text = (epoch << 98) + ((at + 1) << 34), ""
     for _ in range(26):
         text = CROCKFORD[bits % 32] + text
         bits //= 32
     return text
+
+
+def epoch_of(offset: str) -> int:
+    bits = 0
+    for digit in offset:
+        bits = bits * 32 + CROCKFORD.index(digit)
+    return bits >> 98
 
 
 def iso(ms: int) -> str:

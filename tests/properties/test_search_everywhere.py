@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 from typing import Any
@@ -20,7 +20,7 @@ import pytest
 from evolving import FIRST, Schema, documents, lens, paths, steps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from naive_search import Model, Sort, iso, offset_of, require_summary
+from naive_search import Model, Sort, epoch_of, iso, offset_of, require_summary
 from rig import small
 from searching import FLAGS, queries, render
 from searchworld import World
@@ -77,7 +77,7 @@ def configs(draw: st.DrawFn, schema: Schema, version: int) -> dict[str, Any]:
         older = [{"version": 1, "jsonPointer": "/x"}] if version > 1 and draw(st.booleans()) else []
         return [*older, {"version": version if older else 1, "jsonPointer": pointer}]
 
-    def field(kind: str, pointer: str) -> dict[str, Any]:
+    def make(kind: str, pointer: str) -> dict[str, Any]:
         flags = {} if kind == "text" else {"sortable": True}
         numeric = {"aggregatable": True} if kind in ("integer", "float") else {}
         lower = kind == "keyword" and draw(st.booleans())
@@ -85,11 +85,11 @@ def configs(draw: st.DrawFn, schema: Schema, version: int) -> dict[str, Any]:
         found = {"kind": kind, "bindings": bindings(pointer), **FLAGS[kind]}
         return {**found, **flags, **numeric, **normal}
 
-    fields = {"at": field("date", "/at")}
+    fields = {"at": make("date", "/at")}
     there = [*paths(schema), *UNDECLARED]
     for at in range(draw(st.integers(2, 5))):
         pointer, found = draw(st.sampled_from(there))
-        fields[f"f{at}"] = field(draw(st.sampled_from(KINDS[found["type"]])), pointer)
+        fields[f"f{at}"] = make(draw(st.sampled_from(KINDS[found["type"]])), pointer)
     config: dict[str, Any] = {"primaryTimestampField": "at", "fields": fields}
     dimensions = [name for name, one in fields.items() if one["kind"] in ("keyword", "bool")][:2]
     measures: dict[str, Any] = {"n": {"kind": "count"}}
@@ -110,10 +110,16 @@ class Told:
     name: str
     model: Model
     schema: Schema
+    epochs: list[int] = field(default_factory=list)
+    """In which life of which stream each record was written."""
 
     @property
     def path(self) -> str:
         return f"/v1/stream/{self.name}"
+
+    def offset(self, at: int) -> str:
+        """The offset of the record at this place; of the beginning, if there is none."""
+        return offset_of(at, self.epochs[at]) if at >= 0 else offset_of(at)
 
 
 class Story:
@@ -144,9 +150,11 @@ class Story:
 
     async def append(self) -> None:
         raws = self.draw(st.lists(documents(self.now.schema), min_size=1, max_size=5))
-        await self.world.right("POST", self.now.path, b"[" + b",".join(raws) + b"]")
+        reply = await self.world.ask("POST", self.now.path, b"[" + b",".join(raws) + b"]")
+        assert reply.status == 200, (raws, reply.body)
         for raw in raws:
             self.model.append(raw, json.loads(raw)["k"])
+            self.now.epochs.append(epoch_of(reply.headers["stream-next-offset"]))
 
     async def evolve(self) -> None:
         ops = []
@@ -174,7 +182,8 @@ class Story:
         count = self.draw(st.integers(0, len(self.model.records)))
         made = Told(f"fork{len(self.told)}", deepcopy(self.model), self.now.schema)
         made.model.records = made.model.records[:count]
-        at = offset_of(count - 1)
+        made.epochs = self.now.epochs[:count]
+        at = self.now.offset(count - 1)
         fields = {"stream_forked_from": self.now.path, "stream_fork_offset": at}
         await self.world.right("PUT", made.path, **fields)
         self.told.append(made)
@@ -267,7 +276,7 @@ class Story:
         for _ in range(len(expected) + 1):
             answer = await self.world.right("POST", f"{self.now.path}/_search", body)
             self.check_coverage(answer["coverage"])
-            assert answer["snapshot_end_offset"] == offset_of(len(promoted) - 1)
+            assert answer["snapshot_end_offset"] == answer["coverage"]["stream_head_offset"]
             assert answer["total"] == {"value": len(expected), "relation": "eq"}, body
             for hit in answer["hits"]:
                 found.append((hit["offset"], hit["score"]))
@@ -277,13 +286,14 @@ class Story:
             assert len(answer["hits"]) == size
             assert answer["next_search_after"] == answer["hits"][-1]["sort"]
             body["search_after"] = answer["next_search_after"]
-        assert found == [(offset_of(at), score) for at, score in expected], body
+        assert found == [(self.now.offset(at), score) for at, score in expected], body
 
     def check_coverage(self, told: dict[str, Any]) -> None:
-        head = offset_of(len(self.model.records) - 1)
-        assert told["complete"] is True
-        assert (told["mode"], told["stream_head_offset"]) == ("complete", head)
-        assert told["visible_through_offset"] == head
+        head = told["stream_head_offset"]
+        assert head[7:] == self.now.offset(len(self.model.records) - 1)[7:]  # of whatever epoch
+        assert told["complete"] is True, told
+        assert told["mode"] == "complete", told
+        assert told["visible_through_offset"] == head, told
         assert all(told[name] == 0 for name in told if name.startswith("possible_missing"))
 
     async def check_filter(self, query: Query) -> None:
