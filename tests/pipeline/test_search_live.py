@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ ENV = {"HEADRACE_SEAL_BYTES": "32KiB", "HEADRACE_TAIL_BYTES": "0"}
 STREAM = "/v1/stream/shop"
 BATCH, BATCHES = 50, 16
 START_MS = 1_767_225_600_000
+RANGE_MS = START_MS + 30_500, START_MS + 150_000
 WORDS = ("issuer", "declined", "timeout", "cart", "slow", "refund")
 
 FIRST = shape(
@@ -148,25 +150,33 @@ class Shop:
         ask(self._server, "POST", f"{STREAM}/_schema", {**update, "search": search})
         self.model.config = search
 
+    @cached_property
+    def expected(self) -> dict[str, list[str]]:
+        """The offsets of all hits of each query, once everything is written."""
+        return {
+            text: [offset_of(at) for at, _ in self.model.search(query, (("ms", True),))]
+            for text, query in QUERIES
+        }
+
+    @cached_property
+    def windows(self) -> dict[tuple[int, str], list[dict[str, float]]]:
+        return self.model.aggregate("r", *RANGE_MS, 60_000, ["service"], None)
+
     def check_all(self) -> int:
         """Ask everything once; returns how many segments answered from their index."""
         indexed = 0
-        for text, query in QUERIES:
-            expected = self.model.search(query, ((("ms", True)),))[:20]
+        for text, expected in self.expected.items():
             body = {"q": text, "size": 20, "sort": ["ms:desc"]}
             found = ask(self._server, "POST", f"{STREAM}/_search", body)
-            total = len(self.model.matching(query))
-            assert found["total"] == {"value": total, "relation": "eq"}, text
-            offsets = [hit["offset"] for hit in found["hits"]]
-            assert offsets == [offset_of(at) for at, _ in expected], text
+            assert found["total"] == {"value": len(expected), "relation": "eq"}, text
+            assert [hit["offset"] for hit in found["hits"]] == expected[:20], text
             assert found["coverage"]["complete"] is True
             indexed = max(indexed, found["coverage"]["indexed_segments"])
         self._check_aggregate()
         return indexed
 
     def _check_aggregate(self) -> None:
-        start, stop = START_MS + 30_500, START_MS + 150_000
-        body = {"rollup": "r", "from": start, "to": stop, "interval": "1m"}
+        body = {"rollup": "r", "from": RANGE_MS[0], "to": RANGE_MS[1], "interval": "1m"}
         body |= {"group_by": ["service"], "measures": ["ms", "n"]}
         told = ask(self._server, "POST", f"{STREAM}/_aggregate", body)
         found = {
@@ -174,13 +184,12 @@ class Shop:
             for bucket in told["buckets"]
             for group in bucket["groups"]
         }
-        expected = self.model.aggregate("r", start, stop, 60_000, ["service"], None)
         counts = {
             (iso(window), json.loads(group)["service"]): len(values)
-            for (window, group), values in expected.items()
+            for (window, group), values in self.windows.items()
         }
         assert {key: measures["n"]["count"] for key, measures in found.items()} == counts
-        for (window, group), values in expected.items():
+        for (window, group), values in self.windows.items():
             ms = found[iso(window), json.loads(group)["service"]]["ms"]
             assert ms["sum"] == pytest.approx(sum(value["ms"] for value in values))
 

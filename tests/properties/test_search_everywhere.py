@@ -26,6 +26,7 @@ from searching import FLAGS, queries, render
 from searchworld import World
 from virtual import VirtualLoop
 
+from headrace.engine.searching import scope, turns
 from headrace.formats import companion
 from headrace.formats.companion import Family
 from headrace.pipeline.kernels import build as building
@@ -67,6 +68,9 @@ def cramped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "CHUNK_ROWS", 1)
     monkeypatch.setattr(merging, "RANGE_ROWS", 4)
     monkeypatch.setattr(companion, "ROW_GROUP_ROWS", dict.fromkeys(Family, 4))
+    monkeypatch.setattr(scope, "BATCH_ROWS", 2)
+    monkeypatch.setattr(turns, "_TURN_S", 0)  # others get a chance after every unit
+    monkeypatch.setattr(turns, "perf_counter", lambda: 0.0)
 
 
 @st.composite
