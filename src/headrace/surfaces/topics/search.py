@@ -8,8 +8,9 @@ import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import I64_MAX
+from headrace.engine.searching.aggregating import aggregate
 from headrace.engine.searching.search import search
-from headrace.surfaces.found import format_found
+from headrace.surfaces.found import format_aggregated, format_found
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.names import OWNER
 from headrace.surfaces.topics.routes import authorise
@@ -46,6 +47,17 @@ class Search:
         found = await search(engine, live, asked, _parse_mark)
         told = {"topic": topic, **format_found(found, int)}
         return Reply([msgspec.json.encode(told)[:-1]], 408 if found.timed_out else 200)
+
+    async def aggregate(self, call: Call) -> Reply:
+        """Count and measure the records by time."""
+        topic = authorise(call, Scope.READ)
+        engine = call.engine
+        live = engine.live(topic)
+        live.last_read_at_ms = engine.clock.now_ms()
+        asked = decode(_bodies, await call.body())
+        found = await aggregate(engine, live, asked)
+        told = {"topic": topic, **format_aggregated(found, int)}
+        return Reply([msgspec.json.encode(told)[:-1]])
 
 
 def _parse_mark(value: Any) -> int:

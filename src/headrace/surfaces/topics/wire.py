@@ -447,6 +447,41 @@ class FoundReply(msgspec.Struct, kw_only=True):
     next_search_after: list[Any] | None
 
 
+class AggregateRequest(msgspec.Struct, kw_only=True, rename={"since": "from"}):
+    """What to count and measure, and when."""
+
+    rollup: str
+    since: str | float
+    to: str | float
+    interval: str
+    q: str | None = None
+    group_by: list[str] | None = None
+    measures: list[str] | None = None
+
+
+class AggregateGroup(msgspec.Struct, kw_only=True):
+    key: dict[str, Any]
+    measures: dict[str, dict[str, Any]]
+
+
+class AggregateBucket(msgspec.Struct, kw_only=True):
+    start: str
+    end: str
+    groups: list[AggregateGroup]
+
+
+class AggregateReply(msgspec.Struct, kw_only=True, rename={"since": "from"}):
+    """Measures by window and group, and what was looked at for them."""
+
+    topic: str
+    rollup: str
+    since: str
+    to: str
+    interval: str
+    coverage: dict[str, Any]
+    buckets: list[AggregateBucket]
+
+
 class SearchDropReply(msgspec.Struct, kw_only=True):
     topic: str
     deleted: bool
