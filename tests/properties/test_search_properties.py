@@ -27,7 +27,7 @@ from headrace.formats import companion
 from headrace.formats.companion import Family
 from headrace.pipeline.kernels import build as building
 from headrace.pipeline.kernels import builds as merging
-from headrace.pipeline.kernels import columns as reading
+from headrace.search import extraction as reading
 from headrace.search.config import Search, parse_search
 from headrace.search.evaluate import Fields, Matcher
 from headrace.search.lookup import Lookup, NotIndexed
