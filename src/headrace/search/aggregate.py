@@ -357,7 +357,9 @@ class _Documents:
         """Those of some documents that match."""
         if self._matcher is None:
             return rows
-        return rows[np.array(self._matcher.match([raws[row] for row in rows.tolist()]), bool)]
+        good = self._matcher.match([raws[row] for row in rows.tolist()])
+        found: Ints = rows[np.array(good, bool)]
+        return found
 
 
 class _Read(NamedTuple):
