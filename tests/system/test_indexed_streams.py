@@ -18,7 +18,7 @@ from headrace.storage.objects import LocalObjects
 pytestmark = pytest.mark.system
 
 RECORDS = 200
-POLLS_MAX = 60
+POLLS_MAX = 30
 """Each of them waits for a change, for three seconds at most."""
 
 
@@ -68,7 +68,7 @@ class Client:
         text = reply.read()
         return reply.status, json.loads(text) if text else None
 
-    def wait_for(self, resource: str, *, covered: int | None, segments: int) -> dict[str, Any]:
+    def wait_for(self, resource: str, *, covered: int, segments: int) -> dict[str, Any]:
         """The descriptor when it tells of so much, waiting as a page that shows it would."""
         tag = ""
         for _ in range(POLLS_MAX):
@@ -81,7 +81,8 @@ class Client:
             told: dict[str, Any] = found
             status_of = told if resource == "_index_status" else told["index_status"]
             done = {family["covered_segment_count"] for family in status_of["search_families"]}
-            if status_of["segments"]["total_count"] >= segments and done == {covered or 0}:
+            planned = status_of["desired_index_plan_generation"] > 0
+            if planned and status_of["segments"]["total_count"] >= segments and done == {covered}:
                 return told
         raise AssertionError(f"not indexed in time: {found}")
 
@@ -109,7 +110,7 @@ def check(client: Client, data_dir: Path) -> None:
     for start in range(0, RECORDS, 20):
         records = [document(number) for number in range(start, start + 20)]
         assert client.call("POST", "", records)[0] == 200
-    client.wait_for("_details", covered=None, segments=1)
+    client.wait_for("_details", covered=0, segments=1)
     asked = {"rollup": "latency", "from": 0, "to": 10**9, "interval": "1m", "group_by": ["service"]}
     _, before = client.call("POST", "/_aggregate", asked)
     assert before["coverage"]["complete"]
