@@ -31,7 +31,7 @@ from headrace.formats import companion
 from headrace.formats.companion import Family
 from headrace.pipeline.kernels import build as building
 from headrace.pipeline.kernels import builds as merging
-from headrace.pipeline.kernels import columns as reading
+from headrace.search import extraction as reading
 from headrace.search.query import (
     All,
     Compares,

@@ -201,3 +201,38 @@ def test_a_build_without_the_field_does_not_pretend() -> None:
     assert np.array_equal(lookup.find(Has("plain")), [1])
     with pytest.raises(NotIndexed):
         Lookup(store.companions(build), 2, parse_search(config))
+
+
+@COMMON
+@given(
+    st.lists(st.sampled_from(["1", "2", "3", "[4,1]", "null", '"x"']), min_size=1, max_size=20),
+    st.lists(st.integers(1, 24), max_size=8, unique=True).map(sorted),
+    st.lists(st.integers(1, 24), max_size=8, unique=True).map(sorted),
+)
+def test_the_latest_of_what_is_alive(values: list[str], spans: list[int], dead: list[int]) -> None:
+    spans, dead = spans[: len(spans) & -2], dead[: len(dead) & -2]
+    config = {
+        "primaryTimestampField": "at",
+        "fields": {
+            "at": {
+                "kind": "date",
+                "bindings": [{"version": 1, "jsonPointer": "/a"}],
+                "column": True,
+            }
+        },
+    }
+    rows = [(seq, b'{"a":%b}' % value.encode(), None) for seq, value in enumerate(values, 1)]
+    store = Store()
+    build = index({1: rows}, config, store)
+
+    def within(seq: int, pairs: list[int]) -> bool:
+        return any(a <= seq <= b for a, b in zip(pairs[::2], pairs[1::2], strict=True))
+
+    stamps = [
+        stamp
+        for seq, raw, _ in rows
+        if within(seq, spans) and not within(seq, dead)
+        for stamp in naive_values(config["fields"]["at"], naive_document(raw))
+    ]
+    lookup = Lookup(store.companions(build), 1, parse_search(config))
+    assert lookup.latest("at", spans, dead) == max(stamps, default=None)

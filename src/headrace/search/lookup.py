@@ -154,18 +154,15 @@ class Lookup:
 
     def latest(self, field: str, spans: Ranges, dead: Ranges) -> int | None:
         """The greatest value of a typed field among the records of some spans that are not dead."""
-        seqs, values = self.column(field)
-        if len(spans) != 2 or ranges.touches(dead, spans[0], spans[1]):
-            flat = [
-                s for a, b in ranges.pairs(spans) for r in ranges.outside(dead, a, b) for s in r
-            ]
-            edges = np.array(flat, np.int64)
-            edges[1::2] += 1
-            values = values[np.searchsorted(edges, seqs, "right") % 2 == 1]
-        else:
-            start, stop = np.searchsorted(seqs, [spans[0], spans[1] + 1])
-            values = values[start:stop]
-        return int(values.max()) if len(values) else None
+        live = tuple(
+            s for a, b in ranges.pairs(spans) for r in ranges.outside(dead, a, b) for s in r
+        )
+        key = ("latest", self._part.log, field, live)
+        held: tuple[int | None] | None = self._companions.cache.get(key)
+        if held is None:
+            held = (_greatest(*self.column(field), live),)
+            self._companions.cache.put(key, held, 8 * len(live))
+        return held[0]
 
     def ranked(self, field: str) -> Ranked:
         """The values of a keyword field in order, and whose they are."""
@@ -378,6 +375,19 @@ class Lookup:
         np.maximum.at(best, texts >> _TEXT_BITS, counts)
         scores[chosen] = best * query.boost
         return scores
+
+
+def _greatest(seqs: Ints, values: Numbers, spans: Ranges) -> int | None:
+    """The greatest of the values whose records are in some spans."""
+    edges = np.array(spans, np.int64).reshape(-1, 2)
+    edges[:, 1] += 1
+    cuts = np.searchsorted(seqs, edges)
+    cuts = cuts[cuts[:, 0] < cuts[:, 1]].ravel()
+    if not len(cuts):
+        return None
+    # By turns what is in a span and what is behind it; there may be nothing behind the last.
+    cuts = cuts[:-1] if cuts[-1] == len(values) else cuts
+    return int(np.maximum.reduceat(values, cuts)[::2].max())
 
 
 _TEXT_BITS = 24
