@@ -201,6 +201,8 @@ QUERY_CHARS_MAX = 16_384
 QUERY_CLAUSES_MAX = 256
 QUERY_DEPTH_MAX = 32
 """How deep parentheses of a search query may be inside each other."""
+FORM_BYTES = 64 << 10
+"""What is formed of an append before others get a turn: some milliseconds of work."""
 SHAPES_MAX = 4096
 """Streams whose registry and profile are kept ready for use."""
 REGISTRY_BYTES_MAX = 1 << 20
@@ -234,6 +236,13 @@ TOUCH_WAIT_MS = 30_000
 TOUCH_WAIT_MS_MAX = 120_000
 TOUCH_IDLE_MS = 3_600_000
 """How long the touches of a stream are remembered when nobody asks for them."""
+SERIES_MAX = 1000
+"""Series of the server's own metrics in one interval."""
+METRICS_KEPT_MS = 7 * 86_400_000
+AGGREGATE_GROUPS_MAX = 100_000
+"""Groups, over all windows, that one answer may have."""
+ROUTING_KEYS_DEFAULT = 100
+ROUTING_KEYS_MAX = 500
 TOUCH_SETTLE_MAX = 1000
 """Records that are noted at once for somebody who wants to know how things are now."""
 TOUCH_CURSOR_LENGTH_MAX = 64

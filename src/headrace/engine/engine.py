@@ -46,6 +46,7 @@ from headrace.engine.door import Door
 from headrace.engine.inspection import Inspection
 from headrace.engine.live import Live
 from headrace.engine.logs import Logs
+from headrace.engine.metering import Meter
 from headrace.engine.plans import Plans
 from headrace.engine.ports import Clock, Pool
 from headrace.engine.queues import Queues
@@ -126,6 +127,8 @@ class Engine:
         self.plans = Plans(self)
         self.shapes = Shapes(self)
         self.touching = Touching(self)
+        self.meter: Meter | None = None
+        """Measures what is done with streams, if anybody writes it down."""
         self.inspection = Inspection(self)
         self.counter = Counter(self)
 

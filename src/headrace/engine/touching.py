@@ -10,13 +10,20 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from heapq import nlargest
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import SLICE_MS, TOUCH_IDLE_MS, TOUCH_KEYS_MAX, TOUCH_SETTLE_MAX
+from headrace.core.limits import (
+    CENSUS_TOP,
+    SLICE_MS,
+    TOUCH_IDLE_MS,
+    TOUCH_KEYS_MAX,
+    TOUCH_SETTLE_MAX,
+)
 from headrace.profiles.changes import Changes
 from headrace.profiles.templates import Template, Templates, Wanted
 from headrace.profiles.touchconfig import TouchConfig
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.engine.live import Live
 
 _SWEEP_S = 60.0
+_BOARD_BYTES, _KEY_BYTES = 1024, 80
 _LOOK_EVERY = 64
 """Records between two looks at the time."""
 
@@ -131,6 +139,11 @@ class Board:
             return "fine"
         reserved = self.config.lag_reserved_fine_touch_budget_per_batch
         return "restricted" if reserved else "coarseOnly"
+
+    @property
+    def size_bytes(self) -> int:
+        """What it remembers, about."""
+        return _BOARD_BYTES + _KEY_BYTES * (len(self.touches) + len(self.touches.pending))
 
     # --- noting ----------------------------------------------------------------------------------
 
@@ -329,8 +342,10 @@ class Touching:
     def __len__(self) -> int:
         return len(self._boards)
 
-    def boards(self) -> Iterable[Board]:
-        return self._boards.values()
+    def largest(self) -> list[tuple[int, str]]:
+        """The boards that remember most: bytes, about, and the name of the stream."""
+        sizes = ((board.size_bytes, board.live.log.name) for board in self._boards.values())
+        return nlargest(CENSUS_TOP, sizes)
 
     def board(self, live: Live) -> Board:
         """The board of a stream; refuses where there is none."""

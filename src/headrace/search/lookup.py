@@ -59,6 +59,8 @@ Numbers = NDArray[Anything]
 
 _GROUPS_AT_ONCE = 16
 """Row groups of a column that are read together."""
+_KEY_BYTES_MAX = 4096
+"""No key of a value is as long."""
 _PREFIX_BYTES_MAX = 900
 """Longer prefixes may reach into what keys of long values leave out."""
 
@@ -111,6 +113,21 @@ class Lookup:
                 return self._exact(field_key(self._part.log, field))
             case Words():
                 return self._words(query)
+
+    @property
+    def rows(self) -> int:
+        """How many records the build covers."""
+        return self._part.rows
+
+    @property
+    def spans(self) -> Sequence[tuple[int, int]]:
+        """Their seqs, first and last, and perhaps some that are not there."""
+        return self._part.spans
+
+    @property
+    def several(self) -> frozenset[str]:
+        """The fields of which some record has more than one value."""
+        return frozenset(self._part.several)
 
     def everything(self) -> Ints:
         """All records that the build covers."""
@@ -169,7 +186,8 @@ class Lookup:
         if not tables:
             return Ranked(column(EMPTY, EMPTY), ())
         table = pa.concat_tables(tables).combine_chunks()
-        keys = pc.binary_slice(table.column("k").chunk(0), len(low))
+        # Without an end to cut to, Arrow miscounts what it needs.
+        keys = pc.binary_slice(table.column("k").chunk(0), len(low), _KEY_BYTES_MAX)
         if pc.max(pc.binary_length(keys)).as_py() > KEY_VALUE_KEPT_BYTES:
             raise NotIndexed(field)  # not all of a long value is in its key
         seqs, ranks = decode_column(table)

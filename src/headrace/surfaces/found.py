@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.engine.searching.aggregating import Aggregated
 from headrace.engine.searching.coverage import Coverage
 from headrace.engine.searching.search import Found
 from headrace.search.ordering import OFFSET, SCORE
@@ -64,11 +65,27 @@ def format_found(found: Found, show: Show) -> dict[str, Any]:
                 "score": _number(hit.score),
                 "sort": _sort(found, hit.sort, show),
                 "fields": hit.fields,
-                "source": msgspec.Raw(hit.source),
+                "source": None if hit.source is None else msgspec.Raw(hit.source),
             }
             for hit in found.hits
         ],
         "next_search_after": None if found.more is None else _sort(found, found.more, show),
+    }
+
+
+def format_aggregated(found: Aggregated, show: Show) -> dict[str, Any]:
+    """The members of an answer to an aggregate, but for the name of what was looked at."""
+    request = found.request
+    return {
+        "rollup": request.rollup.name,
+        "from": format_date(request.start_ms),
+        "to": format_date(request.stop_ms),
+        "interval": request.interval,
+        "coverage": {
+            **format_coverage(found.coverage, show),
+            "used_rollups": found.used_rollups,
+        },
+        "buckets": found.buckets,
     }
 
 

@@ -41,7 +41,8 @@ class Hit(msgspec.Struct, frozen=True):
     sort: list[Any]
     """The values it is sorted by; its offset as a seq."""
     fields: dict[str, Any]
-    source: bytes
+    source: bytes | None
+    """None when it cannot be shown in the current schema version."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -243,7 +244,7 @@ class Hunt:
         if len(self._rows) > _KEPT_MAX + self._request.size:
             self._best()
 
-    def _add(self, seq: int, raw: bytes, values: Values) -> None:
+    def _add(self, seq: int, raw: bytes | None, values: Values) -> None:
         points = score(self._request.query, values) if self._request.scored else 0.0
         found = [self._value(sort, seq, points, values) for sort in self._sorts]
         marks = self._request.after
@@ -268,7 +269,7 @@ class Hunt:
         """Make hits of rows: with their documents."""
         count = len(self._sorts)
         unknown = sorted(row[count] for row in self._rows if row[-1] is None)
-        sources = self._scope.fetch(unknown)
+        sources = dict(self._scope.fetch(unknown))
         for row in self._rows:
             if row[-1] is not None:
                 sources[row[count]] = row[-1]

@@ -60,10 +60,18 @@ def _payloads(piece: Slice) -> list[bytes]:
 
 
 def format_tag(
-    start: str, next: str, key: str | None, format: str, *, closed: bool, version: int = 0
+    start: str,
+    next: str,
+    key: str | None,
+    format: str,
+    *,
+    filter: str | None = None,
+    closed: bool,
+    version: int = 0,
 ) -> str:
     """What a page is: the same tag means the same bytes under the same headers."""
-    slice = f"slice:{start}:{next}:key={quote(key or '', safe='')}:fmt={format}:filter="
+    slice = f"slice:{start}:{next}:key={quote(key or '', safe='')}:fmt={format}"
+    slice += f":filter={quote(filter or '', safe='')}"
     promoted = f":version={version}" if version > 1 else ""
     return f'W/"{slice}{promoted}{":closed" if closed else ""}"'
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import falcon.asgi
 
-from headrace.surfaces.streams import inspection, profiles, schemas, searching
+from headrace.surfaces.streams import aggregating, inspection, profiles, schemas, searching
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.dialect import BASE, DIALECTS
 from headrace.surfaces.streams.routes import Resources, StreamLimits, StreamRoutes
@@ -36,6 +36,7 @@ def mount(
         **TouchRoutes(limits).resources(),
         **inspection.resources(limits),
         **searching.resources(limits),
+        **aggregating.resources(limits),
     }
     native_control = control if chosen.subscriptions else None
     native = StreamRoutes(

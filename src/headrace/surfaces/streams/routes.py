@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from headrace.core.cursor import encode_cursor, parse_cursor
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
+from headrace.core.names import METRICS_STREAM, SYSTEM, SYSTEM_PREFIX
 from headrace.core.record import Drafts
 from headrace.core.stream import Producer, Write, same_type
 from headrace.engine.live import Live
@@ -42,6 +44,9 @@ _REQUEST_HEADERS = (
 )
 _CONTROL = f"{CONTROL}/".encode()
 _WAIT = f"/{WAIT}".encode()
+_OPERATIONS = {
+    "GET": "read", "HEAD": "head", "POST": "append", "PUT": "create", "DELETE": "delete"
+}  # fmt: skip
 
 Handle = Callable[[Call], Awaitable[Answer]]
 Handler = Callable[[Call, Target], Awaitable[Answer]]
@@ -176,7 +181,23 @@ class StreamRoutes:
             )
         if handlers is self._handlers and (target.resource or target.control) is not None:
             raise Refused(Code.NOT_FOUND, f"there is no {target.resource or target.control} here")
-        return await handlers[method](call, target)
+        return await self._measure(call, target, handlers[method])
+
+    async def _measure(self, call: Call, target: Target, handler: Handler) -> Answer:
+        """Answer, and note how long that took; but not for what reads these notes."""
+        meter = self._gate.engine.meter if self._gate.ready else None
+        if meter is None or target.name == METRICS_STREAM:
+            return await handler(call, target)
+        operation = target.resource or _OPERATIONS[call.req.method]
+        if b"live=" in call.req.scope["query_string"]:
+            operation = "wait"
+        began, done = perf_counter(), False
+        try:
+            answer = await handler(call, target)
+            done = True
+            return answer
+        finally:
+            meter.request(operation, (perf_counter() - began) * 1e3, done=done)
 
     # --- creating and removing -------------------------------------------------------------------
 
@@ -239,6 +260,8 @@ class StreamRoutes:
             if refused.code is Code.CLOSED:
                 refused.detail["next_offset"] = format_position(live.log, live.log.head)
             raise
+        if drafts is not None and not done.repeated and (meter := call.engine.meter) is not None:
+            meter.appended(drafts.count, len(body))
         headers: Headers = [("stream-next-offset", format_position(live.log, done.last))]
         if producer is not None:
             headers += _producer_headers(done, producer)
@@ -317,9 +340,9 @@ class StreamRoutes:
         size = parse_whole(req, "limit", LIST_PAGE_DEFAULT, LIST_PAGE_MAX)
         cursor = req.get_param("cursor")
         after = parse_cursor(cursor) if cursor is not None else ""
-        found, more = engine.logs.page(
-            after, req.get_param("prefix") or "", size, call.principal.may_see, OWNER
-        )
+        prefix = req.get_param("prefix") or ""
+        owner = SYSTEM if prefix.startswith(SYSTEM_PREFIX) else OWNER
+        found, more = engine.logs.page(after, prefix, size, call.principal.may_see, owner)
         streams = engine.streams
         shown = [wire.summarise(engine, each) for each in found if streams.is_there(each.log)]
         headers: Headers = [("content-type", "application/json"), ("cache-control", "no-store")]

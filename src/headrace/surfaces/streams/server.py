@@ -16,10 +16,11 @@ from headrace.core.limits import (
     JOURNAL_PENDING_BYTES_MAX,
     PARKED_WRITES_MAX,
 )
-from headrace.engine.census import Census, Ranking
+from headrace.engine.census import Ranking
 from headrace.engine.engine import Engine
 from headrace.engine.memory import Memory, Peaks, look_at_collector, measure
 from headrace.engine.streams import OWNER
+from headrace.storage.builds import CACHE_BYTES as COMPANION_CACHE_BYTES
 from headrace.surfaces.streams.fields import format_time
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call, Gate
@@ -99,7 +100,7 @@ class ServerRoutes:
                     },
                     **_queues(engine),
                     "concurrency": self._concurrency(engine),
-                    "top_streams": _top(engine.counter.take(), call.principal),
+                    "top_streams": _top(engine, call.principal),
                 },
             }
         )
@@ -127,7 +128,7 @@ class ServerRoutes:
                 "runtime_counts": state.counts,
                 "runtime_bytes": state.groups,
                 "runtime_totals": state.totals,
-                "top_streams": _top(engine.counter.take(), call.principal),
+                "top_streams": _top(engine, call.principal),
             }
         )
 
@@ -145,6 +146,7 @@ class ServerRoutes:
             "caches": {
                 "segment_cache_max_bytes": 0,
                 "block_cache_max_bytes": limits.block_cache_bytes,
+                "companion_cache_max_bytes": COMPANION_CACHE_BYTES,
                 "tail_max_bytes": limits.tail_bytes,
             },
             "concurrency": {
@@ -193,12 +195,14 @@ class ServerRoutes:
                 "tail_bytes": engine.tail_bytes,
                 "ingest_queue_payload_bytes": engine.journal.pending_bytes,
                 "block_cache_bytes": engine.segments.cached_bytes,
+                "companion_cache_bytes": engine.segments.builds.cached_bytes,
             },
             "mapped_files": {},
             "disk_caches": {},
             "configured_budgets": {
                 "tail_bytes": limits.tail_bytes,
                 "block_cache_bytes": limits.block_cache_bytes,
+                "companion_cache_bytes": COMPANION_CACHE_BYTES,
                 "ingest_queue_bytes": JOURNAL_PENDING_BYTES_MAX,
             },
             "pipeline_buffers": {"unsealed_journal_bytes": backlog.size_bytes},
@@ -342,7 +346,9 @@ def _gate(limit: int, active: int, queued: int) -> Numbers:
     }
 
 
-def _top(census: Census, principal: Principal) -> dict[str, Any]:
+def _top(engine: Engine, principal: Principal) -> dict[str, Any]:
+    census = engine.counter.take()
+
     def shown(ranking: Ranking, unit: str) -> list[dict[str, Any]]:
         return [{"stream": name, unit: value} for value, name in ranking if principal.may_see(name)]
 
@@ -350,7 +356,7 @@ def _top(census: Census, principal: Principal) -> dict[str, Any]:
         "counted_at": None if census.at_ms is None else format_time(census.at_ms),
         "local_storage_bytes": shown(census.stored, "bytes"),
         "pending_wal_bytes": shown(census.unsealed, "bytes"),
-        "touch_journal_filter_bytes": [],
+        "touch_journal_filter_bytes": shown(engine.touching.largest(), "bytes"),
         "notifier_waiters": shown(census.waiters, "waiters"),
     }
 
