@@ -71,7 +71,7 @@ def session(name: str, target: Target, weight: Weight) -> Iterator[SparkSession]
         return
     java = find_java()
     with scratch_folder() as scratch:
-        archive = _archive(java) if target.local else None
+        archive = class_archive(java) if target.local else None
         spark = start(name, target, weight, java, scratch, archive)
         try:
             yield spark
@@ -248,7 +248,7 @@ def _sweep(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _archive(java: Java) -> Path | None:
+def class_archive(java: Java) -> Path | None:
     """Classes as the JVM wants them in memory: half the time to start. Made once, kept in a cache.
 
     It fits one Java and one set of jars, hence its name. Whatever goes wrong, Spark starts without.
