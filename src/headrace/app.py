@@ -23,7 +23,7 @@ import uvloop
 from headrace import __version__
 from headrace.config import Settings, is_loopback
 from headrace.core.errors import Corrupt
-from headrace.core.limits import DRAIN_S, SUBSCRIPTIONS_MAX
+from headrace.core.limits import DRAIN_S, SEARCH_TIMEOUT_MS, SUBSCRIPTIONS_MAX
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
 from headrace.engine.caps import Caps
@@ -32,6 +32,7 @@ from headrace.engine.pulse import Pulse
 from headrace.engine.start import Parts, Started, start, stop
 from headrace.engine.upkeep import Pace
 from headrace.formats import layout
+from headrace.formats.arrow import leave_pandas_out
 from headrace.observe import say
 from headrace.storage.disk import RealDisk
 from headrace.storage.keys import signing_key
@@ -46,6 +47,7 @@ from headrace.surfaces.bulk.routes import Bulk
 from headrace.surfaces.streams import mount as streams
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.routes import StreamLimits
+from headrace.surfaces.streams.server import ServerLimits, ServerRoutes
 from headrace.surfaces.topics import mount as topics
 from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.errors import REFUSALS, refusals
@@ -98,6 +100,7 @@ def build_web(
     gate: Gate,
     pulse: Pulse,
     control: Control,
+    server: ServerRoutes,
     pipeline: PipelineProcess | None,
 ) -> Direct | Cors:
     """The web application, complete but for the engine behind the gate."""
@@ -139,7 +142,9 @@ def build_web(
         settings.max_node_bytes,
     )
     bulk.mount(app, gate, refusals, Bulk(chunks, settings.max_body_bytes))
-    mounts = streams.mount(app, gate, settings.streams_dialect, _stream_limits(settings), control)
+    mounts = streams.mount(
+        app, gate, settings.streams_dialect, _stream_limits(settings), control, server
+    )
     base_url = f"http://{settings.host}:{settings.port}"
     app.add_route("/openapi.json", _Document(_describe, falcon.MEDIA_JSON))
     app.add_route("/docs", _Document(lambda: _render_docs(base_url), falcon.MEDIA_HTML))
@@ -151,6 +156,20 @@ def _stream_limits(settings: Settings) -> StreamLimits:
     request_ms = settings.streams_request_timeout_ms
     return StreamLimits(
         settings.streams_max_body_bytes, request_ms, request_ms - LONG_POLL_MARGIN_MS
+    )
+
+
+def _server_limits(settings: Settings) -> ServerLimits:
+    return ServerLimits(
+        tail_bytes=settings.tail_bytes,
+        block_cache_bytes=settings.block_cache_bytes,
+        seal_bytes=settings.seal_bytes,
+        inflight_per_key=settings.max_inflight_per_key,
+        body_bytes=settings.streams_max_body_bytes,
+        append_ms=settings.streams_append_timeout_ms,
+        search_ms=SEARCH_TIMEOUT_MS,
+        request_ms=settings.streams_request_timeout_ms,
+        pipeline=settings.pipeline == "local",
     )
 
 
@@ -200,6 +219,7 @@ class App:
         )
         self._webhooks = Webhooks(allow_local=is_loopback(settings.host))
         self._control = Control(self._webhooks)
+        self._server = ServerRoutes(self.gate, _server_limits(settings))
         self._pulse = Pulse()
         self._disk = RealDisk(settings.data_dir)
         self._pool = ThreadPool()
@@ -220,7 +240,9 @@ class App:
         self._lock()
         listener = self._bind()
         config = uvicorn.Config(
-            build_web(self._settings, self.gate, self._pulse, self._control, self._pipeline),
+            build_web(
+                self._settings, self.gate, self._pulse, self._control, self._server, self._pipeline
+            ),
             http=Protocol,
             lifespan="off",
             log_config=None,
@@ -316,6 +338,8 @@ class App:
             tasks.create_task(started.engine.streams.run())
             tasks.create_task(started.engine.subscriptions.run())
             tasks.create_task(started.engine.transactions.run())
+            tasks.create_task(started.engine.counter.run())
+            tasks.create_task(self._server.run(started.engine))
             if self._pipeline is not None:
                 upkeep = started.upkeep
                 tasks.create_task(self._pipeline.run(lambda: bool(upkeep.manifest.segments)))
@@ -376,6 +400,7 @@ class App:
 
 def serve(settings: Settings) -> None:
     """Run a server until a signal stops it."""
+    leave_pandas_out()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

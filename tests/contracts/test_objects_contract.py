@@ -163,3 +163,9 @@ def test_manifests_are_published_one_after_the_other(objects: Objects) -> None:
     assert manifests.load_newer(objects, 12) is None
     assert manifests.load_newer(objects, 3) == newest
     assert manifests.update(objects, lambda manifest: None) == newest
+
+
+def test_an_object_is_looked_at_by_name(objects: Objects) -> None:
+    assert objects.look(NAME) is None
+    objects.put(NAME, b"0123456789")
+    assert objects.look(NAME) == objects.list(layout.SEGMENTS)[0]

@@ -132,6 +132,86 @@ documents = st.one_of(
 POINTERS = ["/a", "/b", "/n", "/a/b", "/x~1y", "/d.e", "/a/0", "/b/n/a", "", '/"q', "/é/a", "/\n"]
 
 
+# Queries: as trees, and as text.
+
+FLAGS: dict[str, dict[str, Any]] = {
+    "keyword": {"exact": True, "prefix": True},
+    "text": {"analyzer": "unicode_word_v1", "positions": True},
+    **{k: {"exact": True, "column": True} for k in ("integer", "float", "date", "bool")},
+}
+
+WORDS = ["foo", "bar", "baz", "fo", "x", "straße", "12", "a", "true"]
+
+
+@st.composite
+def clauses(draw: st.DrawFn, config: dict[str, Any], seen: dict[str, list[Any]]) -> Query:
+    name = draw(st.sampled_from(sorted(config["fields"])))
+    kind = config["fields"][name]["kind"]
+    if draw(st.integers(0, 5)) == 0:
+        return Has(name)
+    if kind == "text":
+        words = tuple(draw(st.lists(st.sampled_from(WORDS), max_size=3)))
+        return Words(name, words, draw(st.booleans()), draw(st.booleans()), 2.0)
+    if kind == "keyword":
+        value = draw(st.sampled_from([*seen[name], "a", "nothing"]))
+        if draw(st.booleans()):
+            return Starts(name, value[: draw(st.integers(0, 3))])
+        return Equals(name, value)
+    others = [0.5, 7.0] if kind == "float" else [0, 7]
+    value = draw(st.sampled_from([*seen[name], *others]))
+    if draw(st.booleans()):
+        return Equals(name, value)
+    return Compares(name, draw(st.sampled_from(["<", "<=", ">", ">="])), value)
+
+
+def queries(config: dict[str, Any], seen: dict[str, list[Any]]) -> st.SearchStrategy[Query]:
+    return st.recursive(
+        clauses(config, seen),
+        lambda inner: st.one_of(
+            st.lists(inner, min_size=1, max_size=3).map(lambda items: All(tuple(items))),
+            st.lists(inner, min_size=1, max_size=3).map(lambda items: AnyOf(tuple(items))),
+            inner.map(Not),
+        ),
+        max_leaves=5,
+    )
+
+
+def render(query: Query, fields: dict[str, Any]) -> str:
+    """A tree as it is written."""
+
+    def value_of(clause: Equals | Compares) -> str:
+        if fields[clause.field]["kind"] == "bool":
+            return "true" if clause.value else "false"
+        return str(clause.value)
+
+    match query:
+        case All(items=items):
+            return "(" + " AND ".join(render(item, fields) for item in items) + ")"
+        case AnyOf(items=items):
+            return "(" + " OR ".join(render(item, fields) for item in items) + ")"
+        case Not(item=item):
+            return f"NOT {render(item, fields)}"
+        case Has(field=field):
+            return f"has:{field}"
+        case Equals(field=field):
+            return f"{field}:={_quoted(value_of(query))}"
+        case Starts(field=field, text=text):
+            return f"{field}:{_quoted(text + '*')}"
+        case Compares(field=field, operator=operator):
+            return f"{field}:{operator}{value_of(query)}"
+        case Words(field=field, words=words, open=is_open, phrase=phrase):
+            star = "*" if is_open and words else ""
+            if phrase or not words:
+                return f"{field}:{_quoted(' '.join(words) + star)}"
+            return f"{field}:{'-'.join(words)}{star}"
+    raise AssertionError(query)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 # What search means, said again from the specification.
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.core.config import Discard, Durability, Kind, LogConfig
 from headrace.core.entry import (
+    Adopt,
     Advance,
     Append,
     Bury,
@@ -23,6 +24,8 @@ from headrace.core.entry import (
     Hold,
     Lose,
     Open,
+    Plan,
+    Register,
     Release,
     Reserve,
     Retire,
@@ -108,6 +111,9 @@ entries = st.one_of(
     st.builds(Release, numbers, seqs, numbers),
     st.builds(Extend, numbers, seqs, numbers),
     st.builds(Delay, numbers, pairs, numbers),
+    st.builds(Plan, numbers, st.none() | st.binary(max_size=12)),
+    st.builds(Register, numbers, st.none() | st.binary(max_size=12)),
+    st.builds(Adopt, numbers, st.none() | st.binary(max_size=12)),
 )
 
 

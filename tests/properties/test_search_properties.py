@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from searching import (
+    FLAGS,
     POINTERS,
     Rows,
     Store,
@@ -19,6 +20,7 @@ from searching import (
     naive_document,
     naive_matches,
     naive_values,
+    queries,
 )
 
 from headrace.formats import companion
@@ -30,23 +32,10 @@ from headrace.search.config import Search, parse_search
 from headrace.search.evaluate import Fields, Matcher
 from headrace.search.lookup import Lookup, NotIndexed
 from headrace.search.query import (
-    All,
-    Compares,
     Equals,
     Has,
-    Not,
-    Query,
-    Starts,
-    Words,
 )
-from headrace.search.query import Any as AnyOf
 from headrace.search.values import Reader, values_of
-
-FLAGS: dict[str, dict[str, Any]] = {
-    "keyword": {"exact": True, "prefix": True},
-    "text": {"analyzer": "unicode_word_v1", "positions": True},
-    **{k: {"exact": True, "column": True} for k in ("integer", "float", "date", "bool")},
-}
 
 
 @st.composite
@@ -69,42 +58,6 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
         if kind == "keyword" and draw(st.booleans()):
             fields[f"f{at}"]["normalizer"] = "lowercase_v1"
     return {"primaryTimestampField": "at", "fields": fields}
-
-
-WORDS = ["foo", "bar", "baz", "fo", "x", "straße", "12", "a", "true"]
-
-
-@st.composite
-def clauses(draw: st.DrawFn, config: dict[str, Any], seen: dict[str, list[Any]]) -> Query:
-    name = draw(st.sampled_from(sorted(config["fields"])))
-    kind = config["fields"][name]["kind"]
-    if draw(st.integers(0, 5)) == 0:
-        return Has(name)
-    if kind == "text":
-        words = tuple(draw(st.lists(st.sampled_from(WORDS), max_size=3)))
-        return Words(name, words, draw(st.booleans()), draw(st.booleans()), 2.0)
-    if kind == "keyword":
-        value = draw(st.sampled_from([*seen[name], "a", "nothing"]))
-        if draw(st.booleans()):
-            return Starts(name, value[: draw(st.integers(0, 3))])
-        return Equals(name, value)
-    others = [0.5, 7.0] if kind == "float" else [0, 7]
-    value = draw(st.sampled_from([*seen[name], *others]))
-    if draw(st.booleans()):
-        return Equals(name, value)
-    return Compares(name, draw(st.sampled_from(["<", "<=", ">", ">="])), value)
-
-
-def queries(config: dict[str, Any], seen: dict[str, list[Any]]) -> st.SearchStrategy[Query]:
-    return st.recursive(
-        clauses(config, seen),
-        lambda inner: st.one_of(
-            st.lists(inner, min_size=1, max_size=3).map(lambda items: All(tuple(items))),
-            st.lists(inner, min_size=1, max_size=3).map(lambda items: AnyOf(tuple(items))),
-            inner.map(Not),
-        ),
-        max_leaves=5,
-    )
 
 
 @st.composite

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -10,8 +12,8 @@ from twins import columns, drafts_of, plain
 
 from headrace.core import log as one
 from headrace.core import state as catalog
-from headrace.core.config import Durability, LogConfig
-from headrace.core.entry import Drop, Entry, Start
+from headrace.core.config import Durability, Kind, LogConfig
+from headrace.core.entry import Configure, Drop, Entry, Start
 from headrace.core.state import State
 from headrace.formats.frame import encode_frame, read_frames
 
@@ -20,6 +22,7 @@ configs = st.builds(
     LogConfig,
     cap_records=st.sampled_from([0, 3]),
     durability=st.sampled_from([Durability.DISK, Durability.FSYNC]),
+    kind=st.sampled_from(Kind),
 )
 
 
@@ -51,6 +54,12 @@ class CatalogMachine(RuleBasedStateMachine):
         if name in self.known:
             self.commit(Drop(self.known.pop(name)))
 
+    @rule(name=names, config=configs)
+    def configure(self, name: str, config: LogConfig) -> None:
+        if name in self.known:
+            log = self.state.by_name[name]
+            self.commit(Configure(log.id, config, log.head))
+
     @rule(name=names, drafts=drafts_of)
     def append(self, name: str, drafts: list[Record]) -> None:
         if name in self.known:
@@ -80,6 +89,13 @@ class CatalogMachine(RuleBasedStateMachine):
         assert self.state.by_name.keys() == self.known.keys()
         assert self.state.count == sum(log.count for log in logs.values())
         assert self.state.size_bytes == sum(log.size_bytes for log in logs.values())
+
+    @invariant()
+    def the_census_counts_every_log_once(self) -> None:
+        logs = self.state.logs.values()
+        counted = Counter((log.owner, log.config.durability, log.config.kind) for log in logs)
+        assert +self.state.census == counted
+        assert self.state.queues == {log.id for log in logs if log.config.kind is Kind.QUEUE}
 
     @invariant()
     def equal_configs_are_one_object(self) -> None:

@@ -86,6 +86,7 @@ def plain(log: Log) -> dict[str, object]:
     held["keys"] = list((log.keys or {}).items())
     held["ledger"] = ledger_of(log)
     held["origins"] = log.origins.dump() if log.origins else None
+    held["queue"] = log.queue.dump() if log.queue else None
     return held
 
 

@@ -49,9 +49,9 @@ def require_all_missing(rows: list[Row], rivals: list[str]) -> None:
 
 @pytest.mark.usefixtures("few_watchers")
 def test_every_watcher_gets_every_record(arena: Arena) -> None:
-    require_all_missing(fanout.fanout(arena), [nchan.NAME, durable_streams.NAME])
+    require_all_missing(list(fanout.fanout(arena)), [nchan.NAME, durable_streams.NAME])
 
 
 @pytest.mark.usefixtures("few_watchers")
 def test_every_socket_gets_every_record(arena: Arena) -> None:
-    require_all_missing(fanout.websocket(arena), [nchan.NAME])
+    require_all_missing(list(fanout.websocket(arena)), [nchan.NAME])

@@ -43,6 +43,7 @@ class Sizes(msgspec.Struct, frozen=True):
     jobs: int
     pipeline_records: int
     lag_window_s: float
+    search_records: int
 
 
 FULL = Sizes(
@@ -56,6 +57,7 @@ FULL = Sizes(
     jobs=20_000,
     pipeline_records=2_000_000,
     lag_window_s=90.0,
+    search_records=1_000_000,
 )
 QUICK = Sizes(
     rounds=3,
@@ -68,6 +70,7 @@ QUICK = Sizes(
     jobs=10_000,
     pipeline_records=300_000,
     lag_window_s=30.0,
+    search_records=200_000,
 )
 
 

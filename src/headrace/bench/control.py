@@ -95,6 +95,17 @@ def put_search(url: str, topic: str, search: dict[str, Any]) -> None:
     _call("PUT", f"{url}/v0/topics/{topic}/search", search)
 
 
+def install_schema(port: int, path: str, search: dict[str, Any]) -> None:
+    """Let every object into a stream, and make it searchable."""
+    update = {"schema": {"type": "object"}, "search": search}
+    _call("POST", f"http://127.0.0.1:{port}{path}/_schema", update)
+
+
+def read_details(port: int, path: str) -> dict[str, Any]:
+    """What a server tells of a stream and its index."""
+    return _call("GET", f"http://127.0.0.1:{port}{path}/_details")
+
+
 def read_pipeline(url: str) -> dict[str, Any]:
     """How the pipeline beside a server is doing."""
     told: dict[str, Any] = _call("GET", f"{url}/v0/ready")["pipeline"]

@@ -22,8 +22,8 @@ from headrace.bench.arena import FULL, QUICK, Arena
 from headrace.bench.errors import BenchError
 from headrace.bench.peers import bullmq, durable_streams, nchan, npm, prisma
 from headrace.bench.progress import Progress
-from headrace.bench.report import Failure, Report, Row, encode_report, format_table
-from headrace.bench.scenarios import pipeline
+from headrace.bench.report import Failure, Report, encode_report, format_table
+from headrace.bench.scenarios import pipeline, search
 from headrace.bench.scenarios.catalog import DEFAULT, Scenario
 from headrace.bench.scenarios.extras import large_log, many_topics
 from headrace.bench.scenarios.manystreams import many_streams
@@ -35,7 +35,9 @@ PIPELINE: dict[str, Scenario] = {
     "pipeline-scan": pipeline.scan,
     "pipeline-beside": pipeline.beside,
 }
-"""Those of `headrace bench pipeline`: they need Spark."""
+SEARCH: dict[str, Scenario] = {"search": search.search}
+GROUPS = {"pipeline": PIPELINE, "search": SEARCH}
+"""Those of `headrace bench GROUP`: they need Spark."""
 LARGE_LOG_GB = 10.0
 INTERRUPTED = 130
 LOAD_MAX = 0.5
@@ -53,10 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "group",
         nargs="?",
-        choices=["pipeline"],
-        help="pipeline: Spark instead of the server (pip install 'headrace[spark]')",
+        choices=[*GROUPS],
+        help="pipeline: Spark instead of the server; search: answers from the indexes it makes "
+        "(pip install 'headrace[spark]')",
     )
-    names = (*DEFAULT, *EXTRAS, *PIPELINE)
+    names = (*DEFAULT, *EXTRAS, *PIPELINE, *SEARCH)
     parser.add_argument(
         "--only",
         action="append",
@@ -106,6 +109,9 @@ def run(options: argparse.Namespace) -> int:
         print(f"The machine is busy (load {load_before:.1f}): expect noise.", file=sys.stderr)
     scenarios = choose_scenarios(options)
     sizes = QUICK if options.quick else FULL
+    machine = describe_machine(not missing) | {"load_before": f"{load_before:.2f}"}
+    report = Report(machine, msgspec.to_builtins(sizes), [], [])
+    interrupted = False
     try:
         with (
             terminate_as_interrupt(),
@@ -113,25 +119,26 @@ def run(options: argparse.Namespace) -> int:
             Progress(len(scenarios)) as progress,
         ):
             arena = Arena(Path(directory).resolve(), sizes, not missing, progress.say)
-            rows, failures = run_scenarios(scenarios, arena, progress)
+            run_scenarios(scenarios, arena, progress, report)
     except KeyboardInterrupt:
+        interrupted = True
         print("interrupted; everything is cleaned up", file=sys.stderr)
-        return INTERRUPTED
-    machine = describe_machine(not missing) | {"load_before": f"{load_before:.2f}"}
-    report = Report(machine, msgspec.to_builtins(sizes), rows, failures)
     options.json.write_bytes(encode_report(report))
     show(report, options.json)
-    return 1 if failures or (options.strict and report.missed()) else 0
+    if interrupted:
+        return INTERRUPTED
+    return 1 if report.failures or (options.strict and report.missed()) else 0
 
 
 def choose_scenarios(options: argparse.Namespace) -> dict[str, Scenario]:
     """The default scenarios or those of `--only`, then the extra ones that were asked for."""
-    names = list(options.only or (PIPELINE if options.group else DEFAULT))
+    names = list(options.only or GROUPS.get(options.group, DEFAULT))
     wanted = (options.many_topics, options.many_streams, options.large_log is not None)
     names += [name for name, is_wanted in zip(EXTRAS, wanted, strict=True) if is_wanted]
     known: dict[str, Scenario] = {
         **DEFAULT,
         **PIPELINE,
+        **SEARCH,
         "many-topics": many_topics,
         "many-streams": many_streams,
         "large-log": partial(large_log, size_gb=options.large_log or LARGE_LOG_GB),
@@ -140,21 +147,22 @@ def choose_scenarios(options: argparse.Namespace) -> dict[str, Scenario]:
 
 
 def run_scenarios(
-    scenarios: dict[str, Scenario], arena: Arena, progress: Progress
-) -> tuple[list[Row], list[Failure]]:
-    """Every scenario gets its chance; one that fails is reported and costs only its own rows."""
-    rows: list[Row] = []
-    failures: list[Failure] = []
+    scenarios: dict[str, Scenario], arena: Arena, progress: Progress, report: Report
+) -> None:
+    """Every scenario gets its chance; one that fails costs only what it had not measured yet.
+
+    Each row is in the report as soon as it is known, so that who interrupts loses nothing.
+    """
     for name, scenario in scenarios.items():
         progress.begin(name)
         try:
-            rows += scenario(arena)
+            for row in scenario(arena):
+                report.rows.append(row)
         except (BenchError, RuntimeError, OSError, subprocess.SubprocessError) as error:
             notes = getattr(error, "__notes__", [])
             message = "\n".join([f"{type(error).__name__}: {error}", *notes])
-            failures.append(Failure(name, message))
+            report.failures.append(Failure(name, message))
         progress.end()
-    return rows, failures
 
 
 def show(report: Report, json_path: Path) -> None:

@@ -44,6 +44,8 @@ class Row(msgspec.Struct, frozen=True):
     reach: Reach | None = None
     # How to install what it would be held against, where that is missing.
     install: str = ""
+    # Why it gave no answer, where it is there.
+    silence: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -121,6 +123,8 @@ def _format_row(row: Row) -> tuple[str, ...]:
 def _format_baseline(row: Row) -> str:
     if row.baseline:
         return f"{row.baseline_is}: {_format_rounds(row.baseline, row.unit)}"
+    if row.silence:
+        return f"{row.baseline_is}: {row.silence}"
     return f"{row.baseline_is} is missing: {row.install}" if row.install else ""
 
 

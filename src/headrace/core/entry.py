@@ -307,6 +307,20 @@ class Plan(msgspec.Struct, frozen=True, gc=False, array_like=True):
     search: bytes | None
 
 
+class Register(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What the records of this stream are from here on: its registry of schemas, as JSON."""
+
+    log: int
+    registry: bytes | None
+
+
+class Adopt(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The stream has this profile from here on, as JSON; None for that which every stream has."""
+
+    log: int
+    profile: bytes | None
+
+
 class Arrive(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The log has everything up to this chunk of this batch of a transaction.
 
@@ -347,4 +361,6 @@ Entry = (
     | Forward
     | Plan
     | Arrive
+    | Register
+    | Adopt
 )

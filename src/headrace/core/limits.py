@@ -201,5 +201,29 @@ QUERY_CHARS_MAX = 16_384
 QUERY_CLAUSES_MAX = 256
 QUERY_DEPTH_MAX = 32
 """How deep parentheses of a search query may be inside each other."""
+SHAPES_MAX = 4096
+"""Streams whose registry and profile are kept ready for use."""
 SEARCH_BYTES_MAX = 64 << 10
 """Of a log's search configuration."""
+SURVEYS_MAX = 1024
+"""Logs of which it is remembered where their sealed records lie and what is indexed of them."""
+CENSUS_AT_ONCE = 2000
+"""So many logs may be counted on a request; more are counted beside everything else."""
+CENSUS_S = 10.0
+CENSUS_TOP = 10
+REQUESTS_LOGS_MAX = 4096
+"""Logs of which it is counted how often objects were read for them."""
+SEARCH_TIMEOUT_MS = 3000
+"""How long a search may take at most; what was found by then is the answer."""
+EVLOG_KEYS_MAX = 64
+"""Names of secrets that an evlog profile may add."""
+TEMPLATE_FIELDS_MAX = 3
+TEMPLATE_NAME_BYTES_MAX = 256
+TEMPLATES_AT_ONCE = 256
+TOUCH_KEYS_MAX = 65_536
+"""Keys of one stream whose last touch is remembered: a few megabytes at most."""
+TOUCH_WAIT_KEYS_MAX = 1024
+TOUCH_WAIT_MS = 30_000
+TOUCH_WAIT_MS_MAX = 120_000
+TOUCH_IDLE_MS = 3_600_000
+"""How long the touches of a stream are remembered when nobody asks for them."""

@@ -15,6 +15,7 @@ from headrace.core import stream as flow
 from headrace.core import subscription as subscribing
 from headrace.core.config import Discard, Kind, LogConfig
 from headrace.core.entry import (
+    Adopt,
     Advance,
     Append,
     Arrive,
@@ -32,6 +33,7 @@ from headrace.core.entry import (
     Lose,
     Open,
     Plan,
+    Register,
     Release,
     Reserve,
     Route,
@@ -328,7 +330,7 @@ def apply(log: Log, entry: Entry) -> None:
             _apply_lose(log, entry)
         case Follow() | Dispatch():
             log.subscription = subscribing.apply(log.subscription, entry)
-        case Advance() | Touch() | Hold() | Bury():
+        case Advance() | Touch() | Hold() | Bury() | Register() | Adopt():
             assert log.stream is not None, entry
             flow.apply(log.stream, entry)
         case Release():

@@ -61,6 +61,12 @@ def draft(
     return Drafts(b"".join(datas), ends.tobytes(), metas, tags, nodes, keys)
 
 
+def payloads(drafts: Drafts) -> list[bytes]:
+    """The payload of each draft."""
+    ends = memoryview(drafts.ends).cast("I")
+    return [drafts.data[start:end] for start, end in zip((0, *ends[:-1]), ends, strict=True)]
+
+
 class Block(msgspec.Struct, gc=False, array_like=True):
     """Consecutive records of one log, ascending by seq."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from heapq import merge
 
 from headrace.core import log as one
-from headrace.core.config import LogConfig
+from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.entry import Configure, Create, Drop, Entry, Retire, Start, Stop
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import RESERVE_SEQS_MIN, RETIRED_MAX
@@ -28,6 +29,9 @@ class State:
         """Name → epoch of the last stream that had it and is gone; oldest first."""
         self.epoch_floor = 0
         """The lowest epoch of a stream whose name nobody remembers."""
+        self.census: Counter[tuple[str, Durability, Kind]] = Counter()
+        """How many logs there are of each owner, class and kind: nobody has to go and count."""
+        self.queues: set[int] = set()
         self._names: dict[str, SortedNames] = {}  # by owner
         self._texts: dict[str, str] = {}
         self._config = LogConfig()
@@ -43,6 +47,7 @@ class State:
         self.count += log.count
         self.size_bytes += log.size_bytes
         self._names.setdefault(log.owner, SortedNames()).add(log.name)
+        self._enrol(log)
         if log.stream is not None:
             log.stream.content_type = self.share_text(log.stream.content_type)
 
@@ -52,6 +57,23 @@ class State:
         self.count -= log.count
         self.size_bytes -= log.size_bytes
         self._names[log.owner].remove(log.name)
+        self._strike(log)
+
+    def configured(self, log: Log, before: LogConfig) -> None:
+        """A log was given another config."""
+        self._strike(log, before)
+        log.config = self.share(log.config)
+        self._enrol(log)
+
+    def _enrol(self, log: Log) -> None:
+        self.census[log.owner, log.config.durability, log.config.kind] += 1
+        if log.config.kind is Kind.QUEUE:
+            self.queues.add(log.id)
+
+    def _strike(self, log: Log, config: LogConfig | None = None) -> None:
+        config = log.config if config is None else config
+        self.census[log.owner, config.durability, config.kind] -= 1
+        self.queues.discard(log.id)
 
     def share(self, config: LogConfig) -> LogConfig:
         """One object for equal configs: most logs have one of a few."""
@@ -133,9 +155,9 @@ def apply(state: State, entry: Entry) -> None:
             pass
         case _:
             log = state.logs[entry.log]
-            count, size_bytes = log.count, log.size_bytes
+            count, size_bytes, config = log.count, log.size_bytes, log.config
             one.apply(log, entry)
             if isinstance(entry, Configure):
-                log.config = state.share(log.config)
+                state.configured(log, config)
             state.count += log.count - count
             state.size_bytes += log.size_bytes - size_bytes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.core.entry import Advance, Bury, Fork, Hold, Open, Touch
+from headrace.core.entry import Adopt, Advance, Bury, Fork, Hold, Open, Register, Touch
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import PRODUCERS_MAX, TOUCH_MS_MIN, TOUCH_SHARE
 
@@ -41,6 +41,10 @@ class Stream(msgspec.Struct, gc=False, array_like=True):
     """Deleted, but its records are still needed by forks."""
     last_ns: int = 0
     """Nanoseconds inside the millisecond of the log's last commit time."""
+    registry: bytes | None = None
+    """What its records are, by version, and how older ones become newer ones: JSON."""
+    profile: bytes | None = None
+    """What it is for, as JSON; nothing for a stream like any other."""
 
     @property
     def is_json(self) -> bool:
@@ -109,10 +113,9 @@ def check_write(log: int, stream: Stream, write: Write) -> Advance | None:
     if stream.closed:
         _check_closed(stream, write)
         return None
-    if write.content_type is not None and not same_type(write.content_type, stream.content_type):
-        raise Refused(
-            Code.CONFLICT, f"the stream holds {stream.content_type}, not {write.content_type}"
-        )
+    kind = write.content_type
+    if kind is not None and (stream.registry is not None or kind != stream.content_type):
+        _check_type(stream, kind)
     if producer and not _is_next(stream, producer, known):
         return None
     if write.seq is not None and stream.seq is not None and write.seq <= stream.seq:
@@ -122,6 +125,18 @@ def check_write(log: int, stream: Stream, write: Write) -> Advance | None:
             stream_seq=stream.seq,
         )
     return Advance(log, producer.triple if producer else None, write.seq, write.close)
+
+
+def _check_type(stream: Stream, content_type: str) -> None:
+    if stream.registry is not None and media_type(content_type) != JSON:
+        raise not_json()
+    if not same_type(content_type, stream.content_type):
+        raise Refused(Code.CONFLICT, f"the stream holds {stream.content_type}, not {content_type}")
+
+
+def not_json() -> Refused:
+    """What a registry tells of are JSON documents."""
+    return Refused(Code.INVALID, "stream requires JSON")
 
 
 def _check_closed(stream: Stream, write: Write) -> None:
@@ -202,7 +217,7 @@ def opened(entry: Open) -> Stream:
     )
 
 
-def apply(stream: Stream, entry: Advance | Touch | Hold | Bury) -> None:
+def apply(stream: Stream, entry: Advance | Touch | Hold | Bury | Register | Adopt) -> None:
     match entry:
         case Advance():
             if entry.producer is not None:
@@ -221,3 +236,7 @@ def apply(stream: Stream, entry: Advance | Touch | Hold | Bury) -> None:
             stream.forks += entry.forks
         case Bury():
             stream.deleted = True
+        case Register():
+            stream.registry = entry.registry
+        case Adopt():
+            stream.profile = entry.profile

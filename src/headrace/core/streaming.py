@@ -5,6 +5,8 @@ Each entry changes one log; what must come true together is one group.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from headrace.core import state as catalog
@@ -34,6 +36,8 @@ from headrace.core.stream import (
     same_type,
 )
 
+Form = Callable[[Drafts], Drafts]
+"""Makes of drafts what a stream is to hold, or refuses them."""
 CONFIG = LogConfig(durability=Durability.FSYNC)
 """What an acknowledged write of a stream is worth."""
 
@@ -148,14 +152,21 @@ def create(
     return entries
 
 
-def write(log: Log, drafts: Drafts | None, wanted: Write, now_ns: int) -> list[Entry] | None:
-    """Append, close, or both; None when the same was accepted before."""
+def write(
+    log: Log, drafts: Drafts | None, wanted: Write, now_ns: int, form: Form | None = None
+) -> list[Entry] | None:
+    """Append, close, or both; None when the same was accepted before.
+
+    What was accepted before is not formed again: the stream may have another form by now.
+    """
     stream = stream_of(log)
     advance = check_write(log.id, stream, wanted)
     if advance is None:
         return None
     entries: list[Entry] = []
     if drafts is not None:
+        if form is not None:
+            drafts = form(drafts)
         last_ns = log.last_ts_ms * _NS + stream.last_ns
         at_ns = commit_time_ns(last_ns, wanted.at_ns, now_ns)
         entries.append(Append(log.id, block(drafts, log.head + 1, at_ns // _NS, at_ns % _NS)))

@@ -41,6 +41,11 @@ class Door:
         return not self.room.is_set() or self._journal.pending_bytes > JOURNAL_PENDING_BYTES_MAX
 
     @property
+    def parked(self) -> int:
+        """How many wait to be let in."""
+        return len(self._parked)
+
+    @property
     def load(self) -> float:
         """How full it is in front of the door, or behind it: 1 turns writers away."""
         pending = self._journal.pending_bytes / JOURNAL_PENDING_BYTES_MAX

@@ -12,12 +12,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from time import perf_counter
+from typing import NamedTuple
 
 from headrace.core import log as one
 from headrace.core import priority
 from headrace.core import state as catalog
 from headrace.core.config import LogConfig
 from headrace.core.entry import (
+    Adopt,
     Append,
     Delete,
     Drop,
@@ -26,6 +28,7 @@ from headrace.core.entry import (
     Forward,
     Open,
     Plan,
+    Register,
     Route,
     Trim,
     Unroute,
@@ -36,9 +39,11 @@ from headrace.core.record import Block
 from headrace.core.state import State
 from headrace.engine.appender import Appender
 from headrace.engine.caps import Caps
+from headrace.engine.census import Counter
 from headrace.engine.cost import Cost
 from headrace.engine.deleter import Deleter
 from headrace.engine.door import Door
+from headrace.engine.inspection import Inspection
 from headrace.engine.live import Live
 from headrace.engine.logs import Logs
 from headrace.engine.plans import Plans
@@ -46,6 +51,7 @@ from headrace.engine.ports import Clock, Pool
 from headrace.engine.queues import Queues
 from headrace.engine.reader import Reader
 from headrace.engine.routers import Routers
+from headrace.engine.shapes import Shapes
 from headrace.engine.streams import Streams
 from headrace.engine.subscriptions import Subscriptions
 from headrace.engine.transactions import Transactions
@@ -53,6 +59,14 @@ from headrace.engine.turns import Turns
 from headrace.storage.journal import Journal, ignore
 from headrace.storage.segments import Segments
 from headrace.storage.staging import Staging
+
+
+class Backlog(NamedTuple):
+    """Journal files that wait to be sealed, and how much may wait in memory."""
+
+    files: int = 0
+    size_bytes: int = 0
+    memory_max_bytes: int = 0
 
 
 class Engine:
@@ -91,6 +105,8 @@ class Engine:
         """Called after each write; upkeep looks whether there is something to do."""
         self.renew: Callable[[], Awaitable[None]] = _nothing_new
         """Takes over what others have published of segments."""
+        self.backlog: Callable[[], Backlog] = Backlog
+        """What waits to be sealed."""
         self.deaths = 0
         """How often records died; marks tell others which."""
         self.plan_changes = 0
@@ -107,6 +123,9 @@ class Engine:
         self.streams = Streams(self)
         self.subscriptions = Subscriptions(self)
         self.plans = Plans(self)
+        self.shapes = Shapes(self)
+        self.inspection = Inspection(self)
+        self.counter = Counter(self)
 
     def adopt(self, log: Log, blocks: list[Block]) -> None:
         """Put a recovered log into operation."""
@@ -217,8 +236,11 @@ class Engine:
                 self._release_trimmed(self.lives[entry.log])
             case Delete():
                 self.deaths += 1
-            case Plan():
+            case Plan() | Register():
                 self.plan_changes += 1
+                self.lives[entry.log].wake()
+            case Adopt():
+                self.lives[entry.log].wake()
             case Drop():
                 live = self.lives.pop(entry.log)
                 self.deaths += 1

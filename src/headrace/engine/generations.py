@@ -19,7 +19,7 @@ from headrace.formats.manifest import Manifest, Segment
 from headrace.storage import manifests
 from headrace.storage.manifests import Change
 from headrace.storage.objects import Objects, StoreError
-from headrace.storage.segments import Vanished
+from headrace.storage.vanished import Vanished
 
 _Extents = dict[int, list[Extent]]
 
@@ -39,6 +39,7 @@ class Generations:
         self._pool = pool
         self._changing = asyncio.Lock()
         engine.renew = self.look
+        engine.inspection.renewed(manifest)
 
     async def publish(self, change: Change) -> Manifest:
         """Publish what `change` makes of the newest manifest, and change over to that."""
@@ -81,6 +82,7 @@ class Generations:
         await self._place_records(manifest, extents, everywhere=not held <= manifest.numbers)
         self._engine.segments.use(manifest)
         self.manifest = manifest
+        self._engine.inspection.renewed(manifest)
 
     def _extents_of(self, segments: list[Segment]) -> _Extents:
         found: _Extents = {}

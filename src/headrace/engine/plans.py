@@ -6,6 +6,7 @@ the companions that they ask for.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,10 +15,15 @@ from headrace.core.entry import Plan
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import SEARCH_BYTES_MAX
 from headrace.core.log import Log, check_owner
-from headrace.search.config import parse_search
+from headrace.formats import plans
+from headrace.search.config import Search, parse_search
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
+
+
+_PARSED_MAX = 1024
+"""Configurations that are kept ready for use."""
 
 
 def checked(raw: bytes) -> bytes:
@@ -35,6 +41,32 @@ def checked(raw: bytes) -> bytes:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Refused(Code.INVALID, f"a search configuration is a JSON object: {error}") from None
     return raw.strip()
+
+
+class Searchable(msgspec.Struct, frozen=True):
+    """A log's search configuration, ready for use."""
+
+    search: Search
+    plan: plans.Plan
+    """What the pipeline is asked to build for it."""
+
+
+def searchable(log: Log) -> Searchable:
+    """How a log can be searched; refuses one that cannot."""
+    if log.search is None:
+        raise Refused(Code.INVALID, "search is not configured for this stream")
+    return Searchable(_parsed(log.search), plan_of(log))
+
+
+def plan_of(log: Log) -> plans.Plan:
+    """The plan of a log that can be searched."""
+    assert log.search is not None
+    return plans.plan(log.id, log.name, log.search)
+
+
+@lru_cache(maxsize=_PARSED_MAX)
+def _parsed(raw: bytes) -> Search:
+    return parse_search(msgspec.json.decode(raw))
 
 
 class Plans:
@@ -70,5 +102,6 @@ class Plans:
         position = journal.tail
         if search != log.search:
             position = self._engine.commit([Plan(log.id, search)], sync=True)
+            self._engine.lives[log.id].config_position = position
         # Also when it was so already: who asked before may still wait for that to be durable.
         await journal.wait_synced(position)

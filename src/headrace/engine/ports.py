@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, Protocol, TypeVar
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from headrace.formats.manifest import Segment
 from headrace.storage.disk import Disk
@@ -59,12 +59,23 @@ class CountedIds:
         return f"{self._count:x}"
 
 
+class Load(NamedTuple):
+    """How many threads there are, how many work, and how much waits for one."""
+
+    threads: int
+    active: int
+    queued: int
+
+
 class Pool(Protocol):
     """Runs blocking work off the event loop."""
 
     @property
     def busy(self) -> float:
         """How much work finds no thread, from 0 to 1."""
+
+    @property
+    def load(self) -> Load: ...
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
@@ -79,8 +90,12 @@ class ThreadPool:
 
     @property
     def busy(self) -> float:
-        waiting = max(0, self._under_way - self._threads)
-        return min(1.0, waiting / (_POOL_QUEUE_FULL * self._threads))
+        return min(1.0, self.load.queued / (_POOL_QUEUE_FULL * self._threads))
+
+    @property
+    def load(self) -> Load:
+        active = min(self._under_way, self._threads)
+        return Load(self._threads, active, self._under_way - active)
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
@@ -98,6 +113,7 @@ class Inline:
     """Runs work where it is asked for: for simulations, where there are no threads."""
 
     busy = 0.0
+    load = Load(1, 0, 0)
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return work(*args, **kwargs)

@@ -16,12 +16,13 @@ from headrace.core.log import Log
 from headrace.core.ranges import Ranges
 from headrace.engine.engine import Engine
 from headrace.engine.generations import Generations
+from headrace.engine.plans import plan_of
 from headrace.engine.ports import Pool
 from headrace.engine.slices import slices
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Named
 from headrace.formats.marks import ID_MAX, Marks, encode_marks
-from headrace.formats.plans import Plans, encode_plans, plan
+from headrace.formats.plans import Plans, encode_plans
 from headrace.storage.objects import Objects
 
 _KEEP = 4
@@ -46,11 +47,7 @@ class Publication:
         changes = self._engine.plan_changes
         if changes == self._planned:
             return
-        found = [
-            plan(log.id, log.name, log.search)
-            async for log in self._logs()
-            if log.search is not None
-        ]
+        found = [plan_of(log) async for log in self._logs() if log.search is not None]
         # Control is synced before it is true, and before others act upon it.
         await self._engine.journal.wait_synced(self._engine.journal.tail)
         found.sort(key=lambda plan: plan.log_id)

@@ -18,7 +18,7 @@ from headrace.core.limits import READ_SCANNED_MAX
 from headrace.core.read import EVERYTHING, Budget, Gathering, Page, Slice, Wanted
 from headrace.core.record import Block, cut
 from headrace.engine.live import Live
-from headrace.storage.segments import Vanished
+from headrace.storage.vanished import Vanished
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -141,7 +141,7 @@ class Reader:
     async def _gather(self, live: Live, page: Gathering, last: int, rows_max: int) -> None:
         inherited = min(live.log.inherited, last)
         if page.next < inherited:
-            await self._gather(self._source(live), page, inherited, rows_max)
+            await self._gather(self.source(live), page, inherited, rows_max)
             if page.full or page.next < inherited:
                 return
         while page.next < last and page.next + 1 < (start := live.tail.start):
@@ -200,7 +200,7 @@ class Reader:
     async def _block_of(self, live: Live, seq: int) -> Block | None:
         """A block that reaches this seq."""
         if seq <= live.log.inherited:
-            return await self._block_of(self._source(live), seq)
+            return await self._block_of(self.source(live), seq)
         if seq < live.tail.start:
             return await self.read_sealed(live, seq, _FETCH_ROWS)
         return next(live.tail.since(seq), None)
@@ -216,7 +216,7 @@ class Reader:
         stream = log.stream
         if stream is not None and stream.fork is not None:
             upto = min(stream.fork.upto, last)
-            seq = await self._seek(self._source(live), at_ns, upto)
+            seq = await self._seek(self.source(live), at_ns, upto)
             if seq is not None:
                 return seq
         while True:
@@ -245,7 +245,7 @@ class Reader:
                 if engine.segments.version == version:
                     raise  # nobody replaced it: it is lost
 
-    def _source(self, live: Live) -> Live:
+    def source(self, live: Live) -> Live:
         """The stream that this one was forked from."""
         stream = live.log.stream
         assert stream is not None

@@ -21,7 +21,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.record import Drafts, draft
 from headrace.core.stream import JSON, Write, is_expired, touch
-from headrace.core.streaming import CONFIG, Spec, stream_of
+from headrace.core.streaming import CONFIG, Form, Spec, stream_of
 from headrace.engine.live import Live
 from headrace.engine.patience import Patience
 from headrace.storage.journal import ignore
@@ -132,7 +132,12 @@ class Streams:
                 return known, False
             forked, drafts = self._fork(spec, prefix, drafts)
         engine.caps.check_logs(engine.state, OWNER)
+        source = None if forked is None else engine.state.logs[forked.source]
+        if source is not None and drafts is not None:
+            drafts = engine.shapes.form(source, drafts)
         entries = streaming.create(engine.state, name, spec, forked, drafts, engine.clock.now_ns())
+        if source is not None and forked is not None:
+            entries += engine.shapes.inherit(source, entries[0].log, forked.upto)
         for entry in entries:
             if isinstance(entry, Append):
                 engine.caps.check_total(engine.state, entry)
@@ -207,7 +212,8 @@ class Streams:
         engine = self._engine
         await self._enter(name)
         live = self.own(name)
-        entries = streaming.write(live.log, drafts, wanted, engine.clock.now_ns())
+        form = self._form(live.log)
+        entries = streaming.write(live.log, drafts, wanted, engine.clock.now_ns(), form)
         self.use(live)
         if entries is None:
             await engine.journal.wait_synced(live.config_position)
@@ -223,6 +229,13 @@ class Streams:
             live.config_position = position
         await self._store(position, live)
         return Written(live, last)
+
+    def _form(self, log: Log) -> Form | None:
+        """What is appended to the stream goes through this; None for a stream that takes all."""
+        stream = log.stream
+        if stream is None or (stream.registry is None and stream.profile is None):
+            return None
+        return partial(self._engine.shapes.form, log)
 
     async def _enter(self, name: str) -> None:
         """Wait for a turn to write; nothing has happened when there is none in time."""
@@ -253,7 +266,8 @@ class Streams:
         engine = self._engine
         wanted = Write(JSON)
         try:
-            entries = streaming.write(live.log, draft([data]), wanted, engine.clock.now_ns())
+            form = self._form(live.log)
+            entries = streaming.write(live.log, draft([data]), wanted, engine.clock.now_ns(), form)
         except Refused:
             return False
         assert entries is not None
@@ -268,7 +282,8 @@ class Streams:
         engine = self._engine
         content_type = stream_of(live.log).content_type
         wanted = Write(content_type)
-        entries = streaming.write(live.log, drafts, wanted, engine.clock.now_ns())
+        form = self._form(live.log)
+        entries = streaming.write(live.log, drafts, wanted, engine.clock.now_ns(), form)
         assert entries is not None
         append = entries[0]
         assert isinstance(append, Append)

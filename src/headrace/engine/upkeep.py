@@ -17,7 +17,7 @@ from headrace.core import ranges
 from headrace.core.entry import Start, Stop
 from headrace.core.errors import Corrupt, Refused
 from headrace.core.log import Log, prune_extents
-from headrace.engine.engine import Engine
+from headrace.engine.engine import Backlog, Engine
 from headrace.engine.generations import Generations
 from headrace.engine.ports import Ids, Pool, Sealer
 from headrace.engine.publication import Publication
@@ -99,6 +99,7 @@ class Upkeep:
         self._spares = Spares(engine.journal, disk, sealer, pool, ids, pace.seal_bytes)
         self._memory_max = engine.caps.tail_bytes + _BACKLOG_FILES * pace.seal_bytes
         engine.on_growth = self._look
+        engine.backlog = self._measure_backlog
 
     @property
     def manifest(self) -> Manifest:
@@ -112,6 +113,10 @@ class Upkeep:
         unsealed = sum(closed.size_bytes for closed in self._closed)
         if unsealed >= self._pace.seal_bytes or len(self._closed) >= _CLOSED_FILES_MAX:
             self._wake.set()
+
+    def _measure_backlog(self) -> Backlog:
+        unsealed = sum(closed.size_bytes for closed in self._closed)
+        return Backlog(len(self._closed), unsealed, self._memory_max)
 
     def _look(self) -> None:
         """After a write: is it time to close the journal file, or to hold writers back?"""

@@ -22,6 +22,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from headrace.core.entry import (
+    Adopt,
     Advance,
     Append,
     Arrive,
@@ -41,6 +42,7 @@ from headrace.core.entry import (
     Lose,
     Open,
     Plan,
+    Register,
     Release,
     Reserve,
     Retire,
@@ -87,6 +89,8 @@ _KINDS: dict[int, type[Entry]] = {
     26: Dispatch,
     27: Plan,
     28: Arrive,
+    29: Register,
+    30: Adopt,
 }
 _KIND_OF = {kind: number for number, kind in _KINDS.items()}
 GROUP = 11

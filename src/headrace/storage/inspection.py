@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from headrace.core import ranges
 from headrace.core import state as core
 from headrace.core.entry import (
+    Adopt,
     Advance,
     Append,
     Arrive,
@@ -31,6 +32,7 @@ from headrace.core.entry import (
     Lose,
     Open,
     Plan,
+    Register,
     Release,
     Reserve,
     Retire,
@@ -346,6 +348,10 @@ def describe(entry: Entry) -> str:
             return _describe_jobs(entry)
         case Open() | Advance() | Touch() | Hold() | Bury() | Retire():
             return _describe_stream(entry)
+        case Register():
+            return f"registry {entry.registry.decode()}" if entry.registry else "registry ends"
+        case Adopt():
+            return f"profile {entry.profile.decode()}" if entry.profile else "profile ends"
         case Arrive():
             where = f"chunk {entry.chunk} of batch {entry.batch}"
             return f"transaction {entry.transaction} came to {where}"

@@ -42,6 +42,9 @@ class Objects(Protocol):
     def list(self, folder: str) -> list[Listed]:
         """What is in a folder, sorted by name; names are with the folder."""
 
+    def look(self, name: str) -> Listed | None:
+        """An object as a list would show it; None when there is none."""
+
     def remove(self, name: str) -> None:
         """Free a name; nothing happens when nobody holds it."""
 
@@ -93,17 +96,17 @@ class LocalObjects:
     def list(self, folder: str) -> list[Listed]:
         while True:
             names = [f"{folder}/{name}" for name in self._disk.list(f"{OBJECTS}/{folder}")]
-            found = [listed for name in names if (listed := self._look(name)) is not None]
+            found = [listed for name in names if (listed := self.look(name)) is not None]
             # Of manifests the last counts. When it was removed meanwhile, there are newer ones.
             if not names or (found and found[-1].name == names[-1]):
                 return found
 
-    def _look(self, name: str) -> Listed | None:
+    def look(self, name: str) -> Listed | None:
         path = f"{OBJECTS}/{name}"
         try:
             return Listed(name, self._disk.size(path), self._disk.modified_ms(path))
         except FileNotFoundError:
-            return None  # removed since
+            return None
 
     def remove(self, name: str) -> None:
         self._disk.remove(f"{OBJECTS}/{name}")

@@ -20,6 +20,8 @@ from typing import Any
 import msgspec
 
 from headrace.observe import say
+from headrace.storage import children
+from headrace.storage.children import Child
 from headrace.storage.sealprocess import step_back
 
 CANNOT_RUN = 2
@@ -32,7 +34,6 @@ RESTART_S = (1.0, 5.0, 15.0, 60.0)
 LOOK_S = 1.0
 """How often we look whether there is something to index."""
 LONG_RUN_S = 300.0
-_LINE_MAX = 1 << 20
 _WORDS_MAX = 20
 
 
@@ -47,7 +48,7 @@ class PipelineProcess:
     ) -> None:
         self._where = ("--data-dir", str(data_dir), *(("--objects", objects) if objects else ()))
         self._command = command or (sys.executable, "-m", "headrace", "pipeline", "follow")
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Child | None = None
         self._words: deque[str] = deque(maxlen=_WORDS_MAX)
         self.state = "waiting"
         """`waiting` for a segment, `running`, `restarting` or `unavailable`."""
@@ -79,22 +80,12 @@ class PipelineProcess:
     async def _live(self) -> int:
         """One life of the process; returns what it ended with."""
         self._words.clear()
-        self._process = process = await asyncio.create_subprocess_exec(
-            *self._command,
-            *self._where,
-            "--json",
-            "--tied",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C at the terminal is the server's to handle
-            limit=_LINE_MAX,
-        )
+        command = [*self._command, *self._where, "--json", "--tied"]
+        self._process = process = await children.start(command, stderr=True)
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
         step_back(process.pid, NICE)
         self.state = "running"
-        assert process.stdout is not None
         assert process.stderr is not None
         await asyncio.gather(self._listen(process.stdout), self._hear(process.stderr))
         return await process.wait()
@@ -114,7 +105,6 @@ class PipelineProcess:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        assert process.stdin is not None
         process.stdin.close()
         try:
             async with asyncio.timeout(STOP_S):

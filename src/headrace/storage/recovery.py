@@ -22,7 +22,8 @@ from headrace.storage import manifests, snapshots
 from headrace.storage.disk import Disk, write_atomically
 from headrace.storage.objects import Objects
 from headrace.storage.replay import Copies, JournalFile, frames_of, journal_files
-from headrace.storage.segments import Segments, Vanished
+from headrace.storage.segments import Segments
+from headrace.storage.vanished import Vanished
 
 _DROPPED = 1 << 63
 """A log that was dropped while its snapshot was taken: replay has nothing to add to it."""

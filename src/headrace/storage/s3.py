@@ -85,15 +85,18 @@ class S3Objects:
     def list(self, folder: str) -> list[Listed]:
         with self._told(folder):
             found = [
-                Listed(
-                    str(meta["path"]),
-                    int(meta["size"]),
-                    int(meta["last_modified"].timestamp() * 1000),
-                )
+                _listed(meta)
                 for batch in obstore.list(self._store, prefix=folder)
                 for meta in batch
             ]
         return sorted(found)
+
+    def look(self, name: str) -> Listed | None:
+        try:
+            with self._told(name):
+                return _listed(obstore.head(self._store, name))
+        except FileNotFoundError:
+            return None
 
     def remove(self, name: str) -> None:
         try:
@@ -156,6 +159,11 @@ class _Reader(io.RawIOBase):
         found = self._window[start : start + stop - self._at]
         self._at = stop
         return found
+
+
+def _listed(meta: Any) -> Listed:
+    modified_ms = int(meta["last_modified"].timestamp() * 1000)
+    return Listed(str(meta["path"]), int(meta["size"]), modified_ms)
 
 
 def _connect(bucket: str, prefix: str, retries: int) -> Any:

@@ -18,7 +18,10 @@ from typing import BinaryIO
 import msgspec
 
 from headrace.core.errors import Corrupt
+from headrace.formats.arrow import leave_pandas_out
 from headrace.formats.manifest import Segment
+from headrace.storage import children
+from headrace.storage.children import Child
 from headrace.storage.disk import RealDisk
 from headrace.storage.objects import Objects
 from headrace.storage.sealing import SealFailed, SealJob, seal
@@ -54,7 +57,7 @@ class ProcessSealer:
     def __init__(self, root: Path, objects: str | None = None) -> None:
         self._root = root
         self._objects = objects
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Child | None = None
         self._hurried = False
 
     async def seal(self, job: SealJob) -> Segment | None:
@@ -74,8 +77,6 @@ class ProcessSealer:
 
     async def _ask(self, job: Job) -> Segment | None:
         process = await self._running()
-        assert process.stdin is not None
-        assert process.stdout is not None
         body = msgspec.msgpack.encode(job)
         try:
             process.stdin.write(_LENGTH.pack(len(body)) + body)
@@ -89,18 +90,10 @@ class ProcessSealer:
             raise SealFailed(answer.problem)
         return answer.segment
 
-    async def _running(self) -> asyncio.subprocess.Process:
+    async def _running(self) -> Child:
         if self._process is None or self._process.returncode is not None:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                __name__,
-                str(self._root),
-                *([self._objects] if self._objects else []),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                start_new_session=True,  # a Ctrl-C at the terminal is the server's to handle
-            )
+            where = [str(self._root), *([self._objects] if self._objects else [])]
+            self._process = await children.start([sys.executable, "-m", __name__, *where])
             self._set_pace()
         return self._process
 
@@ -147,6 +140,7 @@ def _do(disk: RealDisk, objects: Objects, job: Job) -> Segment | None:
 
 if __name__ == "__main__":
     os.nice(_NICE)
+    leave_pandas_out()
     with suppress(BrokenPipeError):  # the server is gone; nobody waits for the answer
         where = sys.argv[2] if len(sys.argv) > 2 else None
         _serve(Path(sys.argv[1]), where, sys.stdin.buffer, sys.stdout.buffer)

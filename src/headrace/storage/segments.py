@@ -8,9 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from threading import Lock
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,13 +17,16 @@ import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
 from headrace.core.errors import Corrupt
+from headrace.core.limits import REQUESTS_LOGS_MAX
 from headrace.core.log import Extent, Log
 from headrace.core.match import TagEq, TagMatch
 from headrace.core.record import Block, cut
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.segment import INDEX_COLUMNS, Piece, block_of
 from headrace.formats.table import read_table
-from headrace.storage.objects import Objects
+from headrace.storage.builds import Builds
+from headrace.storage.objects import Listed, Objects
+from headrace.storage.vanished import gone_is_vanished
 
 T = TypeVar("T")
 
@@ -37,8 +39,12 @@ _NS = 1_000_000
 _COLUMNS = ["seq", "ts", "ns", "tag", "node", "key", "data", "meta"]
 
 
-class Vanished(FileNotFoundError):
-    """A segment's file is gone: it was replaced, and we have not heard of it yet."""
+class Held(NamedTuple):
+    """What a segment has of a log."""
+
+    rows: int
+    record_bytes: int
+    last_ts_ms: int
 
 
 class _Index:
@@ -62,6 +68,13 @@ class _Index:
         start, stop = self.pieces(log)
         at = bisect_left(self._columns[2], seq, start, stop)
         return self.piece(at) if at < stop else None
+
+    def held(self, log: int) -> Held | None:
+        start, stop = self.pieces(log)
+        if start == stop:
+            return None
+        rows, sizes, stamps = self._columns[-3:]
+        return Held(sum(rows[start:stop]), sum(sizes[start:stop]), stamps[stop - 1])
 
     def last_ts(self, log: int) -> int:
         """The time of the log's last record here; -1 when there is none."""
@@ -99,6 +112,7 @@ class Segments:
         self._objects = objects
         self._cache_bytes = cache_bytes
         self._known: dict[int, Segment] = {}
+        self.builds = Builds(objects)
         self.version = 0
         """Of the manifest in use."""
         self._lock = Lock()  # callers may be several threads
@@ -106,6 +120,45 @@ class Segments:
         self._indexes: OrderedDict[int, _Index] = OrderedDict()
         self._tables: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()
         self._tables_bytes = 0
+        self._requests: OrderedDict[int, dict[str, int]] = OrderedDict()
+
+    def known(self, number: int) -> Segment | None:
+        return self._known.get(number)
+
+    def held(self, number: int, log: int) -> Held | None:
+        """What a segment has of a log."""
+        segment = self._known.get(number)
+        return None if segment is None else self._index(segment).held(log)
+
+    def look(self, name: str) -> Listed | None:
+        """An object as a list shows it."""
+        return self._objects.look(name)
+
+    def load(self, name: str) -> bytes | None:
+        """A whole object, if it is there."""
+        try:
+            return self._objects.get(name)
+        except FileNotFoundError:
+            return None
+
+    @property
+    def cached_bytes(self) -> int:
+        return self._tables_bytes
+
+    def requests(self, log: int) -> dict[str, int]:
+        """How often an object had to be read for a log since the start, by what it is; nothing for
+        a log whose records have not been read for long.
+        """
+        with self._lock:
+            return dict(self._requests.get(log, {}))
+
+    def _count(self, log: int, what: str) -> None:
+        with self._lock:
+            counts = self._requests.pop(log, {})
+            counts[what] = counts.get(what, 0) + 1
+            self._requests[log] = counts
+            if len(self._requests) > REQUESTS_LOGS_MAX:
+                self._requests.popitem(last=False)
 
     def know(self, segments: Iterable[Segment]) -> None:
         """These can be read from now on, beside those of the manifest."""
@@ -118,6 +171,7 @@ class Segments:
         """
         self._known = {segment.number: segment for segment in manifest.segments}
         self.version = manifest.version
+        self.builds.use(manifest)
         with self._lock:
             for cache in (self._files, self._indexes):
                 for number in [n for n in cache if n not in self._known]:
@@ -157,10 +211,10 @@ class Segments:
         for segment, _, last in segments:
             if last < seq:
                 continue
-            piece = self._index(segment).find(log.id, seq)
+            piece = self._index(segment, log.id).find(log.id, seq)
             if piece is None:
                 continue
-            table = self._table(segment, piece.row_group)
+            table = self._table(segment, piece.row_group, log.id)
             whole = block_of(table, piece.row_start, piece.row_start + piece.rows)
             start = whole.index(seq)
             if start < whole.count:
@@ -178,11 +232,13 @@ class Segments:
     def _seek(self, log: Log, at_ns: int, last: int, segments: Iterator[_Reach]) -> int | None:
         known = [segment for segment, first, _ in segments if first <= last]
         at_ms = at_ns // _NS
-        at = bisect_left(known, at_ms, key=lambda segment: self._index(segment).last_ts(log.id))
+        at = bisect_left(
+            known, at_ms, key=lambda segment: self._index(segment, log.id).last_ts(log.id)
+        )
         for segment in known[at:]:
-            index = self._index(segment)
+            index = self._index(segment, log.id)
             for piece in index.since(log.id, at_ms):
-                table = self._table(segment, piece.row_group)
+                table = self._table(segment, piece.row_group, log.id)
                 block = block_of(table, piece.row_start, piece.row_start + piece.rows)
                 row = bisect_left(range(block.count), at_ns, key=block.ns_at)
                 if row < block.count:
@@ -210,7 +266,8 @@ class Segments:
         for segment, first, _ in segments:
             if segment.tags is None or first >= before:
                 continue
-            with _gone_is_vanished(segment.tags):
+            self._count(log.id, "segment_tags")
+            with gone_is_vanished(segment.tags):
                 table = pq.read_table(
                     self._objects.open(segment.tags),
                     columns=["seq", "size"],
@@ -220,13 +277,15 @@ class Segments:
             found.extend(sorted(zip(seqs, sizes, strict=True)))
         return found
 
-    def _index(self, segment: Segment) -> _Index:
+    def _index(self, segment: Segment, log: int | None = None) -> _Index:
         number = segment.number
         with self._lock:
             if (index := self._indexes.get(number)) is not None:
                 self._indexes.move_to_end(number)
                 return index
-        with _gone_is_vanished(segment.index):
+        if log is not None:
+            self._count(log, "segment_index")
+        with gone_is_vanished(segment.index):
             raw = self._objects.get(segment.index)
         if xxh3_64_hexdigest(raw) != segment.index_checksum:
             raise Corrupt(segment.index, 0, "checksum mismatch in the index")
@@ -237,13 +296,13 @@ class Segments:
                 self._indexes.popitem(last=False)
         return index
 
-    def _table(self, segment: Segment, row_group: int) -> pa.Table:
+    def _table(self, segment: Segment, row_group: int, log: int) -> pa.Table:
         key = (segment.number, row_group)
         with self._lock:
             if (table := self._tables.get(key)) is not None:
                 self._tables.move_to_end(key)
                 return table
-            with _gone_is_vanished(segment.name):
+            with gone_is_vanished(segment.name):
                 file = self._file(segment)
                 table = file.read_row_group(row_group, columns=_COLUMNS, use_threads=False)
             table = table.combine_chunks()
@@ -251,6 +310,7 @@ class Segments:
             self._tables_bytes += table.nbytes
             while self._tables_bytes > self._cache_bytes and len(self._tables) > 1:
                 self._tables_bytes -= self._tables.popitem(last=False)[1].nbytes
+        self._count(log, "segment")
         return table
 
     def _file(self, segment: Segment) -> pq.ParquetFile:
@@ -262,14 +322,6 @@ class Segments:
                 self._files.popitem(last=False)
         self._files.move_to_end(segment.number)
         return file
-
-
-@contextmanager
-def _gone_is_vanished(name: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as missing:
-        raise Vanished(f"{name} is missing") from missing
 
 
 def _tag_filter(log: int, match: TagMatch) -> pc.Expression:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,8 @@ from headrace.bench.arena import QUICK, Arena
 from headrace.bench.errors import BenchError
 from headrace.bench.main import add_arguments, choose_scenarios, run_scenarios
 from headrace.bench.progress import Progress
-from headrace.bench.report import Row
-from headrace.bench.scenarios.catalog import DEFAULT
+from headrace.bench.report import Report, Row
+from headrace.bench.scenarios.catalog import DEFAULT, Scenario
 
 
 def parse(*words: str) -> argparse.Namespace:
@@ -35,15 +37,31 @@ def test_which_scenarios_run(words: tuple[str, ...], expected: list[str]) -> Non
     assert list(choose_scenarios(parse(*words))) == expected
 
 
+ROW = Row("a", "/s", (1.0,))
+
+
+def run(**scenarios: Scenario) -> Report:
+    report = Report({}, {}, [], [])
+    arena = Arena(Path(), QUICK, False, lambda _: None)
+    with Progress(len(scenarios)) as progress, suppress(KeyboardInterrupt):
+        run_scenarios(scenarios, arena, progress, report)
+    return report
+
+
 def test_a_failed_scenario_costs_only_its_own_rows() -> None:
     def fail(arena: Arena) -> list[Row]:
         raise BenchError("no reply")
 
-    row = Row("a", "/s", (1.0,))
-    arena = Arena(Path(), QUICK, False, lambda _: None)
-    with Progress(2) as progress:
-        rows, failures = run_scenarios({"bad": fail, "good": lambda _: [row]}, arena, progress)
-    assert rows == [row]
-    assert [(failure.scenario, failure.message) for failure in failures] == [
+    report = run(bad=fail, good=lambda _: [ROW])
+    assert report.rows == [ROW]
+    assert [(failure.scenario, failure.message) for failure in report.failures] == [
         ("bad", "BenchError: no reply")
     ]
+
+
+def test_who_interrupts_keeps_every_row_so_far() -> None:
+    def interrupted(arena: Arena) -> Iterator[Row]:
+        yield ROW
+        raise KeyboardInterrupt
+
+    assert run(good=lambda _: [ROW], cut=interrupted, never=lambda _: [ROW]).rows == [ROW, ROW]

@@ -56,6 +56,12 @@ def test_a_missing_rival_is_named_with_the_command_that_installs_it() -> None:
     assert line.endswith("not compared")
 
 
+def test_a_rival_that_gives_no_answer_says_why() -> None:
+    row = Row("OR", "ms", (2.5,), baseline_is="Prisma", reach=RatioAtMost(0.5), silence="too late")
+    assert "Prisma: too late" in format_table([row])
+    assert row.verdict == "not compared"
+
+
 def test_the_json_holds_every_round_and_what_follows() -> None:
     row = Row("appends", "/s", (10.0, 30.0, 20.0), (40.0, 40.0, 40.0), reach=RatioAtLeast(0.25))
     report = Report({"cores": "2"}, {"rounds": 3}, [row], [Failure("history", "no")])
@@ -70,6 +76,7 @@ def test_the_json_holds_every_round_and_what_follows() -> None:
             "baseline_is": "Redis",
             "reach": {"type": "RatioAtLeast", "limit": 0.25},
             "install": "",
+            "silence": "",
             "headrace_median": 20.0,
             "baseline_median": 40.0,
             "ratio": 0.5,

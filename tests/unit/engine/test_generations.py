@@ -24,7 +24,7 @@ from headrace.formats.marks import Marks, decode_marks
 from headrace.formats.plans import decode_plans
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
-from headrace.storage.segments import Vanished
+from headrace.storage.vanished import Vanished
 
 NAMES = ("a", "b")
 

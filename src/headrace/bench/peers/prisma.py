@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -34,10 +35,17 @@ def format_install() -> str:
 class PrismaProcess(Daemon):
     """A server over a folder, which also plays the object store."""
 
-    def __init__(self, folder: Path, *, ingest_gate: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        ingest_gate: int | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
         self._folder = folder
         self._ingest_gate = ingest_gate
+        self._env = env or {}
         self.port = 0
 
     def start(self) -> Self:
@@ -48,6 +56,7 @@ class PrismaProcess(Daemon):
             "DS_HOST": "127.0.0.1",
             "PORT": str(self.port),
             "DS_ROOT": str(self._folder / "data"),
+            **self._env,
         }
         if self._ingest_gate is not None:
             environ["DS_INGEST_CONCURRENCY"] = str(self._ingest_gate)

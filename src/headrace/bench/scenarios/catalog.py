@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from headrace.bench.arena import Arena
 from headrace.bench.report import Row
@@ -14,7 +14,8 @@ from headrace.bench.scenarios.queue import queue
 from headrace.bench.scenarios.streams import stream_appends, stream_fanout, stream_reads
 from headrace.bench.scenarios.upkeep import upkeep
 
-Scenario = Callable[[Arena], list[Row]]
+Scenario = Callable[[Arena], Iterable[Row]]
+"""Gives each row as soon as it is known."""
 
 DEFAULT: dict[str, Scenario] = {
     "single": single,

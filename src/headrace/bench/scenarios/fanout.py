@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
@@ -32,7 +32,7 @@ S = TypeVar("S", Stage, StreamHost)
 PERCENTILES = (("p50", 0.5), ("p99", 0.99))
 
 
-def fanout(arena: Arena) -> list[Row]:
+def fanout(arena: Arena) -> Iterator[Row]:
     """Server-sent events of a durable topic: what a watcher sees is on disk."""
     require_files(OPEN_FILES)
     with ExitStack() as stack:
@@ -55,13 +55,14 @@ def fanout(arena: Arena) -> list[Row]:
             nchan.NAME: RatioAtMost(5),
             durable_streams.NAME: RatioAtMost(1),
         }
-        return [
-            *latency_rows(arena, "SSE", sides, installs, reaches, LATENCIES, measure_latencies),
-            *_flood_rows(arena, "SSE", sides, installs, {durable_streams.NAME: RatioAtLeast(1.5)}),
-        ]
+        yield from latency_rows(
+            arena, "SSE", sides, installs, reaches, LATENCIES, measure_latencies
+        )
+        held = {durable_streams.NAME: RatioAtLeast(1.5)}
+        yield from _flood_rows(arena, "SSE", sides, installs, held)
 
 
-def websocket(arena: Arena) -> list[Row]:
+def websocket(arena: Arena) -> Iterator[Row]:
     """The same over WebSockets, which the Node server does not speak."""
     require_files(OPEN_FILES)
     with ExitStack() as stack:
@@ -71,10 +72,10 @@ def websocket(arena: Arena) -> list[Row]:
             nginx = stack.enter_context(nchan.NchanProcess(stack.enter_context(arena.folder())))
             sides[nchan.NAME] = stages.nchan_messages(nginx)
         installs = {nchan.NAME: nchan.INSTALL}
-        return [
-            *latency_rows(arena, "WebSocket", sides, installs, {}, LATENCIES, measure_latencies),
-            *_flood_rows(arena, "WebSocket", sides, installs, {}),
-        ]
+        yield from latency_rows(
+            arena, "WebSocket", sides, installs, {}, LATENCIES, measure_latencies
+        )
+        yield from _flood_rows(arena, "WebSocket", sides, installs, {})
 
 
 def measure_latencies(stage: Stage, watchers: int, plan: Paced) -> list[float]:
@@ -93,9 +94,8 @@ def latency_rows(
     reaches: Mapping[str, Reach],
     loads: Sequence[tuple[int, float]],
     measure: Callable[[S, int, Paced], list[float]],
-) -> list[Row]:
+) -> Iterator[Row]:
     """For so many watchers at such a rate each; the reaches are for the p99 of a thousand."""
-    rows = []
     for watchers, rate_per_s in loads:
         plan = Paced(rate_per_s, arena.sizes.warmup_s, arena.sizes.latency_window_s)
         what = f"{kind} from write to delivery, {watchers:,} watcher{'s' * (watchers > 1)}"
@@ -110,8 +110,7 @@ def latency_rows(
         for name, part in PERCENTILES:
             held = reaches if (watchers, name) == (FLOOD_WATCHERS, "p99") else {}
             parts = map_rounds(rounds, partial(percentile, part=part))
-            rows += make_rows(f"{what}, {name}", "ms", parts, installs, held)
-    return rows
+            yield from make_rows(f"{what}, {name}", "ms", parts, installs, held)
 
 
 def _flood_rows(

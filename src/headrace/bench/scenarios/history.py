@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 
@@ -24,18 +25,17 @@ CONNECTIONS = 16
 PAGE_RECORDS = 1000
 
 
-def history(arena: Arena) -> list[Row]:
+def history(arena: Arena) -> Iterator[Row]:
     # Loaded from the file as it was written, then from its compact form: each when we say so.
     with arena.contenders("always", rewrites=False) as contenders:
         records = f"{arena.sizes.history_records:,} records"
         arena.say(f"loading {records}")
         _load(contenders)
-        rows = [_memory_row(contenders, f"resident memory after loading {records}")]
-        rows.append(_catch_up_row(contenders, f"catch-up read of {records}", RatioAtLeast(0.5)))
-        rows.append(_memory_row(contenders, "resident memory after catching up"))
-        rows += _recovery_rows(contenders, f"ready after SIGKILL with {records}")
-        rows.append(_catch_up_row(contenders, f"catch-up read of {records} after a restart", None))
-    return rows
+        yield _memory_row(contenders, f"resident memory after loading {records}")
+        yield _catch_up_row(contenders, f"catch-up read of {records}", RatioAtLeast(0.5))
+        yield _memory_row(contenders, "resident memory after catching up")
+        yield from _recovery_rows(contenders, f"ready after SIGKILL with {records}")
+        yield _catch_up_row(contenders, f"catch-up read of {records} after a restart", None)
 
 
 def _load(contenders: Contenders) -> None:

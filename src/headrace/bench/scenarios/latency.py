@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from headrace.bench.arena import Arena
 from headrace.bench.control import Durability, create_topic
 from headrace.bench.jobs import Appends, Cycle, Http, Paced, Resp
@@ -19,11 +21,10 @@ CLASSES: tuple[tuple[Durability, Fsync], ...] = (("fsync", "always"), ("disk", "
 PERCENTILES = (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
 
 
-def latency(arena: Arena) -> list[Row]:
+def latency(arena: Arena) -> Iterator[Row]:
     """Open loop, so that a stall is felt by every request that was due during it."""
-    return [
-        row for durability, fsync in CLASSES for row in _percentile_rows(arena, durability, fsync)
-    ]
+    for durability, fsync in CLASSES:
+        yield from _percentile_rows(arena, durability, fsync)
 
 
 def _percentile_rows(arena: Arena, durability: Durability, fsync: Fsync) -> list[Row]:

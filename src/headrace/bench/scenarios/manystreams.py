@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
@@ -38,14 +38,12 @@ PROBE_ROUNDS = 2
 PROBE_S_MIN = 0.5
 
 
-def many_streams(arena: Arena) -> list[Row]:
+def many_streams(arena: Arena) -> Iterator[Row]:
     """Streams with nothing in them, over HTTP; then what there being so many of them costs."""
     with arena.server() as server:
-        return [
-            *_create_and_list(arena, server),
-            *_restart_rows(arena, server),
-            *_snapshot_rows(arena, server),
-        ]
+        yield from _create_and_list(arena, server)
+        yield from _restart_rows(arena, server)
+        yield from _snapshot_rows(arena, server)
 
 
 def _create_and_list(arena: Arena, server: ServerProcess) -> list[Row]:

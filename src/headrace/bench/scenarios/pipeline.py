@@ -88,7 +88,7 @@ def index(arena: Arena) -> list[Row]:
     ]
 
 
-def scan(arena: Arena) -> list[Row]:
+def scan(arena: Arena) -> Iterator[Row]:
     """The data source against Spark's own reader, over the same bytes, in one session."""
     from headrace.pipeline.session import SQL, Target, session
     from headrace.spark import segments
@@ -106,21 +106,19 @@ def scan(arena: Arena) -> list[Row]:
 
         source(), native()  # the first of a session starts workers and compiles
         ours, theirs = arena.take_turns("read all columns", source, native)
-        sink = _sink_rate(arena, data_dir, spark)
-    return [
-        Row(
+        yield Row(
             what="data source, all columns, records",
             unit="/s",
             headrace=ours,
             baseline=theirs,
             baseline_is="spark.read.parquet",
             reach=RatioAtLeast(0.6),
-        ),
-        Row(what="streaming sink, exactly once, records", unit="/s", headrace=(sink,)),
-    ]
+        )
+        sink = _sink_rate(arena, data_dir, spark)
+        yield Row(what="streaming sink, exactly once, records", unit="/s", headrace=(sink,))
 
 
-def beside(arena: Arena) -> list[Row]:
+def beside(arena: Arena) -> Iterator[Row]:
     """How far indexing lags behind a steady stream, and what it does to appends at full speed."""
     env = {"HEADRACE_PIPELINE": "local", "HEADRACE_SEAL_BYTES": str(LAG_SEAL_BYTES)}
     with arena.server(env) as server, arena.server() as alone:
@@ -129,28 +127,26 @@ def beside(arena: Arena) -> list[Row]:
             create_topic(each.url, "probed", "fsync")
         put_search(server.url, TOPIC, evlog.SEARCH)
         lags_s = _lags_s(arena, server)
-        _wait(server, lambda told: not told["waiting_segments"], "the end of indexing")
+        yield Row(
+            what=f"index lag p95 at {LAG_RECORDS_PER_S:,} records/s",
+            unit="s",
+            headrace=(percentile(lags_s, 0.95),),
+            reach=ValueAtMost(30),
+        )
+        wait_pipeline(server, lambda told: not told["waiting_segments"], "the end of indexing")
         during, without = arena.take_turns(
             "appends beside indexing",
             lambda: _busy_p99(arena, server),
             lambda: _p99(arena, alone),
         )
-    return [
-        Row(
-            what=f"index lag p95 at {LAG_RECORDS_PER_S:,} records/s",
-            unit="s",
-            headrace=(percentile(lags_s, 0.95),),
-            reach=ValueAtMost(30),
-        ),
-        Row(
-            what="append p99 beside indexing at full speed, class fsync",
-            unit="ms",
-            headrace=during,
-            baseline=without,
-            baseline_is="without",
-            reach=RatioAtMost(2),
-        ),
-    ]
+    yield Row(
+        what="append p99 beside indexing at full speed, class fsync",
+        unit="ms",
+        headrace=during,
+        baseline=without,
+        baseline_is="without",
+        reach=RatioAtMost(2),
+    )
 
 
 # --- history ---
@@ -321,9 +317,9 @@ def _busy_p99(arena: Arena, server: ServerProcess) -> float:
     """Beside a pipeline that has all of history to index again, because a plan changed."""
     aliases = evlog.SEARCH["aliases"] | {f"again{time.monotonic_ns()}": "message"}
     put_search(server.url, TOPIC, evlog.SEARCH | {"aliases": aliases})
-    _wait(server, lambda told: bool(told["waiting_segments"]), "something to index")
+    wait_pipeline(server, lambda told: bool(told["waiting_segments"]), "something to index")
     p99 = _p99(arena, server)
-    _wait(server, lambda told: not told["waiting_segments"], "the end of indexing")
+    wait_pipeline(server, lambda told: not told["waiting_segments"], "the end of indexing")
     return p99
 
 
@@ -334,7 +330,7 @@ def _p99(arena: Arena, server: ServerProcess) -> float:
     return percentile(run_appends(probe).latencies_ms, 0.99)
 
 
-def _wait(server: ServerProcess, condition: Condition, what: str) -> None:
+def wait_pipeline(server: ServerProcess, condition: Condition, what: str) -> None:
     deadline = time.monotonic() + _WAIT_S
     while not condition(read_pipeline(server.url)):
         if time.monotonic() > deadline:

@@ -45,8 +45,9 @@ def make_rows(
     rounds: Rounds[float],
     installs: Mapping[str, str],
     reaches: Mapping[str, Reach] | None = None,
+    silences: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """A row for each rival; one that took no part says how to install it."""
+    """A row for each rival; one that took no part says why, or how to install it."""
     return [
         Row(
             what=what,
@@ -56,6 +57,7 @@ def make_rows(
             baseline_is=name,
             reach=(reaches or {}).get(name),
             install="" if name in rounds else install,
+            silence=(silences or {}).get(name, ""),
         )
         for name, install in installs.items()
     ]

@@ -6,7 +6,7 @@ A reach holds against every peer in every configuration, and so against the best
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from headrace.bench.arena import Arena, memory_folder
@@ -59,22 +59,20 @@ POLLS = ((200, 5.0),)
 # --- appends --------------------------------------------------------------------------------------
 
 
-def stream_appends(arena: Arena) -> list[Row]:
+def stream_appends(arena: Arena) -> Iterator[Row]:
     """Appends that are acknowledged when they are synced, by every server."""
     twice, thrice = RatioAtLeast(2), RatioAtLeast(3)
     with stream_hosts(arena) as hosts:
         compare = partial(_compare_appends, arena, hosts)
-        return [
-            *compare("1 connection", connections=1),
-            *compare("64 connections, 1 stream", connections=64, reach=twice),
-            *compare("64 connections, 64 streams", connections=64, streams=64),
-            *compare(
-                f"{BATCH_CONNECTIONS} connections, {BATCH_RECORDS} JSON records a request, records",
-                connections=BATCH_CONNECTIONS,
-                batch_records=BATCH_RECORDS,
-                reach=thrice,
-            ),
-        ]
+        yield from compare("1 connection", connections=1)
+        yield from compare("64 connections, 1 stream", connections=64, reach=twice)
+        yield from compare("64 connections, 64 streams", connections=64, streams=64)
+        yield from compare(
+            f"{BATCH_CONNECTIONS} connections, {BATCH_RECORDS} JSON records a request, records",
+            connections=BATCH_CONNECTIONS,
+            batch_records=BATCH_RECORDS,
+            reach=thrice,
+        )
 
 
 def _compare_appends(
@@ -127,16 +125,14 @@ def make_body(batch_records: int, seed: int) -> bytes:
 # --- catch-up reads -------------------------------------------------------------------------------
 
 
-def stream_reads(arena: Arena) -> list[Row]:
+def stream_reads(arena: Arena) -> Iterator[Row]:
     """A reader that takes a whole stream, in pages as large as each server makes them."""
     records = arena.sizes.history_records // HISTORY_SHARE
     with stream_hosts(arena) as hosts:
         reach = RatioAtLeast(3)
-        return [
-            *_compare_reads(arena, hosts, "text", TEXT, records, "", reach),
-            *_compare_reads(arena, hosts, "JSON, raw", JSON, records, "format=raw&", reach),
-            *_compare_reads(arena, hosts, "JSON, as an array", JSON, records, "", None),
-        ]
+        yield from _compare_reads(arena, hosts, "text", TEXT, records, "", reach)
+        yield from _compare_reads(arena, hosts, "JSON, raw", JSON, records, "format=raw&", reach)
+        yield from _compare_reads(arena, hosts, "JSON, as an array", JSON, records, "", None)
 
 
 def _compare_reads(
@@ -185,7 +181,7 @@ def _fill(host: StreamHost, content_type: str, records: int) -> str:
 # --- live readers ---------------------------------------------------------------------------------
 
 
-def stream_fanout(arena: Arena) -> list[Row]:
+def stream_fanout(arena: Arena) -> Iterator[Row]:
     """Readers of one stream who wait for more, with events and with long-polls."""
     require_files(OPEN_FILES)
     installs = stream_installs()
@@ -193,12 +189,12 @@ def stream_fanout(arena: Arena) -> list[Row]:
     # The Node server is far slower with its files on a disk: see docs/PERFORMANCE.md.
     with stream_hosts(arena, node_folder=memory_folder) as hosts:
         stages = {name: stream_events(host) for name, host in hosts.items()}
-        return [
-            *latency_rows(
-                arena, "stream SSE", stages, installs, reaches, EVENTS, measure_latencies
-            ),
-            *latency_rows(arena, "stream long-poll", hosts, installs, {}, POLLS, _measure_polls),
-        ]
+        yield from latency_rows(
+            arena, "stream SSE", stages, installs, reaches, EVENTS, measure_latencies
+        )
+        yield from latency_rows(
+            arena, "stream long-poll", hosts, installs, {}, POLLS, _measure_polls
+        )
 
 
 def _measure_polls(host: StreamHost, readers: int, plan: Paced) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 from headrace.bench.arena import Arena
 from headrace.bench.control import Durability, create_topic, read_metric
@@ -27,23 +28,23 @@ WRITER_CONNECTIONS = 4
 WRITER_HEAD_START_S = 0.5
 
 
-def upkeep(arena: Arena) -> list[Row]:
+def upkeep(arena: Arena) -> Iterator[Row]:
     """The p99 of appends beside a writer, with upkeep running and with none."""
     busy_env = {"HEADRACE_SEAL_BYTES": str(SEAL_BYTES_BUSY)}
     idle_env = {"HEADRACE_SEAL_BYTES": str(SEAL_BYTES_NEVER)}
     with arena.server(busy_env) as busy, arena.server(idle_env) as idle:
         create_topic(busy.url, "written", "disk", cap_records=CAP_RECORDS_BUSY)
         create_topic(idle.url, "written", "disk")
-        rows = [_compare_p99(arena, busy, idle, "fsync"), _compare_p99(arena, busy, idle, "disk")]
+        yield _compare_p99(arena, busy, idle, "fsync")
+        yield _compare_p99(arena, busy, idle, "disk")
         _require_upkeep(busy, idle)
         stall_ms = read_metric(busy.url, "headrace_loop_stall_max_ms")
-    longest = Row(
+    yield Row(
         what="longest stall of the event loop during upkeep",
         unit="ms",
         headrace=(stall_ms,),
         reach=ValueAtMost(20),
     )
-    return [*rows, longest]
 
 
 def _compare_p99(

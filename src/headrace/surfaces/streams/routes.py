@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -43,6 +43,8 @@ _CONTROL = f"{CONTROL}/".encode()
 
 Handle = Callable[[Call], Awaitable[Answer]]
 Handler = Callable[[Call, Target], Awaitable[Answer]]
+Resources = Mapping[str, Mapping[str, Handler]]
+"""What is below a stream, by the end of its path, and who answers which method."""
 
 
 class StreamLimits(msgspec.Struct, frozen=True):
@@ -64,8 +66,10 @@ class StreamRoutes:
         prefix: bytes,
         limits: StreamLimits,
         control: Control | None = None,
+        resources: Resources | None = None,
     ) -> None:
         self._gate = gate
+        self._resources = resources or {}
         self._control = control
         self._dialect = dialect
         self._prefix = prefix
@@ -95,6 +99,14 @@ class StreamRoutes:
     async def respond_elsewhere(self, req: Any, resp: Any, **_: Any) -> None:
         """Answer what is asked beside the paths there are."""
         await self._respond(req, resp, self._miss)
+
+    def respond_with(self, handle: Handle) -> Callable[..., Coroutine[Any, Any, None]]:
+        """Let somebody else answer, with all that every request needs."""
+
+        async def respond(req: Any, resp: Any, **_: Any) -> None:
+            await self._respond(req, resp, handle)
+
+        return respond
 
     async def _respond(self, req: Any, resp: Any, handle: Handle) -> None:
         if req.method == "OPTIONS":
@@ -144,15 +156,18 @@ class StreamRoutes:
         if target.control is not None and self._control is not None:
             return await self._control.handle(call, target.control)
         method = call.req.method
+        handlers: Mapping[str, Handler] = self._handlers
         allowed = METHODS if target.key is None else "GET, HEAD, OPTIONS"
-        if method not in self._handlers or method not in allowed:
+        if target.resource is not None and target.resource in self._resources:
+            handlers = self._resources[target.resource]
+            allowed = ", ".join((*handlers, "OPTIONS"))
+        if method not in handlers or method not in allowed:
             raise Refused(
                 Code.METHOD_NOT_ALLOWED, f"{method} does not go with this path", allow=allowed
             )
-        if target.resource is not None or target.control is not None:
-            what = target.resource or target.control
-            raise Refused(Code.NOT_FOUND, f"there is no {what} here")
-        return await self._handlers[method](call, target)
+        if handlers is self._handlers and (target.resource or target.control) is not None:
+            raise Refused(Code.NOT_FOUND, f"there is no {target.resource or target.control} here")
+        return await handlers[method](call, target)
 
     # --- creating and removing -------------------------------------------------------------------
 
@@ -297,7 +312,7 @@ class StreamRoutes:
             after, req.get_param("prefix") or "", size, call.principal.may_see, OWNER
         )
         streams = engine.streams
-        shown = [wire.summarise(streams, each) for each in found if streams.is_there(each.log)]
+        shown = [wire.summarise(engine, each) for each in found if streams.is_there(each.log)]
         headers: Headers = [("content-type", "application/json"), ("cache-control", "no-store")]
         if more:
             headers.append(("stream-next-cursor", encode_cursor(found[-1].log.name)))

@@ -7,12 +7,11 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.core.limits import SUBSCRIPTION_LEASE_MS
+from headrace.engine.engine import Engine
 from headrace.engine.live import Live
-from headrace.engine.streams import Streams
+from headrace.profiles.catalogue import load_profile
 from headrace.surfaces.streams.fields import format_time
 from headrace.surfaces.streams.positions import content_type_of, epoch_of
-
-GENERIC = "generic"
 
 
 class StreamSummary(msgspec.Struct, kw_only=True):
@@ -27,15 +26,15 @@ class StreamSummary(msgspec.Struct, kw_only=True):
     sealed_through: str
     uploaded_through: str
     closed: bool
-    profile: str = GENERIC
+    profile: str
 
 
-def summarise(streams: Streams, live: Live) -> StreamSummary:
-    log = live.log
+def summarise(engine: Engine, live: Live) -> StreamSummary:
+    log, streams = live.log, engine.streams
     stream = log.stream
     assert stream is not None
     ends_at_ms = streams.ends_at_ms(log)
-    sealed = str(min(log.sealed_last, live.visible) - 1)
+    sealed = str(min(engine.inspection.sealed_last(live), live.visible) - 1)
     return StreamSummary(
         name=log.name,
         content_type=content_type_of(log),
@@ -46,6 +45,7 @@ def summarise(streams: Streams, live: Live) -> StreamSummary:
         sealed_through=sealed,
         uploaded_through=sealed,
         closed=streams.is_closed(live),
+        profile=load_profile(stream.profile).kind,
     )
 
 

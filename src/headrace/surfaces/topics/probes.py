@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from time import monotonic
 
 import falcon
@@ -133,8 +132,11 @@ class Vitals:
 
     @property
     def topics_by_class(self) -> Mapping[str, int]:
-        counts = Counter(live.log.config.durability for live in self._lives())
-        return {durability.value: counts[durability] for durability in Durability}
+        counts = dict.fromkeys((durability.value for durability in Durability), 0)
+        for (owner, durability, _), count in self._census():
+            if owner == OWNER:
+                counts[durability.value] += count
+        return counts
 
     @property
     def routers(self) -> int:
@@ -150,11 +152,12 @@ class Vitals:
 
     @property
     def queue_topics(self) -> int:
-        return sum(live.log.config.kind is Kind.QUEUE for live in self._lives())
+        return len(self._engine.state.queues) if self._engine else 0
 
     @property
     def queue_leases_in_flight(self) -> int:
-        lives = (live for live in self._lives() if live.log.queue is not None)
+        engine = self._engine
+        lives = [engine.lives[log] for log in engine.state.queues] if engine else []
         return sum(lease.count(live.log, live.visible, self._now_ms).in_flight for live in lives)
 
     @property
@@ -169,10 +172,8 @@ class Vitals:
             if wanted(name):
                 yield TopicVitals(self._engine.lives[state.by_name[name].id], self._now_ms)
 
-    def _lives(self) -> Iterator[Live]:
-        """The topics; streams are none."""
-        lives = self._engine.lives.values() if self._engine else ()
-        return (live for live in lives if live.log.owner == OWNER)
+    def _census(self) -> Iterable[tuple[tuple[str, Durability, Kind], int]]:
+        return self._engine.state.census.items() if self._engine else ()
 
 
 class TopicVitals:

@@ -1,0 +1,93 @@
+"""Which streams stand out, for whoever looks after the server.
+
+With many logs nobody counts on a request: they are gone through in slices beside everything else,
+not more often than every few seconds and only while somebody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from heapq import heappush, heappushpop
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.core.limits import CENSUS_AT_ONCE, CENSUS_S, CENSUS_TOP
+from headrace.engine.live import Live
+from headrace.engine.slices import slices
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+Ranking = list[tuple[int, str]]
+"""(how much, name), most first."""
+
+
+class Census(msgspec.Struct, frozen=True):
+    """The streams that have most of something, and when they were counted."""
+
+    at_ms: int | None = None
+    stored: Ranking = []
+    """Bytes of live records."""
+    unsealed: Ranking = []
+    """Bytes of live records that are in no segment yet, by their average size."""
+    waiters: Ranking = []
+    """Who waits for something new."""
+
+
+class Counter:
+    """Counts the streams of an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._asked = asyncio.Event()
+        self._last = Census()
+
+    def take(self) -> Census:
+        """The last count; with few logs, one of now."""
+        if len(self._engine.state.logs) <= CENSUS_AT_ONCE:
+            top = _Top(self._engine)
+            for live in self._engine.lives.values():
+                top.add(live)
+            return top.census()
+        self._asked.set()
+        return self._last
+
+    async def run(self) -> None:
+        """Count when somebody asked, for as long as the server runs."""
+        while True:
+            await self._asked.wait()
+            top, lives = _Top(self._engine), self._engine.lives
+            async for log in slices(self._engine.state.ids()):
+                if (live := lives.get(log)) is not None:
+                    top.add(live)
+            self._last = top.census()
+            self._asked.clear()
+            await asyncio.sleep(CENSUS_S)
+
+
+class _Top:
+    """The most of each kind so far."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._heaps: tuple[Ranking, Ranking, Ranking] = ([], [], [])
+
+    def add(self, live: Live) -> None:
+        log = live.log
+        if log.stream is None or log.stream.deleted:
+            return
+        unsealed = log.head - max(log.sealed_last, log.inherited)
+        estimate = log.size_bytes * unsealed // log.count if log.count and unsealed > 0 else 0
+        waiters = len(live.waiters or ()) + len(live.listeners)
+        for heap, value in zip(self._heaps, (log.size_bytes, estimate, waiters), strict=True):
+            if not value:
+                continue
+            if len(heap) < CENSUS_TOP:
+                heappush(heap, (value, log.name))
+            elif value > heap[0][0]:
+                heappushpop(heap, (value, log.name))
+
+    def census(self) -> Census:
+        stored, unsealed, waiters = (sorted(heap, reverse=True) for heap in self._heaps)
+        return Census(self._engine.clock.now_ms(), stored, unsealed, waiters)

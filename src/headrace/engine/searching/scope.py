@@ -1,0 +1,347 @@
+"""Where the records of a log are, for one request: in builds, in segments without one, in memory.
+
+A scope is taken on the event loop, in one step. What it names stays readable while others append,
+delete and change generations; the files it names may vanish, and then whoever looks takes another
+scope (`look`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.core import ranges
+from headrace.core.log import Extent, Log
+from headrace.core.ranges import Ranges
+from headrace.core.record import Block, cut
+from headrace.engine.live import Live
+from headrace.formats.leb128 import Ints
+from headrace.formats.manifest import Build
+from headrace.search.companions import Companions
+from headrace.search.config import Search
+from headrace.search.lookup import Lookup
+from headrace.storage.segments import Segments
+from headrace.storage.vanished import Vanished
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+T = TypeVar("T")
+
+Promote = Callable[[Sequence[int], Sequence[bytes]], Sequence[bytes]]
+"""Documents as they are in the newest schema version, given their seqs."""
+
+BATCH_ROWS = 512
+"""Documents that are looked at between two looks at the clock."""
+
+
+class Batch:
+    """Live records that no build speaks for, ascending."""
+
+    __slots__ = ("_promote", "blocks", "sealed")
+
+    def __init__(self, blocks: list[Block], sealed: bool, promote: Promote | None) -> None:
+        self.blocks = blocks
+        self.sealed = sealed
+        """Whether they came from a segment."""
+        self._promote = promote
+
+    @property
+    def first(self) -> int:
+        return self.blocks[0].first
+
+    @property
+    def last(self) -> int:
+        return self.blocks[-1].last
+
+    @property
+    def count(self) -> int:
+        return sum(block.count for block in self.blocks)
+
+    @property
+    def seqs(self) -> list[int]:
+        return [seq for block in self.blocks for seq in _seqs(block)]
+
+    @property
+    def stored(self) -> list[bytes]:
+        """The documents as they were written."""
+        return [raw for block in self.blocks for raw in payloads(block)]
+
+    @property
+    def raws(self) -> Sequence[bytes]:
+        """The documents as they are searched."""
+        return self.stored if self._promote is None else self._promote(self.seqs, self.stored)
+
+    @property
+    def keys(self) -> list[str | None]:
+        """What each record belongs to."""
+        return [key for block in self.blocks for key in block.keys or [None] * block.count]
+
+
+def _seqs(block: Block) -> Sequence[int]:
+    return range(block.first, block.last + 1) if block.seqs is None else block.seqs.tolist()
+
+
+def payloads(block: Block) -> list[bytes]:
+    """The documents of a block."""
+    data, cuts = block.data, block.cuts()
+    starts = [block.base, *cuts[:-1]]
+    return [bytes(data[start:end]) for start, end in zip(starts, cuts, strict=True)]
+
+
+class Cold(NamedTuple):
+    """Records of a log that a build speaks for."""
+
+    log: int
+    build: Build
+    spans: Ranges
+    """Their seqs, and perhaps some that are not there."""
+    segments: frozenset[int]
+
+
+class Reach(NamedTuple):
+    """A log, and from where to where its records are looked at."""
+
+    log: Log
+    first: int
+    last: int
+    extents: Sequence[Extent]
+    tail_start: int
+    blocks: Sequence[Block]
+    volatile: Ranges
+
+
+class Scope:
+    """The records of a log that can be seen now, those that it inherited among them.
+
+    Made on the event loop; what it is asked then reads files, so that is for a thread.
+    """
+
+    def __init__(
+        self, engine: Engine, live: Live, plan: str | None, promote: Promote | None = None
+    ) -> None:
+        """`plan` is the hash of the plan that builds must have been made by; without one every
+        build will do, which is right for keys.
+        """
+        log = live.log
+        self.log = log
+        self.head = live.visible
+        self.floor = log.floor
+        self.dead: Ranges = tuple(log.gone)
+        """Seqs at or above the floor that hold no live record."""
+        self._engine = engine
+        self._plan = plan
+        self._promote = promote
+        self._segments: Segments = engine.segments
+        self.reaches = list(_reaches(engine, live, self.head))
+        self._build_of = {
+            number: build
+            for reach in self.reaches
+            for number, _, _ in reach.extents
+            if (build := self._segments.builds.of(number)) is not None
+        }
+
+    def live_ranges(self, first: int = 1, last: int | None = None) -> Iterator[tuple[int, int]]:
+        """The seqs in [first, last] that may hold live records, ascending."""
+        last = self.head if last is None else min(last, self.head)
+        return ranges.outside(self.dead, max(first, self.floor), last)
+
+    def alive(self, seqs: Ints) -> Ints:
+        """Those of ascending seqs that are live and visible."""
+        start, stop = np.searchsorted(seqs, [self.floor, self.head + 1])
+        seqs = seqs[start:stop]
+        return seqs[~within(seqs, self.dead)] if self.dead and len(seqs) else seqs
+
+    # --- cold ------------------------------------------------------------------------------------
+
+    @cached_property
+    def colds(self) -> list[Cold]:
+        """What builds speak for, ascending; reads descriptors."""
+        found: list[Cold] = []
+        for reach in self.reaches:
+            by_build: dict[str, tuple[Build, list[int], set[int]]] = {}
+            for number, first, last in reach.extents:
+                build = self._build_of.get(number)
+                first, last = max(first, reach.first, self.floor), min(last, reach.last)
+                if build is None or first > last:
+                    continue
+                _, spans, segments = by_build.setdefault(build.name, (build, [], set()))
+                for low, high in self._spans(build, reach.log.id, first, last):
+                    spans += (low, high)
+                    segments.add(number)
+            for build, spans, segments in by_build.values():
+                kept = _without(spans, reach.volatile)
+                if kept:
+                    found.append(Cold(reach.log.id, build, kept, frozenset(segments)))
+        return found
+
+    def _spans(self, build: Build, log: int, first: int, last: int) -> list[tuple[int, int]]:
+        """What a build knows of these seqs of a log."""
+        if self._plan is None:
+            return [(first, last)]
+        part = next((p for p in self._segments.builds.describe(build).parts if p.log == log), None)
+        if part is None or part.hash != self._plan:
+            return []
+        flat = [seq for span in part.spans for seq in span]
+        return list(ranges.overlap(flat, first, last))
+
+    @contextmanager
+    def companions(self, cold: Cold) -> Iterator[Companions]:
+        """The files of a build, for this thread alone meanwhile."""
+        with self._segments.builds.open(cold.build) as companions:
+            yield companions
+
+    @contextmanager
+    def lookup(self, cold: Cold, search: Search) -> Iterator[Lookup]:
+        """Answers from a build, for this thread alone meanwhile."""
+        with self.companions(cold) as companions:
+            yield Lookup(companions, cold.log, search)
+
+    def only(self, cold: Cold, seqs: Ints) -> Ints:
+        """Those of a build's answer that are live and that the build speaks for."""
+        spans = cold.spans
+        if len(spans) == 2:
+            start, stop = np.searchsorted(seqs, [spans[0], spans[1] + 1])
+            return self.alive(seqs[start:stop])
+        return self.alive(seqs[within(seqs, spans)])
+
+    # --- hot -------------------------------------------------------------------------------------
+
+    def batches(self, first: int = 1, rows: int | None = None) -> Iterator[Batch]:
+        """The live records from `first` on that no build speaks for, ascending."""
+        covered = self.covered
+        for reach in self.reaches:
+            for low, high in self.live_ranges(max(first, reach.first), reach.last):
+                for start, stop in ranges.outside(covered, low, high):
+                    yield from self._batches(reach, start, stop, rows or BATCH_ROWS)
+
+    @cached_property
+    def covered(self) -> Ranges:
+        """The seqs that builds speak for."""
+        found: list[int] = []
+        for cold in self.colds:
+            for low, high in ranges.pairs(cold.spans):
+                ranges.add(found, low, high)
+        return found
+
+    def _batches(self, reach: Reach, first: int, last: int, rows: int) -> Iterator[Batch]:
+        below = min(last, reach.tail_start - 1)
+        if first <= below:
+            for block in self._segments.blocks(reach.log, first, below):
+                for start in range(0, block.count, rows):
+                    piece = cut(block, start, min(start + rows, block.count))
+                    yield Batch([piece], True, self._promote)
+        held: list[Block] = []
+        count = 0
+        for block in _between(reach.blocks, max(first, reach.tail_start), last):
+            for start in range(0, block.count, rows):
+                piece = cut(block, start, min(start + rows, block.count))
+                held.append(piece)
+                count += piece.count
+                if count >= rows:
+                    yield Batch(held, False, self._promote)
+                    held, count = [], 0
+        if held:
+            yield Batch(held, False, self._promote)
+
+    # --- one by one ------------------------------------------------------------------------------
+
+    def fetch(self, seqs: Sequence[int]) -> dict[int, bytes]:
+        """The documents of these seqs, ascending, as they are searched; without those that are
+        gone by now.
+        """
+        found: dict[int, bytes] = {}
+        for reach in self.reaches:
+            wanted = [seq for seq in seqs if reach.first <= seq <= reach.last]
+            found.update(_pick(self._segments, reach, wanted))
+        if self._promote is not None and found:
+            found = dict(zip(found, self._promote(list(found), list(found.values())), strict=True))
+        return found
+
+
+def _pick(segments: Segments, reach: Reach, seqs: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    block: Block | None = None
+    for seq in seqs:
+        if block is None or not block.first <= seq <= block.last:
+            if seq >= reach.tail_start:
+                block = next(_between(reach.blocks, seq, seq, whole=True), None)
+            else:
+                block = segments.read(reach.log, seq, 1 << 30)
+        if block is None:
+            continue
+        at = block.index(seq)
+        if at < block.count and block.seq_at(at) == seq:
+            yield seq, block.data_at(at)
+
+
+def _between(
+    blocks: Sequence[Block], first: int, last: int, *, whole: bool = False
+) -> Iterator[Block]:
+    """The blocks with seqs in [first, last], cut to them unless they are wanted whole."""
+    low, high = 0, len(blocks)
+    while low < high:
+        middle = (low + high) // 2
+        if blocks[middle].last < first:
+            low = middle + 1
+        else:
+            high = middle
+    for at in range(low, len(blocks)):
+        block = blocks[at]
+        if block.first > last:
+            return
+        start, stop = block.index(first), block.stop_index(last)
+        if start < stop:
+            yield block if whole else cut(block, start, stop)
+
+
+def _reaches(engine: Engine, live: Live, last: int) -> Iterator[Reach]:
+    log = live.log
+    inherited = min(log.inherited, last)
+    if inherited:
+        yield from _reaches(engine, engine.reader.source(live), inherited)
+    if inherited < last:
+        yield Reach(
+            log,
+            inherited + 1,
+            last,
+            log.extents,
+            live.tail.start,
+            tuple(live.tail.blocks),
+            tuple(log.volatile),
+        )
+
+
+def _without(spans: Ranges, others: Ranges) -> Ranges:
+    if not others:
+        return spans
+    return [
+        seq
+        for low, high in ranges.pairs(spans)
+        for kept in ranges.outside(others, low, high)
+        for seq in kept
+    ]
+
+
+def within(seqs: Ints, flat: Ranges) -> NDArray[np.bool_]:
+    """Which of the seqs are in a set of ranges."""
+    edges = np.array(flat, np.int64)
+    edges[1::2] += 1
+    found: NDArray[np.bool_] = np.searchsorted(edges, seqs, "right") % 2 == 1
+    return found
+
+
+async def look(engine: Engine, take: Callable[[], Awaitable[T]]) -> T:
+    """What `take` finds with a scope that it takes; again, when files of it were replaced."""
+    while True:
+        version = engine.segments.version
+        try:
+            return await take()
+        except Vanished:
+            await engine.renew()
+            if engine.segments.version == version:
+                raise  # nobody replaced it: it is lost

@@ -1,0 +1,1 @@
+"""What the records of a stream are: schemas by version, and lenses from each to the next."""

@@ -1,0 +1,96 @@
+"""Opening the builds of a manifest: their descriptors, and their files when they are needed.
+
+Blocking; callers run it off the event loop.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+import pyarrow.parquet as pq
+from xxhash import xxh3_64_hexdigest
+
+from headrace.core.errors import Corrupt
+from headrace.formats.companion import (
+    Descriptor,
+    File,
+    Hashes,
+    decode_descriptor,
+    decode_hashes,
+)
+from headrace.formats.manifest import Build, Manifest
+from headrace.search.companions import Companions
+from headrace.storage.objects import Objects
+from headrace.storage.vanished import gone_is_vanished
+
+_OPEN_MAX = 64
+
+
+class _Opened:
+    """The companions of a build, and who may use them: one at a time."""
+
+    def __init__(self, companions: Companions) -> None:
+        self.companions = companions
+        self.lock = Lock()
+
+
+class Builds:
+    """The builds that a manifest names."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._of: dict[int, Build] = {}
+        self._lock = Lock()
+        self._descriptors: dict[str, Descriptor] = {}
+        self._opened: OrderedDict[str, _Opened] = OrderedDict()
+
+    def use(self, manifest: Manifest) -> None:
+        """Switch to a manifest; what it does not name is forgotten."""
+        named = {build.name for build in manifest.builds}
+        self._of = {number: build for build in manifest.builds for number in build.segments}
+        with self._lock:
+            for name in [name for name in self._opened if name not in named]:
+                del self._opened[name]
+            for name in [name for name in self._descriptors if name not in named]:
+                del self._descriptors[name]
+
+    def of(self, segment: int) -> Build | None:
+        """The build that speaks for a segment."""
+        return self._of.get(segment)
+
+    def describe(self, build: Build) -> Descriptor:
+        with self._lock:
+            if (known := self._descriptors.get(build.name)) is not None:
+                return known
+        with gone_is_vanished(build.name):
+            raw = self._objects.get(build.name)
+        if xxh3_64_hexdigest(raw) != build.checksum:
+            raise Corrupt(build.name, 0, "checksum mismatch in the build")
+        descriptor = decode_descriptor(raw, build.name)
+        with self._lock:
+            self._descriptors[build.name] = descriptor
+        return descriptor
+
+    @contextmanager
+    def open(self, build: Build) -> Iterator[Companions]:
+        """The companions of a build, for nobody else meanwhile."""
+        descriptor = self.describe(build)
+        with self._lock:
+            opened = self._opened.get(build.name)
+            if opened is None:
+                companions = Companions(descriptor, self._open_file, self._open_hashes)
+                opened = self._opened[build.name] = _Opened(companions)
+                while len(self._opened) > _OPEN_MAX:
+                    self._opened.popitem(last=False)
+            self._opened.move_to_end(build.name)
+        with opened.lock, gone_is_vanished(build.name):
+            yield opened.companions
+
+    def _open_file(self, file: File) -> pq.ParquetFile:
+        return pq.ParquetFile(self._objects.open(file.name))
+
+    def _open_hashes(self, file: File) -> Hashes:
+        return decode_hashes(self._objects.get(file.name))

@@ -1,0 +1,53 @@
+"""Profiles over HTTP: what a stream is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import msgspec
+
+from headrace.core.errors import Code, Refused
+from headrace.profiles.catalogue import load_profile, parse_profile
+from headrace.surfaces.streams.names import Target
+from headrace.surfaces.streams.routes import Handler, StreamLimits
+from headrace.web.answers import Answer
+from headrace.web.calls import Call, decode
+from headrace.web.credentials import Scope
+
+API = "durable.streams/profile/v1"
+_bodies = msgspec.json.Decoder(dict[str, object])
+
+
+def resources(limits: StreamLimits) -> dict[str, Mapping[str, Handler]]:
+    """Who answers below a stream."""
+    return {"_profile": {"GET": get, "POST": partial(post, body_bytes=limits.body_bytes)}}
+
+
+async def get(call: Call, target: Target) -> Answer:
+    call.principal.require(Scope.READ, target.name)
+    streams = call.engine.streams
+    stream = streams.find(target.name).log.stream
+    answer = _show(None if stream is None else stream.profile)
+    await streams.settle(target.name)
+    return answer
+
+
+async def post(call: Call, target: Target, *, body_bytes: int) -> Answer:
+    call.principal.require(Scope.ADMIN, target.name)
+    body = decode(_bodies, await call.raw_body(body_bytes))
+    for key in body:
+        if key not in ("apiVersion", "profile"):
+            raise Refused(Code.INVALID, f"profileUpdate.{key[:80]} is not supported")
+    if body.get("apiVersion", API) != API:
+        raise Refused(Code.INVALID, f"apiVersion must be {API}")
+    profile = parse_profile(body.get("profile"))
+    engine = call.engine
+    live = engine.streams.own(target.name)
+    await engine.shapes.install_profile(live, profile)
+    return _show(profile.config)
+
+
+def _show(kept: bytes | None) -> Answer:
+    body = b'{"apiVersion":"%b","profile":%b}' % (API.encode(), load_profile(kept).config)
+    return Answer(200, [("content-type", "application/json"), ("cache-control", "no-store")], body)

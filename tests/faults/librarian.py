@@ -1,0 +1,79 @@
+"""Makes companions as the pipeline does, in place of it: no Spark, no processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.formats.companion import decode_descriptor
+from headrace.formats.manifest import Build, Manifest, Segment
+from headrace.formats.plans import Plans
+from headrace.pipeline.commit import add_builds
+from headrace.pipeline.index import Store, generation_of, load_plans
+from headrace.pipeline.kernels.build import build
+from headrace.pipeline.kernels.builds import merge_builds
+from headrace.pipeline.pieces import read_index
+from headrace.storage import manifests
+from headrace.storage.objects import Objects
+
+
+class Librarian:
+    """Indexes what it is told to, by the plans that are published."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    @property
+    def manifest(self) -> Manifest:
+        return manifests.load(self._objects)
+
+    def index(self, numbers: Iterable[int] | None = None) -> list[Build]:
+        """Builds for these segments, or for all."""
+        manifest = self.manifest
+        wanted = manifest.numbers if numbers is None else set(numbers)
+        plans = load_plans(self._objects, manifest)
+        made = [
+            self._build(segment, plans, generation_of(manifest))
+            for segment in manifest.segments
+            if segment.number in wanted
+        ]
+        if made:
+            add_builds(self._objects, made)
+        return made
+
+    def merge(self, builds: Iterable[Build]) -> Build:
+        """One build in place of these."""
+        held = list(builds)
+        store = Store(self._objects)
+        described = [decode_descriptor(self._objects.get(b.name), b.name) for b in held]
+        made = store.finish(
+            merge_builds(
+                described, lambda file: pq.ParquetFile(self._objects.open(file.name)), store.write
+            )
+        )
+        names = {build.name for build in held}
+
+        def change(manifest: Manifest) -> Manifest:
+            rest = tuple(build for build in manifest.builds if build.name not in names)
+            return msgspec.structs.replace(manifest, builds=(*rest, made))
+
+        manifests.update(self._objects, change)
+        return made
+
+    def forget(self, builds: Iterable[Build]) -> None:
+        """Remove the files of these, whatever the manifest says."""
+        for held in builds:
+            described = decode_descriptor(self._objects.get(held.name), held.name)
+            for name in (held.name, *(file.name for file in described.files)):
+                self._objects.remove(name)
+
+    def _build(self, segment: Segment, plans: Plans, generation: int) -> Build:
+        store = Store(self._objects)
+        rows = pq.ParquetFile(pa.BufferReader(self._objects.get(segment.name)))
+        index = read_index(self._objects, segment)
+        return store.finish(
+            build(rows, index, plans, store.write, segment=segment.number, generation=generation)
+        )

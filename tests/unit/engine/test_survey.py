@@ -1,0 +1,205 @@
+"""What is known of a log beside its records, and who is told when it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+
+import msgspec
+import pytest
+from hostile import HostileDisk
+from librarian import Librarian
+from rig import CAPS, boot, small
+from virtual import VirtualClock, VirtualLoop
+
+from headrace.core import limits
+from headrace.core.record import draft
+from headrace.core.stream import JSON, Write
+from headrace.core.streaming import Spec
+from headrace.engine import census
+from headrace.engine.start import Started
+from headrace.storage.objects import LocalObjects
+
+SEARCH = {
+    "primaryTimestampField": "at",
+    "fields": {
+        "at": {"kind": "date", "column": True, "bindings": [{"version": 1, "jsonPointer": "/at"}]},
+        "n": {"kind": "integer", "exact": True, "bindings": [{"version": 1, "jsonPointer": "/n"}]},
+        "s": {"kind": "keyword", "exact": True, "bindings": [{"version": 1, "jsonPointer": "/s"}]},
+    },
+}
+
+
+class Scene:
+    """A stream `a`, a server that seals when it is told to, and somebody who indexes."""
+
+    def __init__(self, started: Started, disk: HostileDisk) -> None:
+        self.engine, self.upkeep = started.engine, started.upkeep
+        self.librarian = Librarian(LocalObjects(HostileDisk(disk.world)))
+
+    async def create(self, name: str, source: str | None = None, at: int | None = None) -> None:
+        spec = Spec(content_type=None if source else JSON, source=source, at=at)
+        await self.engine.streams.create(name, spec, None)
+
+    async def append(self, name: str, count: int, key: str | None = None) -> None:
+        raws = [b'{"n":%d,"s":"x"}' % number for number in range(count)]
+        drafts = draft(raws, keys=[key] * count if key else None)
+        await self.engine.streams.write(name, drafts, Write(JSON))
+
+    async def seal(self) -> None:
+        self.upkeep.close_file()
+        await self.upkeep.checkpoint()
+
+    async def plan(self, **more: object) -> None:
+        raw = msgspec.json.encode({**SEARCH, **more})
+        await self.engine.plans.put("a", "streams", raw)
+        await self.upkeep._publication.publish_plans()
+
+    async def index(self, numbers: list[int] | None = None) -> None:
+        self.librarian.index(numbers)
+        await self.upkeep.generations.look()
+
+
+Story = Callable[[Scene], Awaitable[None]]
+
+
+@pytest.fixture
+def tell() -> Iterator[Callable[[Story], None]]:
+    loop = VirtualLoop()
+
+    def run(story: Story) -> None:
+        async def play() -> None:
+            disk = HostileDisk()
+            caps = CAPS.__class__(tail_bytes=0)
+            scene = Scene(await boot(disk, VirtualClock(loop), caps=caps), disk)
+            await scene.create("a")
+            await story(scene)
+
+        loop.run(play())
+
+    with small():
+        yield run
+    loop.close()
+
+
+def test_a_survey_knows_segments_and_what_is_indexed(tell: Callable[[Story], None]) -> None:
+    async def story(scene: Scene) -> None:
+        inspection, live = scene.engine.inspection, scene.engine.streams.find("a")
+        assert (await inspection.survey(live)).stretches == ()
+        await scene.plan()
+        for _ in range(3):
+            await scene.append("a", 4, "k")
+            await scene.seal()
+        await scene.append("a", 2)
+        before = await inspection.survey(live)
+        assert [stretch.rows for stretch in before.stretches] == [4, 4, 4]
+        assert before.own_payload_bytes == 12 * 15
+        assert before.by_keys() == before.by_plan() == (3, 0, 0, 0, None)
+        assert (before.keys_at_ms, before.plan_at_ms) == (None, None)
+        await scene.index([1, 3])
+        half = await inspection.survey(live)
+        covered = half.by_plan()
+        assert (covered.total, covered.covered, covered.contiguous, covered.stale) == (3, 2, 1, 0)
+        first, last = half.stretches[0].last_ts_ms, half.stretches[2].last_ts_ms
+        assert covered.lag_ms == last - first
+        assert half.builds == 2
+        assert half.share("lex").objects == half.share("exact").objects == 2
+        assert half.share("lex").size_bytes > 0
+        assert set(half.exact) == {"s"}  # numbers that do not repeat are looked up otherwise
+        assert half.plan_at_ms is not None
+        await scene.index([2])
+        assert (await inspection.survey(live)).by_plan() == (3, 3, 3, 0, 0)
+        await scene.plan(aliases={"m": "n"})
+        stale = await inspection.survey(live)
+        assert stale.by_plan() == (3, 0, 0, 3, None)
+        assert stale.by_keys() == (3, 3, 3, 0, 0)
+        assert stale.builds == 0
+
+    tell(story)
+
+
+def test_a_fork_shows_the_segments_of_its_source(tell: Callable[[Story], None]) -> None:
+    async def story(scene: Scene) -> None:
+        await scene.append("a", 4)
+        await scene.seal()
+        await scene.append("a", 4)
+        await scene.create("b", "a", 3)
+        await scene.create("c", "a", 6)
+        inspection, find = scene.engine.inspection, scene.engine.streams.find
+        assert [inspection.sealed_last(find(name)) for name in "abc"] == [4, 3, 4]
+        survey = await inspection.survey(find("b"))
+        assert [stretch.rows for stretch in survey.stretches] == [3]
+        assert survey.own_payload_bytes == 0
+        await scene.append("b", 2)
+        await scene.seal()
+        assert [inspection.sealed_last(find(name)) for name in "abc"] == [8, 5, 6]
+        survey = await inspection.survey(find("b"))
+        assert [stretch.rows for stretch in survey.stretches] == [3, 2]
+        assert survey.own_payload_bytes == 2 * 15
+
+    tell(story)
+
+
+def test_whoever_watches_is_woken(tell: Callable[[Story], None]) -> None:
+    async def story(scene: Scene) -> None:
+        inspection, live = scene.engine.inspection, scene.engine.streams.find("a")
+
+        async def wakes(what: Awaitable[object]) -> bool:
+            woken = inspection.watch(live)
+            await what
+            inspection.forget(live, woken)
+            return woken.done()
+
+        await scene.create("b")
+        assert await wakes(scene.append("a", 1))
+        assert await wakes(scene.plan())
+        assert await wakes(scene.seal())
+        assert await wakes(scene.index())
+        assert not await wakes(scene.append("b", 1))
+        assert not live.waiters
+
+    tell(story)
+
+
+def test_reads_of_segments_are_counted_for_who_reads(tell: Callable[[Story], None]) -> None:
+    async def story(scene: Scene) -> None:
+        await scene.append("a", 2)
+        await scene.create("b")
+        await scene.append("b", 2)
+        await scene.seal()
+        engine = scene.engine
+        live, other = engine.streams.find("a"), engine.streams.find("b")
+        assert engine.segments.requests(live.log.id) == {}
+        for _ in range(2):
+            await engine.reader.read(live, 0, records_max=9, bytes_max=999)
+        assert engine.segments.requests(live.log.id)["segment"] == 1
+        assert engine.segments.requests(other.log.id) == {}
+
+    tell(story)
+
+
+def test_those_who_have_most_are_found(
+    tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(scene: Scene) -> None:
+        await scene.append("a", 3)
+        await scene.seal()
+        await scene.create("b")
+        await scene.append("b", 2)
+        await scene.append("a", 1)
+        counted = scene.engine.counter.take()
+        assert counted.stored == [(4 * 31, "a"), (2 * 31, "b")]
+        assert counted.unsealed == [(2 * 31, "b"), (31, "a")]
+        assert counted.waiters == []
+        woken = scene.engine.inspection.watch(scene.engine.streams.find("b"))
+        assert scene.engine.counter.take().waiters == [(1, "b")]
+        woken.cancel()
+        monkeypatch.setattr(census, "CENSUS_TOP", 1)
+        assert scene.engine.counter.take().stored == [(4 * 31, "a")]
+        monkeypatch.setattr(census, "CENSUS_AT_ONCE", 1)
+        assert scene.engine.counter.take().at_ms is None  # nobody counts for one who asks
+
+    tell(story)
+
+
+def test_the_limits_are_what_the_test_believes() -> None:
+    assert limits.RECORD_OVERHEAD_BYTES == 16
