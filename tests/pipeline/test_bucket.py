@@ -14,6 +14,7 @@ from headrace.pipeline.compact import Sizes, compact
 from headrace.pipeline.erase import erase
 from headrace.pipeline.follow import follow
 from headrace.pipeline.retire import clean
+from headrace.spark.source import HeadraceSource
 
 from .shelf import Shelf, payloads, search
 
@@ -54,6 +55,15 @@ def test_jobs_work_on_a_bucket(
         live = {(log, seq): data for (log, seq), data in shelf.all.items() if log != "a" or seq > 3}
         assert shelf.rows() == live
         assert shelf.indexed("a")["w"] == [seq for log, seq in sorted(live) if log == "a"]
+        assert _read(spark, where) == live
         clean(shelf.place, int(time.time() * 1000) + 60_000, grace_s=1)
         assert shelf.objects_there() == shelf.named()
         assert not (tmp_path / "data").exists()
+
+
+def _read(spark: SparkSession, where: str) -> dict[tuple[str, int], bytes]:
+    """What the data source finds in the bucket, without a server."""
+    own = spark.newSession()
+    own.dataSource.register(HeadraceSource)  # with the environment that workers need
+    rows = own.read.format("headrace").options(path=where, log="a,b").load()
+    return {(row.log, row.seq): row.data.encode() for row in rows.collect()}

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import light
+from pipeline.shelf import Shelf, payloads, search
 
 from .shop import Shop
 
@@ -96,8 +97,33 @@ def test_a_driver_that_is_killed_in_the_middle(
     assert Counter(numbers) == Counter(range(400))
 
 
+JOBS = """
+import sys
+from headrace.cli import main
+
+url, folder = sys.argv[1:]
+for job in [
+    "follow --once --json", "backfill", "merge", "compact --min-run 2", "erase --now", "retain",
+    "follow --once", "audit", f"export --to {folder}/all.jsonl", "report volume",
+    "janitor --grace 0",
+]:
+    print("#", job, flush=True)
+    try:
+        main(["pipeline", *job.split(), "--data-dir", f"{folder}/data", "--remote", url])
+    except SystemExit as done:
+        assert not done.code, (job, done.code)
+"""
+
+
 def test_over_connect(shop: Shop, tmp_path: Path) -> None:
-    """A Connect server from the pip package, and a client that has no JVM."""
+    """A Connect server from the pip package, and clients that have no JVM: the data source, and
+    every job of the pipeline.
+    """
+    shelf = Shelf(tmp_path / "data")
+    shelf.plan({"a": search("w")})
+    for _ in range(3):
+        shelf.seal({"a": payloads(4), "b": payloads(2)}, keys=["k"])
+    shelf.mark({"b": [1, 1]})
     shop.numbers("connect", 0, 20)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -130,11 +156,18 @@ spark.stop()
             assert process.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < deadline, log.read_text()[-3000:]
             time.sleep(0.1)
-        done = subprocess.run(
-            [sys.executable, "-c", client], env=light.environment(), capture_output=True, text=True,
-            timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:] + log.read_text()[-2000:]
+        url = f"sc://127.0.0.1:{port}"
+        for program in ([client], [JOBS, url, str(tmp_path)]):
+            done = subprocess.run(
+                [sys.executable, "-c", *program], env=light.environment(), capture_output=True,
+                text=True, timeout=PATIENCE_S, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stdout + done.stderr[-3000:] + log.read_text()[-2000:]
+    live = {place: data for place, data in shelf.all.items() if place != ("b", 1)}
+    assert shelf.rows() == live
+    assert shelf.indexed("a")["w"] == [seq for log, seq in sorted(live) if log == "a"]
+    assert '"segments":3,"records":18' in done.stdout
+    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == len(live)
     for copy in ("connect-copy", "connect-stream"):
         assert [row[6] for row in shop.rows(copy)] == [row[6] for row in shop.rows("connect")]
 
@@ -162,3 +195,26 @@ def test_the_examples_of_the_documentation_run(
     assert [json.loads(row[6])["n"] for row in shop.rows("report")] == [0, 2, 4, 6, 8]
     for copy in ("orders-copy", "left", "right"):
         assert [row[6] for row in shop.rows(copy)] == [row[6] for row in shop.rows("orders")]
+
+
+def test_the_programs_of_the_formats_run(
+    spark: SparkSession,
+    shop: Shop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """What docs/FORMATS.md has for DuckDB, pandas and Spark, as pasted beside `data`."""
+    shop.numbers("formats", 0, 600, pad=200)
+    shop.wait_sealed("formats", 1)
+    (tmp_path / "data").symlink_to(shop.path)
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "docs" / "FORMATS.md").read_text()
+    programs = re.findall(r"python - <<'END'\n(.*?)\nEND\n", text, re.DOTALL)
+    for tool in ("import duckdb", "import json, pathlib, pandas", "import SparkSession"):
+        assert any(tool in program for program in programs)
+    for program in programs:
+        exec(compile(program, "docs/FORMATS.md", "exec"), {})
+        said = capfd.readouterr().out
+        assert " seq" in said or "(seq)" in said
+        assert "pandas" not in program or "formats" in said
