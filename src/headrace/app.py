@@ -27,6 +27,7 @@ from headrace.core.limits import DRAIN_S, SEARCH_TIMEOUT_MS, SUBSCRIPTIONS_MAX
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
 from headrace.engine.caps import Caps
+from headrace.engine.metering import Meter, Metering
 from headrace.engine.ports import RandomIds, SystemClock, ThreadPool
 from headrace.engine.pulse import Pulse
 from headrace.engine.start import Parts, Started, start, stop
@@ -339,6 +340,10 @@ class App:
             tasks.create_task(started.engine.subscriptions.run())
             tasks.create_task(started.engine.transactions.run())
             tasks.create_task(started.engine.counter.run())
+            if settings.streams_metrics_ms:
+                started.engine.meter = meter = Meter()
+                metering = Metering(started.engine, meter, settings.streams_metrics_ms)
+                tasks.create_task(metering.run())
             tasks.create_task(self._server.run(started.engine))
             if self._pipeline is not None:
                 upkeep = started.upkeep

@@ -73,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     streams_max_body_bytes: int
     streams_request_timeout_ms: int
     streams_append_timeout_ms: int
+    streams_metrics_ms: int
 
     seal_bytes: int
     tail_bytes: int
@@ -265,6 +266,12 @@ VARIABLES = (
         whole(1, 3_600_000),
         "3000",
         "longest time a writer waits for its append to be stored",
+    ),
+    Variable(
+        "STREAMS_METRICS_MS",
+        whole(0, 3_600_000),
+        "10000",
+        "how often the server writes its metrics to __stream_metrics__; 0: never",
     ),
     # How the engine uses the machine.
     Variable(

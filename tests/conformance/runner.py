@@ -18,7 +18,7 @@ from .judging import find_faults
 from .matching import find_differences
 from .websocket import WebSocket, open_socket
 
-UNTIL_S = 5.0
+UNTIL_S = 20.0
 UNTIL_POLL_S = 0.01
 THREADS_MAX = 32
 SHOWN_CHARACTERS = 1500

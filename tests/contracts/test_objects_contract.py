@@ -150,6 +150,27 @@ def test_who_comes_far_too_late_does_not_publish_in_vain(objects: Objects, other
     assert (newest.sealed_to, newest.next_number) == (1 + others, 2)
 
 
+def test_who_says_the_same_as_another_is_not_taken_for_him(objects: Objects) -> None:
+    """Ours comes so late that the version of its number was published and forgotten meanwhile."""
+
+    def count(manifest: Manifest) -> Manifest:
+        return msgspec.structs.replace(manifest, sealed_to=manifest.sealed_to + 1)
+
+    others = manifests.KEEP_VERSIONS + 1
+    first = True
+
+    def slow(manifest: Manifest) -> Manifest:
+        nonlocal first
+        if first:
+            first = False
+            for _ in range(others):
+                manifests.update(objects, count)
+        return count(manifest)
+
+    manifests.update(objects, slow)
+    assert manifests.load(objects).sealed_to == others + 1
+
+
 def test_manifests_are_published_one_after_the_other(objects: Objects) -> None:
     def count(manifest: Manifest) -> Manifest:
         return msgspec.structs.replace(manifest, sealed_to=manifest.sealed_to + 1)

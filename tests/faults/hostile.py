@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from random import Random
+from threading import Lock
 
 import pyarrow as pa
 
@@ -229,6 +230,8 @@ class HostileDisk:
         self.before: Callable[[int, str, str], None] = lambda number, kind, path: None
         """Told number, kind and path of each call before it happens."""
         self._dead = False
+        self._one_step = Lock()
+        """Held from the look at a name to its change: several threads may want it."""
 
     # What happens to it
 
@@ -317,7 +320,7 @@ class HostileDisk:
 
     def list(self, folder: str, *, unfinished: bool = False) -> list[str]:
         self._call("list", folder)
-        names = self._folder(folder).names
+        names = [*self._folder(folder).names]  # at once, as other threads may change it
         return sorted(name for name in names if name.endswith(TEMPORARY) is unfinished)
 
     def exists(self, path: str) -> bool:
@@ -395,15 +398,17 @@ class HostileDisk:
         self._call("link", new)
         content = self._content(old)
         folder, name = self._place(new)
-        if name in folder.names:
-            raise FileExistsError(errno.EEXIST, "exists", new)
-        folder.change("", name, content)
+        with self._one_step:
+            if name in folder.names:
+                raise FileExistsError(errno.EEXIST, "exists", new)
+            folder.change("", name, content)
 
     def remove(self, path: str) -> None:
         self._call("remove", path)
         folder, name = self._place(path)
-        if name in folder.names:
-            folder.change(name, "", None)
+        with self._one_step:
+            if name in folder.names:
+                folder.change(name, "", None)
 
     def sync_folder(self, folder: str) -> None:
         self._call("sync_folder", folder)

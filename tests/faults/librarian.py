@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from hostile import HostileDisk
+from rig import CAPS, boot
+from virtual import VirtualClock
 
+from headrace.core.config import LogConfig
+from headrace.core.match import TagEq
+from headrace.core.record import draft
+from headrace.engine.live import Live
+from headrace.engine.start import Started
 from headrace.formats.companion import decode_descriptor
 from headrace.formats.manifest import Build, Manifest, Segment
 from headrace.formats.plans import Plans
@@ -17,7 +26,7 @@ from headrace.pipeline.kernels.build import build
 from headrace.pipeline.kernels.builds import merge_builds
 from headrace.pipeline.pieces import read_index
 from headrace.storage import manifests
-from headrace.storage.objects import Objects
+from headrace.storage.objects import LocalObjects, Objects
 
 
 class Librarian:
@@ -77,3 +86,46 @@ class Librarian:
         return store.finish(
             build(rows, index, plans, store.write, segment=segment.number, generation=generation)
         )
+
+
+class Reading:
+    """A server with one topic that can be searched, and somebody who indexes it."""
+
+    name = "a"
+
+    def __init__(self, started: Started, disk: HostileDisk) -> None:
+        self.started = started
+        self.engine, self.upkeep = started.engine, started.upkeep
+        self.objects = LocalObjects(HostileDisk(disk.world))
+        self.librarian = Librarian(self.objects)
+
+    @property
+    def live(self) -> Live:
+        return self.engine.live(self.name)
+
+    async def append(self, raws: Sequence[bytes], keys: Sequence[str | None] = ()) -> None:
+        """Each record in an append of its own, tagged with its seq."""
+        for at, raw in enumerate(raws):
+            log = self.engine.state.by_name.get(self.name)
+            seq = 1 if log is None else log.head + 1
+            drafts = draft([raw], tags=[str(seq)], keys=[keys[at]] if keys else None)
+            await self.engine.appender.append(self.name, drafts, owner="topics", create=LogConfig())
+
+    async def delete(self, seq: int) -> None:
+        await self.engine.deleter.delete(self.name, None, TagEq(str(seq)))
+
+    async def plan(self, config: dict[str, Any]) -> None:
+        await self.engine.plans.put(self.name, "topics", msgspec.json.encode(config))
+        await self.upkeep._publication.publish_plans()
+
+    async def seal(self) -> None:
+        self.upkeep.close_file()
+        await self.upkeep.checkpoint()
+
+    async def take_over(self) -> None:
+        await self.upkeep.generations.look()
+
+
+async def reading(clock: VirtualClock, tail_bytes: int = 0) -> Reading:
+    disk = HostileDisk()
+    return Reading(await boot(disk, clock, caps=CAPS.__class__(tail_bytes=tail_bytes)), disk)

@@ -8,16 +8,19 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.profiles import evlog, metrics
 from headrace.profiles.evlog import Evlog
 from headrace.profiles.metrics import Metrics
 from headrace.profiles.redaction import MARK, SECRETS, Redactor
 from headrace.profiles.touches import Touches
+from headrace.schemas.validation import Validator
 
 ENVELOPE = [
     "timestamp", "level", "service", "environment", "version", "region", "requestId", "traceId",
     "spanId", "method", "path", "status", "duration", "message", "why", "fix", "link", "sampling",
     "redaction", "context",
 ]  # fmt: skip
+EVLOG_SCHEMA, METRICS_SCHEMA = Validator(evlog.SCHEMA), Validator(metrics.SCHEMA)
 words = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 pieces = st.sampled_from(
     [*SECRETS, "=", ":", " ", "&", "\n", "'", '"', "Bearer ", "basic ", "://", "@", "abc12345",
@@ -46,6 +49,7 @@ profiles = st.sampled_from(
 def test_evlog_is_a_normal_form(profile: Evlog, record: dict[str, Any]) -> None:
     once = profile.normalise([msgspec.json.encode(record)], 1000)
     assert list(msgspec.json.decode(once[0])) == ENVELOPE
+    EVLOG_SCHEMA.check(msgspec.json.decode(once[0]))
     assert profile.normalise(once, 2000) == once
 
 
@@ -137,6 +141,7 @@ def test_metrics_have_a_normal_form(record: dict[str, Any]) -> None:
     once = Metrics().normalise([msgspec.json.encode(record)], 0)
     assert Metrics().normalise(once, 0) == once
     found = msgspec.json.decode(once[0])
+    METRICS_SCHEMA.check(found)
     assert found["dimensionPairs"] == [f"{key}={text}" for key, text in found["tags"].items()]
     assert found["count"] == 0 or found["min"] is not None
 

@@ -203,8 +203,15 @@ QUERY_DEPTH_MAX = 32
 """How deep parentheses of a search query may be inside each other."""
 SHAPES_MAX = 4096
 """Streams whose registry and profile are kept ready for use."""
+REGISTRY_BYTES_MAX = 1 << 20
+"""Of all schemas and lenses of a stream."""
+SCHEMA_UPDATE_BYTES_MAX = 256 << 10
 SEARCH_BYTES_MAX = 64 << 10
 """Of a log's search configuration."""
+SEARCH_SIZE_DEFAULT = 50
+SEARCH_SIZE_MAX = 500
+FILTER_SCANNED_BYTES_MAX = 100 << 20
+"""Payload that one filtered read looks at."""
 SURVEYS_MAX = 1024
 """Logs of which it is remembered where their sealed records lie and what is indexed of them."""
 CENSUS_AT_ONCE = 2000
@@ -227,3 +234,13 @@ TOUCH_WAIT_MS = 30_000
 TOUCH_WAIT_MS_MAX = 120_000
 TOUCH_IDLE_MS = 3_600_000
 """How long the touches of a stream are remembered when nobody asks for them."""
+SERIES_MAX = 1000
+"""Series of the server's own metrics in one interval."""
+METRICS_KEPT_MS = 7 * 86_400_000
+AGGREGATE_GROUPS_MAX = 100_000
+"""Groups, over all windows, that one answer may have."""
+ROUTING_KEYS_DEFAULT = 100
+ROUTING_KEYS_MAX = 500
+TOUCH_SETTLE_MAX = 1000
+"""Records that are noted at once for somebody who wants to know how things are now."""
+TOUCH_CURSOR_LENGTH_MAX = 64

@@ -11,6 +11,9 @@ from headrace.core.limits import NAMES_CHUNK
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
 SYSTEM_PREFIX = "__"
+SYSTEM = "system"
+"""Who owns logs that the server writes by itself."""
+METRICS_STREAM = "__stream_metrics__"
 
 
 def parse_name(text: str) -> str:
@@ -23,6 +26,11 @@ def parse_name(text: str) -> str:
             name=text[:300],
         )
     return text
+
+
+def reserved(name: str) -> Refused:
+    """The server alone makes and writes logs of such names."""
+    return Refused(Code.INVALID, f"names that begin with {SYSTEM_PREFIX} are reserved", name=name)
 
 
 class SortedNames:

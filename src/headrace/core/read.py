@@ -50,6 +50,10 @@ class Page(msgspec.Struct, gc=False):
     earliest: int
     gap: Gap | None
     scanned: int
+    scanned_bytes: int = 0
+    """Of payload, where somebody counted."""
+    limited: bool = False
+    """Whether it ended because enough was looked at."""
 
     @property
     def caught_up(self) -> bool:

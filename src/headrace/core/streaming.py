@@ -110,11 +110,18 @@ def fork(source: Log, spec: Spec, upto: int) -> Fork:
 
 
 def create(
-    state: State, name: str, spec: Spec, forked: Fork | None, drafts: Drafts | None, now_ns: int
+    state: State,
+    name: str,
+    spec: Spec,
+    forked: Fork | None,
+    drafts: Drafts | None,
+    now_ns: int,
+    owner: str = "streams",
+    config: LogConfig = CONFIG,
 ) -> list[Entry]:
     """A new stream under a free name, with its first records."""
     now_ms = now_ns // _NS
-    created = catalog.create(state, name, "streams", CONFIG, now_ms)
+    created = catalog.create(state, name, owner, config, now_ms)
     ttl_ms, expires_at_ms = spec.ttl_ms, spec.expires_at_ms
     content_type, epoch = spec.content_type or BYTES, state.next_epoch(name)
     last_ts_ms = last_ns = 0

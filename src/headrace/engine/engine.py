@@ -46,6 +46,7 @@ from headrace.engine.door import Door
 from headrace.engine.inspection import Inspection
 from headrace.engine.live import Live
 from headrace.engine.logs import Logs
+from headrace.engine.metering import Meter
 from headrace.engine.plans import Plans
 from headrace.engine.ports import Clock, Pool
 from headrace.engine.queues import Queues
@@ -54,6 +55,7 @@ from headrace.engine.routers import Routers
 from headrace.engine.shapes import Shapes
 from headrace.engine.streams import Streams
 from headrace.engine.subscriptions import Subscriptions
+from headrace.engine.touching import Touching
 from headrace.engine.transactions import Transactions
 from headrace.engine.turns import Turns
 from headrace.storage.journal import Journal, ignore
@@ -124,6 +126,9 @@ class Engine:
         self.subscriptions = Subscriptions(self)
         self.plans = Plans(self)
         self.shapes = Shapes(self)
+        self.touching = Touching(self)
+        self.meter: Meter | None = None
+        """Measures what is done with streams, if anybody writes it down."""
         self.inspection = Inspection(self)
         self.counter = Counter(self)
 
@@ -240,6 +245,7 @@ class Engine:
                 self.plan_changes += 1
                 self.lives[entry.log].wake()
             case Adopt():
+                self.touching.changed(entry.log)
                 self.lives[entry.log].wake()
             case Drop():
                 live = self.lives.pop(entry.log)
@@ -250,6 +256,7 @@ class Engine:
                 self.aging.discard(entry.log)
                 self.routers.forget(live)
                 self.subscriptions.dropped(live)
+                self.touching.dropped(entry.log)
                 live.wake()
             case Open():
                 live = self.lives[entry.log]

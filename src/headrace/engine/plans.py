@@ -16,6 +16,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import SEARCH_BYTES_MAX
 from headrace.core.log import Log, check_owner
 from headrace.formats import plans
+from headrace.schemas.registry import versions_of
 from headrace.search.config import Search, parse_search
 
 if TYPE_CHECKING:
@@ -61,7 +62,13 @@ def searchable(log: Log) -> Searchable:
 def plan_of(log: Log) -> plans.Plan:
     """The plan of a log that can be searched."""
     assert log.search is not None
-    return plans.plan(log.id, log.name, log.search)
+    registry = None if log.stream is None else log.stream.registry
+    return _planned(log.id, log.name, log.search, registry)
+
+
+@lru_cache(maxsize=_PARSED_MAX)
+def _planned(log: int, name: str, search: bytes, registry: bytes | None) -> plans.Plan:
+    return plans.plan(log, name, search, versions_of(registry))
 
 
 @lru_cache(maxsize=_PARSED_MAX)

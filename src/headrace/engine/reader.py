@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from headrace.core import log as one
@@ -52,12 +52,7 @@ class Reader:
         `upto` makes it end earlier than at the last record readers may see.
         """
         engine, log = self._engine, live.log
-        if log.inlets:
-            await engine.routers.catch_up(live)
-            engine.check_alive(live)
-        if log.stream is not None:
-            engine.streams.use(live)
-        engine.expire_now(live)
+        await self.prepare(live)
         visible = live.visible if upto is None else min(upto, live.visible)
         plan = reading.plan(log, visible, after, epoch)
         budget = Budget(records_max, bytes_max, READ_SCANNED_MAX)
@@ -69,6 +64,16 @@ class Reader:
         if log.deleted is not deleted:
             answer.forget(log.deleted)
         return answer
+
+    async def prepare(self, live: Live) -> None:
+        """Have the log as it is now: with what routers have for it, without what is too old."""
+        engine, log = self._engine, live.log
+        if log.inlets:
+            await engine.routers.catch_up(live)
+            engine.check_alive(live)
+        if log.stream is not None:
+            engine.streams.use(live)
+        engine.expire_now(live)
 
     def glance(
         self,
@@ -112,21 +117,23 @@ class Reader:
         wait_ms: int,
         epoch: int | None = None,
         over: Callable[[Live], bool] = lambda live: False,
+        read: Callable[..., Awaitable[Page]] | None = None,
         **how: object,
     ) -> Page:
         """A page as `read` gives it; when it would be empty, wait for something to deliver.
 
         Nothing more will come once the log is `over`.
         """
+        look: Callable[..., Awaitable[Page]] = read or self.read
         if not wait_ms:
-            return await self.read(live, after, epoch=epoch, **how)  # type: ignore[arg-type]
+            return await look(live, after, epoch=epoch, **how)
         deadline = asyncio.get_running_loop().time() + wait_ms / 1000
         while True:
             changed = live.wakeup()
             try:
-                page = await self.read(live, after, epoch=epoch, **how)  # type: ignore[arg-type]
+                page = await look(live, after, epoch=epoch, **how)
                 after, epoch = page.next, None
-                if page.slices or page.gap or self._engine.draining or over(live):
+                if page.slices or page.gap or page.limited or self._engine.draining or over(live):
                     return page
                 if not page.caught_up:
                     continue

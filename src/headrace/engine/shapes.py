@@ -7,8 +7,10 @@ none of this.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -16,11 +18,15 @@ from headrace.core.entry import Adopt, Entry, Plan, Register
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import SHAPES_MAX, STREAM_KEY_BYTES_MAX
 from headrace.core.log import Log
-from headrace.core.record import Drafts, draft, payloads
+from headrace.core.read import Page, Slice
+from headrace.core.record import Block, Drafts, draft, payloads
 from headrace.core.stream import Stream, not_json
 from headrace.core.streaming import stream_of
+from headrace.engine.plans import checked
 from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Profile
+from headrace.schemas.evolution import Update, check_bindings, evolve
+from headrace.schemas.promotion import Promoter
 from headrace.schemas.registry import (
     RoutingKey,
     clip,
@@ -29,6 +35,7 @@ from headrace.schemas.registry import (
     first_registry,
 )
 from headrace.schemas.validation import Validator
+from headrace.search.config import parse_search
 from headrace.search.pointers import parse_pointer, resolve
 
 if TYPE_CHECKING:
@@ -43,8 +50,10 @@ class Shape:
         self._source = (stream.registry, stream.profile)
         self.profile = load_profile(stream.profile)
         self.registry = decode_registry(stream.registry)
-        schema = self.registry.schema
-        self._validator = None if schema is None else Validator(schema)
+        schema, brought = self.registry.schema, self.profile.installs("")
+        # What a profile makes of a record is valid under the schema that comes with it.
+        own = schema is not None and brought is not None and bytes(schema) == brought.schema
+        self._validator = None if schema is None or own else Validator(schema)
         self._routing = self.registry.routing_key
         self._pointer = parse_pointer(self._routing.json_pointer) if self._routing else None
 
@@ -107,8 +116,15 @@ def _key(found: object, routing: RoutingKey) -> str | None:
 
 
 def _keys_by(profile: Profile, raws: Sequence[bytes]) -> list[str | None] | None:
-    keys = [profile.key_of(raw) for raw in raws]
+    keys = [_short(profile.key_of(raw)) for raw in raws]
     return keys if any(key is not None for key in keys) else None
+
+
+def _short(key: str | None) -> str | None:
+    """A key that nobody asked for; one that is too long is none."""
+    if key is not None and len(key) > STREAM_KEY_BYTES_MAX // 4:
+        return key if len(key.encode()) <= STREAM_KEY_BYTES_MAX else None
+    return key
 
 
 class Shapes:
@@ -118,6 +134,10 @@ class Shapes:
         self._engine = engine
         self._shapes: dict[int, Shape] = {}
         """By log, those used last at the end."""
+        self._promoters: dict[int, tuple[bytes, Promoter]] = {}
+        """By log, with the registry they go by; those used last at the end."""
+        self._told: dict[int, bytes | None] = {}
+        """Registries that readers still go by while newer ones are not durable."""
 
     def of(self, log: Log) -> Shape:
         """The shape of a stream as it is now."""
@@ -126,8 +146,7 @@ class Shapes:
         if shape is None or not shape.is_of(stream):
             shape = Shape(stream)
         self._shapes[log.id] = shape
-        if len(self._shapes) > SHAPES_MAX:
-            del self._shapes[next(iter(self._shapes))]
+        _bound(self._shapes)
         return shape
 
     def form(self, log: Log, drafts: Drafts) -> Drafts:
@@ -149,24 +168,119 @@ class Shapes:
             entries.append(Plan(fork, source.search))
         return entries
 
+    # --- reading ---------------------------------------------------------------------------------
+
+    def promoter(self, log: Log) -> Promoter | None:
+        """What makes records of older versions current; None when there is nothing to make.
+
+        Readers go by a registry only once it is durable.
+        """
+        if log.stream is None or log.stream.registry is None:
+            return None
+        registry = self._told.get(log.id, log.stream.registry)
+        if registry is None:
+            return None
+        known = self._promoters.pop(log.id, None)
+        if known is None or known[0] is not registry:
+            known = registry, Promoter(decode_registry(registry))
+        self._promoters[log.id] = known
+        _bound(self._promoters)
+        return known[1] if known[1].version > 1 else None
+
+    def version(self, log: Log) -> int:
+        """The version in which readers get records; 0 for a stream without a schema."""
+        if log.stream is None or log.stream.registry is None:
+            return 0
+        promoter = self.promoter(log)
+        return 1 if promoter is None else promoter.version
+
+    def promoted(self, log: Log, page: Page) -> Page:
+        """The page with all records in the current version; refuses if one cannot be."""
+        if log.stream is None or log.stream.registry is None:
+            return page
+        promoter = self.promoter(log)
+        if promoter is None:
+            return page
+        slices = [_promoted(promoter, piece) for piece in page.slices]
+        return msgspec.structs.replace(page, slices=slices)
+
+    # --- changing --------------------------------------------------------------------------------
+
+    async def install_schema(self, live: Live, update: Update) -> None:
+        """Change what the records of the stream are from here on."""
+        stream = stream_of(live.log)
+        await self._commit(live, self._evolution(live.log, stream, update))
+
+    def _evolution(self, log: Log, stream: Stream, update: Update) -> list[Entry]:
+        registry = evolve(decode_registry(stream.registry), update, log.name, log.head)
+        kept = encode_registry(registry)
+        entries: list[Entry] = []
+        if kept != stream.registry:
+            entries.append(Register(log.id, kept))
+        if update.search is not msgspec.UNSET:
+            search = None if update.search is None else checked(bytes(update.search))
+            if search is not None:
+                config = parse_search(msgspec.json.decode(search))
+                check_bindings(config, registry.current_version)
+            if search != log.search:
+                entries.append(Plan(log.id, search))
+        return entries
+
     async def install_profile(self, live: Live, profile: Profile) -> None:
         """Let the stream have this profile.
 
         The schema that comes with it is for a stream without records; one that has a schema of its
         own keeps it.
         """
-        engine, log = self._engine, live.log
-        engine.check_open()
-        stream = stream_of(log)
+        log, stream = live.log, stream_of(live.log)
         again = load_profile(stream.profile).kind == profile.kind
         profile.check(is_json=stream.is_json, empty=log.head == 0 or again)
         kept = None if profile.config == load_profile(None).config else profile.config
         entries: list[Entry] = [] if kept == stream.profile else [Adopt(log.id, kept)]
         if entries and not again and log.head == 0:
             entries += _bring(log, profile)
-        if entries:
-            live.config_position = engine.commit(entries, sync=True, together=True)
-        await engine.journal.wait_synced(live.config_position)
+        await self._commit(live, entries)
+
+    async def _commit(self, live: Live, entries: list[Entry]) -> None:
+        """Make all of it true at once, and wait until it is durable."""
+        engine, log = self._engine, live.log
+        if not entries:
+            # Who asked for the same before may still wait for it to be durable.
+            await engine.journal.wait_synced(live.config_position)
+            return
+        engine.check_open()
+        stream = stream_of(log)
+        before = stream.registry
+        live.config_position = engine.commit(entries, sync=True, together=True)
+        self._told.setdefault(log.id, before)
+        show = partial(self._tell, log, stream.registry)
+        await engine.journal.wait_synced(live.config_position, show)
+
+    def _tell(self, log: Log, registry: bytes | None) -> None:
+        """This registry is durable: readers go by it, or by one after it."""
+        if log.stream is None or log.stream.registry is registry:
+            self._told.pop(log.id, None)
+        else:
+            self._told[log.id] = registry
+
+
+T = TypeVar("T")
+
+
+def _bound(kept: dict[int, T]) -> None:
+    if len(kept) > SHAPES_MAX:
+        del kept[next(iter(kept))]
+
+
+def _promoted(promoter: Promoter, piece: Slice) -> Slice:
+    block, picks = piece.block, piece.picks
+    if block.seq_at(picks[0]) >= promoter.first_current:
+        return piece
+    seqs = [block.seq_at(at) for at in picks]
+    made = draft(promoter.promote(seqs, [block.data_at(at) for at in picks]))
+    numbered = memoryview(array("q", seqs))
+    current = Block(seqs[0], seqs[-1], block.ts_ms, made.data, made.ends, seqs=numbered)
+    return Slice(current, range(len(seqs)))
 
 
 def _bring(log: Log, profile: Profile) -> list[Entry]:

@@ -19,6 +19,7 @@ from headrace.core import streaming
 from headrace.core.entry import Append, Arrive, Entry, Fork
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
+from headrace.core.names import SYSTEM, SYSTEM_PREFIX, reserved
 from headrace.core.record import Drafts, draft
 from headrace.core.stream import JSON, Write, is_expired, touch
 from headrace.core.streaming import CONFIG, Form, Spec, stream_of
@@ -86,6 +87,8 @@ class Streams:
         """A stream, and not a log of another surface."""
         live = self.find(name)
         stream_of(live.log)
+        if live.log.owner == SYSTEM:
+            raise reserved(name)
         return live
 
     async def settle(self, name: str) -> None:
@@ -120,6 +123,8 @@ class Streams:
     async def create(self, name: str, spec: Spec, drafts: Drafts | None) -> tuple[Live, bool]:
         """Create the stream, or find it to be as wanted; says whether it is new."""
         engine = self._engine
+        if name.startswith(SYSTEM_PREFIX):
+            raise reserved(name)
         await self._enter(name)
         if known := self._existing(name, spec):
             await engine.journal.wait_synced(known.config_position)
@@ -257,6 +262,7 @@ class Streams:
         """A write is durable: readers see it, and who subscribed to the stream is woken."""
         live.show(last)
         self._engine.subscriptions.notice(live.log)
+        self._engine.touching.notice(live)
 
     def append_own(self, live: Live, data: bytes, more: Sequence[Entry]) -> bool:
         """Append a JSON message of our own, together with other entries; False when it is refused.

@@ -26,7 +26,7 @@ FORMAT = 1
 
 KEY_VALUE_BYTES_MAX = 1024
 """Longer values are in a key with their beginning and a digest; statistics hold keys whole."""
-_KEPT_BYTES = 1000
+KEY_VALUE_KEPT_BYTES = 1000
 _CUT = b"\xff"
 """No UTF-8 has this byte."""
 
@@ -247,7 +247,7 @@ def short(value: bytes) -> bytes:
     """A value as it is in keys."""
     if len(value) <= KEY_VALUE_BYTES_MAX:
         return value
-    return value[:_KEPT_BYTES] + _CUT + xxh3_128_digest(value)
+    return value[:KEY_VALUE_KEPT_BYTES] + _CUT + xxh3_128_digest(value)
 
 
 def shorts(values: pa.Array) -> pa.Array:

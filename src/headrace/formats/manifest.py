@@ -78,6 +78,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The journal is in segments up to this position."""
     line: tuple[str, ...] = ()
     """The XXH3-64 of the versions before it, the last of them last."""
+    token: str = ""
+    """Drawn for each attempt to publish: no two are alike, not even if they say the same."""
     segments: tuple[Segment, ...] = ()
     """In the order of the journal: along the list the seqs of each log ascend.
 

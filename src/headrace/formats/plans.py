@@ -8,9 +8,12 @@ from xxhash import xxh3_64_hexdigest
 from headrace.core.errors import Corrupt
 
 FORMAT = 1
+_NOTHING = msgspec.Raw()
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Plan(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """What one log wants."""
 
     log_id: int
@@ -18,8 +21,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     search: msgspec.Raw
     """The log's search configuration: a JSON object."""
     hash: str
-    """XXH3-64 of the configuration, in hex, however it was written: companions made by another
-    one are to be made anew.
+    """XXH3-64 of the configuration and the versions, in hex, however they were written: companions
+    made by others are to be made anew.
+    """
+    versions: msgspec.Raw = _NOTHING
+    """What older documents go through before they are indexed: a JSON object with the current
+    schema version, the lenses that lead to it, and the records from which on each version counts;
+    nothing where documents are indexed as they are.
     """
 
 
@@ -33,11 +41,17 @@ class Plans(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return next((plan for plan in self.plans if plan.log_id == log_id), None)
 
 
-def plan(log_id: int, log: str, search: bytes) -> Plan:
-    """The plan of a log with this search configuration, which is JSON."""
-    canonical = msgspec.json.encode(msgspec.json.decode(search), order="deterministic")
+def plan(log_id: int, log: str, search: bytes, versions: bytes | None = None) -> Plan:
+    """The plan of a log with this search configuration and these schema versions, both JSON."""
+    wanted = msgspec.json.decode(search)
+    if versions is not None:
+        wanted = [wanted, msgspec.json.decode(versions)]
     return Plan(
-        log_id=log_id, log=log, search=msgspec.Raw(search), hash=xxh3_64_hexdigest(canonical)
+        log_id=log_id,
+        log=log,
+        search=msgspec.Raw(search),
+        hash=xxh3_64_hexdigest(msgspec.json.encode(wanted, order="deterministic")),
+        versions=_NOTHING if versions is None else msgspec.Raw(versions),
     )
 
 

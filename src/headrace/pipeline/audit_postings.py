@@ -29,7 +29,6 @@ from headrace.formats.manifest import Manifest
 from headrace.formats.postings import VALUE_STRIDE, decode_positions, decode_postings
 from headrace.pipeline.audit_rows import (
     BUILD,
-    Documents,
     Known,
     Telling,
     batches_of,
@@ -39,6 +38,7 @@ from headrace.pipeline.audit_rows import (
     log_of,
     rows_of,
 )
+from headrace.pipeline.kernels.build import Documents
 from headrace.pipeline.kernels.columns import Column, read_columns
 from headrace.pipeline.limits import PROBLEMS_MAX
 from headrace.pipeline.place import Place
@@ -232,7 +232,7 @@ def _listed(spark: SparkSession, place: Place, known: Known) -> DataFrame:
     """One task for each file."""
     names = {family: known.names(family) for family in _COLUMNS}
     files = [(f, at) for f, of in names.items() for at, name in enumerate(of) if name is not None]
-    planned = frozenset(known.searches)
+    planned = frozenset(known.plans)
 
     def take_apart(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

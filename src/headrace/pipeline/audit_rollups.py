@@ -16,7 +16,6 @@ from headrace.formats.companion import Family, roll_key
 from headrace.formats.manifest import Manifest
 from headrace.pipeline.audit_rows import (
     BUILD,
-    Documents,
     Known,
     Telling,
     batches_of,
@@ -25,6 +24,7 @@ from headrace.pipeline.audit_rows import (
     log_of,
     rows_of,
 )
+from headrace.pipeline.kernels.build import Documents
 from headrace.pipeline.limits import PROBLEMS_MAX
 from headrace.pipeline.place import Place
 from headrace.search import histogram
@@ -74,7 +74,7 @@ def check_rollups(spark: SparkSession, place: Place, manifest: Manifest) -> list
 
 
 def _any_rollups(known: Known) -> bool:
-    return any(b'"rollups"' in search for search in known.searches.values())
+    return any(b'"rollups"' in bytes(plan.search) for plan in known.plans.values())
 
 
 def _totals() -> list[Any]:
@@ -137,7 +137,7 @@ def _batch(build: int, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 def _stored(spark: SparkSession, place: Place, known: Known) -> DataFrame:
     """The rows of rollup files, of logs whose plan is known."""
-    names, planned = known.names(Family.ROLL), frozenset(known.searches)
+    names, planned = known.names(Family.ROLL), frozenset(known.plans)
 
     def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 
 from headrace.formats.companion import Descriptor, Family, Part, decode_descriptor
 from headrace.formats.manifest import Build, Manifest
+from headrace.formats.plans import Plan
 from headrace.pipeline.index import load_plans
+from headrace.pipeline.kernels.build import Documents, promoter_of
 from headrace.pipeline.place import Place
 from headrace.pipeline.rows import NUMBER, read, small_table
 from headrace.search.config import Search, parse_search
@@ -29,7 +31,6 @@ BUILD = "build"
 """The column with the place of a build in the list of those that are known."""
 _READ_ROWS = 8192
 
-Documents = Sequence[bytes | None]
 Tell = Callable[[int, int, Search, pa.RecordBatch, Documents], Iterator[pa.RecordBatch]]
 """What to say of records of one build and log, given how they were indexed, and their documents."""
 
@@ -39,8 +40,8 @@ class Known(msgspec.Struct, frozen=True):
 
     builds: list[Build]
     descriptors: list[Descriptor]
-    searches: dict[tuple[int, int], bytes]
-    """(build, log) → the configuration, where it still holds."""
+    plans: dict[tuple[int, int], Plan]
+    """(build, log) → the plan it was made by, where it still holds."""
     parts: dict[tuple[int, int], Part]
 
     def names(self, family: Family) -> list[str | None]:
@@ -50,7 +51,7 @@ class Known(msgspec.Struct, frozen=True):
 
     @property
     def logs(self) -> list[int]:
-        return sorted({log for _, log in self.searches})
+        return sorted({log for _, log in self.plans})
 
 
 def know(place: Place, manifest: Manifest) -> Known:
@@ -58,10 +59,10 @@ def know(place: Place, manifest: Manifest) -> Known:
     objects, there = place.open(), manifest.numbers
     builds = [build for build in manifest.builds if there.issuperset(build.segments)]
     descriptors = [decode_descriptor(objects.get(build.name), build.name) for build in builds]
-    plans = {(p.log_id, p.hash): bytes(p.search) for p in load_plans(objects, manifest).plans}
+    plans = {(p.log_id, p.hash): p for p in load_plans(objects, manifest).plans}
     parts = {(at, part.log): part for at, one in enumerate(descriptors) for part in one.parts}
-    searches = {k: plans[k[1], p.hash] for k, p in parts.items() if (k[1], p.hash) in plans}
-    return Known(builds, descriptors, searches, parts)
+    held = {k: plans[k[1], p.hash] for k, p in parts.items() if (k[1], p.hash) in plans}
+    return Known(builds, descriptors, held, parts)
 
 
 def rows_of(spark: SparkSession, place: Place, manifest: Manifest, known: Known) -> DataFrame:
@@ -87,7 +88,7 @@ class Telling:
     """The task that goes through documents by build and log."""
 
     def __init__(self, known: Known, tell: Tell) -> None:
-        self._searches = known.searches
+        self._plans = known.plans
         self._tell = tell
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -95,17 +96,20 @@ class Telling:
         for batch in batches:
             builds, logs = batch.column(BUILD).to_numpy(), batch.column("log_id").to_numpy()
             for build, log in sorted(set(zip(builds.tolist(), logs.tolist(), strict=True))):
-                raw = self._searches.get((build, log))
-                if raw is not None:
+                plan = self._plans.get((build, log))
+                if plan is not None:
                     rows = np.flatnonzero((builds == build) & (logs == log))
                     chosen = batch.take(pa.array(rows))
-                    search = parse_search(msgspec.json.decode(raw))
-                    yield from self._tell(build, log, search, chosen, _documents(chosen))
+                    search = parse_search(msgspec.json.decode(plan.search))
+                    yield from self._tell(build, log, search, chosen, _documents(plan, chosen))
 
 
-def _documents(batch: pa.RecordBatch) -> Documents:
+def _documents(plan: Plan, batch: pa.RecordBatch) -> Documents:
+    """As they are in the current schema version."""
     medias, datas = batch.column("media").to_pylist(), batch.column("data").to_pylist()
-    return [None if media else data for media, data in zip(medias, datas, strict=True)]
+    stored = [None if media else data for media, data in zip(medias, datas, strict=True)]
+    promoter = promoter_of(plan)
+    return stored if promoter is None else promoter.attempt(batch.column("seq").to_pylist(), stored)
 
 
 def batches_of(

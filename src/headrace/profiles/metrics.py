@@ -106,10 +106,15 @@ class Metrics:
         return Installed(SCHEMA, ROUTING_KEY, SEARCH)
 
     def normalise(self, raws: Sequence[bytes], now_ms: int) -> Sequence[bytes]:
-        return [_encode(canonical(_decode(raw))) for raw in raws]
+        return [encode_interval(_decode(raw)) for raw in raws]
 
     def key_of(self, raw: bytes) -> str | None:
         return _series.decode(raw).series_key
+
+
+def encode_interval(given: dict[str, Any]) -> bytes:
+    """A record as the stream holds it."""
+    return _encode(canonical(given))
 
 
 def canonical(given: dict[str, Any]) -> Interval:

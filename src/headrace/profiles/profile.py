@@ -38,7 +38,10 @@ class Profile(Protocol):
         """The schema that comes with it, for a stream of this name."""
 
     def normalise(self, raws: Sequence[bytes], now_ms: int) -> Sequence[bytes]:
-        """Documents as the stream is to hold them; the same sequence when nothing changes."""
+        """Documents as the stream is to hold them; the same sequence when nothing changes.
+
+        They are valid under the schema that comes with the profile.
+        """
 
     def key_of(self, raw: bytes) -> str | None:
         """The routing key of a normalised document, where the schema does not say what it is."""

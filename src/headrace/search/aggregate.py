@@ -1,28 +1,30 @@
-"""Aggregates: rollup windows from companions and from documents, merged and reported."""
+"""Aggregates: rollup windows from companions, from columns and from documents, merged and told."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
-import pyarrow as pa
+import numpy as np
+from numpy.typing import NDArray
 
-from headrace.formats.companion import Family, roll_key
+from headrace.formats.leb128 import Ints
 from headrace.search import histogram
 from headrace.search.companions import Companions
 from headrace.search.config import Count, Measure, Parts, Rollup, Search, Summary
 from headrace.search.evaluate import Matcher
+from headrace.search.histogram import Histograms
+from headrace.search.lookup import Lookup, NotIndexed
 from headrace.search.parts import Summed, paths_of, read_parts
 from headrace.search.pointers import Path
-from headrace.search.query import All, Equals, Query
+from headrace.search.query import All, Compares, Equals, Query
+from headrace.search.rolled import Dims, Numbers, Rolled, read_rolled
 from headrace.search.values import Reader, format_date, shown, values_of
 
-Dims = tuple[Any, ...]
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-
-_ROLL = ("k", "start", "dims", "count", "sum", "min", "max", "hist")
+_NOTHING: Ints = np.zeros(0, np.int64)
+_NO_HISTOGRAMS = Histograms(_NOTHING, _NOTHING, _NOTHING)
 
 
 def fixed_dimensions(query: Query | None, rollup: Rollup) -> dict[str, Any] | None:
@@ -42,6 +44,26 @@ def aligned(start_ms: int, stop_ms: int, interval_ms: int) -> tuple[int, int]:
     return -(-start_ms // interval_ms) * interval_ms, stop_ms // interval_ms * interval_ms
 
 
+def within(rollup: Rollup, start_ms: int, stop_ms: int, query: Query | None) -> Query:
+    """The query for records with a time in [start, stop)."""
+    since = Compares(rollup.timestamp, ">=", start_ms)
+    until = Compares(rollup.timestamp, "<", stop_ms)
+    rest = () if query is None else query.items if isinstance(query, All) else (query,)
+    return All((since, until, *rest))
+
+
+class _Cells(NamedTuple):
+    """Cells of a measure: a window and a group each, perhaps the same one more than once."""
+
+    windows: Ints
+    groups: Ints
+    counts: Ints
+    sums: Numbers
+    mins: Numbers
+    maxs: Numbers
+    histograms: Histograms
+
+
 class Buckets:
     """Measures by window and dimensions, from any number of sources."""
 
@@ -53,7 +75,10 @@ class Buckets:
         self._measures = [m for m in rollup.measures if m.name in measures]
         self._kept = [rollup.dimensions.index(name) for name in group_by]
         self._group_by = group_by
-        self._cells: dict[tuple[int, Dims], dict[str, Summed]] = {}
+        self._groups: dict[Dims, int] = {}
+        self._chunks: dict[str, list[_Cells]] = {m.name: [] for m in self._measures}
+
+    # --- sources ---------------------------------------------------------------------------------
 
     def add_windows(
         self,
@@ -64,20 +89,79 @@ class Buckets:
         fixed: dict[str, Any] | None = None,
     ) -> None:
         """What a build has of the windows that start in [start, stop)."""
-        file = companions.file(Family.ROLL)
-        if file is None:
-            return
         pinned = {self._rollup.dimensions.index(name): v for name, v in (fixed or {}).items()}
         for measure in self._measures:
-            key = roll_key(log, self._rollup.name, self._interval_ms, measure.name)
-            for table in file.rows(key, key + b"\0", _ROLL):
-                starts = table.column("start").to_numpy()
-                within = pa.array((starts >= start_ms) & (starts < stop_ms))
-                columns = [column.to_pylist() for column in table.filter(within).columns[1:]]
-                for start, dims, *row in zip(*columns, strict=True):
-                    values = tuple(msgspec.json.decode(dims))
-                    if all(values[at] == value for at, value in pinned.items()):
-                        self._add(start, values, measure, _stored(*row))
+            rolled = read_rolled(
+                companions, log, self._rollup.name, self._interval_ms, measure.name
+            )
+            if rolled is not None:
+                self._chunks[measure.name].append(self._cut(rolled, start_ms, stop_ms, pinned))
+
+    def _cut(self, rolled: Rolled, start_ms: int, stop_ms: int, pinned: dict[int, Any]) -> _Cells:
+        wanted = [all(dims[at] == value for at, value in pinned.items()) for dims in rolled.dims]
+        groups = np.array(
+            [
+                self._group(dims) if good else -1
+                for dims, good in zip(rolled.dims, wanted, strict=True)
+            ],
+            np.int64,
+        )[rolled.codes]
+        chosen = (rolled.starts >= start_ms) & (rolled.starts < stop_ms) & (groups >= 0)
+        shape = rolled.histograms
+        inside = chosen[shape.rows]
+        places = np.cumsum(chosen) - 1
+        return _Cells(
+            rolled.starts[chosen],
+            groups[chosen],
+            rolled.counts[chosen],
+            rolled.sums[chosen],
+            rolled.mins[chosen],
+            rolled.maxs[chosen],
+            Histograms(places[shape.rows[inside]], shape.ats[inside], shape.counts[inside]),
+        )
+
+    def add_columns(self, lookup: Lookup, search: Search, seqs: Ints) -> None:
+        """What these records of a build add, without their documents; they have a time each.
+
+        Raises `NotIndexed` when there are values that columns do not tell apart.
+        """
+        rollup = self._rollup
+        fields = [rollup.timestamp, *rollup.dimensions]
+        fields += [m.field for m in rollup.measures if isinstance(m, Summary)]
+        if not lookup.several.isdisjoint(fields):
+            raise NotIndexed(rollup.name)
+        if any(isinstance(measure, Parts) for measure in rollup.measures):
+            raise NotIndexed(rollup.name)
+        for measure in rollup.measures:
+            if isinstance(measure, Summary):
+                seqs = _having(lookup, measure.field, seqs)
+        seqs = _having(lookup, rollup.timestamp, seqs)
+        stamps = lookup.firsts(rollup.timestamp, seqs)[0].astype(np.int64)
+        windows = stamps // self._interval_ms * self._interval_ms
+        groups = self._column_groups(lookup, search, seqs)
+        ones = np.ones(len(seqs), np.int64)
+        for measure in self._measures:
+            values = np.zeros(len(seqs))
+            shape = _NO_HISTOGRAMS
+            if isinstance(measure, Summary):
+                values = lookup.firsts(measure.field, seqs)[0].astype(np.float64)
+                if measure.histogram:
+                    shape = Histograms(np.arange(len(seqs)), histogram.buckets(values), ones)
+            chunk = _Cells(windows, groups, ones, values, values, values, shape)
+            self._chunks[measure.name].append(chunk)
+
+    def _column_groups(self, lookup: Lookup, search: Search, seqs: Ints) -> Ints:
+        """The group of each record."""
+        codes = np.zeros(len(seqs), np.int64)
+        combined: list[Dims] = [()]
+        for name in self._group_by:
+            own, choices = _choices(lookup, search, name, seqs)
+            seen, codes = np.unique(codes * len(choices) + own, return_inverse=True)
+            combined = [
+                (*combined[at // len(choices)], choices[at % len(choices)]) for at in seen.tolist()
+            ]
+        known = [self._groups.setdefault(dims, len(self._groups)) for dims in combined]
+        return np.array(known, np.int64)[codes]
 
     def add_documents(
         self,
@@ -91,43 +175,144 @@ class Buckets:
         if query is not None:
             matched = Matcher(query, search).match(raws)
             raws = [raw for raw, good in zip(raws, matched, strict=True) if good]
-        for stamp, dims, found in contributions(self._rollup, search, raws):
+        windows: list[int] = []
+        groups: list[int] = []
+        found: list[dict[str, Summed]] = []
+        for stamp, dims, measured in contributions(self._rollup, search, raws):
             if start_ms <= stamp < stop_ms:
-                window = stamp // self._interval_ms * self._interval_ms
-                for measure in self._measures:
-                    self._add(window, dims, measure, found[measure.name])
+                windows.append(stamp // self._interval_ms * self._interval_ms)
+                groups.append(self._group(dims))
+                found.append(measured)
+        if found:
+            for measure in self._measures:
+                summed = [measured[measure.name] for measured in found]
+                self._chunks[measure.name].append(_chunk(windows, groups, summed))
 
-    def _add(self, window: int, dims: Dims, measure: Measure, summed: Summed) -> None:
-        key = window, tuple(dims[at] for at in self._kept)
-        cell = self._cells.setdefault(key, {})
-        if measure.name in cell:
-            cell[measure.name].add(summed)
-        else:
-            cell[measure.name] = summed
+    def _group(self, dims: Dims) -> int:
+        return self._groups.setdefault(tuple(dims[at] for at in self._kept), len(self._groups))
+
+    # --- the answer ------------------------------------------------------------------------------
+
+    @property
+    def cells(self) -> int:
+        """How many cells were added, the same one perhaps more than once."""
+        return max(
+            (sum(len(c.windows) for c in chunks) for chunks in self._chunks.values()), default=0
+        )
+
+    def compact(self) -> None:
+        """Make cells that were added more than once one."""
+        order = np.arange(len(self._groups))
+        for name, chunks in self._chunks.items():
+            if len(chunks) > 1:
+                self._chunks[name] = [_reduce(chunks, order)]
 
     def report(self) -> list[dict[str, Any]]:
         """Buckets by time, groups by key."""
-        by_window: dict[int, list[tuple[Dims, dict[str, Summed]]]] = {}
-        for (window, dims), cell in self._cells.items():
-            by_window.setdefault(window, []).append((dims, cell))
-        return [
-            {
-                "start": format_date(window),
-                "end": format_date(window + self._interval_ms),
-                "groups": self._groups(by_window[window]),
-            }
-            for window in sorted(by_window)
-        ]
+        keys = [dict(zip(self._group_by, dims, strict=True)) for dims in self._groups]
+        by_key = sorted(range(len(keys)), key=lambda at: msgspec.json.encode(keys[at]))
+        ranks = np.empty(len(keys), np.int64)
+        ranks[by_key] = np.arange(len(keys))
+        windows, groups = _NOTHING, _NOTHING
+        formatted: list[list[dict[str, Any]]] = []
+        for measure in self._measures:
+            chunks = self._chunks[measure.name]
+            if not any(len(chunk.windows) for chunk in chunks):
+                return []
+            cells = _reduce(chunks, ranks)
+            windows, groups = cells.windows, cells.groups
+            formatted.append(_format(measure, cells))
+        names = [measure.name for measure in self._measures]
+        told: list[dict[str, Any]] = []
+        last: int | None = None
+        for window, group, *values in zip(
+            windows.tolist(), groups.tolist(), *formatted, strict=True
+        ):
+            if window != last:
+                last = window
+                told.append(
+                    {
+                        "start": format_date(window),
+                        "end": format_date(window + self._interval_ms),
+                        "groups": [],
+                    }
+                )
+            told[-1]["groups"].append(
+                {"key": keys[by_key[group]], "measures": dict(zip(names, values, strict=True))}
+            )
+        return told
 
-    def _groups(self, cells: list[tuple[Dims, dict[str, Summed]]]) -> list[dict[str, Any]]:
-        groups = [
-            {
-                "key": dict(zip(self._group_by, dims, strict=True)),
-                "measures": {m.name: _format(m, cell[m.name]) for m in self._measures},
-            }
-            for dims, cell in cells
-        ]
-        return sorted(groups, key=lambda group: msgspec.json.encode(group["key"]))
+
+def _having(lookup: Lookup, field: str, seqs: Ints) -> Ints:
+    """Those of the records that have a value of a typed field."""
+    missing = lookup.firsts(field, seqs)[1]
+    return seqs if missing is None else seqs[~missing]
+
+
+def _choices(lookup: Lookup, search: Search, name: str, seqs: Ints) -> tuple[Ints, list[Any]]:
+    """For each record the place of its value of a field in a list; none is the first."""
+    field = search.fields[name]
+    texts: Sequence[bytes] | None = None
+    if field.typed:
+        values, missing = lookup.firsts(name, seqs)
+    else:
+        ranked = lookup.ranked(name)
+        values, missing = ranked.ranks.firsts(seqs)
+        texts = ranked.texts
+    seen, codes = np.unique(values, return_inverse=True)
+    codes = codes.astype(np.int64) + 1
+    if missing is not None:
+        codes[missing] = 0
+    if texts is not None:
+        return codes, [None, *(texts[rank // 2].decode() for rank in seen.tolist())]
+    return codes, [None, *(shown(field, value) for value in seen.tolist())]
+
+
+def _chunk(windows: list[int], groups: list[int], summed: list[Summed]) -> _Cells:
+    shapes = [
+        (row, at, n) for row, one in enumerate(summed) for at, n in (one.histogram or {}).items()
+    ]
+    rows, ats, counts = np.array(shapes, np.int64).reshape(-1, 3).T
+    return _Cells(
+        np.array(windows, np.int64),
+        np.array(groups, np.int64),
+        np.array([one.count for one in summed], np.int64),
+        np.array([one.sum for one in summed], np.float64),
+        np.array([one.min for one in summed], np.float64),
+        np.array([one.max for one in summed], np.float64),
+        Histograms(rows, ats, counts),
+    )
+
+
+def _reduce(chunks: Sequence[_Cells], ranks: Ints) -> _Cells:
+    """Each cell once, by window and rank of its group."""
+    windows, groups, counts, sums, mins, maxs = (
+        np.concatenate([chunk[column] for chunk in chunks]) for column in range(6)
+    )
+    groups = ranks[groups]
+    order = np.lexsort((groups, windows))
+    windows, groups = windows[order], groups[order]
+    fresh = np.ones(len(order), bool)
+    fresh[1:] = (np.diff(windows) != 0) | (np.diff(groups) != 0)
+    starts = np.flatnonzero(fresh)
+    cell_of = np.empty(len(order), np.int64)
+    cell_of[order] = np.cumsum(fresh) - 1
+    bases = np.cumsum([0, *(len(chunk.windows) for chunk in chunks)])
+    shapes = [
+        chunk.histograms._replace(rows=cell_of[base + chunk.histograms.rows])
+        for base, chunk in zip(bases.tolist(), chunks, strict=False)
+    ]
+    if not len(starts):
+        return _Cells(windows, groups, counts, sums, mins, maxs, _NO_HISTOGRAMS)
+    return _Cells(
+        windows[starts],
+        groups[starts],
+        np.add.reduceat(counts[order], starts),
+        np.add.reduceat(sums[order], starts),
+        np.minimum.reduceat(mins[order], starts),
+        np.maximum.reduceat(maxs[order], starts),
+        histogram.merge_many(shapes),
+    )
 
 
 def contributions(
@@ -179,35 +364,40 @@ def _measured(rollup: Rollup, search: Search, found: list[object]) -> dict[str, 
     return measured
 
 
-def _stored(
-    count: int, total: float | None, low: float | None, high: float | None, hist: bytes | None
-) -> Summed:
-    if total is None or low is None or high is None:
-        return Summed(count)
-    return Summed(count, total, low, high, None if hist is None else histogram.decode(hist))
-
-
-def _format(measure: Measure, summed: Summed) -> dict[str, Any]:
+def _format(measure: Measure, cells: _Cells) -> list[dict[str, Any]]:
+    counts = cells.counts.tolist()
     if isinstance(measure, Count):
-        return {"count": summed.count}
-    found: dict[str, Any] = {
-        "count": summed.count,
-        "sum": _number(summed.sum),
-        "min": _number(summed.min),
-        "max": _number(summed.max),
-        "avg": _number(summed.sum / summed.count) if summed.count else None,
+        return [{"count": count} for count in counts]
+    shaped = measure.histogram is not None and measure.histogram is not False
+    averages = np.divide(
+        cells.sums, cells.counts, out=np.full(len(counts), np.nan), where=cells.counts > 0
+    )
+    columns: dict[str, list[Any]] = {
+        "count": counts,
+        "sum": _numbers(cells.sums),
+        "min": _numbers(cells.mins),
+        "max": _numbers(cells.maxs),
+        "avg": _numbers(averages),
     }
-    shape, coarse = summed.histogram, isinstance(measure, Parts)
-    values: list[float] = []
-    if shape is not None:
-        parts = list(PERCENTILES.values())
-        values = histogram.percentiles(shape, parts, summed.min, summed.max, coarse=coarse)
-    for name, value in zip_longest(PERCENTILES, values):
-        found[name] = None if value is None else _number(value)
-    if shape is not None:
-        found["histogram"] = {str(at): n for at, n in histogram.log2_of(shape).items()}
-    return found
+    coarse = isinstance(measure, Parts)
+    values = histogram.percentiles_of(
+        cells.histograms, list(PERCENTILES.values()), cells.mins, cells.maxs, coarse=coarse
+    )
+    for name, line in zip(PERCENTILES, values, strict=True):
+        columns[name] = _numbers(line)
+    if shaped:
+        columns["histogram"] = histogram.log2_of_many(cells.histograms, len(counts))
+    names = list(columns)
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _number(value: float) -> int | float:
-    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+def _numbers(values: NDArray[np.float64]) -> list[int | float | None]:
+    """Whole ones as whole ones; what is not there as nothing."""
+    return [
+        None
+        if value != value
+        else int(value)
+        if value.is_integer() and abs(value) < 2**53
+        else value
+        for value in values.tolist()
+    ]

@@ -1,19 +1,20 @@
 """Reading the files of a build by key.
 
-Only footers stay in memory; a lookup reads one row group, or none when the hashes say that the key
-is not there.
+A lookup reads one row group, or none when the hashes say that the key is not there. What was
+decoded is kept as long as there is room for it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.formats import leb128
 from headrace.formats.companion import (
     Descriptor,
     Family,
@@ -25,7 +26,7 @@ from headrace.formats.companion import (
     upper,
 )
 from headrace.formats.leb128 import Ints
-from headrace.formats.postings import decode_postings
+from headrace.formats.postings import decode_positions, decode_postings
 from headrace.search.docsets import EMPTY
 
 OpenFile = Callable[[File], pq.ParquetFile]
@@ -34,11 +35,46 @@ OpenHashes = Callable[[File], Hashes]
 POSTINGS = ("k", "n", "first", "last", "post")
 
 
+class Cache(Protocol):
+    """Keeps what was decoded of one build, while there is room."""
+
+    def get(self, key: object) -> Any:
+        """What was put there; None when it is not there any more."""
+
+    def put(self, key: object, value: Any, size_bytes: int) -> None: ...
+
+
+class Forgetful:
+    """Keeps nothing."""
+
+    def get(self, key: object) -> Any:
+        return None
+
+    def put(self, key: object, value: Any, size_bytes: int) -> None:
+        pass
+
+
+class Spent:
+    """What using a family took."""
+
+    __slots__ = ("decode_s", "read_s")
+
+    def __init__(self) -> None:
+        self.read_s = self.decode_s = 0.0
+
+
 class Sorted:
     """A file of a family: rows by key."""
 
-    def __init__(self, file: pq.ParquetFile) -> None:
+    def __init__(
+        self,
+        file: pq.ParquetFile,
+        spent: Callable[[float], None] = lambda seconds: None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._file = file
+        self._spent = spent
+        self._clock = clock
         metadata = file.metadata
         self._minima: list[bytes] = [
             metadata.row_group(at).column(0).statistics.min for at in range(metadata.num_row_groups)
@@ -52,7 +88,10 @@ class Sorted:
         return range(start, stop)
 
     def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        return self._file.read_row_groups(groups, columns=list(columns)).combine_chunks()
+        started = self._clock()
+        table = self._file.read_row_groups(groups, columns=list(columns)).combine_chunks()
+        self._spent(self._clock() - started)
+        return table
 
     def rows(self, low: bytes, high: bytes | None, columns: Sequence[str]) -> Iterator[pa.Table]:
         """The rows with keys in [low, high), by row group."""
@@ -95,9 +134,18 @@ class Companions:
     """The files of a build, opened when they are needed."""
 
     def __init__(
-        self, build: Descriptor, open_file: OpenFile, open_hashes: OpenHashes | None = None
+        self,
+        build: Descriptor,
+        open_file: OpenFile,
+        open_hashes: OpenHashes | None = None,
+        cache: Cache | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.build = build
+        self.cache: Cache = cache or Forgetful()
+        self.spent: dict[Family, Spent] = {}
+        """What was used since somebody last looked."""
+        self._clock = clock
         self._parts = {part.log: part for part in build.parts}
         self._open_file = open_file
         self._open_hashes = open_hashes
@@ -108,14 +156,26 @@ class Companions:
         """What the build has of a log with a plan."""
         return self._parts.get(log)
 
+    def used(self, family: Family) -> Spent:
+        """What this family took so far; from now on it counts as used."""
+        return self.spent.setdefault(family, Spent())
+
     def file(self, family: Family) -> Sorted | None:
+        self.used(family)
         if family not in self._files:
             found = self.build.file(family)
-            self._files[family] = Sorted(self._open_file(found)) if found else None
+            self._files[family] = self._sorted(family, found) if found else None
         return self._files[family]
+
+    def _sorted(self, family: Family, file: File) -> Sorted:
+        def spent(seconds: float) -> None:
+            self.used(family).read_s += seconds
+
+        return Sorted(self._open_file(file), spent, self._clock)
 
     def may_have(self, family: Family, key: bytes) -> bool:
         """False when the key is certainly in no row, which takes no file to know."""
+        self.used(family)
         if family not in self._hashes:
             found = self.build.file(f"{family}.hash")
             opened = self._open_hashes(found) if found and self._open_hashes else None
@@ -125,8 +185,17 @@ class Companions:
 
     def postings(self, family: Family, key: bytes) -> Ints:
         """The records of a key."""
+        held: Ints | None = self.cache.get((family, key))
+        if held is not None:
+            self.used(family)
+            return held
         row = self._row(family, key, POSTINGS)
-        return EMPTY if row is None else decode_rows(row)[0]
+        started = self._clock()
+        found = EMPTY if row is None else decode_rows(row)[0]
+        self.used(family).decode_s += self._clock() - started
+        if row is not None:
+            self.cache.put((family, key), found, found.nbytes)
+        return found
 
     def _row(self, family: Family, key: bytes, columns: Sequence[str]) -> pa.Table | None:
         file = self.file(family) if self.may_have(family, key) else None
@@ -147,11 +216,37 @@ class Companions:
         file = self.file(Family.TEXT)
         if file is not None:
             for table in file.rows(low, high, (*POSTINGS, "pos")):
-                yield from _terms(table)
+                yield from self._terms(table)
 
     def term(self, key: bytes) -> Term | None:
+        held: Term | None = self.cache.get((Family.TEXT, key))
+        if held is not None:
+            self.used(Family.TEXT)
+            return held
         row = self._row(Family.TEXT, key, (*POSTINGS, "pos"))
-        return next(iter(_terms(row))) if row is not None else None
+        return next(self._terms(row)) if row is not None else None
+
+    def _terms(self, table: pa.Table) -> Iterator[Term]:
+        started = self._clock()
+        keys, positions = table.column("k").to_pylist(), table.column("pos").to_pylist()
+        found = [
+            Term(key, seqs, pos)
+            for key, seqs, pos in zip(keys, decode_rows(table), positions, strict=True)
+        ]
+        self.used(Family.TEXT).decode_s += self._clock() - started
+        for term in found:
+            self.cache.put((Family.TEXT, term.key), term, term.seqs.nbytes + len(term.pos))
+            yield term
+
+    def places(self, term: Term) -> tuple[Ints, Ints]:
+        """For each occurrence of a word the index of its record, and its place there."""
+        held: tuple[Ints, Ints] | None = self.cache.get(("places", term.key))
+        if held is None:
+            started = self._clock()
+            held = decode_positions(term.pos)
+            self.used(Family.TEXT).decode_s += self._clock() - started
+            self.cache.put(("places", term.key), held, held[0].nbytes + held[1].nbytes)
+        return held
 
 
 class Key(NamedTuple):
@@ -176,7 +271,22 @@ def decode_rows(table: pa.Table) -> list[Ints]:
     return [decode_postings(*row) for row in zip(*columns, strict=True)]
 
 
-def _terms(table: pa.Table) -> Iterator[Term]:
-    keys, positions = table.column("k").to_pylist(), table.column("pos").to_pylist()
-    for key, seqs, pos in zip(keys, decode_rows(table), positions, strict=True):
-        yield Term(key, seqs, pos)
+def decode_column(table: pa.Table) -> tuple[Ints, Ints]:
+    """The records of all rows one behind the other, and for each the row."""
+    n = table.column("n").to_numpy()
+    firsts = table.column("first").to_numpy()
+    posts = table.column("post").combine_chunks()
+    posts = posts.chunk(0) if isinstance(posts, pa.ChunkedArray) else posts
+    rows = np.repeat(np.arange(len(n)), n)
+    starts = np.cumsum(n) - n
+    steps = np.ones(len(rows), np.int64)  # of runs; the others come here
+    coded = posts.is_valid().to_numpy(zero_copy_only=False)
+    inner = np.repeat(coded, n)
+    inner[starts] = False
+    raw = b"".join(posts.drop_null().to_pylist())
+    if raw:
+        steps[inner] = leb128.decode(raw)
+    steps[starts] = 0
+    sums = np.cumsum(steps)
+    seqs: Ints = sums - np.repeat(sums[starts] - firsts, n)
+    return seqs, rows

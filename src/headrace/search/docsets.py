@@ -45,8 +45,27 @@ def subtract(one: Ints, other: Ints) -> Ints:
 def unite(sets: Sequence[Ints]) -> Ints:
     if len(sets) < 2:
         return sets[0] if sets else EMPTY
-    merged = np.concatenate(sets)
-    merged.sort(kind="stable")  # quick on runs that are sorted already
-    fresh = np.ones(len(merged), bool)
-    fresh[1:] = merged[1:] != merged[:-1]
-    return merged[fresh]
+    return distinct(np.concatenate(sets))
+
+
+def distinct(numbers: Ints) -> Ints:
+    """The numbers ascending, each once."""
+    numbers = _ascending(numbers)
+    fresh = np.ones(len(numbers), bool)
+    fresh[1:] = numbers[1:] != numbers[:-1]
+    return numbers[fresh]
+
+
+def counted(numbers: Ints) -> tuple[Ints, Ints]:
+    """The same, and how often each is there."""
+    numbers = _ascending(numbers)
+    fresh = np.ones(len(numbers), bool)
+    fresh[1:] = numbers[1:] != numbers[:-1]
+    starts = np.flatnonzero(fresh)
+    return numbers[starts], np.diff(starts, append=len(numbers))
+
+
+def _ascending(numbers: Ints) -> Ints:
+    if np.all(numbers[1:] >= numbers[:-1]):
+        return numbers
+    return np.sort(numbers, kind="stable")  # quick on runs that are sorted already

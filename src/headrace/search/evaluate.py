@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import ge, gt, le, lt
+from typing import Any as Anything
 
 from headrace.search.config import Search
 from headrace.search.query import (
@@ -18,7 +19,7 @@ from headrace.search.query import (
     Words,
     clauses,
 )
-from headrace.search.values import Reader, Value, analyze, values_of
+from headrace.search.values import Reader, Value, accepted, analyze, values_of
 
 Values = dict[str, list[Value]]
 """The canonical values of a document's fields."""
@@ -41,6 +42,25 @@ class Fields:
                 for field, found in zip(self._fields, row, strict=True)
             }
             for row in (zip(*columns, strict=True) if columns else [()] * len(raws))
+        ]
+
+
+class Presenter:
+    """Shows the fields of documents as the documents have them."""
+
+    def __init__(self, search: Search) -> None:
+        self._fields = list(search.fields.values())
+        self._reader = Reader([field.path() for field in self._fields])
+
+    def read(self, raws: Sequence[bytes | None]) -> list[dict[str, Anything]]:
+        """For each document its fields: one value as it is, several as a list."""
+        return [
+            {
+                field.name: values[0] if len(values) == 1 else values
+                for field, found in zip(self._fields, row, strict=True)
+                if (values := accepted(field, found))
+            }
+            for row in zip(*self._reader.read(raws), strict=True)
         ]
 
 

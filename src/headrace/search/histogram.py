@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import frexp
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.formats import leb128
@@ -43,12 +45,8 @@ def buckets(values: NDArray[np.float64]) -> Ints:
 
 def bounds(at: int) -> tuple[float, float]:
     """The least value of a bucket, and the least above it."""
-    if at == 0:
-        return 0.0, 0.0
-    exponent, step = divmod(abs(at) - 1, _STEPS)
-    unit = 2.0 ** (exponent + _EXPONENT_MIN)
-    low, high = unit * (1 + step / _STEPS), unit * (1 + (step + 1) / _STEPS)
-    return (low, high) if at > 0 else (-high, -low)
+    least, above = _bounds_of(np.array([at]), coarse=False)
+    return float(least[0]), float(above[0])
 
 
 def log2_of(histogram: Histogram) -> dict[int, int]:
@@ -61,6 +59,18 @@ def log2_of(histogram: Histogram) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
+class Histograms(NamedTuple):
+    """Those of many rows: which row, which bucket, how many; ascending when they are merged."""
+
+    rows: Ints
+    ats: Ints
+    counts: Ints
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes + self.ats.nbytes + self.counts.nbytes
+
+
 def percentiles(
     histogram: Histogram, parts: Sequence[float], low: float, high: float, *, coarse: bool = False
 ) -> list[float]:
@@ -69,24 +79,74 @@ def percentiles(
     Inside a bucket values are taken to lie evenly; none is below `low` or above `high`. With
     `coarse`, buckets are those of `log2_v1`.
     """
-    total = sum(histogram.values())
-    if not total:
+    if not histogram:
         return []
-    found: list[float] = []
-    before = 0
-    for at in sorted(histogram):
-        count = histogram[at]
-        while len(found) < len(parts) and before + count >= parts[len(found)] * total:
-            least, above = _coarse_bounds(at) if coarse else bounds(at)
-            share = max(0.0, parts[len(found)] * total - before) / count
-            found.append(min(max(least + (above - least) * share, low), high))
-        before += count
-    return found + [high] * (len(parts) - len(found))
+    ats = np.array(sorted(histogram), np.int64)
+    counts = np.array([histogram[at] for at in sorted(histogram)], np.int64)
+    one = Histograms(np.zeros(len(ats), np.int64), ats, counts)
+    found = percentiles_of(one, parts, np.array([low]), np.array([high]), coarse=coarse)
+    return [float(value) for value in found[:, 0]]
 
 
-def _coarse_bounds(at: int) -> tuple[float, float]:
-    least = bounds(at)[0]
-    return (least, least * 2) if at > 0 else (least, least)
+def percentiles_of(
+    merged: Histograms,
+    parts: Sequence[float],
+    lows: NDArray[np.float64],
+    highs: NDArray[np.float64],
+    *,
+    coarse: bool = False,
+) -> NDArray[np.float64]:
+    """The same for many rows: a line for each part; NaN for rows without values."""
+    found = np.full((len(parts), len(lows)), np.nan)
+    firsts = np.searchsorted(merged.rows, np.arange(len(lows) + 1))
+    there = np.flatnonzero(np.diff(firsts))
+    if not len(there):
+        return found
+    running = np.concatenate([[0], np.cumsum(merged.counts)])
+    before, total = running[firsts[there]], np.diff(running[firsts])[there]
+    for line, part in zip(found, parts, strict=True):
+        wanted = part * total
+        # The first bucket with which so many are reached.
+        at = np.searchsorted(running[1:], before + wanted)
+        at = np.minimum(at, firsts[there + 1] - 1)
+        least, above = _bounds_of(merged.ats[at], coarse=coarse)
+        share = np.maximum(0.0, wanted - (running[at] - before)) / merged.counts[at]
+        line[there] = np.clip(least + (above - least) * share, lows[there], highs[there])
+    return found
+
+
+def _bounds_of(ats: Ints, *, coarse: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The least value of each bucket, and the least above it."""
+    exponents, steps = np.divmod(np.abs(ats) - 1, _STEPS)
+    units = np.ldexp(1.0, exponents + _EXPONENT_MIN)
+    low, high = units * (1 + steps / _STEPS), units * (1 + (steps + 1) / _STEPS)
+    least, above = np.where(ats > 0, low, -high), np.where(ats > 0, high, -low)
+    if coarse:
+        above = np.where(ats > 0, least * 2, least)
+    return np.where(ats == 0, 0.0, least), np.where(ats == 0, 0.0, above)
+
+
+def merge_many(parts: Sequence[Histograms]) -> Histograms:
+    """One bucket of a row once, by row and bucket."""
+    rows, ats, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((ats, rows))
+    rows, ats, counts = rows[order], ats[order], counts[order]
+    fresh = np.ones(len(rows), bool)
+    fresh[1:] = (np.diff(rows) != 0) | (np.diff(ats) != 0)
+    starts = np.flatnonzero(fresh)
+    sums = np.add.reduceat(counts, starts) if len(starts) else counts
+    return Histograms(rows[starts], ats[starts], sums)
+
+
+def log2_of_many(merged: Histograms, count: int) -> list[dict[str, int]]:
+    """What `log2_v1` calls the buckets of each of so many rows, and how many there are."""
+    exponents = (np.abs(merged.ats) - 1) // _STEPS + _EXPONENT_MIN
+    exponents = np.maximum(0, np.where(merged.ats == 0, 0, exponents))
+    coarse = merge_many([Histograms(merged.rows, exponents, merged.counts)])
+    found: list[dict[str, int]] = [{} for _ in range(count)]
+    for row, exponent, n in zip(*(column.tolist() for column in coarse), strict=True):
+        found[row][str(1 << exponent)] = n
+    return found
 
 
 def merge(into: Histogram, other: Histogram) -> None:
@@ -118,6 +178,26 @@ def decode(raw: bytes) -> Histogram:
     folded, counts = numbers[::2], numbers[1::2]
     ats = np.cumsum(np.where(folded & 1, -(folded >> 1) - 1, folded >> 1))
     return dict(zip(ats.tolist(), counts.tolist(), strict=True))
+
+
+def decode_many(raws: pa.Array) -> Histograms:
+    """The histograms of an array of bytes, all at once."""
+    _, offsets, data = raws.buffers()
+    if data is None:
+        empty = np.zeros(0, np.int64)
+        return Histograms(empty, empty, empty)
+    cuts = np.frombuffer(offsets, np.int32)[raws.offset : raws.offset + len(raws) + 1]
+    octets = np.frombuffer(data, np.uint8)[cuts[0] : cuts[-1]]
+    ends = np.concatenate([[0], np.cumsum(octets < 128)])
+    starts = ends[cuts - cuts[0]] // 2  # where the buckets of each row start
+    numbers = leb128.decode(octets) if len(octets) else np.zeros(0, np.int64)
+    folded, counts = numbers[::2], numbers[1::2]
+    running = np.concatenate(
+        [[0], np.cumsum(np.where(folded & 1, -(folded >> 1) - 1, folded >> 1))]
+    )
+    lengths = np.diff(starts)
+    rows = np.repeat(np.arange(len(raws)), lengths)
+    return Histograms(rows, running[1:] - np.repeat(running[starts[:-1]], lengths), counts)
 
 
 def merged(raws: Iterable[bytes]) -> bytes:

@@ -12,10 +12,14 @@ from operator import eq
 from typing import Any as Anything
 
 import numpy as np
-import pyarrow.parquet as pq
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from headrace.core import ranges
+from headrace.core.ranges import Ranges
 from headrace.formats.companion import (
+    KEY_VALUE_KEPT_BYTES,
     Family,
     field_key,
     log_key,
@@ -25,10 +29,28 @@ from headrace.formats.companion import (
     value_key,
 )
 from headrace.formats.leb128 import Ints
-from headrace.formats.postings import VALUE_STRIDE, decode_positions
-from headrace.search.companions import POSTINGS, Companions, Keys, Sorted, Term, decode_rows
+from headrace.formats.postings import VALUE_STRIDE
+from headrace.search.columns import Column, Mask, Ranked, column
+from headrace.search.companions import (
+    POSTINGS,
+    Companions,
+    Keys,
+    Sorted,
+    Spent,
+    Term,
+    decode_column,
+    decode_rows,
+)
 from headrace.search.config import Search
-from headrace.search.docsets import EMPTY, contained, intersect, subtract, unite
+from headrace.search.docsets import (
+    EMPTY,
+    contained,
+    counted,
+    distinct,
+    intersect,
+    subtract,
+    unite,
+)
 from headrace.search.evaluate import COMPARE
 from headrace.search.query import All, Any, Compares, Equals, Has, Not, Query, Starts, Words
 
@@ -37,6 +59,8 @@ Numbers = NDArray[Anything]
 
 _GROUPS_AT_ONCE = 16
 """Row groups of a column that are read together."""
+_KEY_BYTES_MAX = 4096
+"""No key of a value is as long."""
 _PREFIX_BYTES_MAX = 900
 """Longer prefixes may reach into what keys of long values leave out."""
 
@@ -58,9 +82,20 @@ class Lookup:
         self._companions = companions
         self._part = part
         self._search = search
+        self._known: dict[Query, Ints] = {}
 
     def find(self, query: Query) -> Ints:
         """The records that match, of those that the build covers; ascending."""
+        if query not in self._known:
+            self._known[query] = self._find(query)
+        return self._known[query]
+
+    def take_used(self) -> dict[Family, Spent]:
+        """Which families were used since somebody last asked, and what that took."""
+        used, self._companions.spent = self._companions.spent, {}
+        return used
+
+    def _find(self, query: Query) -> Ints:
         match query:
             case All(items=items):
                 return self._all(items)
@@ -79,6 +114,21 @@ class Lookup:
             case Words():
                 return self._words(query)
 
+    @property
+    def rows(self) -> int:
+        """How many records the build covers."""
+        return self._part.rows
+
+    @property
+    def spans(self) -> Sequence[tuple[int, int]]:
+        """Their seqs, first and last, and perhaps some that are not there."""
+        return self._part.spans
+
+    @property
+    def several(self) -> frozenset[str]:
+        """The fields of which some record has more than one value."""
+        return frozenset(self._part.several)
+
     def everything(self) -> Ints:
         """All records that the build covers."""
         return self._exact(log_key(self._part.log))
@@ -96,12 +146,53 @@ class Lookup:
 
     def column(self, field: str) -> tuple[Ints, Numbers]:
         """The values of a typed field and whose they are, in the order of records."""
-        parts = list(self._typed(field))
-        kind: Anything = np.float64 if self._search.fields[field].kind == "float" else np.int64
-        if not parts:
-            return EMPTY, np.zeros(0, kind)
-        seqs, values = zip(*parts, strict=True)
-        return np.concatenate(seqs), np.concatenate(values)
+        return self._column(field).items()
+
+    def firsts(self, field: str, seqs: Ints) -> tuple[Numbers, Mask | None]:
+        """The first value of a typed field for ascending records, and which have none."""
+        return self._column(field).firsts(seqs)
+
+    def latest(self, field: str, spans: Ranges, dead: Ranges) -> int | None:
+        """The greatest value of a typed field among the records of some spans that are not dead."""
+        seqs, values = self.column(field)
+        if len(spans) != 2 or ranges.touches(dead, spans[0], spans[1]):
+            flat = [
+                s for a, b in ranges.pairs(spans) for r in ranges.outside(dead, a, b) for s in r
+            ]
+            edges = np.array(flat, np.int64)
+            edges[1::2] += 1
+            values = values[np.searchsorted(edges, seqs, "right") % 2 == 1]
+        else:
+            start, stop = np.searchsorted(seqs, [spans[0], spans[1] + 1])
+            values = values[start:stop]
+        return int(values.max()) if len(values) else None
+
+    def ranked(self, field: str) -> Ranked:
+        """The values of a keyword field in order, and whose they are."""
+        part = self._part
+        if field not in part.exact or field in part.several:
+            raise NotIndexed(field)  # nothing tells which of several values is the first
+        held: Ranked | None = self._companions.cache.get(("ranks", part.log, field))
+        if held is None:
+            held = self._rank(field)
+            self._companions.cache.put(("ranks", part.log, field), held, held.nbytes)
+        self._companions.used(Family.EXACT)
+        return held
+
+    def _rank(self, field: str) -> Ranked:
+        low = value_key(self._part.log, field, b"")
+        file = self._companions.file(Family.EXACT)
+        tables = list(file.rows(low, upper(low), POSTINGS)) if file is not None else []
+        if not tables:
+            return Ranked(column(EMPTY, EMPTY), ())
+        table = pa.concat_tables(tables).combine_chunks()
+        # Without an end to cut to, Arrow miscounts what it needs.
+        keys = pc.binary_slice(table.column("k").chunk(0), len(low), _KEY_BYTES_MAX)
+        if pc.max(pc.binary_length(keys)).as_py() > KEY_VALUE_KEPT_BYTES:
+            raise NotIndexed(field)  # not all of a long value is in its key
+        seqs, ranks = decode_column(table)
+        order = np.argsort(seqs, kind="stable")
+        return Ranked(column(seqs[order], 2 * ranks[order]), Keys(keys))
 
     def _exact(self, key: bytes) -> Ints:
         return self._companions.postings(Family.EXACT, key)
@@ -158,40 +249,42 @@ class Lookup:
         self, field: str, tests: Sequence[Compares | Equals], among: Ints | None = None
     ) -> Ints:
         """The records, perhaps only of some, that have a value which passes all tests."""
+
+        def test(values: Numbers) -> Mask:
+            good = np.ones(len(values), bool)
+            for one in tests:
+                good &= _compare(one)(values, one.value)
+            return good
+
         if not self._search.fields[field].typed:
             raise NotIndexed(field)
-        found = []
-        for seqs, values in self._typed(field, tests, among):
-            good = np.ones(len(seqs), bool)
-            for test in tests:
-                good &= _compare(test)(values, test.value)
-            found.append(seqs[good])
-        if not found:
-            return EMPTY
-        seqs = np.concatenate(found)
-        fresh = np.ones(len(seqs), bool)
-        fresh[1:] = seqs[1:] != seqs[:-1]
-        return seqs[fresh]
+        return self._column(field).pick(test, among)
 
-    def _typed(
-        self, field: str, tests: Sequence[Compares | Equals] = (), among: Ints | None = None
-    ) -> Iterator[tuple[Ints, Numbers]]:
-        """Values by row groups; without groups that have none that passes, or none of `among`."""
+    def _column(self, field: str) -> Column:
+        """The values of a typed field."""
+        cache, key = self._companions.cache, ("column", self._part.log, field)
+        self._companions.used(Family.TYPED)
+        held: Column | None = cache.get(key)
+        if held is None:
+            parts = list(self._typed(field))
+            kind: Anything = np.float64 if self._search.fields[field].kind == "float" else np.int64
+            seqs, values = zip(*parts, strict=True) if parts else ((EMPTY,), (np.zeros(0, kind),))
+            held = column(np.concatenate(seqs), np.concatenate(values))
+            cache.put(key, held, held.nbytes)
+        return held
+
+    def _typed(self, field: str) -> Iterator[tuple[Ints, Numbers]]:
+        """Values by row groups."""
         file = self._companions.file(Family.TYPED)
         if file is None:
             return
         key = field_key(self._part.log, field)
         name = "f64" if self._search.fields[field].kind == "float" else "i64"
-        place = 3 if name == "f64" else 2
         whole: list[int] = []
         for group in file.groups(key, key + b"\0"):
-            chunk = file.metadata.row_group(group)
-            stats = chunk.column(0).statistics
+            stats = file.metadata.row_group(group).column(0).statistics
             if stats.min == key == stats.max:
-                if _reaches(chunk.column(1).statistics, among) and not any(
-                    _hopeless(chunk.column(place).statistics, test) for test in tests
-                ):
-                    whole.append(group)
+                whole.append(group)
                 continue
             yield from self._numbers(file, whole, name)
             whole = []
@@ -216,7 +309,7 @@ class Lookup:
             found = intersect(found, unite([term.seqs for term in own]))
         if query.phrase and len(terms) > 1 and len(found):
             docs, _ = self._phrases(terms, found)
-            return found[np.unique(docs)]
+            return found[distinct(docs)]
         return found
 
     def _each(self, query: Words) -> list[list[Term]]:
@@ -236,17 +329,33 @@ class Lookup:
                 return [[]]
         return found
 
-    @staticmethod
-    def _phrases(terms: list[list[Term]], seqs: Ints) -> tuple[Ints, Ints]:
+    def _phrases(self, terms: list[list[Term]], seqs: Ints) -> tuple[Ints, Ints]:
         """Where phrases start: the index of the record among `seqs`, and the place in it."""
-        spots = [_spots(own, seqs) for own in terms]
+        spots = [self._spots(own, seqs) for own in terms]
         width = 1 + max(int(places.max()) if len(places) else 0 for _, places in spots)
         codes: Ints | None = None
         for at, (docs, places) in enumerate(spots):
-            here = np.unique((docs * width + places - at)[places >= at])
+            here = distinct((docs * width + places - at)[places >= at])
             codes = here if codes is None else intersect(codes, here)
         assert codes is not None
         return codes // width, codes % width
+
+    def _spots(self, terms: list[Term], seqs: Ints) -> tuple[Ints, Ints]:
+        """Where in these records the terms stand: the index of the record, and the place."""
+        docs: list[Ints] = []
+        places: list[Ints] = []
+        for term in terms:
+            records, here = self._companions.places(term)
+            indices = np.searchsorted(seqs, term.seqs)
+            indices[indices == len(seqs)] = 0
+            indices[seqs[indices] != term.seqs] = -1
+            owners = indices[records]
+            kept = owners >= 0
+            docs.append(owners[kept])
+            places.append(here[kept])
+        if not docs:
+            return EMPTY, EMPTY
+        return np.concatenate(docs), np.concatenate(places)
 
     def _score_words(self, query: Words, seqs: Ints) -> NDArray[np.float64]:
         """What `evaluate.score` says of these records, for this clause."""
@@ -257,11 +366,11 @@ class Lookup:
             return scores
         terms = self._each(query)
         different = {term.key: term for own in terms for term in own}
-        docs, places = _spots(list(different.values()), seqs[chosen])
-        texts, counts = np.unique(_text_codes(docs, places), return_counts=True)
+        docs, places = self._spots(list(different.values()), seqs[chosen])
+        texts, counts = counted(_text_codes(docs, places))
         if query.phrase:
             if len(terms) > 1:
-                with_phrase = np.unique(_text_codes(*self._phrases(terms, seqs[chosen])))
+                with_phrase = distinct(_text_codes(*self._phrases(terms, seqs[chosen])))
                 counts = counts[contained(texts, with_phrase)]
                 texts = with_phrase
             counts = counts + 2 * len(query.words)
@@ -278,21 +387,6 @@ _TEXT_BITS = 24
 def _text_codes(docs: Ints, places: Ints) -> Ints:
     """Numbers for values of documents."""
     return (docs << _TEXT_BITS) + places // VALUE_STRIDE
-
-
-def _spots(terms: list[Term], seqs: Ints) -> tuple[Ints, Ints]:
-    """Where in these records the terms stand: the index of the record, and the place."""
-    docs: list[Ints] = []
-    places: list[Ints] = []
-    for term in terms:
-        records, here = decode_positions(term.pos)
-        owners = term.seqs[records]
-        kept = contained(owners, seqs)
-        docs.append(np.searchsorted(seqs, owners[kept]))
-        places.append(here[kept])
-    if not docs:
-        return EMPTY, EMPTY
-    return np.concatenate(docs), np.concatenate(places)
 
 
 def _cost(query: Query) -> int:
@@ -314,21 +408,3 @@ def _cost(query: Query) -> int:
 
 def _compare(test: Compares | Equals) -> Callable[[Numbers, Anything], NDArray[np.bool_]]:
     return eq if isinstance(test, Equals) else COMPARE[test.operator]
-
-
-def _reaches(stats: pq.Statistics, among: Ints | None) -> bool:
-    """Whether a row group has some of these records, as far as can be told."""
-    if among is None or stats is None or not stats.has_min_max:
-        return True
-    at = int(np.searchsorted(among, stats.min))
-    return at < len(among) and bool(among[at] <= stats.max)
-
-
-def _hopeless(stats: pq.Statistics, test: Compares | Equals) -> bool:
-    """Whether no value of a row group passes."""
-    if stats is None or not stats.has_min_max:
-        return False
-    if isinstance(test, Equals):
-        return bool(test.value < stats.min or test.value > stats.max)
-    extreme = stats.max if test.operator[0] == ">" else stats.min
-    return not COMPARE[test.operator](extreme, test.value)

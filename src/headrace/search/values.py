@@ -61,6 +61,12 @@ def values_of(field: Field, found: object) -> list[Any]:
     return [value.lower() for value in values] if field.lowercase else values
 
 
+def accepted(field: Field, found: object) -> list[object]:
+    """What a path led to, as far as it is values of the field, in the form of the document."""
+    canonical = CANONICAL[field.kind]
+    return [item for item in flatten(found) if canonical(item) is not None]
+
+
 def shown(field: Field, value: Value | None) -> object:
     """A canonical value as answers have it."""
     return bool(value) if field.kind is Kind.BOOL and value is not None else value

@@ -18,18 +18,33 @@ _LINE_MAX = 1 << 20
 class Child:
     """A process with its input and outputs as streams."""
 
-    def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        stdin: asyncio.StreamWriter,
-        stdout: asyncio.StreamReader,
-        stderr: asyncio.StreamReader | None,
-    ) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
+        self._transports: list[asyncio.BaseTransport] = []
         self.pid = process.pid
-        self.stdin = stdin
-        self.stdout = stdout
-        self.stderr = stderr
+        self.stdin: asyncio.StreamWriter
+        self.stdout: asyncio.StreamReader
+        self.stderr: asyncio.StreamReader | None = None
+
+    async def connect(self) -> None:
+        """Let the loop look after the pipes."""
+        process, loop = self._process, asyncio.get_running_loop()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        transport, protocol = await loop.connect_write_pipe(FlowControlMixin, process.stdin)
+        self._transports.append(transport)
+        self.stdin = asyncio.StreamWriter(transport, protocol, None, loop)
+        self.stdout = await self._read(process.stdout)
+        if process.stderr is not None:
+            self.stderr = await self._read(process.stderr)
+
+    async def _read(self, pipe: IO[Any]) -> asyncio.StreamReader:
+        reader = asyncio.StreamReader(limit=_LINE_MAX)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(lambda: protocol, pipe)
+        self._transports.append(transport)
+        return reader
 
     @property
     def returncode(self) -> int | None:
@@ -41,7 +56,20 @@ class Child:
 
     async def wait(self) -> int:
         """Wait until it has ended; returns what it ended with."""
-        return await asyncio.to_thread(self._process.wait)
+        status = await asyncio.to_thread(self._process.wait)
+        for transport in self._transports:
+            transport.close()
+        return status
+
+    def give_up(self) -> None:
+        """End it at once, when not all of its pipes could be connected."""
+        self._process.kill()
+        self._process.wait()
+        for transport in self._transports:
+            transport.close()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 async def start(command: Sequence[str], *, stderr: bool = False) -> Child:
@@ -54,20 +82,10 @@ async def start(command: Sequence[str], *, stderr: bool = False) -> Child:
         stderr=subprocess.PIPE if stderr else None,
         start_new_session=True,
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    loop = asyncio.get_running_loop()
-    transport, protocol = await loop.connect_write_pipe(FlowControlMixin, process.stdin)
-    return Child(
-        process,
-        asyncio.StreamWriter(transport, protocol, None, loop),
-        await _read(process.stdout),
-        await _read(process.stderr) if process.stderr is not None else None,
-    )
-
-
-async def _read(pipe: IO[Any]) -> asyncio.StreamReader:
-    reader = asyncio.StreamReader(limit=_LINE_MAX)
-    protocol = asyncio.StreamReaderProtocol(reader)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
-    return reader
+    child = Child(process)
+    try:
+        await child.connect()
+    except BaseException:
+        child.give_up()
+        raise
+    return child

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from secrets import token_hex
 
 import msgspec
 from xxhash import xxh3_64_hexdigest
@@ -15,6 +16,7 @@ from headrace.storage.objects import Objects
 KEEP_VERSIONS = 4
 LINE_MAX = 64
 """Of how many versions before it a manifest knows what they were."""
+_TOKEN_BYTES = 6
 
 Change = Callable[[Manifest], Manifest | None]
 
@@ -58,7 +60,9 @@ def update(objects: Objects, change: Change) -> Manifest:
         if changed is None:
             return newest
         line = (*newest.line, _hash(newest))[-LINE_MAX:]
-        next_one = msgspec.structs.replace(changed, version=newest.version + 1, line=line)
+        next_one = msgspec.structs.replace(
+            changed, version=newest.version + 1, line=line, token=token_hex(_TOKEN_BYTES)
+        )
         try:
             publish(objects, next_one)
         except Conflict:

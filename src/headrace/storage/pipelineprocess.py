@@ -103,7 +103,7 @@ class PipelineProcess:
     async def close(self) -> None:
         """Let the process end; make it end if it does not."""
         process = self._process
-        if process is None or process.returncode is not None:
+        if process is None:
             return
         process.stdin.close()
         try:

@@ -99,7 +99,7 @@ class ProcessSealer:
 
     async def close(self) -> None:
         process, self._process = self._process, None
-        if process is not None and process.returncode is None:
+        if process is not None:
             process.kill()
             await process.wait()
 

@@ -36,3 +36,13 @@ def test_a_document_as_documented() -> None:
 def test_other_bytes_are_corrupt(raw: bytes) -> None:
     with pytest.raises(Corrupt):
         decode_plans(raw, "p")
+
+
+def test_versions_are_part_of_what_a_plan_is() -> None:
+    bare, versioned = plan(1, "x", b"{}"), plan(1, "x", b"{}", b'{"currentVersion":2}')
+    assert b"versions" not in encode_plans(Plans(plans=(bare,)))
+    (back,) = decode_plans(encode_plans(Plans(plans=(versioned,))), "p").plans
+    assert bytes(back.versions) == b'{"currentVersion":2}'
+    hashes = {bare.hash, versioned.hash, plan(1, "x", b"{}", b'{"currentVersion":3}').hash}
+    assert len(hashes) == 3
+    assert plan(2, "y", b"{ }", b'{ "currentVersion" : 2 }').hash == versioned.hash

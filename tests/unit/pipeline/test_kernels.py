@@ -66,6 +66,7 @@ class Shelf:
         logs: dict[int, list[bytes]],
         plans: dict[int, dict[str, Any]],
         first: int = 1,
+        versions: dict[int, bytes] | None = None,
         **more: Any,
     ) -> Descriptor:
         rows = []
@@ -83,7 +84,7 @@ class Shelf:
             pq.read_table(pa.BufferReader(built.index)),
             Plans(
                 plans=tuple(
-                    plan(log, "x", msgspec.json.encode(search))
+                    plan(log, "x", msgspec.json.encode(search), (versions or {}).get(log))
                     for log, search in sorted(plans.items())
                 )
             ),
@@ -149,15 +150,25 @@ def test_long_values_stay_in_order_and_are_found() -> None:
     assert len(short(values[2].encode())) < len(values[2])
 
 
-def test_documents_may_be_promoted_first() -> None:
+def test_older_documents_are_promoted_first() -> None:
     shelf = Shelf()
-
-    def promote(own: Any, seqs: Any, documents: Any) -> list[bytes]:
-        assert (own.log_id, seqs.tolist(), documents) == (1, [1], [b'{"name":"a"}'])
-        return [b'{"user":"a"}']
-
-    found = shelf.build({1: [b'{"name":"a"}']}, {1: config(user=KEYWORD)}, promote=promote)
-    assert value_key(1, "user", b"a") in shelf.keys(found, "exact")
+    lens = {
+        "apiVersion": "durable.lens/v1",
+        "schema": "x",
+        "from": 1,
+        "to": 2,
+        "ops": [{"op": "rename", "from": "/name", "to": "/user"}],
+    }
+    boundaries = [{"offset": 0, "version": 1}, {"offset": 2, "version": 2}]
+    versions = {"currentVersion": 2, "boundaries": boundaries, "lenses": {"1": lens}}
+    raws = [b'{"name":"a"}', b'{"odd":true}', b'{"user":"b"}']
+    found = shelf.build(
+        {1: raws}, {1: config(user=KEYWORD)}, versions={1: msgspec.json.encode(versions)}
+    )
+    lookup = Lookup(shelf.companions(found), 1, parse_search(config(user=KEYWORD)))
+    assert lookup.find(Equals("user", "a")).tolist() == [1]
+    assert lookup.find(Equals("user", "b")).tolist() == [3]
+    assert found.parts[0].rows == 3
 
 
 def test_values_of_a_column_are_exact_only_where_they_repeat() -> None:

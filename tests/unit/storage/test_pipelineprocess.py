@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.storage import pipelineprocess
+from headrace.storage import children, pipelineprocess
+from headrace.storage.children import Child
 from headrace.storage.pipelineprocess import PipelineProcess
 
 STATUS = """
@@ -87,3 +88,21 @@ def test_one_that_does_not_listen_is_killed(
     asyncio.run(_with(process, lambda: process.status))
     assert process._process is not None
     assert process._process.returncode == -9
+
+
+def test_one_that_is_only_just_being_started_ends_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Child] = []
+
+    class Interrupted(Child):
+        async def connect(self) -> None:
+            started.append(self)
+            await super().connect()
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(children, "Child", Interrupted)
+    process = _process(tmp_path, DEAF)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(process.run(lambda: True))
+    assert [child.returncode for child in started] == [-9]

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Mapping
 
 from headrace.core import ranges
 from headrace.core.ranges import Ranges
 from headrace.engine.searching.scope import Batch, Cold, Scope
+from headrace.formats.companion import Family
+from headrace.search.companions import Spent
 
-
-class Used(StrEnum):
-    """A family of companions, as answers name it."""
-
-    EXACT = "exact"
-    COLUMNS = "col"
-    TEXT = "fts"
-    ROLLUPS = "agg"
-    KEYS = "lex"
+_USED = {
+    Family.LEX: "lex",
+    Family.EXACT: "exact",
+    Family.TYPED: "col",
+    Family.TEXT: "fts",
+    Family.ROLL: "agg",
+}
+"""What answers call the families."""
 
 
 class Coverage:
@@ -24,6 +25,7 @@ class Coverage:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
+        self.head = scope.head
         self._seen: list[int] = []
         self.indexed: set[int] = set()
         """Segments that builds spoke for."""
@@ -33,6 +35,10 @@ class Coverage:
         self.families: set[str] = set()
         self.newest_ms: int | None = None
         """The latest primary timestamp of what was looked at."""
+        self.oldest_left_ms: int | None = None
+        """When the first record was appended that was not looked at."""
+        self.indexed_s = self.scanned_s = self.scanned_tail_s = 0.0
+        self.text_get_s = self.text_decode_s = self.exact_s = 0.0
 
     def saw_cold(self, cold: Cold) -> None:
         """A build was asked."""
@@ -47,6 +53,20 @@ class Coverage:
             self.scanned |= self._segments(batch.first, batch.last)
         else:
             self.scanned_tail_docs += batch.count
+
+    def note_newest(self, ms: int | None) -> None:
+        """Something of this time was looked at."""
+        if ms is not None and (self.newest_ms is None or ms > self.newest_ms):
+            self.newest_ms = ms
+
+    def note_families(self, spent: Mapping[Family, Spent]) -> None:
+        """A build was asked, and it cost this."""
+        self.families.update(_USED[family] for family in spent)
+        if (text := spent.get(Family.TEXT)) is not None:
+            self.text_get_s += text.read_s
+            self.text_decode_s += text.decode_s
+        if (exact := spent.get(Family.EXACT)) is not None:
+            self.exact_s += exact.read_s + exact.decode_s
 
     def saw_all(self) -> None:
         """There is nothing else: whatever was not met is not there."""

@@ -7,9 +7,11 @@ scope (`look`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -33,8 +35,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Promote = Callable[[Sequence[int], Sequence[bytes]], Sequence[bytes]]
-"""Documents as they are in the newest schema version, given their seqs."""
+Promote = Callable[[Sequence[int], Sequence[bytes]], Sequence[bytes | None]]
+"""Documents as they are in the current schema version, given their seqs; None for one that cannot
+be.
+"""
+
+_last = attrgetter("last")
 
 BATCH_ROWS = 512
 """Documents that are looked at between two looks at the clock."""
@@ -73,7 +79,7 @@ class Batch:
         return [raw for block in self.blocks for raw in payloads(block)]
 
     @property
-    def raws(self) -> Sequence[bytes]:
+    def raws(self) -> Sequence[bytes | None]:
         """The documents as they are searched."""
         return self.stored if self._promote is None else self._promote(self.seqs, self.stored)
 
@@ -122,9 +128,7 @@ class Scope:
     Made on the event loop; what it is asked then reads files, so that is for a thread.
     """
 
-    def __init__(
-        self, engine: Engine, live: Live, plan: str | None, promote: Promote | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, live: Live, plan: str | None) -> None:
         """`plan` is the hash of the plan that builds must have been made by; without one every
         build will do, which is right for keys.
         """
@@ -136,7 +140,8 @@ class Scope:
         """Seqs at or above the floor that hold no live record."""
         self._engine = engine
         self._plan = plan
-        self._promote = promote
+        promoter = engine.shapes.promoter(log)
+        self._promote: Promote | None = None if promoter is None else promoter.attempt
         self._segments: Segments = engine.segments
         self.reaches = list(_reaches(engine, live, self.head))
         self._build_of = {
@@ -190,6 +195,11 @@ class Scope:
         flat = [seq for span in part.spans for seq in span]
         return list(ranges.overlap(flat, first, last))
 
+    def expose(self, cold: Cold) -> None:
+        """Have the records looked at, because the build cannot answer what is asked."""
+        self.colds.remove(cold)
+        self.__dict__.pop("covered", None)
+
     @contextmanager
     def companions(self, cold: Cold) -> Iterator[Companions]:
         """The files of a build, for this thread alone meanwhile."""
@@ -229,6 +239,31 @@ class Scope:
                 ranges.add(found, low, high)
         return found
 
+    def records(self, first: int, last: int, rows: int = BATCH_ROWS) -> Iterator[Batch]:
+        """The live records in [first, last], builds or no builds, ascending."""
+        for reach in self.reaches:
+            for low, high in self.live_ranges(max(first, reach.first), min(last, reach.last)):
+                yield from self._batches(reach, low, high, rows)
+
+    def pieces(self, first: int, last: int) -> Iterator[tuple[int, int, Cold | None]]:
+        """The live seqs in [first, last], ascending, and who speaks for them."""
+        spans = sorted(
+            (low, high, at)
+            for at, cold in enumerate(self.colds)
+            for low, high in ranges.pairs(cold.spans)
+        )
+        for start, stop in self.live_ranges(first, last):
+            for low, high, at in spans:
+                low, high = max(low, start), min(high, stop)
+                if low > high:
+                    continue
+                if start < low:
+                    yield start, low - 1, None
+                yield low, high, self.colds[at]
+                start = high + 1
+            if start <= stop:
+                yield start, stop, None
+
     def _batches(self, reach: Reach, first: int, last: int, rows: int) -> Iterator[Batch]:
         below = min(last, reach.tail_start - 1)
         if first <= below:
@@ -251,46 +286,60 @@ class Scope:
 
     # --- one by one ------------------------------------------------------------------------------
 
-    def fetch(self, seqs: Sequence[int]) -> dict[int, bytes]:
+    def fetch(self, seqs: Sequence[int]) -> Mapping[int, bytes | None]:
         """The documents of these seqs, ascending, as they are searched; without those that are
         gone by now.
         """
-        found: dict[int, bytes] = {}
-        for reach in self.reaches:
-            wanted = [seq for seq in seqs if reach.first <= seq <= reach.last]
-            found.update(_pick(self._segments, reach, wanted))
+        found = {
+            block.seq_at(at): block.data_at(at) for block, picks in self.pick(seqs) for at in picks
+        }
         if self._promote is not None and found:
-            found = dict(zip(found, self._promote(list(found), list(found.values())), strict=True))
+            raws = self._promote(list(found), list(found.values()))
+            return dict(zip(found, raws, strict=True))
         return found
 
+    def pick(self, seqs: Sequence[int]) -> Iterator[tuple[Block, list[int]]]:
+        """Blocks with these seqs, ascending, and their indices in them."""
+        for reach in self.reaches:
+            start, stop = bisect_left(seqs, reach.first), bisect_right(seqs, reach.last)
+            while start < stop:
+                block = self._block_of(reach, seqs[start])
+                end = start + 1 if block is None else bisect_right(seqs, block.last, start, stop)
+                if block is not None:
+                    picks = [(block.index(seq), seq) for seq in seqs[start:end]]
+                    there = [
+                        at for at, seq in picks if at < block.count and block.seq_at(at) == seq
+                    ]
+                    if there:
+                        yield block, there
+                start = max(end, start + 1)
 
-def _pick(segments: Segments, reach: Reach, seqs: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    block: Block | None = None
-    for seq in seqs:
-        if block is None or not block.first <= seq <= block.last:
-            if seq >= reach.tail_start:
-                block = next(_between(reach.blocks, seq, seq, whole=True), None)
-            else:
-                block = segments.read(reach.log, seq, 1 << 30)
-        if block is None:
-            continue
-        at = block.index(seq)
-        if at < block.count and block.seq_at(at) == seq:
-            yield seq, block.data_at(at)
+    def _block_of(self, reach: Reach, seq: int) -> Block | None:
+        """A block that reaches this seq."""
+        if seq < reach.tail_start:
+            return self._segments.read(reach.log, seq, 1 << 30)
+        return next(_between(reach.blocks, seq, seq, whole=True), None)
+
+    def appended_ms(self, seq: int) -> int | None:
+        """When the first record at or behind a seq was appended."""
+        for reach in self.reaches:
+            if seq > reach.last:
+                continue
+            block: Block | None = None
+            if seq < reach.tail_start:
+                block = self._segments.read(reach.log, max(seq, reach.first), 1)
+            if block is None:
+                block = next(_between(reach.blocks, seq, reach.last), None)
+            if block is not None:
+                return block.ts_at(0)
+        return None
 
 
 def _between(
     blocks: Sequence[Block], first: int, last: int, *, whole: bool = False
 ) -> Iterator[Block]:
     """The blocks with seqs in [first, last], cut to them unless they are wanted whole."""
-    low, high = 0, len(blocks)
-    while low < high:
-        middle = (low + high) // 2
-        if blocks[middle].last < first:
-            low = middle + 1
-        else:
-            high = middle
-    for at in range(low, len(blocks)):
+    for at in range(bisect_left(blocks, first, key=_last), len(blocks)):
         block = blocks[at]
         if block.first > last:
             return

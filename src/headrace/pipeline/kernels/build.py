@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -26,6 +26,8 @@ from headrace.pipeline.kernels.output import Write, join_parts, store
 from headrace.pipeline.kernels.roll import extra_paths, roll_pieces
 from headrace.pipeline.kernels.text import text_piece
 from headrace.pipeline.kernels.typed import typed_piece
+from headrace.schemas.promotion import Promoter
+from headrace.schemas.registry import decode_registry
 from headrace.search.config import Field, Kind, Search, parse_search
 from headrace.search.values import Reader
 
@@ -34,9 +36,6 @@ CHUNK_BYTES = 48 << 20
 """Records are worked on in chunks of whole row groups, so many rows or bytes at once."""
 
 Documents = Sequence[bytes | None]
-Promote = Callable[[Plan, Ints, Documents], Documents]
-"""Documents of a plan's logs as they are in the newest schema version, given their seqs."""
-
 Pieces = dict[Family, list[Piece]]
 
 
@@ -49,6 +48,19 @@ class _Wanted:
         self.fields = [self.search.fields[name] for name in sorted(self.search.fields)]
         paths = [field.path() for field in self.fields]
         self.reader = Reader([*paths, *extra_paths(self.search)])
+        self._promoter = promoter_of(plan)
+
+    def current(self, seqs: Ints, documents: Documents) -> Documents:
+        """The documents of records with these seqs as they are in the current schema version."""
+        if self._promoter is None:
+            return documents
+        return self._promoter.attempt(seqs.tolist(), documents)
+
+
+def promoter_of(plan: Plan) -> Promoter | None:
+    """What the documents of a plan's logs go through first."""
+    versions = bytes(plan.versions)
+    return Promoter(decode_registry(versions)) if versions else None
 
 
 def build(
@@ -59,7 +71,6 @@ def build(
     *,
     segment: int,
     generation: int,
-    promote: Promote | None = None,
 ) -> Descriptor:
     """The companions of a segment, given its index of logs, by this generation of plans.
 
@@ -70,7 +81,7 @@ def build(
     seen: dict[int, list[Part]] = {}
     for groups in _chunks(rows.metadata):
         pieces: Pieces = {family: [] for family in Family}
-        for part in _add_chunk(_read(rows, index, groups, wanted), wanted, promote, pieces):
+        for part in _add_chunk(_read(rows, index, groups, wanted), wanted, pieces):
             seen.setdefault(part.log, []).append(part)
         for family, found in pieces.items():
             table = assemble(found)
@@ -132,9 +143,7 @@ def _read(
     return rows.read_row_groups(groups, columns=columns).combine_chunks()
 
 
-def _add_chunk(
-    table: pa.Table, wanted: dict[int, _Wanted], promote: Promote | None, pieces: Pieces
-) -> Iterator[Part]:
+def _add_chunk(table: pa.Table, wanted: dict[int, _Wanted], pieces: Pieces) -> Iterator[Part]:
     table = _by_id(table)
     keys = table.column("key").combine_chunks()
     if keys.null_count < len(keys):
@@ -149,7 +158,7 @@ def _add_chunk(
     for logs in shared.values():
         own = wanted[logs[0]]
         chosen = table.filter(pa.array(np.isin(ids, logs))) if len(logs) < len(ids) else table
-        yield from _add_plan(own, chosen, promote, pieces)
+        yield from _add_plan(own, chosen, pieces)
 
 
 def _by_id(table: pa.Table) -> pa.Table:
@@ -165,14 +174,11 @@ def _records(table: pa.Table) -> Records:
     return Records(ids, logs, table.column("seq").to_numpy())
 
 
-def _add_plan(
-    own: _Wanted, table: pa.Table, promote: Promote | None, pieces: Pieces
-) -> Iterator[Part]:
+def _add_plan(own: _Wanted, table: pa.Table, pieces: Pieces) -> Iterator[Part]:
     records = _records(table)
     json = pc.is_null(table.column("media"))
-    documents: Documents = pc.if_else(json, table.column("data"), None).to_pylist()
-    if promote is not None:
-        documents = promote(own.plan, records.seqs, documents)
+    stored: Documents = pc.if_else(json, table.column("data"), None).to_pylist()
+    documents = own.current(records.seqs, stored)
     columns, extra = read_columns(own.fields, own.reader, documents)
     pieces[Family.EXACT].append(record_piece(records))
     exact: set[str] = set()

@@ -59,10 +59,21 @@ def _payloads(piece: Slice) -> list[bytes]:
     return [data[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-def format_tag(start: str, next: str, key: str | None, format: str, *, closed: bool) -> str:
+def format_tag(
+    start: str,
+    next: str,
+    key: str | None,
+    format: str,
+    *,
+    filter: str | None = None,
+    closed: bool,
+    version: int = 0,
+) -> str:
     """What a page is: the same tag means the same bytes under the same headers."""
-    slice = f"slice:{start}:{next}:key={quote(key or '', safe='')}:fmt={format}:filter="
-    return f'W/"{slice}{":closed" if closed else ""}"'
+    slice = f"slice:{start}:{next}:key={quote(key or '', safe='')}:fmt={format}"
+    slice += f":filter={quote(filter or '', safe='')}"
+    promoted = f":version={version}" if version > 1 else ""
+    return f'W/"{slice}{promoted}{":closed" if closed else ""}"'
 
 
 def tag_matches(header: str | None, tag: str) -> bool:

@@ -8,6 +8,7 @@ from base64 import b64encode
 
 import msgspec
 
+from headrace.core.errors import Refused
 from headrace.core.limits import (
     READ_BYTES_DEFAULT,
     STREAM_PAGE_RECORDS,
@@ -25,6 +26,8 @@ from headrace.delivery.sse import LAST_CHUNK, EventStream, chunk
 from headrace.delivery.wheel import Wheel
 from headrace.engine.live import Live
 from headrace.engine.ports import Clock
+from headrace.engine.shapes import Shapes
+from headrace.surfaces.streams.errors import refuse
 from headrace.surfaces.streams.events import next_cursor, render_array, render_raw
 from headrace.surfaces.streams.positions import content_type_of, format_position
 
@@ -36,16 +39,17 @@ _LINES = re.compile(rb"\r\n|\r|\n")
 class StreamLook:
     """How a stream is told: equal looks share bytes."""
 
-    __slots__ = ("_clock", "_cursor", "_encoding", "_key", "_log", "chunked", "wanted")
+    __slots__ = ("_clock", "_cursor", "_encoding", "_key", "_log", "_shapes", "chunked", "wanted")
 
     records_max = STREAM_PAGE_RECORDS
     bytes_max = READ_BYTES_DEFAULT
     strong = False
     beat_s = _BEAT_S
 
-    def __init__(self, log: Log, wanted: Wanted, cursor: str, clock: Clock) -> None:
+    def __init__(self, log: Log, wanted: Wanted, cursor: str, clock: Clock, shapes: Shapes) -> None:
         self._log = log
         self._clock = clock
+        self._shapes = shapes
         self.wanted = wanted
         self.chunked = True
         media = media_type(content_type_of(log))
@@ -73,7 +77,7 @@ class StreamLook:
     def encode(self, name: str, event: Event, position: int) -> bytes:
         match event:
             case Records(page=page):
-                told = self._data(page) + self.control(position, up_to_date=page.caught_up)
+                told = self._records(page, position)
             case Lost(gap=gap):
                 told = self.control(
                     position,
@@ -84,6 +88,13 @@ class StreamLook:
             case _:
                 return b""  # what there is to say was said with the data
         return self.wrap(told)
+
+    def _records(self, page: Page, position: int) -> bytes:
+        try:
+            page = self._shapes.promoted(self._log, page)
+        except Refused as refused:  # whoever comes back begins before these records again
+            return b"event: error\n" + _line(refuse(refused)[2]) + b"\n"
+        return self._data(page) + self.control(position, up_to_date=page.caught_up)
 
     def wrap(self, told: bytes) -> bytes:
         return chunk(told) if self.chunked else told

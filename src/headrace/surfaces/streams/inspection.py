@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from hashlib import sha1
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from headrace.engine.live import Live
 from headrace.engine.plans import searchable
 from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Profile
-from headrace.schemas.registry import Registry, decode_registry
+from headrace.schemas.registry import Registry, decode_registry, view
 from headrace.search.config import Kind, Search
 from headrace.surfaces.streams import fields
 from headrace.surfaces.streams.events import tag_matches
@@ -88,8 +89,7 @@ class Inspector:
             woken = engine.inspection.watch(live)
             try:
                 picture = await paint(engine, live)
-                # What an answer tells must still be true after a crash.
-                await engine.streams.settle(target.name)
+                await _settle(engine, live)
                 body = msgspec.json.encode(picture.told)
                 tag = f'W/"{kind}:{sha1(body, usedforsecurity=False).hexdigest()}"'
                 headers: Headers = [("etag", tag), ("cache-control", "no-cache")]
@@ -104,6 +104,14 @@ class Inspector:
                 return Answer(304, headers)
             finally:
                 engine.inspection.forget(live, woken)
+
+
+async def _settle(engine: Engine, live: Live) -> None:
+    """What an answer tells must still be true after a crash: also of appends on their way."""
+    if live.log.head > live.visible:
+        with suppress(Refused):  # read-only: what is in memory is all there is to tell
+            await engine.journal.wait_synced(engine.journal.tail)
+    await engine.streams.settle(live.log.name)
 
 
 def _parse_wait_ms(query: dict[str, str]) -> int:
@@ -133,7 +141,7 @@ async def _paint_details(engine: Engine, live: Live) -> Picture:
     told = {
         "stream": _summary(engine, live, survey),
         "profile": profile_of(log),
-        "schema": schema_of(log),
+        "schema": view(log.name, _registry(log), log.search),
         "index_status": _index_status(engine, live, survey, published),
         "storage": _storage(engine, live, survey, published),
     }
@@ -153,18 +161,6 @@ def _registry(log: Log) -> Registry:
     return decode_registry(None if log.stream is None else log.stream.registry)
 
 
-def schema_of(log: Log) -> dict[str, Any]:
-    registry = _registry(log)
-    return {
-        "apiVersion": "durable.streams/schema-registry/v1",
-        "schema": log.name,
-        "currentVersion": registry.current_version,
-        "boundaries": registry.boundaries,
-        "schemas": registry.schemas,
-        "lenses": registry.lenses,
-    }
-
-
 # --- the stream -----------------------------------------------------------------------------------
 
 
@@ -174,7 +170,7 @@ def _summary(engine: Engine, live: Live, survey: Survey) -> dict[str, Any]:
     listed = summarise(engine, live)
     sealed_last = engine.inspection.sealed_last(live)
     total_bytes = log.size_bytes - RECORD_OVERHEAD_BYTES * log.count
-    pending = str(live.visible - sealed_last)
+    pending = str(log.head - sealed_last)
     pending_bytes = str(max(0, total_bytes - survey.own_payload_bytes))
     last_append = _time(log.last_ts_ms or None)
     return {
@@ -186,9 +182,9 @@ def _summary(engine: Engine, live: Live, survey: Survey) -> dict[str, Any]:
         "expires_at": listed.expires_at,
         "ttl_seconds": None if stream.ttl_ms is None else stream.ttl_ms // 1000,
         "stream_seq": stream.seq,
-        "closed": listed.closed,
+        "closed": stream.closed,
         "epoch": epoch_of(log),
-        "next_offset": listed.next_offset,
+        "next_offset": str(log.head),
         "sealed_through": listed.sealed_through,
         "uploaded_through": listed.uploaded_through,
         "segment_count": len(survey.stretches),

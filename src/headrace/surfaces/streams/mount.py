@@ -7,11 +7,12 @@ from typing import Any
 
 import falcon.asgi
 
-from headrace.surfaces.streams import inspection, profiles
+from headrace.surfaces.streams import aggregating, inspection, profiles, schemas, searching
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.dialect import BASE, DIALECTS
 from headrace.surfaces.streams.routes import Resources, StreamLimits, StreamRoutes
 from headrace.surfaces.streams.server import ServerRoutes
+from headrace.surfaces.streams.touch import TouchRoutes
 from headrace.web.calls import Gate
 from headrace.web.direct import Respond
 
@@ -29,7 +30,14 @@ def mount(
 ) -> dict[str, Respond]:
     """Put the surface's routes into the application; returns what answers below which path."""
     chosen = DIALECTS[dialect]
-    below: Resources = {**profiles.resources(limits), **inspection.resources(limits)}
+    below: Resources = {
+        **schemas.resources(),
+        **profiles.resources(limits),
+        **TouchRoutes(limits).resources(),
+        **inspection.resources(limits),
+        **searching.resources(limits),
+        **aggregating.resources(limits),
+    }
     native_control = control if chosen.subscriptions else None
     native = StreamRoutes(
         gate, chosen, NATIVE_PREFIX.encode(), limits, native_control, resources=below

@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import STREAM_NAME_BYTES_MAX
-from headrace.core.names import SYSTEM_PREFIX
+from headrace.core.names import METRICS_STREAM, SYSTEM_PREFIX, reserved
 
 PATHS = (b"/v1/stream/", b"/ds/v1/stream/")
 """Where streams are found, in every server of this kind."""
@@ -22,7 +22,8 @@ RESOURCES = frozenset(
     ("_schema", "_profile", "_search", "_aggregate", "_details", "_index_status", "_routing_keys")
 )
 """Last segments that are not part of a name."""
-_TOUCH = frozenset((("touch", "meta"), ("touch", "wait"), ("templates", "activate")))
+META, WAIT, ACTIVATE = "touch/meta", "touch/wait", "touch/templates/activate"
+_TOUCH = {tuple(path.split("/")): path for path in (META, WAIT, ACTIVATE)}
 _PLAIN = re.compile(rb"[A-Za-z0-9.:~-][A-Za-z0-9._:~-]{0,254}")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -44,12 +45,13 @@ def parse_target(below: bytes) -> Target:
     if segments[0] == CONTROL:
         return Target("", control="/".join(segments))
     if len(segments) > 2 and segments[-2] == KEYED:
-        return Target(_check(segments[:-2]), key=segments[-1])
+        return Target(_check(segments[:-2], served=True), key=segments[-1])
     if len(segments) > 1 and segments[-1] in RESOURCES:
-        return Target(_check(segments[:-1]), resource=segments[-1])
-    if len(segments) > 2 and tuple(segments[-2:]) in _TOUCH:
-        return Target("/".join(segments), resource="touch")
-    return Target(_check(segments))
+        return Target(_check(segments[:-1], served=True), resource=segments[-1])
+    for length in (2, 3):
+        if len(segments) > length and (resource := _TOUCH.get(tuple(segments[-length:]))):
+            return Target(_check(segments[:-length], served=True), resource=resource)
+    return Target(_check(segments, served=True))
 
 
 def parse_name(text: str) -> str:
@@ -69,12 +71,13 @@ def _decode(segment: bytes) -> str:
         raise Refused(Code.INVALID, "the name of a stream is UTF-8") from None
 
 
-def _check(segments: list[str]) -> str:
+def _check(segments: list[str], *, served: bool = False) -> str:
+    """The name; those of the server's own streams can be served, not chosen."""
     name = "/".join(segments)
     if not all(segments) or "." in segments or ".." in segments:
         raise Refused(Code.INVALID, "a stream needs a name without empty segments, . and ..")
-    if name.startswith(SYSTEM_PREFIX):
-        raise Refused(Code.INVALID, f"names that begin with {SYSTEM_PREFIX} are reserved")
+    if name.startswith(SYSTEM_PREFIX) and not (served and name == METRICS_STREAM):
+        raise reserved(name)
     if len(name) > STREAM_NAME_BYTES_MAX // 4 and len(name.encode()) > STREAM_NAME_BYTES_MAX:
         raise Refused(
             Code.INVALID,

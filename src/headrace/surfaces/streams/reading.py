@@ -8,12 +8,14 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from headrace.core import limits
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import STREAM_PAGE_BYTES, STREAM_PAGE_RECORDS
 from headrace.core.read import Page, Wanted
 from headrace.core.stream import JSON, media_type
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
+from headrace.engine.searching.filtering import Filter, parse_filter
 from headrace.surfaces.streams import fields
 from headrace.surfaces.streams.dialect import Dialect
 from headrace.surfaces.streams.events import (
@@ -47,6 +49,7 @@ class Asked(msgspec.Struct, frozen=True):
     mode: str | None
     wait_ms: int
     cursor: str | None
+    filter: str | None = None
 
 
 def parse_query(text: str) -> dict[str, str]:
@@ -70,8 +73,9 @@ async def parse_read(
     mode = query.get("live")
     if mode not in LIVE_MODES:
         raise Refused(Code.INVALID, "live is true, long-poll or sse")
-    if "filter" in query:
-        raise Refused(Code.INVALID, "filters are not served here")
+    filter = query.get("filter")
+    if filter is not None:
+        _check_filter(live, filter, mode)
     if mode is not None and "offset" not in query and "since" not in query:
         raise Refused(Code.INVALID, "a live read needs an offset")
     format = _format(live, query.get("format"), dialect)
@@ -85,8 +89,16 @@ async def parse_read(
         after = resolve(live, offset)
     wanted = Wanted(key=query.get("key") if key is None else key)
     return Asked(
-        after, offset, wanted, format, mode, min(wait_ms, wait_ms_max), query.get("cursor")
+        after, offset, wanted, format, mode, min(wait_ms, wait_ms_max), query.get("cursor"), filter
     )
+
+
+def _check_filter(live: Live, text: str, mode: str | None) -> None:
+    if mode == "sse":
+        raise Refused(Code.INVALID, "filter is not supported with live=sse")
+    if media_type(content_type_of(live.log)) != JSON:
+        raise Refused(Code.INVALID, "filter is only supported on application/json streams")
+    parse_filter(live, text)
 
 
 def _format(live: Live, asked: str | None, dialect: Dialect) -> str:
@@ -105,7 +117,8 @@ async def catch_up(
     engine: Engine, live: Live, asked: Asked, dialect: Dialect, known_tags: str | None
 ) -> Answer:
     """One page of what there is."""
-    page = await engine.reader.read(
+    read = engine.reader.read if asked.filter is None else Filter(engine, asked.filter).read
+    page = await read(
         live,
         asked.after,
         records_max=STREAM_PAGE_RECORDS,
@@ -118,13 +131,13 @@ async def catch_up(
     if asked.offset is Mark.NOW:
         headers.append(("cache-control", "no-store"))
     else:
-        tag = _tag(live, page, asked, closed=closed)
-        settled = _is_settled(live, page, asked.offset, closed=closed)
+        tag = _tag(engine, live, page, asked, closed=closed)
+        settled = _is_settled(live, page, asked, closed=closed)
         headers += tag
         headers.append(("cache-control", dialect.settled if settled else dialect.open))
         if tag and tag_matches(known_tags, tag[0][1]):
             return Answer(304, headers)
-    return _with_body(live, page, asked, headers)
+    return _with_body(engine, live, page, asked, headers)
 
 
 async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) -> Answer:
@@ -134,6 +147,7 @@ async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) 
         asked.after,
         wait_ms=asked.wait_ms,
         over=engine.streams.is_over,
+        read=None if asked.filter is None else Filter(engine, asked.filter).read,
         records_max=STREAM_PAGE_RECORDS,
         bytes_max=STREAM_PAGE_BYTES,
         wanted=asked.wanted,
@@ -147,9 +161,9 @@ async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) 
         headers.append(("stream-cursor", make_cursor(engine, asked.cursor)))
     if not page.slices:
         return Answer(204, [*headers, ("cache-control", "no-store")])
-    headers += _tag(live, page, asked, closed=closed)
+    headers += _tag(engine, live, page, asked, closed=closed)
     headers.append(("cache-control", dialect.arrived))
-    return _with_body(live, page, asked, headers)
+    return _with_body(engine, live, page, asked, headers)
 
 
 def make_cursor(engine: Engine, sent: str | None) -> str:
@@ -166,29 +180,47 @@ def _page_headers(live: Live, page: Page, *, closed: bool) -> Headers:
         headers.append(("stream-up-to-date", "true"))
     if closed:
         headers.append(("stream-closed", "true"))
+    if page.limited:
+        headers += [
+            ("stream-filter-scan-limit-reached", "true"),
+            ("stream-filter-scan-limit-bytes", str(limits.FILTER_SCANNED_BYTES_MAX)),
+            ("stream-filter-scanned-bytes", str(page.scanned_bytes)),
+        ]
     return headers
 
 
-def _tag(live: Live, page: Page, asked: Asked, *, closed: bool) -> Headers:
+def _tag(engine: Engine, live: Live, page: Page, asked: Asked, *, closed: bool) -> Headers:
     """The tag of a page of a stream. A topic has none: some of its records may be deleted."""
     if live.log.stream is None:
         return []
     start, next = format_position(live.log, asked.after), format_position(live.log, page.next)
-    return [("etag", format_tag(start, next, asked.wanted.key, asked.format, closed=closed))]
+    tag = format_tag(
+        start,
+        next,
+        asked.wanted.key,
+        asked.format,
+        filter=asked.filter,
+        closed=closed,
+        version=engine.shapes.version(live.log),
+    )
+    return [("etag", tag)]
 
 
-def _is_settled(live: Live, page: Page, offset: Offset | Mark, *, closed: bool) -> bool:
+def _is_settled(live: Live, page: Page, asked: Asked, *, closed: bool) -> bool:
     """Whether the same request brings the same page for ever.
 
     It must name its instance of the stream, the page must have been full or the stream closed, and
-    nothing may expire.
+    nothing may expire or get another schema. What a filter finds depends on how the stream can be
+    searched.
     """
     stream = live.log.stream
-    lasting = stream is not None and stream.expires_at_ms is None
-    return lasting and isinstance(offset, Offset) and (closed or not page.caught_up)
+    lasting = stream is not None and stream.expires_at_ms is None and stream.registry is None
+    fixed = isinstance(asked.offset, Offset) and asked.filter is None
+    return lasting and fixed and (closed or not page.caught_up)
 
 
-def _with_body(live: Live, page: Page, asked: Asked, headers: Headers) -> Answer:
+def _with_body(engine: Engine, live: Live, page: Page, asked: Asked, headers: Headers) -> Answer:
     headers.append(("content-type", content_type_of(live.log)))
+    page = engine.shapes.promoted(live.log, page)
     pieces = pieces_array(page) if asked.format == "json" else pieces_raw(page)
     return Answer(200, headers, pieces)

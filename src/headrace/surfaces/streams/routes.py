@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -10,6 +12,7 @@ import msgspec
 from headrace.core.cursor import encode_cursor, parse_cursor
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
+from headrace.core.names import METRICS_STREAM, SYSTEM, SYSTEM_PREFIX
 from headrace.core.record import Drafts
 from headrace.core.stream import Producer, Write, same_type
 from headrace.engine.live import Live
@@ -22,7 +25,7 @@ from headrace.surfaces.streams.creation import parse_spec, type_of_body
 from headrace.surfaces.streams.dialect import Dialect
 from headrace.surfaces.streams.errors import refuse
 from headrace.surfaces.streams.following import Crowds, StreamLook, StreamSink
-from headrace.surfaces.streams.names import CONTROL, Target, parse_target
+from headrace.surfaces.streams.names import CONTROL, WAIT, Target, parse_target
 from headrace.surfaces.streams.positions import content_type_of, format_position
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call, Gate, parse_whole
@@ -40,6 +43,10 @@ _REQUEST_HEADERS = (
     "stream-fork-offset, stream-fork-sub-offset, producer-id, producer-epoch, producer-seq"
 )
 _CONTROL = f"{CONTROL}/".encode()
+_WAIT = f"/{WAIT}".encode()
+_OPERATIONS = {
+    "GET": "read", "HEAD": "head", "POST": "append", "PUT": "create", "DELETE": "delete"
+}  # fmt: skip
 
 Handle = Callable[[Call], Awaitable[Answer]]
 Handler = Callable[[Call, Target], Awaitable[Answer]]
@@ -74,9 +81,9 @@ class StreamRoutes:
         self._dialect = dialect
         self._prefix = prefix
         self._limits = limits
-        self._patience = Patience(limits.request_ms / 1000, _timed_out)
+        self._patience = Patience(limits.request_ms / 1000, timed_out)
         # Thousands who wait get their empty answers at the same time: what is late is not too late.
-        self._live_patience = Patience(2 * limits.request_ms / 1000, _timed_out)
+        self._live_patience = Patience(2 * limits.request_ms / 1000, timed_out)
         self._crowds = Crowds()
         self._handlers: dict[str, Handler] = {
             "GET": self.get,
@@ -120,19 +127,26 @@ class StreamRoutes:
         raise Refused(Code.NOT_FOUND, f"there is nothing at {call.req.path}")
 
     async def _answer(self, req: Any, handle: Handle) -> Answer:
-        waits = b"live=" in req.scope["query_string"]
         try:
-            with (self._live_patience if waits else self._patience).limit():
+            with self._limit(req):
                 return await self._decide(req, handle)
         except Refused as refused:
             return Answer(*refuse(refused))
+
+    def _limit(self, req: Any) -> AbstractContextManager[None]:
+        """How long the request may take."""
+        if _waits_long(req):
+            return nullcontext()  # as long as it says itself
+        waits = b"live=" in req.scope["query_string"]
+        return (self._live_patience if waits else self._patience).limit()
 
     async def _decide(self, req: Any, handle: Handle) -> Answer:
         """The answer; a refusal is raised only when nobody knows what the request came to."""
         call: Call | None = None
         try:
             call = Call(self._gate, req, "", known=not self._is_control(req))
-            with self._gate.slots.take(call.principal):
+            slots = self._gate.streams if _waits_long(req) else self._gate.slots
+            with slots.take(call.principal):
                 return await handle(call)
         except Refused as refused:
             if refused.code is Code.APPEND_TIMEOUT:
@@ -167,7 +181,23 @@ class StreamRoutes:
             )
         if handlers is self._handlers and (target.resource or target.control) is not None:
             raise Refused(Code.NOT_FOUND, f"there is no {target.resource or target.control} here")
-        return await handlers[method](call, target)
+        return await self._measure(call, target, handlers[method])
+
+    async def _measure(self, call: Call, target: Target, handler: Handler) -> Answer:
+        """Answer, and note how long that took; but not for what reads these notes."""
+        meter = self._gate.engine.meter if self._gate.ready else None
+        if meter is None or target.name == METRICS_STREAM:
+            return await handler(call, target)
+        operation = target.resource or _OPERATIONS[call.req.method]
+        if b"live=" in call.req.scope["query_string"]:
+            operation = "wait"
+        began, done = perf_counter(), False
+        try:
+            answer = await handler(call, target)
+            done = True
+            return answer
+        finally:
+            meter.request(operation, (perf_counter() - began) * 1e3, done=done)
 
     # --- creating and removing -------------------------------------------------------------------
 
@@ -230,6 +260,8 @@ class StreamRoutes:
             if refused.code is Code.CLOSED:
                 refused.detail["next_offset"] = format_position(live.log, live.log.head)
             raise
+        if drafts is not None and not done.repeated and (meter := call.engine.meter) is not None:
+            meter.appended(drafts.count, len(body))
         headers: Headers = [("stream-next-offset", format_position(live.log, done.last))]
         if producer is not None:
             headers += _producer_headers(done, producer)
@@ -292,7 +324,7 @@ class StreamRoutes:
     def _follow(self, call: Call, live: Live, asked: reading.Asked) -> Answer:
         """Hand the connection over to a sink that follows the stream."""
         cursor = reading.make_cursor(call.engine, asked.cursor)
-        look = StreamLook(live.log, asked.wanted, cursor, call.engine.clock)
+        look = StreamLook(live.log, asked.wanted, cursor, call.engine.clock, call.engine.shapes)
         gate = self._gate
         sink = StreamSink(gate.hub, gate.wheel, self._crowds, live, look, asked.after)
         slot = gate.streams.take(call.principal)
@@ -308,9 +340,9 @@ class StreamRoutes:
         size = parse_whole(req, "limit", LIST_PAGE_DEFAULT, LIST_PAGE_MAX)
         cursor = req.get_param("cursor")
         after = parse_cursor(cursor) if cursor is not None else ""
-        found, more = engine.logs.page(
-            after, req.get_param("prefix") or "", size, call.principal.may_see, OWNER
-        )
+        prefix = req.get_param("prefix") or ""
+        owner = SYSTEM if prefix.startswith(SYSTEM_PREFIX) else OWNER
+        found, more = engine.logs.page(after, prefix, size, call.principal.may_see, owner)
         streams = engine.streams
         shown = [wire.summarise(engine, each) for each in found if streams.is_there(each.log)]
         headers: Headers = [("content-type", "application/json"), ("cache-control", "no-store")]
@@ -319,7 +351,14 @@ class StreamRoutes:
         return Answer(200, headers, msgspec.json.encode(shown))
 
 
-def _timed_out() -> Refused:
+def _waits_long(req: Any) -> bool:
+    """Whether this waits for touches: for minutes, so that it counts as a stream does."""
+    path: bytes = req.scope["raw_path"]
+    return path.endswith(_WAIT)
+
+
+def timed_out() -> Refused:
+    """What becomes of a request that took too long."""
     return Refused(Code.REQUEST_TIMEOUT, "request timed out")
 
 

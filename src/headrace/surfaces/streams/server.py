@@ -16,7 +16,7 @@ from headrace.core.limits import (
     JOURNAL_PENDING_BYTES_MAX,
     PARKED_WRITES_MAX,
 )
-from headrace.engine.census import Census, Ranking
+from headrace.engine.census import Ranking
 from headrace.engine.engine import Engine
 from headrace.engine.memory import Memory, Peaks, look_at_collector, measure
 from headrace.engine.streams import OWNER
@@ -99,7 +99,7 @@ class ServerRoutes:
                     },
                     **_queues(engine),
                     "concurrency": self._concurrency(engine),
-                    "top_streams": _top(engine.counter.take(), call.principal),
+                    "top_streams": _top(engine, call.principal),
                 },
             }
         )
@@ -127,7 +127,7 @@ class ServerRoutes:
                 "runtime_counts": state.counts,
                 "runtime_bytes": state.groups,
                 "runtime_totals": state.totals,
-                "top_streams": _top(engine.counter.take(), call.principal),
+                "top_streams": _top(engine, call.principal),
             }
         )
 
@@ -342,7 +342,9 @@ def _gate(limit: int, active: int, queued: int) -> Numbers:
     }
 
 
-def _top(census: Census, principal: Principal) -> dict[str, Any]:
+def _top(engine: Engine, principal: Principal) -> dict[str, Any]:
+    census = engine.counter.take()
+
     def shown(ranking: Ranking, unit: str) -> list[dict[str, Any]]:
         return [{"stream": name, unit: value} for value, name in ranking if principal.may_see(name)]
 
@@ -350,7 +352,7 @@ def _top(census: Census, principal: Principal) -> dict[str, Any]:
         "counted_at": None if census.at_ms is None else format_time(census.at_ms),
         "local_storage_bytes": shown(census.stored, "bytes"),
         "pending_wal_bytes": shown(census.unsealed, "bytes"),
-        "touch_journal_filter_bytes": [],
+        "touch_journal_filter_bytes": shown(engine.touching.largest(), "bytes"),
         "notifier_waiters": shown(census.waiters, "waiters"),
     }
 

@@ -65,8 +65,16 @@ def mount(
     app.add_route(f"{TOPIC}/work", StreamEndpoint(gate, refusals, work.open))
     app.add_route(
         f"{TOPIC}/search",
-        Endpoint(gate, refusals, put=search.put, get=search.get, delete=search.delete),
+        Endpoint(
+            gate,
+            refusals,
+            put=search.put,
+            get=search.get,
+            delete=search.delete,
+            post=search.find,
+        ),
     )
+    app.add_route(f"{TOPIC}/aggregate", Endpoint(gate, refusals, post=search.aggregate))
     app.add_route("/v0/routers", Endpoint(gate, refusals, get=routers.list))
     router = Endpoint(gate, refusals, put=routers.put, get=routers.get, delete=routers.delete)
     app.add_route("/v0/routers/{name:path}", router)  # a slash is no name, and told so
@@ -279,6 +287,36 @@ ROUTES = [
             Code.INVALID, Code.LOG_NOT_FOUND,
         ),
         parameters=(_NAME,), scope=Scope.READ, group="Search",
+    ),
+    Route(
+        "POST", f"{TOPIC}/search", "Search the records",
+        _replies(
+            {
+                200: Reply(wire.FoundReply, "What was found, to the head of the topic"),
+                408: Reply(wire.FoundReply, "What was found before the time was up"),
+            },
+            Code.INVALID, Code.LOG_NOT_FOUND, Code.LOG_INCOMPATIBLE, Code.BODY_TOO_LARGE,
+            Code.MEDIA_TYPE,
+        ),
+        request=wire.FindRequest, parameters=(_NAME,), scope=Scope.READ, group="Search",
+        description="Offsets are seqs. Hits come by score if the query asks for words, else the "
+        "latest first; `next_search_after` of a full page is `search_after` of the next one.",
+        example={"q": "service:billing status:>=500", "size": 20, "sort": ["at:desc"]},
+    ),
+    Route(
+        "POST", f"{TOPIC}/aggregate", "Count and measure the records by time",
+        _replies(
+            {200: Reply(wire.AggregateReply, "Windows of the rollup, to the head of the topic")},
+            Code.INVALID, Code.LOG_NOT_FOUND, Code.LOG_INCOMPATIBLE, Code.BODY_TOO_LARGE,
+            Code.MEDIA_TYPE,
+        ),
+        request=wire.AggregateRequest, parameters=(_NAME,), scope=Scope.READ, group="Search",
+        description="By a rollup of the search configuration. `from` is inclusive, `to` is not; "
+        "both are RFC 3339, milliseconds since 1970 as a number, or nanoseconds as text.",
+        example={
+            "rollup": "latency", "from": "2026-01-01T00:00:00Z", "to": "2026-01-01T01:00:00Z",
+            "interval": "1m", "q": "status:>=500", "group_by": ["service"],
+        },
     ),
     Route(
         "DELETE", f"{TOPIC}/search", "Let records not be searched any more",

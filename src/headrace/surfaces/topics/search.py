@@ -1,14 +1,23 @@
-"""The endpoints of search configurations: parse, authorise, call the engine, encode."""
+"""The endpoints of search and its configurations: parse, authorise, call the engine, encode."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import I64_MAX
+from headrace.engine.searching.aggregating import aggregate
+from headrace.engine.searching.search import search
+from headrace.surfaces.found import format_aggregated, format_found
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.names import OWNER
 from headrace.surfaces.topics.routes import authorise
-from headrace.web.calls import Call, Reply
+from headrace.web.calls import Call, Reply, decode
 from headrace.web.credentials import Scope
+
+_bodies = msgspec.json.Decoder(dict[str, Any])
 
 
 class Search:
@@ -27,6 +36,35 @@ class Search:
         topic = authorise(call, Scope.ADMIN)
         deleted = await call.engine.plans.clear(topic, OWNER)
         return Reply([wire.open_object(wire.SearchDropReply(topic=topic, deleted=deleted))])
+
+    async def find(self, call: Call) -> Reply:
+        """Search the records."""
+        topic = authorise(call, Scope.READ)
+        engine = call.engine
+        live = engine.live(topic)
+        live.last_read_at_ms = engine.clock.now_ms()
+        asked = decode(_bodies, await call.body())
+        found = await search(engine, live, asked, _parse_mark)
+        told = {"topic": topic, **format_found(found, int)}
+        return Reply([msgspec.json.encode(told)[:-1]], 408 if found.timed_out else 200)
+
+    async def aggregate(self, call: Call) -> Reply:
+        """Count and measure the records by time."""
+        topic = authorise(call, Scope.READ)
+        engine = call.engine
+        live = engine.live(topic)
+        live.last_read_at_ms = engine.clock.now_ms()
+        asked = decode(_bodies, await call.body())
+        found = await aggregate(engine, live, asked)
+        told = {"topic": topic, **format_aggregated(found, int)}
+        return Reply([msgspec.json.encode(told)[:-1]])
+
+
+def _parse_mark(value: Any) -> int:
+    """The seq of a record in `search_after`."""
+    if type(value) is not int or not 0 <= value <= I64_MAX:
+        raise Refused(Code.INVALID, "search_after needs the offset of a record, a whole number")
+    return value
 
 
 def _reply(topic: str, search: bytes | None) -> Reply:

@@ -17,6 +17,9 @@ from headrace.core.limits import (
     LEASE_MS_MIN,
     PRIORITY_MAX,
     REDRIVE_DEFAULT,
+    SEARCH_SIZE_DEFAULT,
+    SEARCH_SIZE_MAX,
+    SEARCH_TIMEOUT_MS,
     U64_MAX,
     WATCH_BYTES_DEFAULT,
 )
@@ -405,6 +408,78 @@ class SearchReply(msgspec.Struct, kw_only=True):
 
     topic: str
     search: msgspec.Raw | None
+
+
+class FindRequest(msgspec.Struct, kw_only=True):
+    """What to search for."""
+
+    q: str
+    size: Annotated[int, Meta(ge=1, le=SEARCH_SIZE_MAX)] = SEARCH_SIZE_DEFAULT
+    sort: list[str] | None = None
+    search_after: list[Any] | None = None
+    timeout_ms: Annotated[int, Meta(ge=0)] = SEARCH_TIMEOUT_MS
+
+
+class FoundTotal(msgspec.Struct, kw_only=True):
+    value: int
+    relation: Literal["eq", "gte"]
+
+
+class FoundRecord(msgspec.Struct, kw_only=True):
+    offset: int
+    score: float
+    sort: list[Any]
+    fields: dict[str, Any]
+    source: Any
+
+
+class FoundReply(msgspec.Struct, kw_only=True):
+    """What was found, and what was looked at for it."""
+
+    topic: str
+    snapshot_end_offset: int
+    took_ms: int
+    timed_out: bool
+    timeout_ms: int
+    coverage: dict[str, Any]
+    total: FoundTotal
+    hits: list[FoundRecord]
+    next_search_after: list[Any] | None
+
+
+class AggregateRequest(msgspec.Struct, kw_only=True, rename={"since": "from"}):
+    """What to count and measure, and when."""
+
+    rollup: str
+    since: str | float
+    to: str | float
+    interval: str
+    q: str | None = None
+    group_by: list[str] | None = None
+    measures: list[str] | None = None
+
+
+class AggregateGroup(msgspec.Struct, kw_only=True):
+    key: dict[str, Any]
+    measures: dict[str, dict[str, Any]]
+
+
+class AggregateBucket(msgspec.Struct, kw_only=True):
+    start: str
+    end: str
+    groups: list[AggregateGroup]
+
+
+class AggregateReply(msgspec.Struct, kw_only=True, rename={"since": "from"}):
+    """Measures by window and group, and what was looked at for them."""
+
+    topic: str
+    rollup: str
+    since: str
+    to: str
+    interval: str
+    coverage: dict[str, Any]
+    buckets: list[AggregateBucket]
 
 
 class SearchDropReply(msgspec.Struct, kw_only=True):

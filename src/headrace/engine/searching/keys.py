@@ -1,0 +1,160 @@
+"""The routing keys of a log's records, each once, ascending: from builds, and from the records that
+no build speaks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import nsmallest
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.core import ranges
+from headrace.engine.live import Live
+from headrace.engine.searching.coverage import Coverage
+from headrace.engine.searching.scope import Cold, Scope, look
+from headrace.engine.searching.turns import in_turns
+from headrace.formats.companion import KEY_VALUE_BYTES_MAX, Family, log_key
+from headrace.search.companions import Companions, Key
+from headrace.search.lookup import NotIndexed
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+
+class Timing(msgspec.Struct):
+    """What it took, in seconds."""
+
+    read_s: float = 0.0
+    enumerate_s: float = 0.0
+    merge_s: float = 0.0
+    scan_segments_s: float = 0.0
+    scan_tail_s: float = 0.0
+    builds: int = 0
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A page of keys."""
+
+    keys: list[str]
+    more: bool
+    """Whether there are keys behind it."""
+    coverage: Coverage
+    timing: Timing
+    took_ms: int
+
+
+async def list_keys(engine: Engine, live: Live, after: str | None, limit: int) -> Listed:
+    """The next keys of a log's records."""
+    started = perf_counter()
+
+    async def take() -> Listed:
+        await engine.reader.prepare(live)
+        listing = Listing(Scope(engine, live, None), after, limit)
+        await in_turns(engine.pool, listing.run())
+        engine.check_alive(live)
+        await engine.settle(live)
+        keys = listing.page
+        return Listed(
+            keys[:limit],
+            len(keys) > limit,
+            listing.coverage,
+            listing.timing,
+            round((perf_counter() - started) * 1e3),
+        )
+
+    return await look(engine, take)
+
+
+class Listing:
+    """One page in one scope."""
+
+    def __init__(self, scope: Scope, after: str | None, limit: int) -> None:
+        self._scope = scope
+        self._after = after
+        self._limit = limit
+        self._found: set[str] = set()
+        self.page: list[str] = []
+        """The first keys, and one more if there are more."""
+        self.coverage = Coverage(scope)
+        self.timing = Timing()
+
+    def run(self) -> Iterator[None]:
+        """All of it, in units; reads files."""
+        timing = self.timing
+        for cold in list(self._scope.colds):
+            started = perf_counter()
+            self._ask(cold)
+            timing.enumerate_s += perf_counter() - started
+            yield
+        started = perf_counter()
+        for batch in self._scope.batches():
+            self._keep(key for key in batch.keys if key is not None)
+            self.coverage.saw_hot(batch)
+            spent = perf_counter() - started
+            if batch.sealed:
+                timing.scan_segments_s += spent
+            else:
+                timing.scan_tail_s += spent
+            yield
+            started = perf_counter()
+        self.coverage.saw_all()
+        started = perf_counter()
+        self._shorten()
+        self.page = sorted(self._found)
+        timing.merge_s += perf_counter() - started
+
+    def _keep(self, keys: Iterator[str]) -> None:
+        after = self._after
+        self._found.update(keys if after is None else (key for key in keys if key > after))
+        if len(self._found) > 64 * (self._limit + 1):
+            self._shorten()
+
+    def _shorten(self) -> None:
+        self._found = set(nsmallest(self._limit + 1, self._found))
+
+    def _ask(self, cold: Cold) -> None:
+        """The first keys that a build has; what it cannot tell is looked at instead."""
+        with self._scope.companions(cold) as companions:
+            companions.spent = {}
+            try:
+                found = list(self._keys(cold, companions))
+            except NotIndexed:
+                self._scope.expose(cold)
+                return
+            spent, companions.spent = companions.spent, {}
+        self._keep(iter(found))
+        self.coverage.note_families(spent)
+        self.coverage.saw_cold(cold)
+        self.timing.builds += 1
+        self.timing.read_s += spent[Family.LEX].read_s if Family.LEX in spent else 0.0
+
+    def _keys(self, cold: Cold, companions: Companions) -> Iterator[str]:
+        after = None if self._after is None else self._after.encode("utf-8", "surrogatepass")
+        if after is not None and len(after) > KEY_VALUE_BYTES_MAX:
+            raise NotIndexed("keys that long are not in the build whole")
+        count = 0
+        for key in companions.keys(cold.log, after or b""):
+            if len(key.key) > KEY_VALUE_BYTES_MAX or b"\xff" in key.key:
+                raise NotIndexed("keys that long are not in the build whole")
+            if key.key == after or not self._is_live(cold, companions, key):
+                continue
+            yield key.key.decode()
+            count += 1
+            if count > self._limit:
+                return
+
+    def _is_live(self, cold: Cold, companions: Companions, key: Key) -> bool:
+        """Whether some record with this key can be seen."""
+        scope = self._scope
+        if (
+            scope.floor <= key.first
+            and key.last <= scope.head
+            and not ranges.touches(scope.dead, key.first, key.last)
+            and next(ranges.outside(cold.spans, key.first, key.last), None) is None
+        ):
+            return True
+        seqs = companions.postings(Family.LEX, log_key(cold.log) + key.key)
+        return len(scope.only(cold, seqs)) > 0

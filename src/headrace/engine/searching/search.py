@@ -1,0 +1,289 @@
+"""Searching the records of a log: builds answer for what they cover, the rest is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from headrace.core import ranges
+from headrace.engine.live import Live
+from headrace.engine.plans import Searchable, searchable
+from headrace.engine.searching.coverage import Coverage
+from headrace.engine.searching.request import ParseOffset, Request, parse_request
+from headrace.engine.searching.scope import Batch, Cold, Scope, look
+from headrace.engine.searching.turns import Deadline, in_turns
+from headrace.formats.leb128 import Ints
+from headrace.search.evaluate import Fields, Presenter, Values, matches, score
+from headrace.search.lookup import Lookup, NotIndexed
+from headrace.search.ordering import OFFSET, SCORE, Key, Sort, first, is_after, merge
+from headrace.search.query import clauses
+from headrace.search.values import shown
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+_KEPT_MAX = 4096
+"""Rows beyond a page that are held before the worse of them are let go."""
+
+Row = tuple[Any, ...]
+"""A record that matches: the values it is sorted by, its seq, its score, its document if known."""
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A record that was found."""
+
+    seq: int
+    score: float
+    sort: list[Any]
+    """The values it is sorted by; its offset as a seq."""
+    fields: dict[str, Any]
+    source: bytes | None
+    """None when it cannot be shown in the current schema version."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The answer to a search."""
+
+    request: Request
+    head: int
+    timed_out: bool
+    took_ms: int
+    coverage: Coverage
+    total: int
+    exact: bool
+    """Whether that many records match, or at least so many."""
+    hits: list[Hit]
+    more: list[Any] | None
+    """Where the next page goes on, if there may be one."""
+
+
+async def search(engine: Engine, live: Live, raw: object, parse_offset: ParseOffset) -> Found:
+    """Search a log, to its head."""
+    request = parse_request(raw, searchable(live.log).search, parse_offset)
+    deadline = Deadline(request.timeout_ms)
+
+    async def take() -> Found:
+        await engine.reader.prepare(live)
+        asked = searchable(live.log)
+        scope = Scope(engine, live, asked.plan.hash)
+        hunt = Hunt(scope, asked, request, deadline)
+        await in_turns(engine.pool, hunt.run())
+        engine.check_alive(live)
+        found = hunt.found()
+        await engine.settle(live)
+        return found
+
+    return await look(engine, take)
+
+
+class Hunt:
+    """One search in one scope."""
+
+    def __init__(
+        self, scope: Scope, asked: Searchable, request: Request, deadline: Deadline
+    ) -> None:
+        self._scope = scope
+        self._search = asked.search
+        self._request = request
+        self._deadline = deadline
+        self._sorts = request.sorts
+        self._rows: list[Row] = []
+        self._hits: list[Hit] = []
+        self._timed_out = False
+        self.total = 0
+        self.coverage = Coverage(scope)
+
+    def run(self) -> Iterator[None]:
+        """All of it, in units; reads files."""
+        for cold in list(self._scope.colds):
+            if self._over():
+                break
+            self._ask(cold)
+            yield
+        for _ in self._look():
+            yield
+        if not self._timed_out:
+            self.coverage.saw_all()
+        self._best()
+        self._fetch()
+        if not self.coverage.complete:
+            first_left = self.coverage.missing[0]
+            self.coverage.oldest_left_ms = self._scope.appended_ms(first_left)
+
+    def _over(self) -> bool:
+        self._timed_out = self._timed_out or self._deadline.over
+        return self._timed_out
+
+    def found(self) -> Found:
+        """The answer, without what died meanwhile."""
+        log = self._scope.log
+        hits = [
+            hit
+            for hit in self._hits
+            if hit.seq >= log.floor and not ranges.contains(log.deleted, hit.seq)
+        ]
+        full = len(self._hits) == self._request.size
+        return Found(
+            self._request,
+            self._scope.head,
+            self._timed_out,
+            self._deadline.took_ms,
+            self.coverage,
+            self.total,
+            self.coverage.complete,
+            hits,
+            self._hits[-1].sort if full else None,
+        )
+
+    # --- cold ------------------------------------------------------------------------------------
+
+    def _ask(self, cold: Cold) -> None:
+        """What a build knows. What it cannot answer is looked at instead."""
+        started = perf_counter()
+        scope, coverage = self._scope, self.coverage
+        with scope.lookup(cold, self._search) as lookup:
+            try:
+                seqs = scope.only(cold, lookup.find(self._request.query))
+                rows = self._first(lookup, seqs)
+                coverage.note_newest(lookup.latest(self._search.primary, cold.spans, scope.dead))
+            except NotIndexed:
+                scope.expose(cold)
+                return
+            coverage.note_families(lookup.take_used())
+        self.total += len(seqs)
+        self._rows += rows
+        coverage.saw_cold(cold)
+        coverage.indexed_s += perf_counter() - started
+
+    def _first(self, lookup: Lookup, seqs: Ints) -> list[Row]:
+        """The best of these records."""
+        if not len(seqs):
+            return []
+        query, marks = self._request.query, self._request.after
+        scores: Any = None
+        keys: list[Key] = []
+        texts: dict[int, Sequence[bytes]] = {}
+        for at, (name, descending) in enumerate(self._sorts):
+            mark: Any = marks[at] if marks is not None else 0
+            if name == OFFSET:
+                keys.append(Key(seqs, None, descending, mark))
+            elif name == SCORE:
+                scores = lookup.score(query, seqs)
+                keys.append(Key(scores, None, descending, mark))
+            elif self._search.fields[name].typed:
+                values, missing = lookup.firsts(name, seqs)
+                keys.append(Key(values, missing, descending, mark))
+            else:
+                ranked = lookup.ranked(name)
+                ranks, missing = ranked.ranks.firsts(seqs)
+                if marks is not None and mark is not None:
+                    mark = ranked.place(mark)
+                keys.append(Key(ranks, missing, descending, mark))
+                texts[at] = ranked.texts
+        chosen = first(keys, self._request.size, after=marks is not None)
+        if scores is not None:
+            scores = scores[chosen]
+        else:
+            scores = np.zeros(len(chosen))
+            if self._request.scored:
+                order = np.argsort(seqs[chosen])
+                scores[order] = lookup.score(query, seqs[chosen][order])
+        columns: list[list[Any]] = []
+        for at, key in enumerate(keys):
+            column = key.values[chosen].tolist()
+            if at in texts:
+                column = [texts[at][rank // 2].decode() for rank in column]
+            if key.missing is not None:
+                gone = key.missing[chosen].tolist()
+                column = [None if no else value for no, value in zip(gone, column, strict=True)]
+            columns.append(column)
+        return [
+            (*values, seq, each, None)
+            for *values, seq, each in zip(
+                *columns, seqs[chosen].tolist(), scores.tolist(), strict=True
+            )
+        ]
+
+    # --- hot -------------------------------------------------------------------------------------
+
+    def _look(self) -> Iterator[None]:
+        """Look at every record that no build speaks for."""
+        request, search, coverage = self._request, self._search, self.coverage
+        names = {clause.field for clause in clauses(request.query)}
+        names.update(sort.name for sort in self._sorts if sort.name in search.fields)
+        fields = Fields(search, sorted({*names, search.primary}))
+        started = perf_counter()
+        for batch in self._scope.batches():
+            if self._over():
+                return
+            self._take(batch, fields)
+            coverage.saw_hot(batch)
+            spent = perf_counter() - started
+            if batch.sealed:
+                coverage.scanned_s += spent
+            else:
+                coverage.scanned_tail_s += spent
+            yield
+            started = perf_counter()
+
+    def _take(self, batch: Batch, fields: Fields) -> None:
+        query, primary = self._request.query, self._search.primary
+        raws = batch.raws
+        newest: int | None = None
+        for seq, raw, values in zip(batch.seqs, raws, fields.read(raws), strict=True):
+            for ms in values[primary]:
+                newest = ms if newest is None else max(newest, ms)  # type: ignore[assignment]
+            if matches(query, values):
+                self.total += 1
+                self._add(seq, raw, values)
+        self.coverage.note_newest(newest)
+        if len(self._rows) > _KEPT_MAX + self._request.size:
+            self._best()
+
+    def _add(self, seq: int, raw: bytes | None, values: Values) -> None:
+        points = score(self._request.query, values) if self._request.scored else 0.0
+        found = [self._value(sort, seq, points, values) for sort in self._sorts]
+        marks = self._request.after
+        if marks is None or is_after(found, marks, self._sorts):
+            self._rows.append((*found, seq, points, raw))
+
+    @staticmethod
+    def _value(sort: Sort, seq: int, points: float, values: Values) -> Any:
+        if sort.name == OFFSET:
+            return seq
+        if sort.name == SCORE:
+            return points
+        found = values[sort.name]
+        return found[0] if found else None
+
+    # --- both ------------------------------------------------------------------------------------
+
+    def _best(self) -> None:
+        self._rows = merge(self._rows, self._sorts)[: self._request.size]
+
+    def _fetch(self) -> None:
+        """Make hits of rows: with their documents."""
+        count = len(self._sorts)
+        unknown = sorted(row[count] for row in self._rows if row[-1] is None)
+        sources = dict(self._scope.fetch(unknown))
+        for row in self._rows:
+            if row[-1] is not None:
+                sources[row[count]] = row[-1]
+        rows = [row for row in self._rows if row[count] in sources]
+        shows = Presenter(self._search).read([sources[row[count]] for row in rows])
+        self._hits = [
+            Hit(row[count], row[count + 1], self._shown(row), fields, sources[row[count]])
+            for row, fields in zip(rows, shows, strict=True)
+        ]
+
+    def _shown(self, row: Row) -> list[Any]:
+        return [
+            shown(self._search.fields[sort.name], value)
+            if sort.name in self._search.fields
+            else value
+            for sort, value in zip(self._sorts, row, strict=False)
+        ]

@@ -1,0 +1,351 @@
+"""Lenses: how a document of one schema version becomes one of the next (`durable.lens/v1`).
+
+Only the way forward is ever gone; what a lens says of the way back is checked and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import msgspec
+
+from headrace.core.errors import Code, Refused
+from headrace.schemas.builtins import BUILTINS, Builtin, stringify
+from headrace.schemas.kinds import KINDS, kind_fits
+from headrace.schemas.validation import check_schema, compile_schema
+from headrace.search.pointers import Path, parse_pointer
+
+API_VERSION = "durable.lens/v1"
+_OPS_MAX = 256
+_DEPTH_MAX = 16
+
+
+class Rename(msgspec.Struct, frozen=True):
+    """Move a value."""
+
+    source: Path
+    to: Path
+
+
+class Copy(msgspec.Struct, frozen=True):
+    source: Path
+    to: Path
+
+
+class Add(msgspec.Struct, frozen=True):
+    """Set a value, whatever was there."""
+
+    path: Path
+    default: Any
+
+
+class Remove(msgspec.Struct, frozen=True):
+    path: Path
+
+
+class Hoist(msgspec.Struct, frozen=True):
+    """Take a value out of an object."""
+
+    host: Path
+    name: str
+    to: Path
+    remove: bool
+
+
+class Plunge(msgspec.Struct, frozen=True):
+    """Put a value into an object."""
+
+    source: Path
+    host: Path
+    name: str
+    create: bool
+    remove: bool
+
+
+class Wrap(msgspec.Struct, frozen=True):
+    """Make a list of one."""
+
+    path: Path
+
+
+class Head(msgspec.Struct, frozen=True):
+    """Make the first element of a list."""
+
+    path: Path
+
+
+class Lookup(msgspec.Struct, frozen=True):
+    """A value for each value, found by its text."""
+
+    table: dict[str, Any]
+    default: Any = msgspec.UNSET
+
+    @property
+    def total(self) -> bool:
+        """Whether there is a value for every value."""
+        return self.default is not msgspec.UNSET
+
+    def convert(self, value: Any) -> Any:
+        """The value for this one; refuses one that is not known."""
+        found = self.table.get(stringify(value), self.default)
+        if found is msgspec.UNSET:
+            raise Refused(Code.INVALID, f"there is no value for {stringify(value)[:80]!r}")
+        return found
+
+
+class Convert(msgspec.Struct, frozen=True):
+    path: Path
+    source: str
+    """The type of what is converted."""
+    to: str
+    forward: Builtin | Lookup
+
+
+class In(msgspec.Struct, frozen=True):
+    """Operations inside an object."""
+
+    path: Path
+    ops: tuple[Op, ...]
+
+
+class Map(msgspec.Struct, frozen=True):
+    """Operations inside each element of a list."""
+
+    path: Path
+    ops: tuple[Op, ...]
+
+
+Op = Rename | Copy | Add | Remove | Hoist | Plunge | Wrap | Head | Convert | In | Map
+
+
+class Lens(msgspec.Struct, frozen=True):
+    """From one version to the next."""
+
+    schema: str
+    source: int
+    to: int
+    ops: tuple[Op, ...]
+    kept: dict[str, Any]
+    """As it was sent, with the defaults of what it adds."""
+
+
+def parse_lens(raw: object) -> Lens:
+    """Check a lens as it was sent."""
+    lens = _object(raw, "lens")
+    _keys(lens, "lens", ("apiVersion", "schema", "from", "to", "ops"), ("description",))
+    if lens["apiVersion"] != API_VERSION:
+        _refuse(f"lens.apiVersion must be {API_VERSION}")
+    if not isinstance(lens["schema"], str) or not lens["schema"]:
+        _refuse("lens.schema must be a string")
+    for end in ("from", "to"):
+        if type(lens[end]) is not int or lens[end] < 1:
+            _refuse(f"lens.{end} must be a positive integer")
+    if not isinstance(lens.get("description", ""), str):
+        _refuse("lens.description must be a string")
+    kept = dict(lens)
+    ops, kept["ops"] = _parse_ops(lens["ops"], "lens.ops", _DEPTH_MAX)
+    return Lens(lens["schema"], lens["from"], lens["to"], ops, kept)
+
+
+Parsed = tuple[Op, dict[str, Any]]
+"""An operation, and what is kept of it."""
+_Parse = Callable[[dict[str, Any], str, int], Parsed]
+
+
+def _parse_ops(raw: object, where: str, depth: int) -> tuple[tuple[Op, ...], list[dict[str, Any]]]:
+    if not isinstance(raw, list) or not raw or len(raw) > _OPS_MAX:
+        _refuse(f"{where} must be an array of 1 to {_OPS_MAX} operations")
+    if not depth:
+        _refuse(f"{where} are nested too deeply")
+    parsed: list[Parsed] = []
+    for at, item in enumerate(raw):
+        place = f"{where}[{at}]"
+        op = _object(item, place)
+        name = op.get("op")
+        if not isinstance(name, str) or name not in _PARSERS:
+            _refuse(f"{place}.op must be one of {', '.join(_PARSERS)}")
+        required, optional, parse = _PARSERS[name]
+        _keys(op, place, ("op", *required), optional)
+        parsed.append(parse(op, place, depth))
+    return tuple(op for op, _ in parsed), [kept for _, kept in parsed]
+
+
+def _parse_rename(op: dict[str, Any], where: str, _: int) -> Parsed:
+    return Rename(_inner(op, "from", where), _inner(op, "to", where)), op
+
+
+def _parse_copy(op: dict[str, Any], where: str, _: int) -> Parsed:
+    return Copy(_inner(op, "from", where), _inner(op, "to", where)), op
+
+
+def _parse_add(op: dict[str, Any], where: str, _: int) -> Parsed:
+    path, schema = _inner(op, "path", where), op["schema"]
+    check_schema(schema, f"{where}.schema")
+    default = op.get("default", msgspec.UNSET)
+    if default is msgspec.UNSET:
+        default = _default_of(schema, where)
+    _fits_schema(default, schema, where)
+    return Add(path, default), {**op, "default": default}
+
+
+def _default_of(schema: Any, where: str) -> Any:
+    if isinstance(schema, dict):
+        if "default" in schema:
+            return schema["default"]
+        empty: dict[str, Any] = {"object": {}, "array": []}
+        kind = schema.get("type")
+        if isinstance(kind, str) and kind in empty:
+            return empty[kind]
+    return _refuse(f"{where} needs a default")
+
+
+def _fits_schema(default: Any, schema: Any, where: str) -> None:
+    if not compile_schema(schema).is_valid(default):
+        _refuse(f"{where}.default does not fit {where}.schema")
+
+
+def _parse_remove(op: dict[str, Any], where: str, _: int) -> Parsed:
+    path = _inner(op, "path", where)
+    check_schema(op["schema"], f"{where}.schema")
+    if "default" in op:
+        _fits_schema(op["default"], op["schema"], where)
+    return Remove(path), op
+
+
+def _parse_hoist(op: dict[str, Any], where: str, _: int) -> Parsed:
+    host, to = _path(op, "host", where), _inner(op, "to", where)
+    remove = _flag(op, "removeFromHost", where)
+    return Hoist(host, _name(op, where), to, remove), op
+
+
+def _parse_plunge(op: dict[str, Any], where: str, _: int) -> Parsed:
+    source, host = _inner(op, "from", where), _path(op, "host", where)
+    create, remove = _flag(op, "createHost", where), _flag(op, "removeFromSource", where)
+    return Plunge(source, host, _name(op, where), create, remove), op
+
+
+def _parse_wrap(op: dict[str, Any], where: str, _: int) -> Parsed:
+    if op["mode"] != "singleton":
+        _refuse(f"{where}.mode must be singleton")
+    if op.get("reverseMode", "first") != "first":
+        _refuse(f"{where}.reverseMode must be first")
+    return Wrap(_path(op, "path", where)), op
+
+
+def _parse_head(op: dict[str, Any], where: str, _: int) -> Parsed:
+    if op.get("reverseMode", "singleton") != "singleton":
+        _refuse(f"{where}.reverseMode must be singleton")
+    return Head(_path(op, "path", where)), op
+
+
+def _parse_convert(op: dict[str, Any], where: str, _: int) -> Parsed:
+    for end in ("fromType", "toType"):
+        if not isinstance(op[end], str) or op[end] not in KINDS:
+            _refuse(f"{where}.{end} must be one of {', '.join(KINDS)}")
+    source, to = op["fromType"], op["toType"]
+    forward = _parse_transform(op["forward"], f"{where}.forward", source, to)
+    _parse_transform(op["backward"], f"{where}.backward", to, source)
+    return Convert(_path(op, "path", where), source, to, forward), op
+
+
+def _parse_transform(raw: object, where: str, source: str, to: str) -> Builtin | Lookup:
+    transform = _object(raw, where)
+    if "builtin" in transform:
+        _keys(transform, where, ("builtin",), ())
+        name = transform["builtin"]
+        if not isinstance(name, str) or name not in BUILTINS:
+            _refuse(f"{where}.builtin must be one of {', '.join(BUILTINS)}")
+        builtin = BUILTINS[name]
+        if source != builtin.source or to not in (builtin.to, _WIDER.get(builtin.to)):
+            _refuse(f"{where}: {name} makes {builtin.to} of {builtin.source}")
+        return builtin
+    _keys(transform, where, ("map",), ("default",))
+    table = _object(transform["map"], f"{where}.map")
+    lookup = Lookup(table, transform.get("default", msgspec.UNSET))
+    for value in table.values():
+        if not kind_fits(value, to):
+            _refuse(f"{where}.map has a value that is no {to}")
+    if lookup.default is not msgspec.UNSET and not kind_fits(lookup.default, to):
+        _refuse(f"{where}.default is no {to}")
+    return lookup
+
+
+_WIDER = {"integer": "number"}
+
+
+def _parse_in(op: dict[str, Any], where: str, depth: int) -> Parsed:
+    ops, kept = _parse_ops(op["ops"], f"{where}.ops", depth - 1)
+    return In(_path(op, "path", where), ops), {**op, "ops": kept}
+
+
+def _parse_map(op: dict[str, Any], where: str, depth: int) -> Parsed:
+    ops, kept = _parse_ops(op["ops"], f"{where}.ops", depth - 1)
+    return Map(_path(op, "path", where), ops), {**op, "ops": kept}
+
+
+_PARSERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], _Parse]] = {
+    "rename": (("from", "to"), (), _parse_rename),
+    "copy": (("from", "to"), (), _parse_copy),
+    "add": (("path", "schema"), ("default",), _parse_add),
+    "remove": (("path", "schema"), ("default",), _parse_remove),
+    "hoist": (("host", "name", "to"), ("removeFromHost",), _parse_hoist),
+    "plunge": (("from", "host", "name"), ("createHost", "removeFromSource"), _parse_plunge),
+    "wrap": (("path", "mode"), ("reverseMode",), _parse_wrap),
+    "head": (("path",), ("reverseMode",), _parse_head),
+    "convert": (("path", "fromType", "toType", "forward", "backward"), (), _parse_convert),
+    "in": (("path", "ops"), (), _parse_in),
+    "map": (("path", "ops"), (), _parse_map),
+}
+"""The operations: what they need, what they may have, how they are read."""
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _path(op: dict[str, Any], key: str, where: str) -> Path:
+    path = parse_pointer(op[key]) if isinstance(op[key], str) else None
+    if path is None:
+        _refuse(f"{where}.{key} must be a JSON pointer")
+    return path
+
+
+def _inner(op: dict[str, Any], key: str, where: str) -> Path:
+    path = _path(op, key, where)
+    if not path:
+        _refuse(f"{where}.{key} must not be the whole document")
+    return path
+
+
+def _name(op: dict[str, Any], where: str) -> str:
+    if not isinstance(op["name"], str):
+        _refuse(f"{where}.name must be a string")
+    return str(op["name"])
+
+
+def _flag(op: dict[str, Any], key: str, where: str) -> bool:
+    flag = op.get(key, True)
+    if not isinstance(flag, bool):
+        _refuse(f"{where}.{key} must be true or false")
+    return flag
+
+
+def _object(raw: object, where: str) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        _refuse(f"{where} must be an object")
+    return raw
+
+
+def _keys(
+    raw: dict[str, Any], where: str, required: tuple[str, ...], optional: tuple[str, ...]
+) -> None:
+    for key in raw:
+        if key not in required and key not in optional:
+            _refuse(f"{where}.{key[:80]} is not supported")
+    for key in required:
+        if key not in raw:
+            _refuse(f"{where}.{key} is missing")
+
+
+def _refuse(message: str) -> NoReturn:
+    raise Refused(Code.INVALID, message)

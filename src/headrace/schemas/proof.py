@@ -1,0 +1,258 @@
+"""The proof that a lens works: whatever is valid under the old schema can go through it, and is
+valid under the new one.
+
+What is known of a document is itself a schema, at first the old one. Each operation changes it as
+it changes documents, and refuses when a document could fail there. In the end what is known must
+imply the new schema. What cannot be shown is refused: to forget something that is known is always
+right, to assume something that is not never is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from headrace.core.errors import Code, Refused
+from headrace.schemas.implication import (
+    OBJECT,
+    Implication,
+    Known,
+    Placed,
+    elements_of,
+    finite,
+    kinds_of,
+    property_of,
+    spread,
+    unknown,
+)
+from headrace.schemas.kinds import kind_fits
+from headrace.schemas.lens import (
+    Add,
+    Convert,
+    Copy,
+    Head,
+    Hoist,
+    In,
+    Lens,
+    Lookup,
+    Map,
+    Op,
+    Plunge,
+    Remove,
+    Rename,
+    Wrap,
+)
+from headrace.schemas.validation import draft_of
+
+_FIRST_MS = -62_167_219_200_000
+_LAST_MS = 253_402_300_799_999
+"""The milliseconds that a date-time can name: years 0 to 9999."""
+
+
+def prove(old: Known, new: Known, lens: Lens) -> None:
+    """Refuse a lens that cannot be shown to lead from every old document to a new one."""
+    draft = draft_of(new)
+    if draft_of(old) is not draft:
+        _refuse("the new schema must be of the same JSON Schema draft as the old one")
+    known = _pass(lens.ops, old, "lens.ops")
+    if problem := Implication(draft).problem(known, new):
+        _refuse(f"lens cannot be proven: {problem}")
+
+
+def _pass(ops: Sequence[Op], known: Known, where: str) -> Known:
+    for at, op in enumerate(ops):
+        known = _step(op, known, f"{where}[{at}]")
+    return known
+
+
+def _step(op: Op, known: Known, where: str) -> Known:
+    match op:
+        case Rename(source=source, to=to):
+            value = _get(known, source, where)
+            return _set(_drop(known, source, where), to, value, where)
+        case Copy(source=source, to=to):
+            return _set(known, to, _get(known, source, where), where)
+        case Add(path=path, default=default):
+            return _set(known, path, {"enum": [default]}, where)
+        case Remove(path=path):
+            return _drop(known, path, where)
+        case Hoist(host=host, name=name, to=to, remove=remove):
+            source = (*host, name)
+            value = _get(known, source, where)
+            left = _drop(known, source, where) if remove else known
+            return _set(left, to, value, where)
+        case Plunge(source=source, remove=remove):
+            value = _get(known, source, where)
+            left = _drop(known, source, where) if remove else known
+            if op.create:
+                left = _create(left, op.host, where)
+            return _set(left, (*op.host, op.name), value, where)
+        case Wrap(path=path):
+            inner = _get(known, path, where)
+            wrapped = {"type": "array", "items": inner, "minItems": 1, "maxItems": 1}
+            return _replace(known, path, wrapped, where)
+        case Head(path=path):
+            return _replace(known, path, _first(_get(known, path, where), where), where)
+        case Convert(path=path):
+            return _replace(known, path, _converted(op, _get(known, path, where), where), where)
+        case In(path=path, ops=ops):
+            inner = _get(known, path, where)
+            if kinds_of(inner) != OBJECT:
+                _refuse(f"{where}: {_pointer(path)} is not always an object")
+            return _replace(known, path, _pass(ops, inner, f"{where}.ops"), where, placed=False)
+        case Map(path=path, ops=ops):
+            return _replace(known, path, _mapped(op, _get(known, path, where), where), where)
+
+
+# --- where values are -----------------------------------------------------------------------------
+
+
+def _get(known: Known, path: Sequence[str], where: str) -> Known:
+    """What is known of a value that is there in every document."""
+    for at, step in enumerate(path):
+        if kinds_of(known) != OBJECT:
+            _refuse(f"{where}: {_pointer(path[:at])} is not always an object")
+        known = spread(known)
+        if step not in known.get("required", ()):
+            _refuse(f"{where}: {_pointer(path[: at + 1])} is not required in the old schema")
+        known = property_of(known, step)
+    return known
+
+
+def _change(known: Known, path: Sequence[str], name: str, value: Known, where: str) -> Known:
+    """The same with this value at a name of the object at the path; `False`: it is not there."""
+    if path:
+        inner = _change(_get(known, path[:1], where), path[1:], name, value, where)
+        return _change(known, (), path[0], inner, where)
+    if kinds_of(known) != OBJECT:
+        _refuse(f"{where}: there is not always an object to hold {name!r}")
+    known = spread(known)
+    required = [each for each in known.get("required", ()) if each != name]
+    if value is not False:
+        required.append(name)
+    return {
+        "type": "object",
+        "properties": {**known.get("properties", {}), name: value},
+        "required": required,
+        "additionalProperties": unknown(known),
+    }
+
+
+def _set(known: Known, path: Sequence[str], value: Known, where: str) -> Known:
+    return _change(known, path[:-1], path[-1], _placed(value), where)
+
+
+def _drop(known: Known, path: Sequence[str], where: str) -> Known:
+    _get(known, path, where)
+    return _change(known, path[:-1], path[-1], False, where)
+
+
+def _replace(
+    known: Known, path: Sequence[str], value: Known, where: str, *, placed: bool = True
+) -> Known:
+    """The same with this where something else was."""
+    if not path:
+        return value
+    return _change(known, path[:-1], path[-1], _placed(value) if placed else value, where)
+
+
+def _placed(value: Known) -> Known:
+    return Placed({} if value is True else value) if value is not False else value
+
+
+def _create(known: Known, host: Sequence[str], where: str) -> Known:
+    """The same with an object there that may have been missing."""
+    if not host:
+        return known
+    parent = _get(known, host[:-1], where)
+    if kinds_of(parent) != OBJECT:
+        _refuse(f"{where}: {_pointer(host[:-1])} is not always an object")
+    parent = spread(parent)
+    if host[-1] in parent.get("required", ()):
+        return known
+    held = property_of(parent, host[-1])
+    if held is False:
+        made: Known = {"enum": [{}]}
+    else:
+        if kinds_of(held) != OBJECT:
+            _refuse(f"{where}: {_pointer(host)} may be something else than an object")
+        held = spread(held)  # what is required of it is so only where it was there before
+        made = {
+            "type": "object",
+            "properties": held.get("properties", {}),
+            "additionalProperties": unknown(held),
+        }
+    return _change(known, host[:-1], host[-1], made, where)
+
+
+# --- what values become ---------------------------------------------------------------------------
+
+
+def _first(known: Known, where: str) -> Known:
+    values = finite(known)
+    if values is not None:
+        if not all(isinstance(value, list) and value for value in values):
+            _refuse(f"{where}: the array may be empty")
+        return {"enum": [value[0] for value in values]}
+    if kinds_of(known) != frozenset({"array"}):
+        _refuse(f"{where}: it is not always an array")
+    least = known.get("minItems", 0) if isinstance(known, dict) else 0
+    if least < 1:
+        _refuse(f"{where}: the array may be empty; minItems must be at least 1")
+    return elements_of(known)
+
+
+def _mapped(op: Map, known: Known, where: str) -> Known:
+    if kinds_of(known) != frozenset({"array"}):
+        _refuse(f"{where}: {_pointer(op.path)} is not always an array")
+    values = finite(known)
+    bounds: dict[str, Any] = {}
+    if values is not None:
+        inner: Known = {"enum": [element for value in values for element in value]}
+        if values:
+            bounds = {"minItems": min(map(len, values)), "maxItems": max(map(len, values))}
+        if not inner["enum"]:
+            return known  # always empty: nothing happens
+    else:
+        inner = elements_of(known)
+        bounds = {key: known[key] for key in ("minItems", "maxItems") if key in known}
+    return {"type": "array", "items": _pass(op.ops, inner, f"{where}.ops"), **bounds}
+
+
+def _converted(op: Convert, known: Known, where: str) -> Known:
+    values = finite(known)
+    if values is not None:
+        for value in values:
+            if not kind_fits(value, op.source):
+                _refuse(f"{where}: {_pointer(op.path)} is not always of type {op.source}")
+        try:
+            return {"enum": [op.forward.convert(value) for value in values]}
+        except Refused as refused:
+            _refuse(f"{where}: {refused.message}")
+    wanted = {"number", "integer"} if op.source == "number" else {op.source}
+    if not kinds_of(known) <= wanted:
+        _refuse(f"{where}: {_pointer(op.path)} is not always of type {op.source}")
+    if isinstance(op.forward, Lookup):
+        if not op.forward.total:
+            _refuse(f"{where}: a map without a default needs an enum in the old schema")
+        return {"enum": [*op.forward.table.values(), op.forward.default]}
+    if not op.forward.total:
+        _refuse(f"{where}: {op.forward.name} needs an enum in the old schema")
+    made: Known = {"type": op.to if op.to != "number" else "integer"}
+    if op.forward.name == "unix_millis_to_rfc3339" and _can_be_dated(known):
+        made["format"] = "date-time"
+    return made
+
+
+def _can_be_dated(known: Known) -> bool:
+    least, most = known.get("minimum", None), known.get("maximum", None)
+    return least is not None and most is not None and least >= _FIRST_MS and most <= _LAST_MS
+
+
+def _pointer(path: Sequence[str]) -> str:
+    steps = (step.replace("~", "~0").replace("/", "~1") for step in path)
+    return "".join(f"/{step}" for step in steps) or "the document"
+
+
+def _refuse(message: str) -> NoReturn:
+    raise Refused(Code.INVALID, message)

@@ -1,0 +1,107 @@
+"""Aggregates and routing keys of streams over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import ROUTING_KEYS_DEFAULT, ROUTING_KEYS_MAX
+from headrace.engine.searching.aggregating import aggregate
+from headrace.engine.searching.keys import Listed, list_keys
+from headrace.schemas.registry import decode_registry
+from headrace.surfaces.found import format_aggregated
+from headrace.surfaces.streams.names import Target
+from headrace.surfaces.streams.positions import format_position
+from headrace.surfaces.streams.reading import parse_query
+from headrace.surfaces.streams.routes import Handler, StreamLimits
+from headrace.web.answers import Answer
+from headrace.web.calls import Call, decode
+from headrace.web.credentials import Scope
+
+_bodies = msgspec.json.Decoder(dict[str, Any])
+
+
+def resources(limits: StreamLimits) -> dict[str, Mapping[str, Handler]]:
+    """Who answers below a stream."""
+    return {
+        "_aggregate": {"POST": partial(post_aggregate, body_bytes=limits.body_bytes)},
+        "_routing_keys": {"GET": get_keys},
+    }
+
+
+async def post_aggregate(call: Call, target: Target, *, body_bytes: int) -> Answer:
+    call.principal.require(Scope.READ, target.name)
+    asked = decode(_bodies, await call.raw_body(body_bytes))
+    engine = call.engine
+    live = engine.streams.find(target.name)
+    live.last_read_at_ms = engine.clock.now_ms()
+    found = await aggregate(engine, live, asked)
+    return _json(
+        {"stream": target.name, **format_aggregated(found, partial(format_position, live.log))}
+    )
+
+
+async def get_keys(call: Call, target: Target) -> Answer:
+    call.principal.require(Scope.READ, target.name)
+    query = parse_query(call.req.query_string)
+    limit = _parse_limit(query.get("limit"))
+    engine = call.engine
+    live = engine.streams.find(target.name)
+    stream = live.log.stream
+    if stream is None or decode_registry(stream.registry).routing_key is None:
+        raise Refused(Code.INVALID, "routing key not configured")
+    live.last_read_at_ms = engine.clock.now_ms()
+    found = await list_keys(engine, live, query.get("after"), limit)
+    return _json({"stream": target.name, **_format_keys(found)})
+
+
+def _parse_limit(text: str | None) -> int:
+    if text is None:
+        return ROUTING_KEYS_DEFAULT
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise Refused(Code.INVALID, "invalid limit")
+    if not 1 <= int(text) <= ROUTING_KEYS_MAX:
+        raise Refused(Code.INVALID, "invalid limit")
+    return int(text)
+
+
+def _format_keys(found: Listed) -> dict[str, Any]:
+    coverage, timing = found.coverage, found.timing
+    return {
+        "source": {"kind": "routing_key", "name": ""},
+        "took_ms": found.took_ms,
+        "coverage": {
+            "complete": coverage.complete,
+            "indexed_segments": len(coverage.indexed),
+            "scanned_uploaded_segments": len(coverage.scanned),
+            "scanned_local_segments": 0,
+            "scanned_wal_rows": coverage.scanned_tail_docs,
+            "possible_missing_uploaded_segments": coverage.missing_segments,
+            "possible_missing_local_segments": 0,
+        },
+        "timing": {
+            "lexicon_run_get_ms": _ms(timing.read_s),
+            "lexicon_decode_ms": 0,
+            "lexicon_enumerate_ms": _ms(timing.enumerate_s),
+            "lexicon_merge_ms": _ms(timing.merge_s),
+            "fallback_scan_ms": _ms(timing.scan_segments_s + timing.scan_tail_s),
+            "fallback_segment_get_ms": _ms(timing.scan_segments_s),
+            "fallback_wal_scan_ms": _ms(timing.scan_tail_s),
+            "lexicon_runs_loaded": timing.builds,
+        },
+        "keys": found.keys,
+        "next_after": found.keys[-1] if found.more else None,
+    }
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1e3)
+
+
+def _json(body: dict[str, Any]) -> Answer:
+    headers = [("content-type", "application/json"), ("cache-control", "no-store")]
+    return Answer(200, headers, msgspec.json.encode(body))

@@ -1,0 +1,45 @@
+"""Schemas over HTTP: what the records of a stream are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from headrace.core.limits import SCHEMA_UPDATE_BYTES_MAX
+from headrace.core.log import Log
+from headrace.schemas.evolution import parse_update
+from headrace.schemas.registry import decode_registry, view
+from headrace.surfaces.streams.names import Target
+from headrace.surfaces.streams.routes import Handler
+from headrace.web.answers import Answer
+from headrace.web.calls import Call
+from headrace.web.credentials import Scope
+
+
+def resources() -> dict[str, Mapping[str, Handler]]:
+    """Who answers below a stream."""
+    return {"_schema": {"GET": get, "POST": post}}
+
+
+async def get(call: Call, target: Target) -> Answer:
+    call.principal.require(Scope.READ, target.name)
+    streams = call.engine.streams
+    answer = _show(streams.find(target.name).log)
+    await streams.settle(target.name)
+    return answer
+
+
+async def post(call: Call, target: Target) -> Answer:
+    call.principal.require(Scope.ADMIN, target.name)
+    update = parse_update(await call.raw_body(SCHEMA_UPDATE_BYTES_MAX))
+    engine = call.engine
+    live = engine.streams.own(target.name)
+    await engine.shapes.install_schema(live, update)
+    return _show(live.log)
+
+
+def _show(log: Log) -> Answer:
+    registry = decode_registry(log.stream.registry if log.stream is not None else None)
+    body = msgspec.json.encode(view(log.name, registry, log.search))
+    return Answer(200, [("content-type", "application/json"), ("cache-control", "no-store")], body)

@@ -1,0 +1,316 @@
+"""Touches over HTTP: which records somebody looks at, and waiting until one of them changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import (
+    TEMPLATES_AT_ONCE,
+    TOUCH_CURSOR_LENGTH_MAX,
+    TOUCH_WAIT_KEYS_MAX,
+    TOUCH_WAIT_MS,
+    TOUCH_WAIT_MS_MAX,
+)
+from headrace.engine.live import Live
+from headrace.engine.patience import Patience
+from headrace.engine.touching import Board, Interest, Watch
+from headrace.profiles.templates import Wanted, parse_wanted
+from headrace.profiles.touchkeys import format_key, parse_key_id, parse_template_id
+from headrace.surfaces.streams.names import ACTIVATE, META, WAIT, Target
+from headrace.surfaces.streams.positions import format_position
+from headrace.surfaces.streams.routes import Handler, StreamLimits, timed_out
+from headrace.web.answers import Answer
+from headrace.web.calls import Call, decode
+from headrace.web.credentials import Scope
+
+_CURSOR = re.compile(r"([0-9a-f]{16}):(0|[1-9][0-9]{0,18})", re.ASCII)
+_BODY_BYTES_MAX = 1 << 20
+_TTL_MS_MAX = 7 * 86_400_000
+NOW = "now"
+
+Ttl = Annotated[int, msgspec.Meta(ge=1, le=_TTL_MS_MAX)]
+
+
+class _Request(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """Names as on the wire; what is unknown is refused."""
+
+
+class FieldAsked(_Request):
+    name: str
+    encoding: str = "string"
+
+
+class TemplateAsked(_Request):
+    entity: str
+    fields: list[FieldAsked]
+
+
+Templates = Annotated[list[TemplateAsked], msgspec.Meta(max_length=TEMPLATES_AT_ONCE)]
+
+
+class ActivateRequest(_Request):
+    templates: Annotated[Templates, msgspec.Meta(min_length=1)]
+    inactivity_ttl_ms: Ttl | None = None
+
+
+class WaitRequest(_Request, kw_only=True):
+    cursor: Annotated[str, msgspec.Meta(max_length=TOUCH_CURSOR_LENGTH_MAX)]
+    keys: Annotated[list[str], msgspec.Meta(max_length=TOUCH_WAIT_KEYS_MAX)] = []
+    key_ids: Annotated[
+        list[Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]],
+        msgspec.Meta(max_length=TOUCH_WAIT_KEYS_MAX),
+    ] = []
+    timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=TOUCH_WAIT_MS_MAX)] = TOUCH_WAIT_MS
+    interest_mode: Literal["fine", "coarse"] = "fine"
+    template_ids_used: Annotated[list[str], msgspec.Meta(max_length=TEMPLATES_AT_ONCE)] = []
+    declare_templates: Templates = []
+    inactivity_ttl_ms: Ttl | None = None
+
+
+class Activated(msgspec.Struct, rename="camel"):
+    template_id: str
+    state: str
+    active_from_touch_offset: str
+
+
+class Denied(msgspec.Struct, rename="camel"):
+    template_id: str
+    reason: str
+
+
+class ActivationLimits(msgspec.Struct, rename="camel"):
+    max_active_templates_per_stream: int
+    max_active_templates_per_entity: int
+
+
+class ActivateReply(msgspec.Struct):
+    activated: list[Activated]
+    denied: list[Denied]
+    limits: ActivationLimits
+
+
+class WaitReply(msgspec.Struct, rename="camel"):
+    touched: bool
+    cursor: str
+    effective_wait_kind: str
+    bucket_max_source_offset_seq: str
+    flush_at_ms: int
+    bucket_start_ms: int
+
+
+class StaleError(msgspec.Struct):
+    code: str = "stale"
+    message: str = "this cursor is of another journal of touches: read again, then wait from here"
+
+
+class StaleReply(msgspec.Struct, rename="camel"):
+    stale: bool
+    cursor: str
+    epoch: str
+    generation: int
+    effective_wait_kind: str
+    bucket_max_source_offset_seq: str
+    flush_at_ms: int
+    bucket_start_ms: int
+    error: StaleError
+
+
+_activate = msgspec.json.Decoder(ActivateRequest)
+_wait = msgspec.json.Decoder(WaitRequest)
+
+
+class TouchRoutes:
+    """The handlers below `touch`."""
+
+    def __init__(self, limits: StreamLimits) -> None:
+        self._patience = Patience(limits.request_ms / 1000, timed_out)
+        self._settle_ms = limits.long_poll_ms
+
+    def resources(self) -> dict[str, Mapping[str, Handler]]:
+        """Who answers below a stream."""
+        return {
+            META: _only(GET=self.meta),
+            ACTIVATE: _only(POST=self.activate),
+            WAIT: _only(POST=self.wait),
+        }
+
+    async def meta(self, call: Call, target: Target) -> Answer:
+        board = _board(call, target)
+        settle = call.req.get_param("settle")
+        if settle is not None:
+            if settle != "flush":
+                raise Refused(Code.INVALID, "settle is flush")
+            await board.wait_settled(_parse_settle_ms(call, self._settle_ms))
+        return _json(_describe(call, board))
+
+    async def activate(self, call: Call, target: Target) -> Answer:
+        board = _board(call, target)
+        request = decode(_activate, await call.raw_body(_BODY_BYTES_MAX))
+        wanted = [_parse_template(each) for each in request.templates]
+        answers = board.activate(wanted, request.inactivity_ttl_ms)
+        limits = board.config.templates
+        activated: list[Activated] = []
+        denied: list[Denied] = []
+        for each, answer in zip(wanted, answers, strict=True):
+            id = format_key(each.id)
+            if isinstance(answer, str):
+                denied.append(Denied(id, answer))
+            else:
+                since = f"{board.epoch}:{answer.active_from}"
+                activated.append(Activated(id, "active", since))
+        shown = ActivationLimits(
+            limits.max_active_templates_per_stream, limits.max_active_templates_per_entity
+        )
+        return _json(ActivateReply(activated, denied, shown))
+
+    async def wait(self, call: Call, target: Target) -> Answer:
+        """Answers when something is touched, or when the time that was asked for is up."""
+        _board(call, target)
+        with self._patience.limit():
+            request = decode(_wait, await call.raw_body(_BODY_BYTES_MAX))
+        interest, declared = _parse_interest(request)
+        board, streams = _board(call, target), call.engine.streams
+        after = _parse_after(board, request.cursor)
+        if after is not None and declared:
+            board.activate(declared, request.inactivity_ttl_ms)
+        watch = board.watch(interest, after or 0, request.timeout_ms)
+        board.totals.waits += 1
+        if after is None:
+            board.totals.stales += 1
+            return _json(_stale(board, watch))
+        touched = board.is_touched(watch, after)
+        if not touched and request.timeout_ms:
+            with board.waiter(watch, request.timeout_ms) as waiter, call.unless_gone(waiter.leave):
+                touched = await waiter.future
+        board.totals.timeouts += not touched
+        streams.use(board.live)
+        return _json(_reply(board, watch, touched=touched))
+
+
+def _only(**handlers: Handler) -> dict[str, Handler]:
+    """These methods, and a refusal of all others."""
+    return {**dict.fromkeys(("GET", "HEAD", "POST", "PUT", "DELETE"), _wrong_method), **handlers}
+
+
+async def _wrong_method(call: Call, target: Target) -> Answer:
+    _board(call, target)
+    raise Refused(Code.INVALID, f"unsupported method {call.req.method}")
+
+
+def _find(call: Call, target: Target) -> Live:
+    call.principal.require(Scope.READ, target.name)
+    live = call.engine.streams.find(target.name)
+    call.engine.streams.use(live)
+    return live
+
+
+def _board(call: Call, target: Target) -> Board:
+    return call.engine.touching.board(_find(call, target))
+
+
+def _parse_template(asked: TemplateAsked) -> Wanted:
+    return parse_wanted(asked.entity, [(field.name, field.encoding) for field in asked.fields])
+
+
+def _parse_settle_ms(call: Call, most: int) -> int:
+    text = call.req.get_param("timeoutMs")
+    if text is None:
+        return most
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise Refused(Code.INVALID, "timeoutMs is a whole number of milliseconds")
+    return min(int(text), most)
+
+
+def _parse_interest(request: WaitRequest) -> tuple[Interest, list[Wanted]]:
+    if not request.keys and not request.key_ids:
+        raise Refused(Code.INVALID, "keys or keyIds must say what to wait for")
+    declared = [_parse_template(each) for each in request.declare_templates]
+    templates = [wanted.id for wanted in declared]
+    for text in request.template_ids_used:
+        id = parse_template_id(text)
+        if id is None:
+            raise Refused(Code.INVALID, "templateIdsUsed are ids of 16 hexadecimal digits")
+        templates.append(id)
+    ids = frozenset((*map(parse_key_id, request.keys), *request.key_ids))
+    coarse = request.interest_mode == "coarse"
+    return Interest(ids, tuple(dict.fromkeys(templates)), coarse), declared
+
+
+def _parse_after(board: Board, cursor: str) -> int | None:
+    """The generation behind which to look; None when the cursor is stale."""
+    if cursor == NOW:
+        board.settle()
+        return board.generation
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise Refused(Code.INVALID, "cursor is now, or a cursor that this server gave")
+    generation = int(match[2])
+    return generation if match[1] == board.epoch and generation <= board.generation else None
+
+
+def _reply(board: Board, watch: Watch, *, touched: bool) -> WaitReply:
+    return WaitReply(
+        touched,
+        board.cursor,
+        watch.kind,
+        str(board.flushed - 1),
+        board.flushed_at_ms,
+        board.bucket_start_ms,
+    )
+
+
+def _stale(board: Board, watch: Watch) -> StaleReply:
+    return StaleReply(
+        True,
+        board.cursor,
+        board.epoch,
+        board.generation,
+        watch.kind,
+        str(board.flushed - 1),
+        board.flushed_at_ms,
+        board.bucket_start_ms,
+        StaleError(),
+    )
+
+
+def _describe(call: Call, board: Board) -> dict[str, Any]:
+    board.templates.expire(call.engine.clock.now_ms())
+    memory, totals = board.config.memory, board.totals
+    return {
+        "mode": "memory",
+        "cursor": board.cursor,
+        "epoch": board.epoch,
+        "generation": board.generation,
+        "bucketMs": memory.bucket_ms,
+        "coalesceMs": board.config.touch_coalesce_window_ms,
+        "filterSize": 1 << memory.filter_pow2,
+        "k": memory.k,
+        "pendingKeys": len(board.touches.pending),
+        "overflowBuckets": board.touches.overflows,
+        "activeWaiters": board.waiting,
+        "bucketMaxSourceOffsetSeq": str(board.flushed - 1),
+        "lastFlushAtMs": board.flushed_at_ms,
+        "settled": board.settled,
+        "touchMode": board.mode,
+        "lagSourceOffsets": board.backlog,
+        "activeTemplates": len(board.templates),
+        "walScannedThrough": format_position(board.live.log, board.scanned),
+        "keysRemembered": len(board.touches),
+        "recordsScannedTotal": totals.records,
+        "fineTouchesTotal": board.changes.fine,
+        "flushesTotal": totals.flushes,
+        "waitsTotal": totals.waits,
+        "wakesTotal": totals.wakes,
+        "timeoutsTotal": totals.timeouts,
+        "staleTotal": totals.stales,
+    }
+
+
+def _json(value: Any) -> Answer:
+    headers = [("content-type", "application/json"), ("cache-control", "no-store")]
+    return Answer(200, headers, msgspec.json.encode(value))
