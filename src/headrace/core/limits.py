@@ -201,6 +201,8 @@ QUERY_CHARS_MAX = 16_384
 QUERY_CLAUSES_MAX = 256
 QUERY_DEPTH_MAX = 32
 """How deep parentheses of a search query may be inside each other."""
+FORM_BYTES = 64 << 10
+"""What is formed of an append before others get a turn: some milliseconds of work."""
 SHAPES_MAX = 4096
 """Streams whose registry and profile are kept ready for use."""
 REGISTRY_BYTES_MAX = 1 << 20

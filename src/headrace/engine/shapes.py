@@ -7,21 +7,22 @@ none of this.
 
 from __future__ import annotations
 
+import asyncio
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
 from headrace.core.entry import Adopt, Entry, Plan, Register
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import SHAPES_MAX, STREAM_KEY_BYTES_MAX
+from headrace.core.limits import FORM_BYTES, SHAPES_MAX, STREAM_KEY_BYTES_MAX
 from headrace.core.log import Log
 from headrace.core.read import Page, Slice
 from headrace.core.record import Block, Drafts, draft, payloads
 from headrace.core.stream import Stream, not_json
-from headrace.core.streaming import stream_of
+from headrace.core.streaming import Form, stream_of
 from headrace.engine.plans import checked
 from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Profile
@@ -41,6 +42,15 @@ from headrace.search.pointers import parse_pointer, resolve
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
     from headrace.engine.live import Live
+
+
+class _Formed(NamedTuple):
+    """A part of some drafts as the stream is to hold it."""
+
+    held: Sequence[bytes]
+    keys: list[str | None] | None
+    same: bool
+    """Nothing changed."""
 
 
 class Shape:
@@ -63,21 +73,45 @@ class Shape:
 
     def form(self, drafts: Drafts, now_ms: int) -> Drafts:
         """The records that a stream is to hold of these drafts; refuses what it must not hold."""
+        sent = self._open(drafts)
+        return drafts if sent is None else self._join(drafts, [self._form(sent, drafts, now_ms)])
+
+    async def form_in_turns(self, drafts: Drafts, now_ms: int) -> Drafts:
+        """The same, with a pause for everybody else now and then."""
+        sent = self._open(drafts)
+        if sent is None:
+            return drafts
+        parts: list[_Formed] = []
+        for part in _cut(sent):
+            parts.append(self._form(part, drafts, now_ms))
+            await asyncio.sleep(0)
+        return self._join(drafts, parts)
+
+    def _open(self, drafts: Drafts) -> list[bytes] | None:
+        """The documents of drafts; None for bytes that are to stay as they are."""
         if drafts.media is not None:
             if self._source[0] is not None:
                 raise not_json()
-            return drafts
+            return None
         if self._routing is not None and drafts.keys is not None:
             raise Refused(Code.INVALID, "Stream-Key is not allowed: the schema has a routingKey")
-        sent = payloads(drafts)
+        return payloads(drafts)
+
+    def _form(self, sent: list[bytes], drafts: Drafts, now_ms: int) -> _Formed:
         held = self.profile.normalise(sent, now_ms)
         keys = self._check(held)
+        if keys is None and drafts.keys is None:
+            keys = [_short(self.profile.key_of(raw)) for raw in held]
+        return _Formed(held, keys, held is sent)
+
+    def _join(self, drafts: Drafts, parts: list[_Formed]) -> Drafts:
+        keys = drafts.keys
         if keys is None:
-            keys = drafts.keys or _keys_by(self.profile, held)
-        if held is not sent:
-            drafts = draft(held)
-        drafts.keys = keys
-        return drafts
+            found = [key for part in parts for key in part.keys or ()]
+            keys = found if any(key is not None for key in found) else None
+        if not all(part.same for part in parts):
+            drafts = draft([raw for part in parts for raw in part.held])
+        return msgspec.structs.replace(drafts, keys=keys)
 
     def _check(self, raws: Sequence[bytes]) -> list[str | None] | None:
         """Refuse what is not valid; returns the routing keys, if the registry says what they are.
@@ -115,9 +149,16 @@ def _key(found: object, routing: RoutingKey) -> str | None:
     return found
 
 
-def _keys_by(profile: Profile, raws: Sequence[bytes]) -> list[str | None] | None:
-    keys = [_short(profile.key_of(raw)) for raw in raws]
-    return keys if any(key is not None for key in keys) else None
+def _cut(sent: list[bytes]) -> Iterator[list[bytes]]:
+    """Documents in parts, each of some tens of kilobytes."""
+    start = size = 0
+    for at, raw in enumerate(sent):
+        size += len(raw)
+        if size >= FORM_BYTES:
+            yield sent[start : at + 1]
+            start, size = at + 1, 0
+    if start < len(sent):
+        yield sent[start:]
 
 
 def _short(key: str | None) -> str | None:
@@ -155,6 +196,24 @@ class Shapes:
         if stream.registry is None and stream.profile is None:
             return drafts
         return self.of(log).form(drafts, self._engine.clock.now_ms())
+
+    async def prepare(self, log: Log, drafts: Drafts) -> Form:
+        """Form drafts ahead of their write, by and by; it counts if nothing changes meanwhile."""
+        shape = self.of(log)
+        made: Drafts | Refused
+        try:
+            made = await shape.form_in_turns(drafts, self._engine.clock.now_ms())
+        except Refused as refused:
+            made = refused
+
+        def form(drafts: Drafts) -> Drafts:
+            if not shape.is_of(stream_of(log)):
+                return self.form(log, drafts)
+            if isinstance(made, Refused):
+                raise made
+            return made
+
+        return form
 
     def inherit(self, source: Log, fork: int, count: int) -> list[Entry]:
         """What a fork takes over with the first `count` records of its source."""

@@ -18,6 +18,7 @@ import msgspec
 from headrace.core import streaming
 from headrace.core.entry import Append, Arrive, Entry, Fork
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import FORM_BYTES
 from headrace.core.log import Log
 from headrace.core.names import SYSTEM, SYSTEM_PREFIX, reserved
 from headrace.core.record import Drafts, draft
@@ -218,6 +219,11 @@ class Streams:
         await self._enter(name)
         live = self.own(name)
         form = self._form(live.log)
+        if form is not None and drafts is not None and len(drafts.data) > FORM_BYTES:
+            form = await engine.shapes.prepare(live.log, drafts)
+            engine.check_open()
+            if self.own(name) is not live:
+                return await self.write(name, drafts, wanted)
         entries = streaming.write(live.log, drafts, wanted, engine.clock.now_ns(), form)
         self.use(live)
         if entries is None:
@@ -283,12 +289,18 @@ class Streams:
         ignore(shown)
         return True
 
-    async def append_chunk(self, live: Live, drafts: Drafts, note: Arrive) -> None:
+    async def prepare(self, log: Log, drafts: Drafts) -> Form | None:
+        """What is appended to the stream goes through this; most of the work is done already."""
+        form = self._form(log)
+        return form if form is None else await self._engine.shapes.prepare(log, drafts)
+
+    async def append_chunk(
+        self, live: Live, drafts: Drafts, note: Arrive, form: Form | None
+    ) -> None:
         """Append a chunk of a transaction, together with the note that it is there."""
         engine = self._engine
         content_type = stream_of(live.log).content_type
         wanted = Write(content_type)
-        form = self._form(live.log)
         entries = streaming.write(live.log, drafts, wanted, engine.clock.now_ns(), form)
         assert entries is not None
         append = entries[0]

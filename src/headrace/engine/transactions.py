@@ -29,6 +29,7 @@ from headrace.core.limits import (
     TRANSACTIONS_PENDING_MAX,
 )
 from headrace.core.log import check_owner
+from headrace.core.names import SYSTEM, reserved
 from headrace.core.state import not_found
 from headrace.core.transaction import Chunk, Commit, Part, has_arrived
 from headrace.engine.live import Live
@@ -286,8 +287,17 @@ class Transactions:
                 chunk = await self._engine.pool.run(self._staging.read, path)
             except FileNotFoundError:
                 raise Refused(Code.INVALID, f"chunk {name} is still on its way") from None
+            await self._check_form(chunk)
             found.append((chunk.log, chunk.drafts.count, chunk.is_json))
         return found
+
+    async def _check_form(self, chunk: Chunk) -> None:
+        """Refuse records that their stream would not take."""
+        log = self._engine.state.by_name.get(chunk.log)
+        if log is not None and log.stream is not None and chunk.is_json:
+            form = await self._engine.streams.prepare(log, chunk.drafts)
+            if form is not None:
+                form(chunk.drafts)
 
     async def _resolve(
         self, wanted: Iterable[tuple[str, bool]], owner: str, create: LogConfig | None
@@ -301,6 +311,8 @@ class Transactions:
                 log, _ = await engine.logs.put(name, owner, create)
             if log is None:
                 raise not_found(name)
+            if log.owner == SYSTEM:
+                raise reserved(name)
             if log.stream is None:
                 check_owner(log, owner)
             elif not engine.streams.is_there(log):
@@ -335,6 +347,9 @@ class Transactions:
         engine, log = self._engine, live.log
         if not engine.door.open:
             await engine.wait_at_door(log.name, None, patient=True)
+        form = None
+        if log.stream is not None:
+            form = await engine.streams.prepare(log, chunk.drafts)
         engine.check_open()
         if log.id not in engine.lives:
             return
@@ -342,7 +357,12 @@ class Transactions:
             say("error", "a stream was closed before its chunk came", log=log.name)
             return
         if log.stream is not None:
-            await engine.streams.append_chunk(live, chunk.drafts, note)
+            try:
+                await engine.streams.append_chunk(live, chunk.drafts, note, form)
+            except Refused as refused:
+                if refused.code is not Code.INVALID:
+                    raise
+                say("error", "a stream takes such records no more", log=log.name, problem=refused)
             return
         if log.config.ttl_ms:
             engine.expire_now(live)

@@ -77,6 +77,7 @@ class Buckets:
         self._group_by = group_by
         self._groups: dict[Dims, int] = {}
         self._chunks: dict[str, list[_Cells]] = {m.name: [] for m in self._measures}
+        self._documents: _Documents | None = None
 
     # --- sources ---------------------------------------------------------------------------------
 
@@ -172,13 +173,12 @@ class Buckets:
         query: Query | None = None,
     ) -> None:
         """What documents with a time in [start, stop) add, of those that match."""
-        if query is not None:
-            matched = Matcher(query, search).match(raws)
-            raws = [raw for raw, good in zip(raws, matched, strict=True) if good]
+        if self._documents is None or not self._documents.is_for(search, query):
+            self._documents = _Documents(self._rollup, search, query)
         windows: list[int] = []
         groups: list[int] = []
         found: list[dict[str, Summed]] = []
-        for stamp, dims, measured in contributions(self._rollup, search, raws):
+        for stamp, dims, measured in self._documents.read(raws):
             if start_ms <= stamp < stop_ms:
                 windows.append(stamp // self._interval_ms * self._interval_ms)
                 groups.append(self._group(dims))
@@ -315,28 +315,42 @@ def _reduce(chunks: Sequence[_Cells], ranks: Ints) -> _Cells:
     )
 
 
-def contributions(
-    rollup: Rollup, search: Search, raws: Sequence[bytes | None]
-) -> Iterator[tuple[int, Dims, dict[str, Summed]]]:
-    """Time, dimensions and measures of each document that counts in a rollup."""
-    fields = [search.fields[name] for name in (rollup.timestamp, *rollup.dimensions)]
-    paths: list[Path] = [field.path() for field in fields]
-    for measure in rollup.measures:
-        if isinstance(measure, Summary):
-            paths.append(search.fields[measure.field].path())
-        elif isinstance(measure, Parts):
-            paths += paths_of(measure)
-    for row in zip(*Reader(paths).read(raws), strict=True):
-        values = [values_of(field, found) for field, found in zip(fields, row, strict=False)]
-        if len(values[0]) != 1 or any(len(value) > 1 for value in values[1:]):
-            continue
-        measured = _measured(rollup, search, list(row[len(fields) :]))
-        if measured is not None:
-            dims = tuple(
-                shown(field, value[0]) if value else None
-                for field, value in zip(fields[1:], values[1:], strict=True)
-            )
-            yield values[0][0], dims, measured
+class _Documents:
+    """Reads what documents contribute to a rollup, of those that match."""
+
+    def __init__(self, rollup: Rollup, search: Search, query: Query | None) -> None:
+        self._asked = (search, query)
+        self._rollup = rollup
+        self._matcher = None if query is None else Matcher(query, search)
+        self._fields = [search.fields[name] for name in (rollup.timestamp, *rollup.dimensions)]
+        paths: list[Path] = [field.path() for field in self._fields]
+        for measure in rollup.measures:
+            if isinstance(measure, Summary):
+                paths.append(search.fields[measure.field].path())
+            elif isinstance(measure, Parts):
+                paths += paths_of(measure)
+        self._reader = Reader(paths)
+
+    def is_for(self, search: Search, query: Query | None) -> bool:
+        return self._asked[0] is search and self._asked[1] is query
+
+    def read(self, raws: Sequence[bytes | None]) -> Iterator[tuple[int, Dims, dict[str, Summed]]]:
+        """Time, dimensions and measures of each document that counts."""
+        search, fields = self._asked[0], self._fields
+        if self._matcher is not None:
+            matched = self._matcher.match(raws)
+            raws = [raw for raw, good in zip(raws, matched, strict=True) if good]
+        for row in zip(*self._reader.read(raws), strict=True):
+            values = [values_of(field, found) for field, found in zip(fields, row, strict=False)]
+            if len(values[0]) != 1 or any(len(value) > 1 for value in values[1:]):
+                continue
+            measured = _measured(self._rollup, search, list(row[len(fields) :]))
+            if measured is not None:
+                dims = tuple(
+                    shown(field, value[0]) if value else None
+                    for field, value in zip(fields[1:], values[1:], strict=True)
+                )
+                yield values[0][0], dims, measured
 
 
 def _measured(rollup: Rollup, search: Search, found: list[object]) -> dict[str, Summed] | None:

@@ -1,0 +1,140 @@
+"""Large appends are formed before their turn: the outcome is that of small ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from hostile import HostileDisk
+from rig import boot, small
+from virtual import VirtualClock, VirtualLoop
+
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import FORM_BYTES
+from headrace.core.record import draft
+from headrace.core.stream import JSON, Producer, Write
+from headrace.core.streaming import Spec
+from headrace.core.transaction import Chunk
+from headrace.engine.engine import Engine
+from headrace.engine.metering import Meter, Metering
+from headrace.profiles.catalogue import parse_profile
+
+LARGE = [msgspec.json.encode({"requestId": f"r{n}", "token": "t" * 100}) for n in range(2000)]
+assert sum(map(len, LARGE)) > 3 * FORM_BYTES
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    made = VirtualLoop()
+    with small():
+        yield made
+    made.close()
+
+
+async def adopt(engine: Engine, kind: str) -> None:
+    await engine.shapes.install_profile(engine.streams.find("s"), parse_profile({"kind": kind}))
+
+
+async def make(engine: Engine, kind: str) -> None:
+    await engine.streams.create("s", Spec(content_type=JSON), None)
+    await adopt(engine, kind)
+
+
+def held(engine: Engine) -> list[dict[str, object]]:
+    blocks = engine.streams.find("s").tail.blocks
+    return [msgspec.json.decode(block.data_at(at)) for block in blocks for at in range(block.count)]
+
+
+def test_others_get_a_turn_while_much_is_formed(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        await make(engine, "evlog")
+        large = asyncio.create_task(engine.streams.write("s", draft(LARGE), Write(JSON)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await engine.streams.write("s", draft([b'{"requestId":"first"}']), Write(JSON))
+        await large
+        found = held(engine)
+        assert [each["requestId"] for each in found[:2]] == ["first", "r0"]
+        assert len(found) == 2001
+        assert all(each["context"] == {"token": "[REDACTED]"} for each in found[1:])
+        block = engine.streams.find("s").tail.blocks[-1]
+        assert block.keys is not None
+        assert block.keys[-1] == "r1999"
+
+    loop.run(story())
+
+
+def test_what_changes_meanwhile_counts(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        await make(engine, "state-protocol")
+        marks = [b'{"headers":{"control":"reset"}}'] * 10_000
+        writing = asyncio.create_task(engine.streams.write("s", draft(marks), Write(JSON)))
+        await asyncio.sleep(0)
+        adopting = asyncio.create_task(adopt(engine, "evlog"))
+        await asyncio.gather(writing, adopting)
+        assert held(engine)[-1]["context"] == {"headers": {"control": "reset"}}
+
+    loop.run(story())
+
+
+def test_a_stream_that_was_made_anew_meanwhile_takes_it_as_it_is(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        await make(engine, "evlog")
+        writing = asyncio.create_task(engine.streams.write("s", draft(LARGE), Write(JSON)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        removal = asyncio.create_task(engine.streams.delete("s"))
+        creation = asyncio.create_task(engine.streams.create("s", Spec(content_type=JSON), None))
+        await asyncio.gather(writing, removal, creation)
+        assert held(engine)[0] == msgspec.json.decode(LARGE[0])
+
+    loop.run(story())
+
+
+def test_what_was_accepted_before_is_not_refused(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        await make(engine, "generic")
+        wanted = Write(JSON, Producer("p", 0, 0))
+        await engine.streams.write("s", draft(LARGE), wanted)
+        await adopt(engine, "state-protocol")
+        assert (await engine.streams.write("s", draft(LARGE), wanted)).repeated
+        with pytest.raises(Refused, match="state-protocol record"):
+            await engine.streams.write("s", draft(LARGE), Write(JSON))
+
+    loop.run(story())
+
+
+def test_a_commit_of_what_a_stream_does_not_take_is_refused(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        await make(engine, "state-protocol")
+        transactions = engine.transactions
+        await transactions.stage("t", 0, "bad", Chunk("s", draft(LARGE)))
+        with pytest.raises(Refused, match="state-protocol record"):
+            await transactions.commit("t", 0, ["bad"], owner="topics", create=None)
+        good = draft([b'{"headers":{"control":"reset"}}'])
+        await transactions.stage("t", 0, "good", Chunk("s", good))
+        await transactions.commit("t", 0, ["good"], owner="topics", create=None)
+        assert held(engine) == [{"headers": {"control": "reset"}}]
+
+    loop.run(story())
+
+
+def test_nobody_commits_to_what_the_server_writes(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        meter = Meter()
+        meter.appended(1, 1)
+        await Metering(engine, meter, 1).flush()
+        await engine.transactions.stage("t", 0, "c", Chunk("__stream_metrics__", draft([b"1"])))
+        with pytest.raises(Refused) as refused:
+            await engine.transactions.commit("t", 0, ["c"], owner="topics", create=None)
+        assert refused.value.code is Code.INVALID
+
+    loop.run(story())
