@@ -353,6 +353,13 @@ class _Documents:
                 yield values[0][0], dims, measured
 
 
+def contributions(
+    rollup: Rollup, search: Search, raws: Sequence[bytes | None]
+) -> Iterator[tuple[int, Dims, dict[str, Summed]]]:
+    """Time, dimensions and measures of each document that counts in a rollup."""
+    return _Documents(rollup, search, None).read(raws)
+
+
 def _measured(rollup: Rollup, search: Search, found: list[object]) -> dict[str, Summed] | None:
     measured: dict[str, Summed] = {}
     at = 0
