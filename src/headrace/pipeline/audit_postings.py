@@ -39,10 +39,10 @@ from headrace.pipeline.audit_rows import (
     rows_of,
 )
 from headrace.pipeline.kernels.build import Documents
-from headrace.pipeline.kernels.columns import Column, read_columns
 from headrace.pipeline.limits import PROBLEMS_MAX
 from headrace.pipeline.place import Place
 from headrace.search.config import Kind, Search
+from headrace.search.extraction import Column, read_columns
 from headrace.search.values import Reader, analyze
 
 if TYPE_CHECKING:

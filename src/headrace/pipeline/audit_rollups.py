@@ -28,10 +28,10 @@ from headrace.pipeline.kernels.build import Documents
 from headrace.pipeline.limits import PROBLEMS_MAX
 from headrace.pipeline.place import Place
 from headrace.search import histogram
-from headrace.search.aggregate import contributions
-from headrace.search.config import Count, Search
-from headrace.search.parts import Summed
-from headrace.search.values import format_date
+from headrace.search.config import Count, Parts, Rollup, Search, Summary
+from headrace.search.parts import Summed, paths_of, read_parts
+from headrace.search.pointers import Path
+from headrace.search.values import Reader, format_date, shown, values_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +95,7 @@ def _cells_of(
     """What some documents add to windows."""
     cells: dict[Cell, Summed | int] = {}
     for rollup in search.rollups.values():
-        for stamp, dims, found in contributions(rollup, search, documents):
+        for stamp, dims, found in _contributions(rollup, search, documents):
             text = msgspec.json.encode(dims).decode()
             for interval in rollup.intervals:
                 start = stamp // interval.ms * interval.ms
@@ -112,6 +112,53 @@ def _cells_of(
                             summed, histogram=_copied(summed.histogram)
                         )
     yield _batch(build, [(*cell, *_row(summed)) for cell, summed in cells.items()])
+
+
+def _contributions(
+    rollup: Rollup, search: Search, documents: Documents
+) -> Iterator[tuple[int, tuple[object, ...], dict[str, Summed]]]:
+    """Time, dimensions and measures of each document that counts; one by one, as it is written."""
+    fields = [search.fields[name] for name in (rollup.timestamp, *rollup.dimensions)]
+    paths: list[Path] = [field.path() for field in fields]
+    for measure in rollup.measures:
+        if isinstance(measure, Summary):
+            paths.append(search.fields[measure.field].path())
+        elif isinstance(measure, Parts):
+            paths += paths_of(measure)
+    for row in zip(*Reader(paths).read(documents), strict=True):
+        values = [values_of(field, found) for field, found in zip(fields, row, strict=False)]
+        if len(values[0]) != 1 or any(len(value) > 1 for value in values[1:]):
+            continue
+        measured = _measured(rollup, search, list(row[len(fields) :]))
+        if measured is not None:
+            dims = tuple(
+                shown(field, value[0]) if value else None
+                for field, value in zip(fields[1:], values[1:], strict=True)
+            )
+            yield values[0][0], dims, measured
+
+
+def _measured(rollup: Rollup, search: Search, found: list[object]) -> dict[str, Summed] | None:
+    """The measures of a document; none when one of them has no single value."""
+    measured: dict[str, Summed] = {}
+    for measure in rollup.measures:
+        match measure:
+            case Count():
+                measured[measure.name] = Summed(1)
+            case Summary(field=name):
+                values = values_of(search.fields[name], found.pop(0))
+                if len(values) != 1:
+                    return None
+                value = float(values[0])
+                shape = {histogram.bucket(value): 1} if measure.histogram else None
+                measured[measure.name] = Summed(1, value, value, value, shape)
+            case Parts():
+                width = len(paths_of(measure))
+                parts, found = read_parts(found[:width]), found[width:]
+                if parts is None:
+                    return None
+                measured[measure.name] = parts
+    return measured
 
 
 def _copied(shape: histogram.Histogram | None) -> histogram.Histogram | None:
