@@ -332,7 +332,7 @@ def cases(draw: st.DrawFn) -> tuple[Schema, Schema, list[dict[str, Any]]]:
 
 
 @settings(
-    max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(st.data())
 def test_what_is_proven_holds(data: st.DataObject) -> None:
