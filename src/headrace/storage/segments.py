@@ -187,7 +187,7 @@ class Segments:
         """
         known = {segment.number: segment for segment in manifest.segments}
         if not self._known.keys() <= known.keys():
-            self.documents.forget(lambda key: True)  # some may have been erased for good
+            self.documents.clear()  # some may have been erased for good
         self._known = known
         self.version = manifest.version
         self.builds.use(manifest)
