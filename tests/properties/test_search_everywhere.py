@@ -412,33 +412,39 @@ def test_answers_are_those_of_looking_at_every_record(data: st.DataObject) -> No
     tell(story)
 
 
-def test_sorting_by_a_keyword_that_no_indexed_record_has() -> None:
-    """Found by the test above."""
-    fields = {
-        "at": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/at"}]},
-        "w": {
-            "kind": "keyword",
-            "bindings": [{"version": 1, "jsonPointer": "/w"}],
-            **FLAGS["keyword"],
-            "sortable": True,
-        },
+def test_a_keyword_that_no_indexed_record_has() -> None:
+    """Found by the test above: nothing to sort or to group by."""
+
+    def bound(kind: str, name: str, **flags: bool) -> dict[str, Any]:
+        bindings = [{"version": 1, "jsonPointer": f"/{name}"}]
+        return {"kind": kind, "bindings": bindings, **FLAGS[kind], **flags}
+
+    rollup = {"dimensions": ["w"], "intervals": ["1m"], "measures": {"n": {"kind": "count"}}}
+    search = {
+        "primaryTimestampField": "at",
+        "fields": {"at": bound("date", "at"), "w": bound("keyword", "w", sortable=True)},
+        "rollups": {"r": rollup},
     }
-    search = {"primaryTimestampField": "at", "fields": fields}
 
     async def story(loop: VirtualLoop) -> None:
         world = await World.make(loop, Random(1))
         await world.right("PUT", STREAM)
         update = {"schema": {"type": "object"}, "search": search}
         await world.right("POST", f"{STREAM}/_schema", update)
-        await world.right("POST", STREAM, [{"w": 7}, {}])
+        await world.right("POST", STREAM, [{"at": 1, "w": 7}, {"at": 2}])
         await world.plan()
         await world.seal()
         world.librarian.index()
         await world.look()
-        await world.right("POST", STREAM, [{"w": "a"}])
-        body = {"q": "NOT w:b", "sort": ["w:asc"]}
+        await world.right("POST", STREAM, [{"at": 3, "w": "a"}])
+        body: dict[str, Any] = {"q": "NOT w:b", "sort": ["w:asc"]}
         answer = await world.right("POST", f"{STREAM}/_search", body)
         assert answer["coverage"]["indexed_segments"] == 1
         assert [hit["sort"][0] for hit in answer["hits"]] == ["a", None, None]
+        body = {"rollup": "r", "from": 1, "to": 4, "interval": "1m", "group_by": ["w"]}
+        answer = await world.right("POST", f"{STREAM}/_aggregate", {**body, "measures": ["n"]})
+        (bucket,) = answer["buckets"]
+        found = {group["key"]["w"]: group["measures"]["n"]["count"] for group in bucket["groups"]}
+        assert found == {"a": 1, None: 2}
 
     tell(story)

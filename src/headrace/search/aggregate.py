@@ -266,10 +266,10 @@ def _choices(lookup: Lookup, search: Search, name: str, seqs: Ints) -> tuple[Int
         ranked = lookup.ranked(name)
         values, missing = ranked.ranks.firsts(seqs)
         texts = ranked.texts
-    seen, codes = np.unique(values, return_inverse=True)
-    codes = codes.astype(np.int64) + 1
-    if missing is not None:
-        codes[missing] = 0
+    there = slice(None) if missing is None else ~missing
+    seen, places = np.unique(values[there], return_inverse=True)
+    codes = np.zeros(len(seqs), np.int64)
+    codes[there] = places + 1
     if texts is not None:
         return codes, [None, *(texts[rank // 2].decode() for rank in seen.tolist())]
     return codes, [None, *(shown(field, value) for value in seen.tolist())]
