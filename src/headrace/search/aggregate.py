@@ -266,7 +266,7 @@ def _choices(lookup: Lookup, search: Search, name: str, seqs: Ints) -> tuple[Int
         ranked = lookup.ranked(name)
         values, missing = ranked.ranks.firsts(seqs)
         texts = ranked.texts
-    there = slice(None) if missing is None else ~missing
+    there = np.ones(len(seqs), bool) if missing is None else ~missing
     seen, places = np.unique(values[there], return_inverse=True)
     codes = np.zeros(len(seqs), np.int64)
     codes[there] = places + 1
