@@ -184,6 +184,7 @@ class Buckets:
         read = self._documents.read(raws)
         stamps = read.columns[self._rollup.timestamp].dense(len(raws)).astype(np.int64)
         rows = read.rows[(stamps[read.rows] >= start_ms) & (stamps[read.rows] < stop_ms)]
+        rows = self._documents.matching(raws, rows)
         if len(rows):
             windows = stamps[rows] // self._interval_ms * self._interval_ms
             groups = self._combine(
@@ -350,9 +351,15 @@ class _Documents:
             parts[measure.name] = [read_parts([*row]) for row in ready]
             taken += width
         good = contributing(count, self._rollup, columns, parts)
-        if self._matcher is not None:
-            good &= np.array(self._matcher.match(raws), bool)
         return _Read(columns, parts, np.flatnonzero(good), count)
+
+    def matching(self, raws: Sequence[bytes | None], rows: Ints) -> Ints:
+        """Those of some documents that match."""
+        if self._matcher is None:
+            return rows
+        good = self._matcher.match([raws[row] for row in rows.tolist()])
+        found: Ints = rows[np.array(good, bool)]
+        return found
 
 
 class _Read(NamedTuple):
