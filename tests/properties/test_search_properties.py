@@ -27,7 +27,7 @@ from headrace.formats import companion
 from headrace.formats.companion import Family
 from headrace.pipeline.kernels import build as building
 from headrace.pipeline.kernels import builds as merging
-from headrace.pipeline.kernels import columns as reading
+from headrace.search import extraction as reading
 from headrace.search.config import Search, parse_search
 from headrace.search.evaluate import Fields, Matcher
 from headrace.search.lookup import Lookup, NotIndexed
@@ -111,6 +111,8 @@ def test_naive_hot_and_cold_agree(data: st.DataObject) -> None:
                 scores = matcher.score([raw for _, raw, _ in found])
                 hot = {s: sc for (s, _, _), sc in zip(found, scores, strict=True) if sc is not None}
                 assert list(hot) == naive, query
+                matched = matcher.match([raw for _, raw, _ in found])
+                assert matched == [sc is not None for sc in scores], query
                 lookup = Lookup(store.companions(build), log, search)
                 cold = lookup.find(query)
                 assert cold.tolist() == naive, query

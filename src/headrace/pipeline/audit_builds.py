@@ -37,12 +37,12 @@ from headrace.formats.plans import Plan
 from headrace.formats.postings import decode_postings
 from headrace.pipeline.index import load_plans
 from headrace.pipeline.kernels.build import Documents, promoter_of
-from headrace.pipeline.kernels.columns import read_columns
 from headrace.pipeline.limits import PROBLEMS_MAX
 from headrace.pipeline.place import Place, check_object
 from headrace.pipeline.rows import NUMBER, read, small_table
 from headrace.pipeline.tasks import run_tasks
 from headrace.search.config import Summary, parse_search
+from headrace.search.extraction import read_columns
 from headrace.search.values import Reader
 from headrace.storage.segments import UNREADABLE
 

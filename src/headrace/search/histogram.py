@@ -21,6 +21,8 @@ Histogram = dict[int, int]
 """Bucket to count."""
 
 _STEPS = 32
+_DENSE = 16
+"""Buckets are counted without sorting while there are at most so many places for each."""
 _EXPONENT_MIN = -32
 """Below 2 ** this, a value is as good as zero."""
 
@@ -129,13 +131,22 @@ def _bounds_of(ats: Ints, *, coarse: bool) -> tuple[NDArray[np.float64], NDArray
 def merge_many(parts: Sequence[Histograms]) -> Histograms:
     """One bucket of a row once, by row and bucket."""
     rows, ats, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = np.lexsort((ats, rows))
-    rows, ats, counts = rows[order], ats[order], counts[order]
-    fresh = np.ones(len(rows), bool)
-    fresh[1:] = (np.diff(rows) != 0) | (np.diff(ats) != 0)
-    starts = np.flatnonzero(fresh)
-    sums = np.add.reduceat(counts, starts) if len(starts) else counts
-    return Histograms(rows[starts], ats[starts], sums)
+    if not len(rows):
+        return Histograms(rows, ats, counts)
+    low = int(ats.min())
+    width = int(ats.max()) - low + 1
+    codes = rows * width + (ats - low)
+    if (int(rows.max()) + 1) * width <= _DENSE * len(rows):
+        sums = np.bincount(codes, counts)
+        codes = np.flatnonzero(sums)
+        sums = sums[codes].astype(np.int64)
+    else:
+        order = np.argsort(codes, kind="stable")  # quick on runs that are sorted already
+        codes, counts = codes[order], counts[order]
+        starts = np.flatnonzero(np.diff(codes, prepend=-1))
+        codes, sums = codes[starts], np.add.reduceat(counts, starts)
+    rows, ats = np.divmod(codes, width)
+    return Histograms(rows, ats + low, sums)
 
 
 def log2_of_many(merged: Histograms, count: int) -> list[dict[str, int]]:

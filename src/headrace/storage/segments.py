@@ -25,6 +25,7 @@ from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.segment import INDEX_COLUMNS, Piece, block_of
 from headrace.formats.table import read_table
 from headrace.storage.builds import Builds
+from headrace.storage.cache import Cache
 from headrace.storage.objects import Listed, Objects
 from headrace.storage.vanished import gone_is_vanished
 
@@ -35,6 +36,7 @@ UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError, TypeError)
 
 _OPEN_FILES_MAX = 32
 _INDEXES_MAX = 64
+_DOCUMENTS_BYTES = 16 << 20
 _NS = 1_000_000
 _COLUMNS = ["seq", "ts", "ns", "tag", "node", "key", "data", "meta"]
 
@@ -113,6 +115,8 @@ class Segments:
         self._cache_bytes = cache_bytes
         self._known: dict[int, Segment] = {}
         self.builds = Builds(objects)
+        self.documents: Cache[tuple[int, int]] = Cache(_DOCUMENTS_BYTES)
+        """Records that were searched for, by log and seq: searches are asked again."""
         self.version = 0
         """Of the manifest in use."""
         self._lock = Lock()  # callers may be several threads
@@ -169,7 +173,10 @@ class Segments:
 
         Whoever reads meanwhile by extents that it made obsolete takes the new ones.
         """
-        self._known = {segment.number: segment for segment in manifest.segments}
+        known = {segment.number: segment for segment in manifest.segments}
+        if not self._known.keys() <= known.keys():
+            self.documents.forget(lambda key: True)  # some may have been erased for good
+        self._known = known
         self.version = manifest.version
         self.builds.use(manifest)
         with self._lock:

@@ -20,6 +20,7 @@ from headrace.engine.census import Ranking
 from headrace.engine.engine import Engine
 from headrace.engine.memory import Memory, Peaks, look_at_collector, measure
 from headrace.engine.streams import OWNER
+from headrace.storage.builds import CACHE_BYTES as COMPANION_CACHE_BYTES
 from headrace.surfaces.streams.fields import format_time
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call, Gate
@@ -145,6 +146,7 @@ class ServerRoutes:
             "caches": {
                 "segment_cache_max_bytes": 0,
                 "block_cache_max_bytes": limits.block_cache_bytes,
+                "companion_cache_max_bytes": COMPANION_CACHE_BYTES,
                 "tail_max_bytes": limits.tail_bytes,
             },
             "concurrency": {
@@ -193,12 +195,14 @@ class ServerRoutes:
                 "tail_bytes": engine.tail_bytes,
                 "ingest_queue_payload_bytes": engine.journal.pending_bytes,
                 "block_cache_bytes": engine.segments.cached_bytes,
+                "companion_cache_bytes": engine.segments.builds.cached_bytes,
             },
             "mapped_files": {},
             "disk_caches": {},
             "configured_budgets": {
                 "tail_bytes": limits.tail_bytes,
                 "block_cache_bytes": limits.block_cache_bytes,
+                "companion_cache_bytes": COMPANION_CACHE_BYTES,
                 "ingest_queue_bytes": JOURNAL_PENDING_BYTES_MAX,
             },
             "pipeline_buffers": {"unsealed_journal_bytes": backlog.size_bytes},
