@@ -68,12 +68,15 @@ class Builds:
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
 
     def use(self, manifest: Manifest) -> None:
-        """Switch to a manifest; what it does not name is forgotten."""
+        """Switch to a manifest; what it does not name is forgotten.
+
+        What was decoded of it goes when there is need for its room: nobody asks for it again.
+        """
         named = {build.name for build in manifest.builds}
         self._of = {number: build for build in manifest.builds for number in build.segments}
         with self._lock:
             for name in [name for name in self._opened if name not in named]:
-                self._close(name)
+                del self._opened[name]
             for name in [name for name in self._descriptors if name not in named]:
                 del self._descriptors[name]
 
@@ -115,14 +118,10 @@ class Builds:
                 )
                 opened = self._opened[build.name] = _Opened(companions)
                 while len(self._opened) > _OPEN_MAX:
-                    self._close(next(iter(self._opened)))
+                    self._opened.popitem(last=False)
             self._opened.move_to_end(build.name)
         with opened.lock, gone_is_vanished(build.name):
             yield opened.companions
-
-    def _close(self, name: str) -> None:
-        del self._opened[name]
-        self._decoded.forget(lambda key: key[0] == name)
 
     def _open_file(self, file: File) -> pq.ParquetFile:
         return pq.ParquetFile(self._objects.open(file.name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -42,11 +42,11 @@ class Cache(Generic[K]):
             while self.size_bytes > self._bytes_max:
                 self._drop(next(iter(self._held)))
 
-    def forget(self, gone: Callable[[K], bool]) -> None:
-        """Let go of what is gone."""
+    def clear(self) -> None:
+        """Let go of everything."""
         with self._lock:
-            for key in [key for key in self._held if gone(key)]:
-                self._drop(key)
+            self._held = OrderedDict()
+            self.size_bytes = 0
 
     def _drop(self, key: K) -> None:
         _, size_bytes = self._held.pop(key, (None, 0))

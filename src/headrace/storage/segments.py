@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
 from headrace.core.errors import Corrupt
-from headrace.core.limits import REQUESTS_LOGS_MAX
+from headrace.core.limits import HELD_MAX, REQUESTS_LOGS_MAX
 from headrace.core.log import Extent, Log
 from headrace.core.match import TagEq, TagMatch
 from headrace.core.record import Block, cut
@@ -125,14 +125,26 @@ class Segments:
         self._tables: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()
         self._tables_bytes = 0
         self._requests: OrderedDict[int, dict[str, int]] = OrderedDict()
+        self._held: OrderedDict[tuple[int, int], Held] = OrderedDict()
+        """What was asked of segments and logs; it stays true, since numbers are used once."""
 
     def known(self, number: int) -> Segment | None:
         return self._known.get(number)
 
     def held(self, number: int, log: int) -> Held | None:
         """What a segment has of a log."""
+        with self._lock:
+            if (known := self._held.get((number, log))) is not None:
+                self._held.move_to_end((number, log))
+                return known
         segment = self._known.get(number)
-        return None if segment is None else self._index(segment).held(log)
+        found = None if segment is None else self._index(segment).held(log)
+        if found is not None:
+            with self._lock:
+                self._held[number, log] = found
+                if len(self._held) > HELD_MAX:
+                    self._held.popitem(last=False)
+        return found
 
     def look(self, name: str) -> Listed | None:
         """An object as a list shows it."""
@@ -175,7 +187,7 @@ class Segments:
         """
         known = {segment.number: segment for segment in manifest.segments}
         if not self._known.keys() <= known.keys():
-            self.documents.forget(lambda key: True)  # some may have been erased for good
+            self.documents.clear()  # some may have been erased for good
         self._known = known
         self.version = manifest.version
         self.builds.use(manifest)
