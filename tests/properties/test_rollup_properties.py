@@ -13,7 +13,7 @@ from headrace.formats import companion
 from headrace.formats.companion import Family
 from headrace.pipeline.kernels import build as building
 from headrace.pipeline.kernels import builds as merging
-from headrace.pipeline.kernels import columns as reading
+from headrace.search import extraction as reading
 from headrace.search.aggregate import Buckets, aligned, fixed_dimensions
 from headrace.search.config import parse_search
 from headrace.search.query import All, Equals, Has

@@ -246,3 +246,5 @@ ROUTING_KEYS_MAX = 500
 TOUCH_SETTLE_MAX = 1000
 """Records that are noted at once for somebody who wants to know how things are now."""
 TOUCH_CURSOR_LENGTH_MAX = 64
+HELD_MAX = 65_536
+"""Pairs of a segment and a log of which it is remembered what the one has of the other."""

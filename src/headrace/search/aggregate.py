@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.formats.leb128 import Ints
@@ -14,13 +15,13 @@ from headrace.search import histogram
 from headrace.search.companions import Companions
 from headrace.search.config import Count, Measure, Parts, Rollup, Search, Summary
 from headrace.search.evaluate import Matcher
+from headrace.search.extraction import Column, read_columns
 from headrace.search.histogram import Histograms
 from headrace.search.lookup import Lookup, NotIndexed
 from headrace.search.parts import Summed, paths_of, read_parts
-from headrace.search.pointers import Path
 from headrace.search.query import All, Compares, Equals, Query
 from headrace.search.rolled import Dims, Numbers, Rolled, read_rolled
-from headrace.search.values import Reader, format_date, shown, values_of
+from headrace.search.values import Reader, format_date, shown
 
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _NOTHING: Ints = np.zeros(0, np.int64)
@@ -139,7 +140,9 @@ class Buckets:
         seqs = _having(lookup, rollup.timestamp, seqs)
         stamps = lookup.firsts(rollup.timestamp, seqs)[0].astype(np.int64)
         windows = stamps // self._interval_ms * self._interval_ms
-        groups = self._column_groups(lookup, search, seqs)
+        groups = self._combine(
+            len(seqs), [_choices(lookup, search, name, seqs) for name in self._group_by]
+        )
         ones = np.ones(len(seqs), np.int64)
         for measure in self._measures:
             values = np.zeros(len(seqs))
@@ -151,12 +154,13 @@ class Buckets:
             chunk = _Cells(windows, groups, ones, values, values, values, shape)
             self._chunks[measure.name].append(chunk)
 
-    def _column_groups(self, lookup: Lookup, search: Search, seqs: Ints) -> Ints:
-        """The group of each record."""
-        codes = np.zeros(len(seqs), np.int64)
+    def _combine(self, count: int, dimensions: list[tuple[Ints, list[Any]]]) -> Ints:
+        """The group of each of so many records, given what it has of each dimension and what there
+        is.
+        """
+        codes: Ints = np.zeros(count, np.int64)
         combined: list[Dims] = [()]
-        for name in self._group_by:
-            own, choices = _choices(lookup, search, name, seqs)
+        for own, choices in dimensions:
             seen, codes = np.unique(codes * len(choices) + own, return_inverse=True)
             combined = [
                 (*combined[at // len(choices)], choices[at % len(choices)]) for at in seen.tolist()
@@ -171,22 +175,25 @@ class Buckets:
         start_ms: int,
         stop_ms: int,
         query: Query | None = None,
-    ) -> None:
-        """What documents with a time in [start, stop) add, of those that match."""
+    ) -> int | None:
+        """What documents with a time in [start, stop) add, of those that match; returns the latest
+        time of all of them, by the field that tells it.
+        """
         if self._documents is None or not self._documents.is_for(search, query):
             self._documents = _Documents(self._rollup, search, query)
-        windows: list[int] = []
-        groups: list[int] = []
-        found: list[dict[str, Summed]] = []
-        for stamp, dims, measured in self._documents.read(raws):
-            if start_ms <= stamp < stop_ms:
-                windows.append(stamp // self._interval_ms * self._interval_ms)
-                groups.append(self._group(dims))
-                found.append(measured)
-        if found:
+        read = self._documents.read(raws)
+        stamps = read.columns[self._rollup.timestamp].dense(len(raws)).astype(np.int64)
+        rows = read.rows[(stamps[read.rows] >= start_ms) & (stamps[read.rows] < stop_ms)]
+        rows = self._documents.matching(raws, rows)
+        if len(rows):
+            windows = stamps[rows] // self._interval_ms * self._interval_ms
+            groups = self._combine(
+                len(rows), [read.choices(search, name, rows) for name in self._group_by]
+            )
             for measure in self._measures:
-                summed = [measured[measure.name] for measured in found]
-                self._chunks[measure.name].append(_chunk(windows, groups, summed))
+                self._chunks[measure.name].append(read.cells(measure, rows, windows, groups))
+        times = read.columns[search.primary].values
+        return pc.max(times).as_py() if len(times) else None
 
     def _group(self, dims: Dims) -> int:
         return self._groups.setdefault(tuple(dims[at] for at in self._kept), len(self._groups))
@@ -268,14 +275,14 @@ def _choices(lookup: Lookup, search: Search, name: str, seqs: Ints) -> tuple[Int
     return codes, [None, *(shown(field, value) for value in seen.tolist())]
 
 
-def _chunk(windows: list[int], groups: list[int], summed: list[Summed]) -> _Cells:
+def _ready(summed: list[Summed], windows: Ints, groups: Ints) -> _Cells:
     shapes = [
         (row, at, n) for row, one in enumerate(summed) for at, n in (one.histogram or {}).items()
     ]
     rows, ats, counts = np.array(shapes, np.int64).reshape(-1, 3).T
     return _Cells(
-        np.array(windows, np.int64),
-        np.array(groups, np.int64),
+        windows,
+        groups,
         np.array([one.count for one in summed], np.int64),
         np.array([one.sum for one in summed], np.float64),
         np.array([one.min for one in summed], np.float64),
@@ -322,60 +329,87 @@ class _Documents:
         self._asked = (search, query)
         self._rollup = rollup
         self._matcher = None if query is None else Matcher(query, search)
-        self._fields = [search.fields[name] for name in (rollup.timestamp, *rollup.dimensions)]
-        paths: list[Path] = [field.path() for field in self._fields]
-        for measure in rollup.measures:
-            if isinstance(measure, Summary):
-                paths.append(search.fields[measure.field].path())
-            elif isinstance(measure, Parts):
-                paths += paths_of(measure)
-        self._reader = Reader(paths)
+        summed = [m.field for m in rollup.measures if isinstance(m, Summary)]
+        names = dict.fromkeys((rollup.timestamp, *rollup.dimensions, *summed, search.primary))
+        self._fields = [search.fields[name] for name in names]
+        self._parts = [measure for measure in rollup.measures if isinstance(measure, Parts)]
+        ready = [path for measure in self._parts for path in paths_of(measure)]
+        self._reader = Reader([*(field.path() for field in self._fields), *ready])
 
     def is_for(self, search: Search, query: Query | None) -> bool:
         return self._asked[0] is search and self._asked[1] is query
 
-    def read(self, raws: Sequence[bytes | None]) -> Iterator[tuple[int, Dims, dict[str, Summed]]]:
-        """Time, dimensions and measures of each document that counts."""
-        search, fields = self._asked[0], self._fields
-        if self._matcher is not None:
-            matched = self._matcher.match(raws)
-            raws = [raw for raw, good in zip(raws, matched, strict=True) if good]
-        for row in zip(*self._reader.read(raws), strict=True):
-            values = [values_of(field, found) for field, found in zip(fields, row, strict=False)]
-            if len(values[0]) != 1 or any(len(value) > 1 for value in values[1:]):
-                continue
-            measured = _measured(self._rollup, search, list(row[len(fields) :]))
-            if measured is not None:
-                dims = tuple(
-                    shown(field, value[0]) if value else None
-                    for field, value in zip(fields[1:], values[1:], strict=True)
-                )
-                yield values[0][0], dims, measured
+    def read(self, raws: Sequence[bytes | None]) -> _Read:
+        count = len(raws)
+        found, extra = read_columns(self._fields, self._reader, raws)
+        columns = {f.name: column for f, column in zip(self._fields, found, strict=True)}
+        parts: dict[str, list[Summed | None]] = {}
+        taken = 0
+        for measure in self._parts:
+            width = len(paths_of(measure))
+            ready = zip(*extra[taken : taken + width], strict=True)
+            parts[measure.name] = [read_parts([*row]) for row in ready]
+            taken += width
+        good = contributing(count, self._rollup, columns, parts)
+        return _Read(columns, parts, np.flatnonzero(good), count)
+
+    def matching(self, raws: Sequence[bytes | None], rows: Ints) -> Ints:
+        """Those of some documents that match."""
+        if self._matcher is None:
+            return rows
+        good = self._matcher.match([raws[row] for row in rows.tolist()])
+        found: Ints = rows[np.array(good, bool)]
+        return found
 
 
-def _measured(rollup: Rollup, search: Search, found: list[object]) -> dict[str, Summed] | None:
-    measured: dict[str, Summed] = {}
-    at = 0
+class _Read(NamedTuple):
+    """The values of some documents."""
+
+    columns: dict[str, Column]
+    parts: dict[str, list[Summed | None]]
+    rows: Ints
+    """Those that count."""
+    documents: int
+
+    def choices(self, search: Search, name: str, rows: Ints) -> tuple[Ints, list[Any]]:
+        """For each row the place of its value of a field in a list; none is the first."""
+        column = self.columns[name]
+        coded = column.values.dictionary_encode()
+        codes = np.zeros(self.documents, np.int64)
+        codes[column.rows] = coded.indices.to_numpy(zero_copy_only=False) + 1
+        field = search.fields[name]
+        return codes[rows], [None, *(shown(field, v) for v in coded.dictionary.to_pylist())]
+
+    def cells(self, measure: Measure, rows: Ints, windows: Ints, groups: Ints) -> _Cells:
+        """A cell for each row."""
+        if isinstance(measure, Parts):
+            ready = self.parts[measure.name]
+            return _ready([one for row in rows.tolist() if (one := ready[row])], windows, groups)
+        ones = np.ones(len(rows), np.int64)
+        values, shape = np.zeros(len(rows)), _NO_HISTOGRAMS
+        if isinstance(measure, Summary):
+            values = self.columns[measure.field].dense(self.documents)[rows].astype(np.float64)
+            if measure.histogram:
+                shape = Histograms(np.arange(len(rows)), histogram.buckets(values), ones)
+        return _Cells(windows, groups, ones, values, values, values, shape)
+
+
+def contributing(
+    count: int,
+    rollup: Rollup,
+    columns: Mapping[str, Column],
+    parts: Mapping[str, Sequence[Summed | None]],
+) -> NDArray[np.bool_]:
+    """Which documents count: one time, at most one of each dimension, one of each measure."""
+    good: NDArray[np.bool_] = columns[rollup.timestamp].counts(count) == 1
+    for dimension in rollup.dimensions:
+        good &= columns[dimension].counts(count) <= 1
     for measure in rollup.measures:
-        match measure:
-            case Count():
-                measured[measure.name] = Summed(1)
-            case Summary(field=name):
-                values = values_of(search.fields[name], found[at])
-                at += 1
-                if len(values) != 1:
-                    return None
-                value = float(values[0])
-                shape = {histogram.bucket(value): 1} if measure.histogram else None
-                measured[measure.name] = Summed(1, value, value, value, shape)
-            case Parts():
-                count = len(paths_of(measure))
-                parts = read_parts(found[at : at + count])
-                at += count
-                if parts is None:
-                    return None
-                measured[measure.name] = parts
-    return measured
+        if isinstance(measure, Summary):
+            good &= columns[measure.field].counts(count) == 1
+        elif isinstance(measure, Parts):
+            good &= np.fromiter((p is not None for p in parts[measure.name]), bool, count)
+    return good
 
 
 def _format(measure: Measure, cells: _Cells) -> list[dict[str, Any]]:

@@ -109,9 +109,14 @@ def clauses(query: Query) -> Iterator[Clause]:
             yield query
 
 
+def text_fields(query: Query) -> set[str]:
+    """The fields whose words are asked for."""
+    return {clause.field for clause in clauses(query) if isinstance(clause, Words)}
+
+
 def has_text(query: Query) -> bool:
     """Whether hits have scores."""
-    return any(isinstance(clause, Words) for clause in clauses(query))
+    return bool(text_fields(query))
 
 
 class _Token(NamedTuple):

@@ -25,66 +25,27 @@ from headrace.formats.companion import (
 )
 from headrace.formats.manifest import Build, Manifest
 from headrace.search.companions import Companions
+from headrace.storage.cache import Cache
 from headrace.storage.objects import Objects
 from headrace.storage.vanished import gone_is_vanished
 
 CACHE_BYTES = 256 << 20
 """Of values and postings that were decoded."""
 _OPEN_MAX = 64
-_ENTRY_BYTES = 256
-"""What keeping something takes beside itself."""
-
-
-class _Decoded:
-    """What was decoded of all builds, as much as there is room for; used last, kept longest."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._lock = Lock()  # callers may be several threads
-        self._held: OrderedDict[tuple[str, object], tuple[Any, int]] = OrderedDict()
-        self.size_bytes = 0
-
-    def get(self, build: str, key: object) -> Any:
-        with self._lock:
-            held = self._held.get((build, key))
-            if held is None:
-                return None
-            self._held.move_to_end((build, key))
-            return held[0]
-
-    def put(self, build: str, key: object, value: Any, size_bytes: int) -> None:
-        size_bytes += _ENTRY_BYTES
-        if size_bytes > self._bytes_max:
-            return
-        with self._lock:
-            self._drop((build, key))
-            self._held[build, key] = value, size_bytes
-            self.size_bytes += size_bytes
-            while self.size_bytes > self._bytes_max:
-                self._drop(next(iter(self._held)))
-
-    def forget(self, build: str) -> None:
-        with self._lock:
-            for key in [key for key in self._held if key[0] == build]:
-                self._drop(key)
-
-    def _drop(self, key: tuple[str, object]) -> None:
-        _, size_bytes = self._held.pop(key, (None, 0))
-        self.size_bytes -= size_bytes
 
 
 class _OfBuild:
     """The share of one build in what is kept."""
 
-    def __init__(self, decoded: _Decoded, build: str) -> None:
+    def __init__(self, decoded: Cache[tuple[str, object]], build: str) -> None:
         self._decoded = decoded
         self._build = build
 
     def get(self, key: object) -> Any:
-        return self._decoded.get(self._build, key)
+        return self._decoded.get((self._build, key))
 
     def put(self, key: object, value: Any, size_bytes: int) -> None:
-        self._decoded.put(self._build, key, value, size_bytes)
+        self._decoded.put((self._build, key), value, size_bytes)
 
 
 class _Opened:
@@ -100,20 +61,22 @@ class Builds:
 
     def __init__(self, objects: Objects, cache_bytes: int = CACHE_BYTES) -> None:
         self._objects = objects
-        self._decoded = _Decoded(cache_bytes)
+        self._decoded: Cache[tuple[str, object]] = Cache(cache_bytes)
         self._of: dict[int, Build] = {}
         self._lock = Lock()
         self._descriptors: dict[str, Descriptor] = {}
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
 
     def use(self, manifest: Manifest) -> None:
-        """Switch to a manifest; what it does not name is forgotten."""
+        """Switch to a manifest; what it does not name is forgotten.
+
+        What was decoded of it goes when there is need for its room: nobody asks for it again.
+        """
         named = {build.name for build in manifest.builds}
         self._of = {number: build for build in manifest.builds for number in build.segments}
         with self._lock:
             for name in [name for name in self._opened if name not in named]:
                 del self._opened[name]
-                self._decoded.forget(name)
             for name in [name for name in self._descriptors if name not in named]:
                 del self._descriptors[name]
 
@@ -155,7 +118,7 @@ class Builds:
                 )
                 opened = self._opened[build.name] = _Opened(companions)
                 while len(self._opened) > _OPEN_MAX:
-                    self._decoded.forget(self._opened.popitem(last=False)[0])
+                    self._opened.popitem(last=False)
             self._opened.move_to_end(build.name)
         with opened.lock, gone_is_vanished(build.name):
             yield opened.companions

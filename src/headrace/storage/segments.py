@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
 from headrace.core.errors import Corrupt
-from headrace.core.limits import REQUESTS_LOGS_MAX
+from headrace.core.limits import HELD_MAX, REQUESTS_LOGS_MAX
 from headrace.core.log import Extent, Log
 from headrace.core.match import TagEq, TagMatch
 from headrace.core.record import Block, cut
@@ -25,6 +25,7 @@ from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.segment import INDEX_COLUMNS, Piece, block_of
 from headrace.formats.table import read_table
 from headrace.storage.builds import Builds
+from headrace.storage.cache import Cache
 from headrace.storage.objects import Listed, Objects
 from headrace.storage.vanished import gone_is_vanished
 
@@ -35,6 +36,7 @@ UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError, TypeError)
 
 _OPEN_FILES_MAX = 32
 _INDEXES_MAX = 64
+_DOCUMENTS_BYTES = 16 << 20
 _NS = 1_000_000
 _COLUMNS = ["seq", "ts", "ns", "tag", "node", "key", "data", "meta"]
 
@@ -113,6 +115,8 @@ class Segments:
         self._cache_bytes = cache_bytes
         self._known: dict[int, Segment] = {}
         self.builds = Builds(objects)
+        self.documents: Cache[tuple[int, int]] = Cache(_DOCUMENTS_BYTES)
+        """Records that were searched for, by log and seq: searches are asked again."""
         self.version = 0
         """Of the manifest in use."""
         self._lock = Lock()  # callers may be several threads
@@ -121,14 +125,26 @@ class Segments:
         self._tables: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()
         self._tables_bytes = 0
         self._requests: OrderedDict[int, dict[str, int]] = OrderedDict()
+        self._held: OrderedDict[tuple[int, int], Held] = OrderedDict()
+        """What was asked of segments and logs; it stays true, since numbers are used once."""
 
     def known(self, number: int) -> Segment | None:
         return self._known.get(number)
 
     def held(self, number: int, log: int) -> Held | None:
         """What a segment has of a log."""
+        with self._lock:
+            if (known := self._held.get((number, log))) is not None:
+                self._held.move_to_end((number, log))
+                return known
         segment = self._known.get(number)
-        return None if segment is None else self._index(segment).held(log)
+        found = None if segment is None else self._index(segment).held(log)
+        if found is not None:
+            with self._lock:
+                self._held[number, log] = found
+                if len(self._held) > HELD_MAX:
+                    self._held.popitem(last=False)
+        return found
 
     def look(self, name: str) -> Listed | None:
         """An object as a list shows it."""
@@ -169,7 +185,10 @@ class Segments:
 
         Whoever reads meanwhile by extents that it made obsolete takes the new ones.
         """
-        self._known = {segment.number: segment for segment in manifest.segments}
+        known = {segment.number: segment for segment in manifest.segments}
+        if not self._known.keys() <= known.keys():
+            self.documents.clear()  # some may have been erased for good
+        self._known = known
         self.version = manifest.version
         self.builds.use(manifest)
         with self._lock:

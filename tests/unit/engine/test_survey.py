@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
@@ -197,6 +198,28 @@ def test_those_who_have_most_are_found(
         assert scene.engine.counter.take().stored == [(4 * 31, "a")]
         monkeypatch.setattr(census, "CENSUS_AT_ONCE", 1)
         assert scene.engine.counter.take().at_ms is None  # nobody counts for one who asks
+
+    tell(story)
+
+
+def test_many_are_counted_beside_everything_else(
+    tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(scene: Scene) -> None:
+        monkeypatch.setattr(census, "CENSUS_AT_ONCE", 0)
+        await scene.append("a", 2)
+        counter = scene.engine.counter
+        running = asyncio.create_task(counter.run())
+        assert counter.take().at_ms is None
+        await asyncio.sleep(1)
+        first = counter.take()
+        assert first.stored == [(2 * 31, "a")]
+        await scene.append("a", 1)
+        await asyncio.sleep(1)
+        assert counter.take() is first  # not again so soon
+        await asyncio.sleep(limits.CENSUS_S + 1)
+        assert counter.take().stored == [(3 * 31, "a")]
+        running.cancel()
 
     tell(story)
 

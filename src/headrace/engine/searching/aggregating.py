@@ -22,7 +22,6 @@ from headrace.engine.searching.scope import Cold, Scope, look
 from headrace.engine.searching.turns import in_turns
 from headrace.search.aggregate import Buckets, aligned, fixed_dimensions, within
 from headrace.search.config import Rollup, Search
-from headrace.search.evaluate import Fields
 from headrace.search.lookup import Lookup, NotIndexed
 from headrace.search.query import Query, parse_query
 from headrace.search.values import DATE_MS_MAX, parse_date_ms
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 _KNOWN = ("rollup", "from", "to", "interval", "q", "group_by", "measures")
 _COMPACT_CELLS = 65_536
 """So many cells may be there more than once before they are made one."""
+_BATCH_ROWS = 2048
+"""Documents that are looked at between two turns."""
 _NS = 1_000_000
 
 
@@ -177,15 +178,12 @@ class Tally:
 
     def _look(self) -> Iterator[None]:
         """Look at every record that no build speaks for."""
-        request, search = self._request, self._search
-        primary = Fields(search, [search.primary])
-        for batch in self._scope.batches():
-            raws = batch.raws
-            self._buckets.add_documents(
-                search, raws, request.start_ms, request.stop_ms, request.query
+        request = self._request
+        for batch in self._scope.batches(rows=_BATCH_ROWS):
+            newest = self._buckets.add_documents(
+                self._search, batch.raws, request.start_ms, request.stop_ms, request.query
             )
-            stamps = [ms for values in primary.read(raws) for ms in values[search.primary]]
-            self.coverage.note_newest(max(stamps, default=None))  # type: ignore[arg-type]
+            self.coverage.note_newest(newest)
             self.coverage.saw_hot(batch)
             yield
 

@@ -297,29 +297,44 @@ class Scope:
         """The documents of these seqs, ascending, as they are searched; without those that are
         gone by now.
         """
-        found = {
-            block.seq_at(at): block.data_at(at) for block, picks in self.pick(seqs) for at in picks
-        }
+        found: dict[int, bytes] = {}
+        for reach in self.reaches:
+            start, stop = bisect_left(seqs, reach.first), bisect_right(seqs, reach.last)
+            found |= self._fetch(reach, seqs[start:stop])
         if self._promote is not None and found:
             raws = self._promote(list(found), list(found.values()))
             return dict(zip(found, raws, strict=True))
         return found
 
+    def _fetch(self, reach: Reach, seqs: Sequence[int]) -> dict[int, bytes]:
+        """The documents of one log, as they were written."""
+        log, kept = reach.log.id, self._segments.documents
+        found: dict[int, bytes] = {seq: raw for seq in seqs if (raw := kept.get((log, seq)))}
+        for block, picks in self._pick(reach, [seq for seq in seqs if seq not in found]):
+            for at in picks:
+                seq, raw = block.seq_at(at), block.data_at(at)
+                found[seq] = raw
+                if seq < reach.tail_start:
+                    kept.put((log, seq), raw, len(raw))
+        return {seq: found[seq] for seq in seqs if seq in found}
+
     def pick(self, seqs: Sequence[int]) -> Iterator[tuple[Block, list[int]]]:
         """Blocks with these seqs, ascending, and their indices in them."""
         for reach in self.reaches:
             start, stop = bisect_left(seqs, reach.first), bisect_right(seqs, reach.last)
-            while start < stop:
-                block = self._block_of(reach, seqs[start])
-                end = start + 1 if block is None else bisect_right(seqs, block.last, start, stop)
-                if block is not None:
-                    picks = [(block.index(seq), seq) for seq in seqs[start:end]]
-                    there = [
-                        at for at, seq in picks if at < block.count and block.seq_at(at) == seq
-                    ]
-                    if there:
-                        yield block, there
-                start = max(end, start + 1)
+            yield from self._pick(reach, seqs[start:stop])
+
+    def _pick(self, reach: Reach, seqs: Sequence[int]) -> Iterator[tuple[Block, list[int]]]:
+        start = 0
+        while start < len(seqs):
+            block = self._block_of(reach, seqs[start])
+            end = start + 1 if block is None else bisect_right(seqs, block.last, start)
+            if block is not None:
+                picks = [(block.index(seq), seq) for seq in seqs[start:end]]
+                there = [at for at, seq in picks if at < block.count and block.seq_at(at) == seq]
+                if there:
+                    yield block, there
+            start = max(end, start + 1)
 
     def _block_of(self, reach: Reach, seq: int) -> Block | None:
         """A block that reaches this seq."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,10 @@ from headrace.engine.searching.request import ParseOffset, Request, parse_reques
 from headrace.engine.searching.scope import Batch, Cold, Scope, look
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.formats.leb128 import Ints
-from headrace.search.evaluate import Fields, Presenter, Values, matches, score
+from headrace.search.evaluate import Documents, Fields, Presenter, score
 from headrace.search.lookup import Lookup, NotIndexed
-from headrace.search.ordering import OFFSET, SCORE, Key, Sort, first, is_after, merge
-from headrace.search.query import clauses
+from headrace.search.ordering import OFFSET, SCORE, Key, first, is_after, merge
+from headrace.search.query import clauses, text_fields
 from headrace.search.values import shown
 
 if TYPE_CHECKING:
@@ -235,35 +236,32 @@ class Hunt:
             started = perf_counter()
 
     def _take(self, batch: Batch, fields: Fields) -> None:
-        query, primary = self._request.query, self._search.primary
-        raws = batch.raws
-        newest: int | None = None
-        for seq, raw, values in zip(batch.seqs, raws, fields.read(raws), strict=True):
-            for ms in values[primary]:
-                newest = ms if newest is None else max(newest, ms)  # type: ignore[assignment]
-            if matches(query, values):
-                self.total += 1
-                self._add(seq, raw, values)
-        self.coverage.note_newest(newest)
+        raws, seqs = batch.raws, batch.seqs
+        documents = fields.columns(raws)
+        self.coverage.note_newest(documents.latest(self._search.primary))
+        for at in compress(range(len(raws)), documents.match(self._request.query)):
+            self.total += 1
+            self._add(seqs[at], raws[at], documents, at)
         if len(self._rows) > _KEPT_MAX + self._request.size:
             self._best()
 
-    def _add(self, seq: int, raw: bytes | None, values: Values) -> None:
-        points = score(self._request.query, values) if self._request.scored else 0.0
-        found = [self._value(sort, seq, points, values) for sort in self._sorts]
+    def _add(self, seq: int, raw: bytes | None, documents: Documents, at: int) -> None:
+        points = 0.0
+        if self._request.scored:
+            query = self._request.query
+            points = score(query, documents.values(text_fields(query), at))
+        found: list[Any] = []
+        for sort in self._sorts:
+            if sort.name == OFFSET:
+                found.append(seq)
+            elif sort.name == SCORE:
+                found.append(points)
+            else:
+                found.append(documents.first(sort.name, at))
         marks = self._request.after
         if marks is None or is_after(found, marks, self._sorts):
             kept = raw if raw is not None and len(raw) <= _SOURCE_KEPT_BYTES else None
             self._rows.append((*found, seq, points, kept))
-
-    @staticmethod
-    def _value(sort: Sort, seq: int, points: float, values: Values) -> Any:
-        if sort.name == OFFSET:
-            return seq
-        if sort.name == SCORE:
-            return points
-        found = values[sort.name]
-        return found[0] if found else None
 
     # --- both ------------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from headrace.formats.companion import Descriptor, Family, Part
 from headrace.formats.leb128 import Ints
 from headrace.formats.plans import Plan, Plans
-from headrace.pipeline.kernels.columns import Column, read_columns
 from headrace.pipeline.kernels.exact import (
     key_piece,
     presence_piece,
@@ -29,6 +28,7 @@ from headrace.pipeline.kernels.typed import typed_piece
 from headrace.schemas.promotion import Promoter
 from headrace.schemas.registry import decode_registry
 from headrace.search.config import Field, Kind, Search, parse_search
+from headrace.search.extraction import Column, read_columns
 from headrace.search.values import Reader
 
 CHUNK_ROWS = 131_072

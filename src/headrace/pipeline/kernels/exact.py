@@ -8,9 +8,9 @@ import pyarrow as pa
 from headrace.formats.companion import NUL, SCHEMAS, Family, shorts, sortable
 from headrace.formats.leb128 import Ints
 from headrace.formats.postings import encode_postings
-from headrace.pipeline.kernels.columns import Column
 from headrace.pipeline.kernels.groups import Piece, Records, group_coded, joined
 from headrace.search.config import Field
+from headrace.search.extraction import Column
 
 REPEATED = 4
 """Values of a typed field are in `exact` too when they occur so often on average."""

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from headrace.formats.companion import SCHEMAS, Family, roll_key
 from headrace.formats.leb128 import Ints
 from headrace.formats.postings import cut
-from headrace.pipeline.kernels.columns import Column
 from headrace.pipeline.kernels.groups import Piece, Records
 from headrace.search import histogram
+from headrace.search.aggregate import contributing
 from headrace.search.config import Count, Parts, Rollup, Search, Summary
+from headrace.search.extraction import Column
 from headrace.search.histogram import Histogram
 from headrace.search.parts import paths_of, read_parts
 from headrace.search.pointers import Path
@@ -80,10 +81,10 @@ def _rollup(
     columns: dict[str, Column],
     parts: dict[str, list[Any]],
 ) -> Iterator[Piece]:
-    rows = _contributing(len(records.seqs), rollup, columns, parts)
+    rows = np.flatnonzero(contributing(len(records.seqs), rollup, columns, parts))
     if not len(rows):
         return
-    stamps = _dense(columns[rollup.timestamp], len(records.seqs))[rows].astype(np.int64)
+    stamps = columns[rollup.timestamp].dense(len(records.seqs))[rows].astype(np.int64)
     dims, names = _dimensions(search, rollup, columns, len(records.seqs))
     values = {
         measure.name: _measured(measure, rows, columns, parts, len(records.seqs))
@@ -106,32 +107,6 @@ def _rollup(
                 schema=SCHEMAS[Family.ROLL],
             )
             yield Piece(records.ids[cells.logs], table)
-
-
-def _contributing(
-    count: int, rollup: Rollup, columns: dict[str, Column], parts: dict[str, list[Any]]
-) -> Ints:
-    """The records that count: one time, at most one of each dimension, one of each measure."""
-    good = _occurrences(columns[rollup.timestamp], count) == 1
-    for dimension in rollup.dimensions:
-        good &= _occurrences(columns[dimension], count) <= 1
-    for measure in rollup.measures:
-        if isinstance(measure, Summary):
-            good &= _occurrences(columns[measure.field], count) == 1
-        elif isinstance(measure, Parts):
-            good &= np.fromiter((p is not None for p in parts[measure.name]), bool, count)
-    return np.flatnonzero(good)
-
-
-def _occurrences(column: Column, count: int) -> Ints:
-    return np.bincount(column.rows, minlength=count)
-
-
-def _dense(column: Column, count: int) -> NDArray[Any]:
-    values = column.values.to_numpy(zero_copy_only=False)
-    dense = np.zeros(count, values.dtype)
-    dense[column.rows] = values
-    return dense
 
 
 def _dimensions(
@@ -177,7 +152,7 @@ def _measured(
     if isinstance(measure, Count):
         return None
     if isinstance(measure, Summary):
-        values = _dense(columns[measure.field], count)[rows].astype(np.float64)
+        values = columns[measure.field].dense(count)[rows].astype(np.float64)
         ones = np.ones(len(rows), np.int64)
         wanted: list[Histogram] | None = [] if measure.histogram else None
         return _Values(ones, values, values, values, wanted)

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from headrace.formats.companion import NUL, SCHEMAS, Family, shorts
 from headrace.formats.leb128 import Ints
 from headrace.formats.postings import VALUE_STRIDE, encode_positions, encode_postings
-from headrace.pipeline.kernels.columns import Column
 from headrace.pipeline.kernels.groups import Piece, Records, group, joined
 from headrace.search.config import Field
+from headrace.search.extraction import Column
 from headrace.search.values import analyze
 
 _LETTERS = np.zeros(256, np.uint8)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from headrace.formats.companion import SCHEMAS, Family
-from headrace.pipeline.kernels.columns import Column
 from headrace.pipeline.kernels.groups import Piece, Records
 from headrace.search.config import Field
+from headrace.search.extraction import Column
 
 
 def typed_piece(records: Records, field: Field, column: Column) -> Piece:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from headrace.formats.leb128 import Ints
 from headrace.search.config import Field, Kind
@@ -45,6 +46,17 @@ class Column(NamedTuple):
     def documents(self) -> Ints:
         """The documents that have values."""
         return np.unique(self.rows) if self.several else self.rows
+
+    def counts(self, documents: int) -> Ints:
+        """How many values each of so many documents has."""
+        return np.bincount(self.rows, minlength=documents)
+
+    def dense(self, documents: int) -> NDArray[Any]:
+        """A value for each of so many documents: one that it has, or zero."""
+        values = self.values.to_numpy(zero_copy_only=False)
+        found = np.zeros(documents, values.dtype)
+        found[self.rows] = values
+        return found
 
 
 def read_columns(

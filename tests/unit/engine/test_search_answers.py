@@ -1,0 +1,214 @@
+"""What a search says of itself: which records it looked at and how, and what it had no time for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from librarian import Reading, reading
+from rig import small
+from virtual import VirtualClock, VirtualLoop
+
+from headrace.core import limits
+from headrace.core.read import Wanted
+from headrace.core.record import draft
+from headrace.core.stream import JSON
+from headrace.core.streaming import Spec
+from headrace.engine.searching import scope as scoping
+from headrace.engine.searching.filtering import Filter
+from headrace.engine.searching.search import Found, search
+from headrace.engine.searching.turns import Deadline
+
+
+def field(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "bindings": [{"version": 1, "jsonPointer": f"/{name}"}], **more}
+
+
+SEARCH = {
+    "primaryTimestampField": "at",
+    "fields": {
+        "at": field("date", "at", column=True),
+        "n": field("integer", "n", column=True, sortable=True),
+        "k": field("keyword", "k", exact=True, sortable=True),
+        "t": field("text", "t", analyzer="unicode_word_v1"),
+    },
+}
+
+
+def docs(*numbers: int) -> list[bytes]:
+    return [b'{"n":%d,"at":%d,"k":"k%d","t":"word w%d"}' % (n, 1000 * n, n % 3, n) for n in numbers]
+
+
+Story = Callable[[Reading], Awaitable[None]]
+
+
+@pytest.fixture
+def tell() -> Iterator[Callable[[Story], None]]:
+    """Records 1 to 4 in a build, 5 to 8 in a segment, 9 to 12 in memory."""
+    loop = VirtualLoop()
+
+    def run(story: Story) -> None:
+        async def play() -> None:
+            scene = await reading(VirtualClock(loop))
+            await scene.append(docs(1, 2, 3, 4))
+            await scene.plan(SEARCH)
+            await scene.seal()
+            await scene.append(docs(5, 6, 7, 8))
+            await scene.seal()
+            scene.librarian.index([1])
+            await scene.take_over()
+            await scene.append(docs(9, 10, 11, 12))
+            await story(scene)
+
+        loop.run(play())
+
+    with small():
+        yield run
+    loop.close()
+
+
+async def ask(scene: Reading, q: str, **more: Any) -> Found:
+    return await search(scene.engine, scene.live, {"q": q, **more}, int)
+
+
+def seqs(found: Found) -> list[int]:
+    return [hit.seq for hit in found.hits]
+
+
+def test_it_says_where_it_looked(tell: Callable[[Story], None]) -> None:
+    async def story(scene: Reading) -> None:
+        found = await ask(scene, "n:>=3 n:<=10")
+        assert seqs(found) == [10, 9, 8, 7, 6, 5, 4, 3]
+        assert (found.total, found.exact, found.head) == (8, True, 12)
+        coverage = found.coverage
+        assert (coverage.indexed, coverage.scanned, coverage.scanned_tail_docs) == ({1}, {2}, 4)
+        assert coverage.families == {"col"}
+        assert coverage.newest_ms == 12_000
+        assert coverage.complete
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("q", "sort", "families"),
+    [
+        ("k:k1", ["offset"], {"exact", "col"}),
+        ("n:1", ["k:asc"], {"exact", "col"}),
+        ("t:word", ["offset"], {"fts", "col"}),
+        ("has:k OR t:w1", ["_score"], {"exact", "fts", "col"}),
+    ],
+)
+def test_it_says_which_families_it_used(
+    tell: Callable[[Story], None], q: str, sort: list[str], families: set[str]
+) -> None:
+    async def story(scene: Reading) -> None:
+        assert (await ask(scene, q, sort=sort)).coverage.families == families
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("units", "found", "missing", "through"),
+    [
+        (0, [], [1, 12], 0),
+        (1, [4, 3, 2, 1], [5, 12], 4),
+        (2, [6, 5, 4, 3, 2, 1], [7, 12], 6),
+        (4, [10, 9, 8, 7, 6, 5, 4, 3, 2, 1], [11, 12], 10),
+    ],
+)
+def test_what_it_had_no_time_for(
+    tell: Callable[[Story], None],
+    monkeypatch: pytest.MonkeyPatch,
+    units: int,
+    found: list[int],
+    missing: list[int],
+    through: int,
+) -> None:
+    looks = iter(range(100))
+    monkeypatch.setattr(Deadline, "over", property(lambda _: next(looks) >= units))
+    monkeypatch.setattr(scoping, "BATCH_ROWS", 2)
+
+    async def story(scene: Reading) -> None:
+        answer = await ask(scene, "n:>0")
+        assert (answer.timed_out, answer.exact, answer.total) == (True, False, len(found))
+        assert seqs(answer) == found
+        coverage = answer.coverage
+        assert (coverage.missing, coverage.visible_through) == (missing, through)
+        assert coverage.missing_events == 12 - through
+        assert coverage.missing_tail == 12 - max(through, 8)
+        assert coverage.missing_segments == sum(last > through for last in (4, 8))
+        assert coverage.oldest_left_ms is not None
+
+    tell(story)
+
+
+def test_a_change_of_generations_meanwhile(tell: Callable[[Story], None]) -> None:
+    async def story(scene: Reading) -> None:
+        before = seqs(await ask(scene, "n:>0"))
+        old = scene.librarian.manifest.builds
+        scene.librarian.index([2])
+        scene.librarian.merge(scene.librarian.manifest.builds)
+        scene.librarian.forget(old)
+        scene.engine.segments.builds.use(scene.upkeep.manifest.__class__())  # nothing is open
+        scene.engine.segments.builds.use(scene.upkeep.manifest)
+        found = await ask(scene, "n:>0")
+        assert seqs(found) == before
+        assert found.coverage.indexed == {1, 2}
+        page = await Filter(scene.engine, "n:>0").read(
+            scene.live, 0, records_max=100, bytes_max=10_000, wanted=Wanted()
+        )
+        assert page.count == 12
+
+    tell(story)
+
+
+def test_a_filter_looks_at_so_many_bytes_and_no_more(
+    tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(docs(9)[0])
+    monkeypatch.setattr(limits, "FILTER_SCANNED_BYTES_MAX", 2 * size)
+
+    async def story(scene: Reading) -> None:
+        async def read(after: int) -> tuple[list[int], int, bool]:
+            page = await Filter(scene.engine, "n:11").read(
+                scene.live, after, records_max=100, bytes_max=10_000, wanted=Wanted()
+            )
+            seqs = [piece.block.seq_at(at) for piece in page.slices for at in piece.picks]
+            assert page.limited == (page.scanned_bytes >= 2 * size)
+            return seqs, page.next, page.limited
+
+        # What the build says is not there is not looked at.
+        assert await read(0) == ([], 6, True)
+        assert await read(6) == ([], 8, True)
+        assert await read(8) == ([], 10, True)
+        assert await read(10) == ([11], 12, True)
+        assert await read(12) == ([], 12, False)
+
+    tell(story)
+
+
+def test_a_fork_uses_the_builds_of_its_source(tell: Callable[[Story], None]) -> None:
+    async def story(scene: Reading) -> None:
+        streams, plans = scene.engine.streams, scene.engine.plans
+        await streams.create("source", Spec(content_type=JSON), draft(docs(1, 2, 3, 4)))
+        await plans.put("source", "streams", msgspec.json.encode(SEARCH))
+        await scene.upkeep._publication.publish_plans()
+        await scene.seal()
+        scene.librarian.index([3])
+        await scene.take_over()
+        await streams.create("fork", Spec(source="source", at=3), draft(docs(7, 8)))
+        fork = scene.engine.live("fork")
+        found = await search(scene.engine, fork, {"q": "n:>1"}, int)
+        assert [hit.fields["n"] for hit in found.hits] == [8, 7, 3, 2]
+        coverage = found.coverage
+        assert (coverage.indexed, coverage.scanned_tail_docs) == ({3}, 2)
+        # By another plan than that of the source its builds say nothing.
+        other = msgspec.json.encode({**SEARCH, "aliases": {"m": "n"}})
+        await plans.put("fork", "streams", other)
+        found = await search(scene.engine, fork, {"q": "m:>1"}, int)
+        assert [hit.fields["n"] for hit in found.hits] == [8, 7, 3, 2]
+        assert (found.coverage.indexed, found.coverage.scanned) == (set(), {3})
+
+    tell(story)
