@@ -40,6 +40,7 @@ from headrace.storage.keys import signing_key
 from headrace.storage.loopwriter import best_writer
 from headrace.storage.objects import StoreError
 from headrace.storage.pipelineprocess import PipelineProcess
+from headrace.storage.scheduling import SHORT_NS, ask_for_turns
 from headrace.storage.sealprocess import ProcessSealer
 from headrace.storage.stores import open_objects
 from headrace.surfaces.bulk import mount as bulk
@@ -408,6 +409,7 @@ def serve(settings: Settings) -> None:
     leave_pandas_out()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)
+    ask_for_turns(0, SHORT_NS)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     os.umask(0o027)
     app = App(settings)

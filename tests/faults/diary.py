@@ -24,6 +24,8 @@ from headrace.core.subscription import Work
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.formats.snapshot import Captured, encode_part
+from headrace.profiles.catalogue import parse_profile
+from headrace.schemas.evolution import parse_update
 
 TEXT = "text/plain"
 JSON = "application/json"
@@ -87,18 +89,31 @@ class Client:
 
     async def create(self, name: str, *datas: bytes, **spec: Any) -> None:
         wanted = Spec(**{"content_type": None if "source" in spec else TEXT, **spec})
-        await self.engine.streams.create(name, wanted, _drafts(datas) if datas else None)
+        source = self.engine.state.by_name[wanted.source] if wanted.source else None
+        kind = source.stream.content_type if source and source.stream else wanted.content_type
+        await self.engine.streams.create(name, wanted, _drafts(datas, kind) if datas else None)
         self._diary.acknowledge()
 
     async def write(self, name: str, *datas: bytes, **wanted: Any) -> None:
         stream = self.engine.state.by_name[name].stream
         assert stream is not None
         asked = Write(**{"content_type": stream.content_type if datas else None, **wanted})
-        await self.engine.streams.write(name, _drafts(datas) if datas else None, asked)
+        drafts = _drafts(datas, asked.content_type) if datas else None
+        await self.engine.streams.write(name, drafts, asked)
         self._diary.acknowledge()
 
     async def delete(self, name: str) -> None:
         await self.engine.streams.delete(name)
+        self._diary.acknowledge()
+
+    async def evolve(self, name: str, **update: Any) -> None:
+        live = self.engine.streams.own(name)
+        await self.engine.shapes.install_schema(live, parse_update(msgspec.json.encode(update)))
+        self._diary.acknowledge()
+
+    async def adopt(self, name: str, **profile: Any) -> None:
+        live = self.engine.streams.own(name)
+        await self.engine.shapes.install_profile(live, parse_profile(profile))
         self._diary.acknowledge()
 
     async def subscribe(self, id: str, kind: str, **more: Any) -> None:
@@ -123,9 +138,9 @@ class Client:
         self._diary.acknowledge()
 
 
-def _drafts(datas: tuple[bytes, ...]) -> Drafts:
+def _drafts(datas: tuple[bytes, ...], content_type: str | None) -> Drafts:
     drafts = draft(datas)
-    drafts.media = TEXT
+    drafts.media = None if content_type == JSON else TEXT
     return drafts
 
 

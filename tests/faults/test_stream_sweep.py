@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
@@ -61,13 +61,69 @@ async def live(client: Client) -> None:
     await client.delete("done")
 
 
-async def run_workload(disk: HostileDisk, clock: VirtualClock, diary: Diary) -> None:
+def schema(*names: str) -> dict[str, object]:
+    return {"type": "object", "properties": {n: {} for n in names}, "required": [*names]}
+
+
+def rename(stream: str, version: int, source: str, to: str) -> dict[str, object]:
+    return {
+        "apiVersion": "durable.lens/v1", "schema": stream, "from": version, "to": version + 1,
+        "ops": [{"op": "rename", "from": f"/{source}", "to": f"/{to}"}],
+    }  # fmt: skip
+
+
+SEARCH = {
+    "primaryTimestampField": "at",
+    "fields": {"at": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/at"}]}},
+}
+
+
+async def shape(client: Client) -> None:
+    """What streams hold: schemas, profiles, and what forks take over of both."""
+    await asyncio.gather(
+        client.create("s", content_type=JSON), client.create("e", content_type=JSON)
+    )
+    await client.evolve("s", schema=schema("a"), routingKey={"jsonPointer": "/a"}, search=SEARCH)
+    await asyncio.gather(
+        client.write("s", b'{"a":"1"}'),
+        client.adopt("e", kind="evlog"),
+        client.write("s", b'{"a":"2"}', producer=Producer("p", 0, 0)),
+    )
+    await client.evolve("s", schema=schema("a"))  # once more: nothing happens
+    await asyncio.gather(
+        client.evolve("s", schema=schema("b"), lens=rename("s", 1, "a", "b"), search=None),
+        client.write("e", b'{"service":"x"}'),
+    )
+    await client.write("s", b'{"b":"3"}')
+    await client.create("f", b'{"b":"4"}', source="s", at=1)
+    await asyncio.gather(
+        client.evolve("f", schema=schema("c"), lens=rename("f", 2, "b", "c"), search=SEARCH),
+        client.evolve("s", routingKey=None),
+        client.adopt("e", kind="generic"),
+    )
+    await client.write("f", b'{"c":"5"}', close=True)
+    await client.evolve("s", schema=schema("d"), lens=rename("s", 2, "b", "d"))
+    await client.delete("f")
+    engine = client.engine
+    live = engine.lives[engine.state.by_name["s"].id]
+    page = await engine.reader.read(live, 0, records_max=9, bytes_max=1 << 20)
+    read = engine.shapes.promoted(live.log, page)
+    found = [piece.block.data_at(at) for piece in read.slices for at in piece.picks]
+    assert found == [b'{"d":"1"}', b'{"d":"2"}', b'{"d":"3"}']
+
+
+Story = Callable[[Client], Awaitable[None]]
+
+
+async def run_workload(
+    disk: HostileDisk, clock: VirtualClock, diary: Diary, story: Story = live
+) -> None:
     started = await boot(disk, clock)
     upkeep = asyncio.create_task(started.upkeep.run())
     started.engine.subscriptions.deliver = done
     diary.watch(started.engine)
     try:
-        await live(Client(started.engine, diary))
+        await story(Client(started.engine, diary))
     except Refused as refused:
         if refused.code is not Code.READ_ONLY:
             raise
@@ -90,7 +146,9 @@ class Moment:
             yield survival.value, self.disk.lose_power(survival, Random(self.number))
 
 
-def record(loop: VirtualLoop, clock: VirtualClock, diary: Diary) -> list[Moment]:
+def record(
+    loop: VirtualLoop, clock: VirtualClock, diary: Diary, story: Story = live
+) -> list[Moment]:
     moments: list[Moment] = []
     disk = HostileDisk()
 
@@ -100,7 +158,7 @@ def record(loop: VirtualLoop, clock: VirtualClock, diary: Diary) -> list[Moment]
             moments.append(Moment(number, f"{kind} {path}", disk.copy(), diary.promised, last))
 
     disk.before = note
-    loop.run(run_workload(disk, clock, diary))
+    loop.run(run_workload(disk, clock, diary, story))
     return moments
 
 
@@ -119,10 +177,11 @@ def loop() -> Iterator[VirtualLoop]:
     made.close()
 
 
-def test_crash_at_every_call(loop: VirtualLoop) -> None:
+@pytest.mark.parametrize(("story", "least"), [(live, 100), (shape, 40)])
+def test_crash_at_every_call(loop: VirtualLoop, story: Story, least: int) -> None:
     clock, diary = VirtualClock(loop), Diary()
-    moments = record(loop, clock, diary)
-    assert len(moments) > 100, "the workload does too little"
+    moments = record(loop, clock, diary, story)
+    assert len(moments) > least, "the workload does too little"
     known: set[object] = set()
     problems: list[str] = []
     for moment in moments:

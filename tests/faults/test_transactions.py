@@ -86,6 +86,10 @@ async def live(engine: Engine, acked: list[tuple[str, int]]) -> None:
     await engine.transactions.abort("u", 5)
     await stage(engine, "t", 5, 0)  # nobody commits it
     await asyncio.sleep(1)
+    waiting = engine.transactions.waiting
+    assert (waiting.transactions, waiting.chunks) == (1, 6)
+    assert waiting.size_bytes > 0
+    assert waiting.age_ms >= 1000
 
 
 async def run_workload(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,13 @@ class Shelf:
         self.heads: dict[str, int] = {}
         self.all: dict[tuple[str, int], bytes] = {}
         self._marks = 0
+
+    def copy(self, data_dir: Path) -> Shelf:
+        """A store that is the same, and goes its own way from here."""
+        shutil.copytree(self.place.data_dir, data_dir)
+        copied = Shelf(data_dir)
+        copied.ids, copied.heads, copied.all = dict(self.ids), dict(self.heads), dict(self.all)
+        return copied
 
     @property
     def manifest(self) -> Manifest:

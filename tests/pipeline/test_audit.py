@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from xxhash import xxh3_64_hexdigest
 
 from headrace.formats.companion import Family, decode_descriptor, encode_descriptor
@@ -77,37 +76,67 @@ def test_damaged_files_are_found(spark: SparkSession, shelf: Shelf) -> None:
     assert any(segment.name in p and "checksum" in p for p in _problems(spark, shelf))
 
 
-def test_postings_that_records_do_not_bear_out_are_found(spark: SparkSession, shelf: Shelf) -> None:
-    shelf.plan({"a": search("w")})
-    shelf.seal({"a": payloads(3)}, keys=["k"])
+def test_indexes_that_records_do_not_bear_out_are_found(spark: SparkSession, shelf: Shelf) -> None:
+    shelf.plan({"a": _rolled()})
+    shelf.seal({"a": _timed(0)}, keys=["k"])
     follow(spark, shelf.place, once=True)
 
     def drop_first(table: pa.Table) -> pa.Table:
         return table.slice(1)
 
+    def move_words(table: pa.Table) -> pa.Table:
+        """The same words in the same records, each one place further on."""
+        moved = [bytes([pos[0] + 2, *pos[1:]]) for pos in table.column("pos").to_pylist()]
+        return _with(table, "pos", moved)
+
+    def swap_values(table: pa.Table) -> pa.Table:
+        """The same values, of other records."""
+        return _with(table, "i64", [*reversed(table.column("i64").to_pylist())])
+
     _tamper(shelf, Family.EXACT, drop_first)
-    problems = _problems(spark, shelf)
-    assert any("exact" in p and "0 postings for 3 records" in p for p in problems)
     _tamper(shelf, Family.LEX, drop_first)
-    assert any("lex" in p and "'k'" in p for p in _problems(spark, shelf))
+    _tamper(shelf, Family.TEXT, move_words)
+    _tamper(shelf, Family.TYPED, swap_values)
+    found = [problem.partition(", ")[2] for problem in _problems(spark, shelf)]
+    assert "exact of log 1 '': 0 postings for 10 in records" in found
+    assert "lex of log 1 'k': 0 postings for 10 in records" in found
+    assert "text of log 1 'say\\x00hello': 20 postings, but not those of the 20 in records" in found
+    assert "typed of log 1 'ms': 10 postings, but not those of the 10 in records" in found
 
 
-@pytest.mark.parametrize("column", ["count", "sum"])
-def test_rollups_that_columns_do_not_bear_out_are_found(
-    spark: SparkSession, shelf: Shelf, column: str
-) -> None:
+def test_windows_that_records_do_not_bear_out_are_found(spark: SparkSession, shelf: Shelf) -> None:
     shelf.plan({"a": _rolled()})
     shelf.seal({"a": _timed(0)})
     follow(spark, shelf.place, once=True)
+    said = {
+        "count": "the count is",
+        "sum": "the sum is",
+        "hist": "the histogram is not",
+        "start": "not in the records",
+    }
 
-    def inflate(table: pa.Table) -> pa.Table:
-        at = table.schema.get_field_index(column)
-        field = table.schema.field(at)
-        numbers = [None if n is None else n + 7 for n in table.column(at).to_pylist()]
-        return table.set_column(at, field, pa.array(numbers, field.type))
+    def change(table: pa.Table) -> pa.Table:
+        """Something else in each of four windows."""
+        rows = [at for at, sum in enumerate(table.column("sum").to_pylist()) if sum is not None]
+        for at, column in zip(rows, said, strict=False):
+            values = table.column(column).to_pylist()
+            values[at] = b"\x02\x01" if column == "hist" else values[at] + 60_000
+            table = _with(table, column, values)
+        return table
 
-    _tamper(shelf, Family.ROLL, inflate)
-    assert any("rollup r" in problem for problem in _problems(spark, shelf))
+    _tamper(shelf, Family.ROLL, change)
+    problems = _problems(spark, shelf)
+    assert len(problems) == 5  # what is elsewhere is missing where it was
+    for what in (*said.values(), "missing"):
+        (place,) = [problem for problem in problems if what in problem]
+        assert "log 1, rollup r, latency of the " in place
+        assert " ms from 2025-10-09T08:5" in place
+
+
+def _with(table: pa.Table, column: str, values: list[Any]) -> pa.Table:
+    at = table.schema.get_field_index(column)
+    field = table.schema.field(at)
+    return table.set_column(at, field, pa.array(values, field.type))
 
 
 def _tamper(shelf: Shelf, family: Family, edit: Any) -> None:
@@ -132,7 +161,9 @@ def _tamper(shelf: Shelf, family: Family, edit: Any) -> None:
 def _timed(start: int) -> list[bytes]:
     stamp = 1_760_000_000_000
     return [
-        b'{"at":%d,"w":"x","ms":%d}' % (stamp + (start * 10 + n) * 400, 10 + n) for n in range(10)
+        b'{"at":%d,"w":"x","ms":%d,"say":"Hello, %d times hello"}'
+        % (stamp + (start * 10 + n) * 400, 10 + n, n)
+        for n in range(10)
     ]
 
 
@@ -144,13 +175,19 @@ def _rolled() -> dict[str, Any]:
         "column": True,
         "aggregatable": True,
     }
+    config["fields"]["say"] = {
+        "kind": "text",
+        "bindings": [{"version": 1, "jsonPointer": "/say"}],
+        "analyzer": "unicode_word_v1",
+        "positions": True,
+    }
     config["rollups"] = {
         "r": {
             "intervals": ["1s", "1m"],
             "dimensions": ["w"],
             "measures": {
                 "requests": {"kind": "count"},
-                "latency": {"kind": "summary", "field": "ms"},
+                "latency": {"kind": "summary", "field": "ms", "histogram": "log2_v1"},
             },
         }
     }

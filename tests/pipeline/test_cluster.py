@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import light
 from headrace.pipeline import crash
 from headrace.pipeline.audit import audit
-from headrace.pipeline.java import find_java
 from headrace.pipeline.retire import clean
 
 from .shelf import Shelf, payloads, search
@@ -30,6 +30,22 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.system
 
 DEADLINE_S = 120.0
+JOBS = """
+import sys
+from pathlib import Path
+from headrace.pipeline.compact import Sizes, compact
+from headrace.pipeline.erase import erase
+from headrace.pipeline.follow import follow
+from headrace.pipeline.place import Place
+from headrace.pipeline.session import KERNELS, Target, session
+
+place = Place(Path(sys.argv[1]))
+with session("cluster", Target(master=sys.argv[2]), KERNELS) as spark:
+    follow(spark, place, once=True)
+    compact(spark, place, Sizes(run_min=2))
+    erase(spark, place, now=True)
+    follow(spark, place, once=True)
+"""
 
 
 def _free_port() -> int:
@@ -54,6 +70,8 @@ class Cluster:
         self._port, self._web = _free_port(), _free_port()
         self.url = f"spark://127.0.0.1:{self._port}"
         self._start("master.Master", "--port", str(self._port), "--webui-port", str(self._web))
+        # A worker that finds no master waits for some ten seconds before it tries again.
+        _until(lambda: self.state() != {}, "the master did not come")
         self.workers = [
             self._start(
                 "worker.Worker", "--cores", "1", "--memory", "1200m", "--webui-port", "0",
@@ -71,8 +89,7 @@ class Cluster:
         process = subprocess.Popen(
             [home / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1",
              *arguments],
-            env={**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(find_java().home),
-                 "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"},
+            env=light.environment(SPARK_HOME=str(home), SPARK_DAEMON_MEMORY="256m"),
             stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
         self._stack.callback(_end, process)
@@ -111,29 +128,19 @@ def test_jobs_run_on_a_cluster_that_loses_a_worker(
     shelf.mark({"b": [1, 10]})
     marker = tmp_path / "begun"
     with _cluster(tmp_path) as cluster:
-
-        def begin(*job: str, **environ: str) -> subprocess.Popen[str]:
-            command = [sys.executable, "-m", "headrace", "pipeline", *job]
-            return subprocess.Popen(
-                [*command, "--data-dir", str(shelf.place.data_dir), "--master", cluster.url],
-                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environ},
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            )  # fmt: skip
-
-        def finish(job: subprocess.Popen[str]) -> None:
-            said, _ = job.communicate(timeout=DEADLINE_S)
-            assert job.returncode == 0, said
-
+        jobs = subprocess.Popen(
+            [sys.executable, "-c", JOBS, str(shelf.place.data_dir), cluster.url],
+            env=light.environment(**{crash.VARIABLE: f"task@{marker}"}),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
         # The first task to begin loses its Python worker; then its machine goes too.
-        following = begin("follow", "--once", **{crash.VARIABLE: f"task@{marker}"})
-        _until(lambda: marker.exists() or following.poll() is not None, "no task ever began")
+        _until(lambda: marker.exists() or jobs.poll() is not None, "no task ever began")
+        if marker.exists():
+            _end(cluster.workers[0])
+        said, _ = jobs.communicate(timeout=DEADLINE_S)
+        assert jobs.returncode == 0, said
         assert marker.exists()
-        _end(cluster.workers[0])
-        finish(following)
-        finish(begin("compact", "--min-run", "2"))
-        finish(begin("erase", "--now"))
-        finish(begin("follow", "--once"))
-        assert cluster.state()["aliveworkers"] <= 2
+        _until(lambda: cluster.state().get("aliveworkers") == 1, "no worker was lost")
     live = {(log, seq): data for (log, seq), data in shelf.all.items() if log != "b" or seq > 10}
     assert shelf.rows() == live
     assert audit(spark, shelf.place).problems == []

@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import light
 from headrace.pipeline import crash
 from headrace.pipeline.audit import audit
 from headrace.pipeline.compact import Sizes, compact
@@ -33,10 +37,26 @@ class Killed(BaseException):
     """Stands for SIGKILL: nobody answers it."""
 
 
-def _fill(shelf: Shelf, segments: int = 9) -> None:
+def _fill(shelf: Shelf, segments: int) -> None:
     shelf.plan({"a": search("w")})
     for _ in range(segments):
         shelf.seal({"a": payloads(4), "b": payloads(2)}, keys=["k", "l"])
+
+
+@pytest.fixture(scope="module")
+def indexed(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[int], Shelf]:
+    """So many segments, each with a build of its own; the same ones for everybody."""
+
+    @cache
+    def make(segments: int) -> Shelf:
+        shelf = Shelf(tmp_path_factory.mktemp("indexed") / "data")
+        _fill(shelf, segments)
+        follow(spark, shelf.place, once=True, merging=False)
+        return shelf
+
+    return make
 
 
 def _nothing_is_lost(spark: SparkSession, shelf: Shelf, live: dict[tuple[str, int], bytes]) -> None:
@@ -67,10 +87,14 @@ POINTS = [
 
 @pytest.mark.parametrize(("job", "step"), POINTS)
 def test_a_job_that_dies_at_a_step_harms_nothing(
-    spark: SparkSession, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, job: str, step: str
+    spark: SparkSession,
+    indexed: Callable[[int], Shelf],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    job: str,
+    step: str,
 ) -> None:
-    _fill(shelf)
-    follow(spark, shelf.place, once=True, merging=False)
+    shelf = indexed(9 if job == "merge" else 3).copy(tmp_path / "data")
     live = dict(shelf.all)
     if job in ("erase", "retain"):
         dead = range(1, 5) if job == "retain" else (*range(2, 4), *range(6, 8), *range(10, 12))
@@ -105,42 +129,49 @@ def test_a_job_that_dies_at_a_step_harms_nothing(
     _nothing_is_lost(spark, shelf, live)
 
 
+def test_a_python_worker_is_killed(
+    spark: SparkSession, shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fill(shelf, 3)
+    marker = tmp_path / "killed"
+    # Workers are started with this environment; the driver, which is us, has another.
+    monkeypatch.setitem(spark.sparkContext.environment, crash.VARIABLE, f"task@{marker}")
+    assert follow(spark, shelf.place, once=True).problems == []
+    assert marker.exists()
+    _nothing_is_lost(spark, shelf, shelf.all)
+
+
 # --- real processes ---
 
 
 def _run(place: Path, *job: str, crash_at: str = "") -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, crash.VARIABLE: crash_at}
     command = [sys.executable, "-m", "headrace", "pipeline", *job, "--data-dir", str(place)]
+    environ = light.environment(**{crash.VARIABLE: crash_at})
     return subprocess.run(
         command, env=environ, capture_output=True, text=True, timeout=180, check=False
     )
 
 
 @pytest.mark.system
-def test_drivers_are_killed_at_every_step_of_a_commit(spark: SparkSession, shelf: Shelf) -> None:
-    _fill(shelf, 5)
-    place = shelf.place.data_dir
-    for step in ("built", "before-publish", "published"):
-        died = _run(place, "follow", "--once", crash_at=step)
-        assert died.returncode == -signal.SIGKILL, died.stderr
-        # After the first commit there is nothing left to do, so give it something.
-        shelf.seal({"a": payloads(3)})
-    for step in ("before-publish", "published"):
-        died = _run(place, "compact", "--min-run", "2", crash_at=step)
-        assert died.returncode == -signal.SIGKILL, died.stderr
-        shelf.seal({"a": payloads(3)})
-    _nothing_is_lost(spark, shelf, shelf.all)
-    assert audit(spark, shelf.place).problems == []
+def test_drivers_are_killed_at_every_step_of_a_commit(spark: SparkSession, tmp_path: Path) -> None:
+    def kill(job: list[str], steps: list[str]) -> Shelf:
+        shelf = Shelf(tmp_path / job[0])
+        _fill(shelf, 5)
+        for step in steps:
+            died = _run(shelf.place.data_dir, *job, crash_at=step)
+            assert died.returncode == -signal.SIGKILL, died.stderr
+            # After the first commit there is nothing left to do, so give it something.
+            shelf.seal({"a": payloads(3)})
+        return shelf
 
-
-@pytest.mark.system
-def test_a_python_worker_is_killed(shelf: Shelf, tmp_path: Path, spark: SparkSession) -> None:
-    _fill(shelf, 3)
-    marker = tmp_path / "killed"
-    done = _run(shelf.place.data_dir, "follow", "--once", crash_at=f"task@{marker}")
-    assert done.returncode == 0, done.stderr
-    assert marker.exists()
-    _nothing_is_lost(spark, shelf, shelf.all)
+    with ThreadPoolExecutor() as pool:  # most of a driver's life is its start, on one core
+        shelves = [
+            pool.submit(kill, ["follow", "--once"], ["built", "before-publish", "published"]),
+            pool.submit(kill, ["compact", "--min-run", "2"], ["before-publish", "published"]),
+        ]
+    for shelf in (one.result() for one in shelves):
+        _nothing_is_lost(spark, shelf, shelf.all)
+        assert audit(spark, shelf.place).problems == []
 
 
 @pytest.mark.system

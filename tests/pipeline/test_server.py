@@ -31,7 +31,7 @@ pytestmark = pytest.mark.system
 
 ENV = {"HEADRACE_SEAL_BYTES": "32KiB", "HEADRACE_TAIL_BYTES": "1MiB"}
 TOPICS = ("a", "b")
-DEADLINE_S = 90.0
+DEADLINE_S = 240.0  # the pipeline is niced, and others may be busy
 
 
 class Client:

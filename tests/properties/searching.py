@@ -71,13 +71,19 @@ def block(rows: Sequence[tuple[int, bytes | None, str | None]]) -> list[Block]:
     return blocks
 
 
-def index(rows: Rows, config: dict[str, Any], store: Store, segment: int = 1) -> Descriptor:
+def index(
+    rows: Rows,
+    config: dict[str, Any],
+    store: Store,
+    segment: int = 1,
+    versions: bytes | None = None,
+) -> Descriptor:
     """The build of a segment with these rows; every log has the same plan."""
     built = seal(
         LogRows(log, f"log{9 - log}", block(rows[log])) for log in sorted(rows, reverse=True)
     )
     search = msgspec.json.encode(config)
-    plans = Plans(plans=tuple(plan(log, "x", search) for log in sorted(rows)))
+    plans = Plans(plans=tuple(plan(log, "x", search, versions) for log in sorted(rows)))
     return build(
         pq.ParquetFile(pa.BufferReader(built.segment)),
         pq.read_table(pa.BufferReader(built.index)),

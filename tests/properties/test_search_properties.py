@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -27,6 +28,8 @@ from headrace.formats import companion
 from headrace.formats.companion import Family
 from headrace.pipeline.kernels import build as building
 from headrace.pipeline.kernels import builds as merging
+from headrace.schemas.promotion import Promoter
+from headrace.schemas.registry import decode_registry
 from headrace.search import extraction as reading
 from headrace.search.config import Search, parse_search
 from headrace.search.evaluate import Fields, Matcher
@@ -117,6 +120,77 @@ def test_naive_hot_and_cold_agree(data: st.DataObject) -> None:
                 cold = lookup.find(query)
                 assert cold.tolist() == naive, query
                 assert lookup.score(query, cold).tolist() == list(hot.values()), query
+
+
+SCALARS = st.sampled_from([None, True, 7, 2.5, "a", "Foo bar", "7", "2026-01-01T00:00:00Z"])
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abno"), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "n", "old", "more"]), VALUES, max_size=5)
+
+
+def _lens(version: int, op: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "durable.lens/v1", "schema": "x", "from": version, "to": version + 1,
+        "ops": [op],
+    }  # fmt: skip
+
+
+@COMMON
+@given(st.data())
+def test_documents_are_searched_as_they_are_in_the_current_version(data: st.DataObject) -> None:
+    """Builds of promoted documents, and hot documents that are promoted, against naive ones."""
+    config = data.draw(configs())
+    search = parse_search(config)
+    found = [
+        (seq, json.dumps(document).encode(), None)
+        for seq, document in enumerate(data.draw(st.lists(OBJECTS, min_size=1, max_size=12)), 1)
+    ]
+    first = data.draw(st.integers(0, len(found)))
+    second = data.draw(st.integers(first, len(found)))
+    offsets = enumerate((0, first, second), 1)
+    lenses = {
+        "1": _lens(1, {"op": "rename", "from": "/old", "to": "/a"}),
+        "2": _lens(2, {"op": "wrap", "path": "/a", "mode": "singleton"}),
+    }
+    boundaries = [{"offset": offset, "version": version} for version, offset in offsets]
+    registry = {"currentVersion": 3, "boundaries": boundaries, "lenses": lenses}
+    versions = json.dumps(registry).encode()
+
+    def promoted(seq: int, raw: bytes) -> Any:
+        document = json.loads(raw)
+        if seq <= first:
+            if "old" not in document:
+                return None
+            document["a"] = document.pop("old")
+        if seq <= second:
+            if "a" not in document:
+                return None
+            document["a"] = [document["a"]]
+        return document
+
+    store = Store()
+    build = index({1: found, 3: found}, config, store, versions=versions)
+    promoter = Promoter(decode_registry(versions))
+    raws = promoter.attempt([seq for seq, _, _ in found], [raw for _, raw, _ in found])
+    current = [promoted(seq, raw) for seq, raw, _ in found]
+    assert [None if raw is None else json.loads(raw) for raw in raws] == current
+    seen = _check_values(config, search, list(raws))
+    for query in data.draw(st.lists(queries(config, seen), min_size=1, max_size=4)):
+        naive = [
+            seq
+            for (seq, _, _), document in zip(found, current, strict=True)
+            if naive_matches(query, config, document)
+        ]
+        hot = Matcher(query, search).match(raws)
+        assert [seq for (seq, _, _), yes in zip(found, hot, strict=True) if yes] == naive, query
+        for log in (1, 3):
+            lookup = Lookup(store.companions(build), log, search)
+            assert lookup.find(query).tolist() == naive, query
 
 
 def _both(first: Rows, second: Rows) -> Rows:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import headrace
+import light
+from pipeline.shelf import Shelf, payloads, search
 
 from .shop import Shop
 
@@ -30,21 +31,21 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.system
 
 PATIENCE_S = 180.0
-LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONF = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "800m",
-    "spark.driver.extraJavaOptions": LIGHT,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "1",
 }
-COPY = """
+SCRIPT = """
 import sys
 from pyspark.sql import SparkSession
 
 url, checkpoint = sys.argv[1:]
 spark = SparkSession.builder.appName("copy").getOrCreate()
+"""
+COPY = """
 rows = spark.readStream.format("headrace").options(url=url, log="in-submit", maxRowsPerTrigger=40)
 query = (
     rows.load().select("data").repartition(2).writeStream.format("headrace")
@@ -55,14 +56,6 @@ query.awaitTermination()
 """
 
 
-def environment() -> dict[str, str]:
-    return os.environ | {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(Path(headrace.__file__).parents[1]),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-
-
 @contextmanager
 def submitted(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process group of spark-submit's."""
@@ -70,7 +63,7 @@ def submitted(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     submit = Path(sys.executable).with_name("spark-submit")
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [str(submit), *confs, *arguments], stdout=out, stderr=out, env=environment(),
+            [str(submit), *confs, *arguments], stdout=out, stderr=out, env=light.environment(),
             start_new_session=True,
         )  # fmt: skip
     try:
@@ -81,15 +74,16 @@ def submitted(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def test_a_driver_that_is_killed_in_the_middle(shop: Shop, tmp_path: Path) -> None:
-    """spark-submit, killed when half of the batches are there, and again to the end."""
-    script, log = tmp_path / "job.py", tmp_path / "submit.log"
-    script.write_text(COPY)
+def test_a_driver_that_is_killed_in_the_middle(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    """spark-submit, killed when some batches are there; another driver goes on from there."""
+    script, log, checkpoint = tmp_path / "job.py", tmp_path / "submit.log", str(tmp_path / "c")
+    script.write_text(SCRIPT + COPY)
     shop.numbers("in-submit", 0, 400)
     shop.call("PUT", "/v0/topics/out-submit", {})
-    arguments = ["--master", "local[2,3]", str(script), shop.url, str(tmp_path / "checkpoint")]
     deadline = time.monotonic() + PATIENCE_S
-    with submitted(log, *arguments) as process:
+    with submitted(log, "--master", "local[2,3]", str(script), shop.url, checkpoint) as process:
         while shop.head("out-submit") < 80:
             assert process.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < deadline, log.read_text()[-3000:]
@@ -98,14 +92,38 @@ def test_a_driver_that_is_killed_in_the_middle(shop: Shop, tmp_path: Path) -> No
         process.wait()
     before = shop.head("out-submit")
     assert 80 <= before < 400, "it was not killed in the middle"
-    with submitted(log, *arguments) as process:
-        assert process.wait(PATIENCE_S) == 0, log.read_text()[-3000:]
+    exec(COPY, {"spark": spark, "url": shop.url, "checkpoint": checkpoint})
     numbers = [json.loads(row[6])["n"] for row in shop.rows("out-submit")]
     assert Counter(numbers) == Counter(range(400))
 
 
+JOBS = """
+import sys
+from headrace.cli import main
+
+url, folder = sys.argv[1:]
+for job in [
+    "follow --once --json", "backfill", "merge", "compact --min-run 2", "erase --now", "retain",
+    "follow --once", "audit", f"export --to {folder}/all.jsonl", "report volume",
+    "janitor --grace 0",
+]:
+    print("#", job, flush=True)
+    try:
+        main(["pipeline", *job.split(), "--data-dir", f"{folder}/data", "--remote", url])
+    except SystemExit as done:
+        assert not done.code, (job, done.code)
+"""
+
+
 def test_over_connect(shop: Shop, tmp_path: Path) -> None:
-    """A Connect server from the pip package, and a client that has no JVM."""
+    """A Connect server from the pip package, and clients that have no JVM: the data source, and
+    every job of the pipeline.
+    """
+    shelf = Shelf(tmp_path / "data")
+    shelf.plan({"a": search("w")})
+    for _ in range(3):
+        shelf.seal({"a": payloads(4), "b": payloads(2)}, keys=["k"])
+    shelf.mark({"b": [1, 1]})
     shop.numbers("connect", 0, 20)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -138,11 +156,18 @@ spark.stop()
             assert process.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < deadline, log.read_text()[-3000:]
             time.sleep(0.1)
-        done = subprocess.run(
-            [sys.executable, "-c", client], env=environment(), capture_output=True, text=True,
-            timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:] + log.read_text()[-2000:]
+        url = f"sc://127.0.0.1:{port}"
+        for program in ([client], [JOBS, url, str(tmp_path)]):
+            done = subprocess.run(
+                [sys.executable, "-c", *program], env=light.environment(), capture_output=True,
+                text=True, timeout=PATIENCE_S, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stdout + done.stderr[-3000:] + log.read_text()[-2000:]
+    live = {place: data for place, data in shelf.all.items() if place != ("b", 1)}
+    assert shelf.rows() == live
+    assert shelf.indexed("a")["w"] == [seq for log, seq in sorted(live) if log == "a"]
+    assert '"segments":3,"records":18' in done.stdout
+    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == len(live)
     for copy in ("connect-copy", "connect-stream"):
         assert [row[6] for row in shop.rows(copy)] == [row[6] for row in shop.rows("connect")]
 
@@ -170,3 +195,26 @@ def test_the_examples_of_the_documentation_run(
     assert [json.loads(row[6])["n"] for row in shop.rows("report")] == [0, 2, 4, 6, 8]
     for copy in ("orders-copy", "left", "right"):
         assert [row[6] for row in shop.rows(copy)] == [row[6] for row in shop.rows("orders")]
+
+
+def test_the_programs_of_the_formats_run(
+    spark: SparkSession,
+    shop: Shop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """What docs/FORMATS.md has for DuckDB, pandas and Spark, as pasted beside `data`."""
+    shop.numbers("formats", 0, 600, pad=200)
+    shop.wait_sealed("formats", 1)
+    (tmp_path / "data").symlink_to(shop.path)
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "docs" / "FORMATS.md").read_text()
+    programs = re.findall(r"python - <<'END'\n(.*?)\nEND\n", text, re.DOTALL)
+    for tool in ("import duckdb", "import json, pathlib, pandas", "import SparkSession"):
+        assert any(tool in program for program in programs)
+    for program in programs:
+        exec(compile(program, "docs/FORMATS.md", "exec"), {})
+        said = capfd.readouterr().out
+        assert " seq" in said or "(seq)" in said
+        assert "pandas" not in program or "formats" in said

@@ -66,11 +66,11 @@ def test_a_log_made_anew_has_nothing_of_the_old_one(spark: SparkSession, filled:
 def test_sealed_records_come_from_the_object_store(spark: SparkSession, filled: Shop) -> None:
     from headrace.spark.options import parse_read
     from headrace.spark.reading import HeadraceReader
-    from headrace.spark.splits import SegmentPart, ServerPart
+    from headrace.spark.splits import Bundle, ServerPart
 
     options = {"url": filled.url, "path": filled.path, "log": "read-a"}
     parts = HeadraceReader(parse_read(options)).partitions()
-    sealed = [part for part in parts if isinstance(part, SegmentPart)]
+    sealed = [part for bundle in parts if isinstance(bundle, Bundle) for part in bundle.parts]
     assert len({part.segment for part in sealed}) >= 3
     asked = sum(part.last - part.first + 1 for part in parts if isinstance(part, ServerPart))
     assert 10 <= asked < 1500

@@ -25,10 +25,12 @@ from headrace.core.stream import Stream, not_json
 from headrace.core.streaming import Form, stream_of
 from headrace.engine.plans import checked
 from headrace.profiles.catalogue import load_profile
-from headrace.profiles.profile import Profile
+from headrace.profiles.profile import Installed, Profile
 from headrace.schemas.evolution import Update, check_bindings, evolve
 from headrace.schemas.promotion import Promoter
 from headrace.schemas.registry import (
+    NOTHING,
+    Registry,
     RoutingKey,
     clip,
     decode_registry,
@@ -286,18 +288,18 @@ class Shapes:
         return entries
 
     async def install_profile(self, live: Live, profile: Profile) -> None:
-        """Let the stream have this profile.
+        """Let the stream have this profile, with the schema that comes with it.
 
-        The schema that comes with it is for a stream without records; one that has a schema of its
-        own keeps it.
+        A stream that has a schema or a routing key of its own keeps it.
         """
         log, stream = live.log, stream_of(live.log)
-        again = load_profile(stream.profile).kind == profile.kind
+        former = load_profile(stream.profile)
+        again = former.kind == profile.kind
         profile.check(is_json=stream.is_json, empty=log.head == 0 or again)
         kept = None if profile.config == load_profile(None).config else profile.config
         entries: list[Entry] = [] if kept == stream.profile else [Adopt(log.id, kept)]
-        if entries and not again and log.head == 0:
-            entries += _bring(log, profile)
+        if entries and not again:
+            entries += _bring(log, former, profile)
         await self._commit(live, entries)
 
     async def _commit(self, live: Live, entries: list[Entry]) -> None:
@@ -342,14 +344,27 @@ def _promoted(promoter: Promoter, piece: Slice) -> Slice:
     return Slice(current, range(len(seqs)))
 
 
-def _bring(log: Log, profile: Profile) -> list[Entry]:
-    """The schema that comes with a profile, for a stream that has none."""
-    installed = profile.installs(log.name)
+def _bring(log: Log, former: Profile, profile: Profile) -> list[Entry]:
+    """The schema that comes with a profile, for a stream that has none.
+
+    Without records, that of its former profile is none: nothing could be appended under both.
+    """
+    installed, before = profile.installs(log.name), former.installs(log.name)
     registry = decode_registry(stream_of(log).registry)
+    if before is not None and log.head == 0 and _is_all(registry, before):
+        registry = NOTHING
     if installed is None or registry.schema is not None:
         return []
-    brought = first_registry(installed.schema, installed.routing_key)
+    brought = first_registry(installed.schema, installed.routing_key, log.head)
+    if registry.routing_key is not None:
+        brought = msgspec.structs.replace(brought, routing_key=registry.routing_key)
     entries: list[Entry] = [Register(log.id, encode_registry(brought))]
     if installed.search is not None:
         entries.append(Plan(log.id, installed.search))
     return entries
+
+
+def _is_all(registry: Registry, installed: Installed) -> bool:
+    """Whether a registry says what came with a profile and nothing else."""
+    came = first_registry(installed.schema, installed.routing_key)
+    return encode_registry(registry) == encode_registry(came)

@@ -54,6 +54,16 @@ class _Staged(msgspec.Struct):
     """None: found at the start, and not looked at since."""
 
 
+class Waiting(msgspec.Struct, frozen=True):
+    """All that is staged and not in its logs yet."""
+
+    transactions: int = 0
+    chunks: int = 0
+    size_bytes: int = 0
+    age_ms: int = 0
+    """How long the oldest chunk has waited."""
+
+
 class Committed(msgspec.Struct, frozen=True):
     """What became of a commit."""
 
@@ -125,8 +135,7 @@ class Transactions:
         late: dict[str, list[str]] = {}
         for path, staged in self._staged.items():
             if now_ms - staged.seen_at_ms > STAGED_MS_MAX:
-                transaction = path.removeprefix(f"{layout.STAGED}/").partition(".")[0]
-                late.setdefault(transaction, []).append(path)
+                late.setdefault(_transaction(path), []).append(path)
         for transaction, paths in late.items():
             async with self._alone(transaction):
                 if transaction not in self._pending:
@@ -144,6 +153,19 @@ class Transactions:
         await self._engine.pool.run(self._staging.remove, paths)
 
     # --- staging ---------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> Waiting:
+        """What is staged at this moment."""
+        if not self._staged:
+            return Waiting()
+        oldest_ms = min(staged.seen_at_ms for staged in self._staged.values())
+        return Waiting(
+            len(set(map(_transaction, self._staged))),
+            len(self._staged),
+            self._staged_bytes,
+            max(0, self._engine.clock.now_ms() - oldest_ms),
+        )
 
     def last(self, transaction: str) -> int | None:
         """The highest batch that is committed."""
@@ -396,3 +418,8 @@ def _paths(commit: Commit) -> list[str]:
     return [
         layout.staged_chunk(commit.transaction, commit.batch, part.chunk) for part in commit.parts
     ]
+
+
+def _transaction(path: str) -> str:
+    """Whose chunk it is."""
+    return path.removeprefix(f"{layout.STAGED}/").partition(".")[0]

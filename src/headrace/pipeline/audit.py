@@ -13,7 +13,9 @@ import pyarrow as pa
 
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.marks import Marks
-from headrace.pipeline.audit_builds import check_build_files, check_postings, check_rollups
+from headrace.pipeline.audit_builds import check_build_files
+from headrace.pipeline.audit_postings import check_postings
+from headrace.pipeline.audit_rollups import check_rollups
 from headrace.pipeline.limits import PROBLEMS_MAX
 from headrace.pipeline.place import Place, load
 from headrace.pipeline.report import Progress, Report, no_progress

@@ -23,7 +23,7 @@ from headrace.pipeline.limits import POLL_S
 from headrace.pipeline.merge import merge_all
 from headrace.pipeline.place import Place
 from headrace.pipeline.report import Report
-from headrace.pipeline.session import scratch_folder
+from headrace.pipeline.session import is_remote, scratch_folder
 from headrace.printing import count, size
 
 if TYPE_CHECKING:
@@ -56,13 +56,18 @@ class Indexer:
     """What Spark calls with each batch: index what waits, group by group.
 
     The batch only says that there is something to do. What exactly is looked up again for every
-    group, oldest first, so a segment that comes or goes meanwhile is seen.
+    group, oldest first, so a segment that comes or goes meanwhile is seen. Over Spark Connect this
+    runs in the server, in a copy: nobody here sees what it notes.
     """
 
-    def __init__(self, place: Place, merging: bool) -> None:
+    def __init__(self, place: Place, *, merging: bool, strict: bool) -> None:
         self._place = place
         self._merging = merging
+        self._strict = strict
+        """Fail when everything is done, if something could not be."""
         self._gave_up: set[int] = set()
+        self.done = Indexed()
+        self.seconds = 0.0
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         spark = frame.sparkSession
@@ -79,50 +84,65 @@ class Indexer:
             done = index(spark, self._place, work, group)
             self._gave_up |= {failure.segment for failure in done.failures}
             wanted -= {segment.number for unit in group for segment in unit.segments}
-            self.note(done, time.monotonic() - started)
+            self.seconds += time.monotonic() - started
+            self.done = total((self.done, done))
         if self._merging:
             for _ in merge_all(spark, self._place):
                 pass
+        if self._strict and self.done.failures:
+            raise JobFailed("; ".join(map(_problem, self.done.failures)))
 
     def _is_due(self, unit: Unit, wanted: set[int]) -> bool:
         numbers = {segment.number for segment in unit.segments}
         return not wanted.isdisjoint(numbers) and self._gave_up.isdisjoint(numbers)
 
-    def note(self, done: Indexed, seconds: float) -> None:
-        """Somebody may want to know."""
 
+class Follower:
+    """Tells how an indexer is doing: by what it noted, or by what it published."""
 
-class Follower(Indexer):
-    """An indexer in the process that shows its progress."""
-
-    def __init__(self, place: Place, merging: bool) -> None:
-        super().__init__(place, merging)
+    def __init__(self, place: Place, indexer: Indexer | None) -> None:
         self._pending = Pending(place)
-        self._seconds = 0.0
+        self._indexer = indexer
+        self._started = time.monotonic()
+        self._waited: dict[int, Segment] = {}
+        self._published = Indexed()
         self.status = Status()
-        self.done: list[Indexed] = []
 
-    def note(self, done: Indexed, seconds: float) -> None:
-        status = self.status
-        self.done.append(done)
-        self._seconds += seconds
-        status.segments += done.segments
-        status.records += done.rows
-        status.failures += len(done.failures)
-        if done.failures:
-            status.problem = done.failures[-1].problem
-        if done.segments:
-            status.committed_at_ms = int(time.time() * 1000)
-            status.records_per_s = round(status.records / self._seconds, 1)
+    @property
+    def done(self) -> Indexed:
+        return self._published if self._indexer is None else self._indexer.done
 
     def look(self) -> Status:
         """The status, with what waits right now."""
         work = self._pending.look()
-        segments = [segment for unit in work.units for segment in unit.segments]
-        self.status.waiting_segments = len(segments)
-        self.status.waiting_records = sum(segment.rows for segment in segments)
-        self.status.lag_s = self._lag_s(work.manifest, segments)
-        return self.status
+        waiting = {s.number: s for unit in work.units for s in unit.segments}
+        self._count(work.manifest, waiting)
+        status, done = self.status, self.done
+        if done.segments > status.segments:
+            status.committed_at_ms = int(time.time() * 1000)
+        status.segments, status.records = done.segments, done.rows
+        status.failures = len(done.failures)
+        status.problem = done.failures[-1].problem if done.failures else None
+        seconds = (
+            self._indexer.seconds if self._indexer is not None else time.monotonic() - self._started
+        )
+        status.records_per_s = round(done.rows / seconds, 1) if done.rows else 0.0
+        status.waiting_segments = len(waiting)
+        status.waiting_records = sum(segment.rows for segment in waiting.values())
+        status.lag_s = self._lag_s(work.manifest, list(waiting.values()))
+        return status
+
+    def _count(self, manifest: Manifest, waiting: dict[int, Segment]) -> None:
+        """Segments that waited, are there, and wait no more, are done."""
+        done = {n: s for n, s in self._waited.items() if n in manifest.numbers and n not in waiting}
+        self._published.segments += len(done)
+        self._published.rows += sum(segment.rows for segment in done.values())
+        self._published.file_bytes += sum(
+            build.file_bytes
+            for build in manifest.builds
+            if not done.keys().isdisjoint(build.segments)
+        )
+        self._waited = waiting
 
     def _lag_s(self, manifest: Manifest, segments: Sequence[Segment]) -> float:
         """Since the oldest was published; or, if it is to be indexed again, since plans changed."""
@@ -156,7 +176,11 @@ def follow(
     from headrace.pipeline.source import NAME, SegmentsSource
 
     stopping = stopping or threading.Event()
-    follower = Follower(place, merging)
+    remote = is_remote(spark)
+    # What fails in a server can be told only by failing; that ends a query that should go on.
+    indexer = Indexer(place, merging=merging, strict=remote and once)
+    follower = Follower(place, None if remote else indexer)
+    follower.look()
     spark.dataSource.register(SegmentsSource)
     where = {"data_dir": str(place.data_dir), "objects": place.objects or ""}
     rows = spark.readStream.format(NAME).options(**where).load()
@@ -164,7 +188,7 @@ def follow(
     # Spark wants a place to remember how far it came; nobody needs to find it again.
     with scratch_folder() as scratch:
         query = (
-            rows.writeStream.foreachBatch(follower)
+            rows.writeStream.foreachBatch(indexer)
             .option("checkpointLocation", str(checkpoint or scratch))
             .queryName("follow")
             .trigger(**trigger)
@@ -193,15 +217,17 @@ def _watch(
     tell(follower.look())
 
 
+_RAISED = ("Error", "Corrupt", "JobFailed")
+
+
 def _cause(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if "Error: " in line or "Corrupt: " in line]
+    raised = [line for line in lines if any(f"{name}: " in line for name in _RAISED)]
     return (raised or lines)[-1]
 
 
 def _report(place: Place, follower: Follower) -> Report:
-    done = total(follower.done)
-    status = follower.status
+    done, status = follower.done, follower.status
     what = (
         f"{count(done.segments, 'segment')} indexed, {count(done.rows, 'record')}, "
         f"{size(done.file_bytes)} of companions"

@@ -3,15 +3,16 @@
 Its offset is a version of the manifest and its rows are numbers of segments; the records in them
 are read by the tasks that index them. A version with nothing to do makes no batch. Spark remembers
 how far it came, but nothing depends on it: what waits is a function of the newest manifest.
+
+Spark loads this module in several processes of its own for every query: it imports as it goes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceStreamReader,
@@ -23,8 +24,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headrace.pipeline.index import Pending, Work
-from headrace.pipeline.place import Place
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.pipeline.index import Pending, Work
+    from headrace.pipeline.place import Place
 
 NAME = "headrace_segments"
 SCHEMA = "number long, rows long"
@@ -46,6 +50,8 @@ class SegmentsSource(DataSource):
 
 
 def place_of(options: Any) -> Place:
+    from headrace.pipeline.place import Place
+
     return Place(Path(options.get("data_dir")), options.get("objects") or None)
 
 
@@ -87,6 +93,8 @@ class SegmentsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Waiting([s.number for s in segments], [s.rows for s in segments])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
         assert isinstance(partition, Waiting)
         columns = [pa.array(c, pa.int64()) for c in (partition.numbers, partition.rows)]
         yield pa.RecordBatch.from_arrays(columns, ["number", "rows"])
@@ -98,6 +106,8 @@ class SegmentsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pass
 
     def _look(self) -> Work:
+        from headrace.pipeline.index import Pending
+
         if self._pending is None:
             self._pending = Pending(self._place)
         return self._pending.look()

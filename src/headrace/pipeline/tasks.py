@@ -6,6 +6,8 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from headrace.workers import settle
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -26,6 +28,7 @@ def run_tasks(spark: SparkSession, work: Callable[[T], R], items: Sequence[T]) -
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        settle()
         for batch in batches:
             for at in batch.column(0).to_pylist():
                 answer = pickle.dumps(work(items[at]))

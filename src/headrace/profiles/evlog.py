@@ -224,7 +224,7 @@ def _gather(given: dict[str, Any]) -> dict[str, Any]:
     """The context of a record: what it calls so, and all that has no place of its own."""
     context = given.get("context")
     if type(context) is not dict:
-        context = {} if context is None else {"context": context}
+        context = {"context": context} if "context" in given else {}
     if not given.keys() <= _RESERVED:
         for key, value in given.items():
             if key not in _RESERVED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from sys import float_info
 from typing import Any, ClassVar, NoReturn
 
 import msgspec
@@ -28,6 +28,7 @@ API = "durable.streams/metrics/v1"
 PAIRS_JOINED_BY = "\0"
 _BOUND = re.compile(r"(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,18})?", re.ASCII)
 _EXACT = 2**53
+_LARGEST = float_info.max
 
 Number = int | float
 Histogram = dict[str, Number]
@@ -191,10 +192,10 @@ def _histogram(given: object) -> Histogram:
 
 def _percentile(histogram: Histogram, share: float) -> Number | None:
     """The lower bound of the bucket that this share of all values reaches."""
-    total = sum(histogram.values())
+    total = sum(histogram.values(), 0.0)
     if not total:
         return None
-    running: Number = 0
+    running = 0.0
     found = 0.0
     for bound, count in histogram.items():
         found = float(bound)
@@ -225,7 +226,7 @@ def _attributes(given: dict[str, Any]) -> dict[str, str]:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) is int or (type(value) is float and isfinite(value))
+    return (type(value) is int or type(value) is float) and abs(value) <= _LARGEST
 
 
 def _plain(value: Any) -> Any:

@@ -67,11 +67,12 @@ def _compile(words: set[str]) -> re.Pattern[str]:
     """Names may begin with more (`access_token`) but end as they are: `tokens: 17` is no secret."""
     lines = "|".join(sorted(words & _WHOLE_LINES))
     values = "|".join(sorted(words - _WHOLE_LINES, key=len, reverse=True))
-    sign = r"""["']?\s{0,8}[=:]\s{0,8}"""
+    sign = r"""(?:\\?["'])?\s{0,8}[=:]\s{0,8}"""
     return re.compile(
         rf"""
         (?P<line>(?:{lines}){sign})[^\r\n]+
-      | (?P<name>(?:{values}){sign}["']?(?:(?:bearer|basic)\s{{1,8}})?)[^\s&"'<>,;]+
+      | (?P<name>(?:{values}){sign}(?P<quote>\\?["'])?(?:(?:bearer|basic)\s{{1,8}})?)
+        (?(quote)(?:(?!(?P=quote))(?:\\.|[^\\\r\n]))+|[^\s&"'<>,;]+)
       | {_CREDENTIALS}
         """,
         re.IGNORECASE | re.VERBOSE,

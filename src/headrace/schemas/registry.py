@@ -86,12 +86,12 @@ def encode_registry(registry: Registry) -> bytes | None:
     return kept
 
 
-def first_registry(schema: bytes, routing_key: bytes | None) -> Registry:
-    """The registry of a stream without records whose first schema this is."""
+def first_registry(schema: bytes, routing_key: bytes | None, next_offset: int = 0) -> Registry:
+    """The registry of a stream with so many records whose first schema this is."""
     return Registry(
         current_version=1,
         routing_key=None if routing_key is None else _routing.decode(routing_key),
-        boundaries=(Boundary(0, 1),),
+        boundaries=(Boundary(next_offset, 1),),
         schemas={"1": msgspec.Raw(schema)},
     )
 

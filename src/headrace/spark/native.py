@@ -14,11 +14,7 @@ _SPARK_TYPES = {"string": "string", "int64": "bigint", "int32": "int", "binary":
 
 
 def segments(spark: SparkSession, path: str, log: str | None = None) -> DataFrame:
-    """The rows of all sealed segments, or those of one log, as a native Parquet scan.
-
-    Rows that were deleted since they were sealed are still in it, and rows of logs that are gone:
-    use `format("headrace")` where that matters.
-    """
+    """See `headrace.spark.segments`."""
     store = Store(path)
     names = [store.native(segment.name) for segment in store.manifest().segments]
     schema = ", ".join(f"{each.name} {_SPARK_TYPES[str(each.type)]}" for each in SCHEMA)

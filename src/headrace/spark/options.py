@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -11,6 +11,19 @@ import msgspec
 COLUMNS = ("log", "seq", "ts", "key", "tag", "node", "data", "meta")
 EXTRAS = ("media", "payload", "epoch")
 """Columns that are there for those who ask for them."""
+_TYPES = {
+    "log": "string",
+    "seq": "bigint",
+    "ts": "timestamp",
+    "key": "string",
+    "tag": "string",
+    "node": "string",
+    "data": "string",
+    "meta": "string",
+    "media": "string",
+    "payload": "binary",
+    "epoch": "bigint",
+}
 SEQ_MAX = (1 << 63) - 1
 TS_MIN, TS_MAX = -(1 << 62), 1 << 62
 
@@ -136,6 +149,11 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         chunk_rows=_whole(options, "chunkRows", 1) or 8192,
         chunk_bytes=_whole(options, "chunkBytes", 1) or 4 << 20,
     )
+
+
+def schema_of(columns: Sequence[str]) -> str:
+    """The columns as Spark writes them down."""
+    return ", ".join(f"{column} {_TYPES[column]}" for column in columns)
 
 
 def parse_columns(options: Mapping[str, str]) -> tuple[str, ...]:

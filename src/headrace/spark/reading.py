@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
@@ -12,7 +13,8 @@ from headrace.spark.catalog import Catalog
 from headrace.spark.filters import narrow
 from headrace.spark.options import ReadOptions
 from headrace.spark.rows import read
-from headrace.spark.splits import SegmentPart, ServerPart, split, wants_of
+from headrace.spark.splits import Bundle, SegmentPart, ServerPart, bundled, split, wants_of
+from headrace.workers import settle
 
 
 class HeadraceReader(DataSourceReader):
@@ -29,7 +31,7 @@ class HeadraceReader(DataSourceReader):
         wants = wants_of(plans, options.wanted)
         placed = catalog.placed(want.plan for want in wants)
         parts = split(wants, placed, options.wanted, served=options.where.url is not None)
-        return list[InputPartition](parts)
+        return bundled(parts, cores())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_part(self._options, partition)
@@ -46,8 +48,16 @@ class PushingReader(HeadraceReader):
 
 def read_part(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of a partition; Spark asks for a bare one when there is nothing to read."""
-    if isinstance(partition, SegmentPart | ServerPart):
-        yield from read(options.where, options.wanted, options.columns, partition)
+    settle()
+    parts = partition.parts if isinstance(partition, Bundle) else [partition]
+    for part in parts:
+        if isinstance(part, SegmentPart | ServerPart):
+            yield from read(options.where, options.wanted, options.columns, part)
+
+
+def cores() -> int:
+    """As many as the driver has: nobody tells a data source what the cluster has."""
+    return os.cpu_count() or 1
 
 
 def _check_there(options: ReadOptions, found: Collection[str]) -> None:

@@ -16,19 +16,6 @@ from headrace.spark.catalog import Catalog
 from headrace.spark.options import TS_MAX, TS_MIN, Wanted, Where
 from headrace.spark.splits import Part, Rows, SegmentPart, ServerPart, Want, split
 
-_TYPES = {
-    "log": "string",
-    "seq": "bigint",
-    "ts": "timestamp",
-    "key": "string",
-    "tag": "string",
-    "node": "string",
-    "data": "string",
-    "meta": "string",
-    "media": "string",
-    "payload": "binary",
-    "epoch": "bigint",
-}
 _NEEDS = {
     "ts": ("ts", "ns"),
     "data": ("data", "media"),
@@ -40,10 +27,6 @@ _NEEDS = {
 
 class DataLost(Exception):
     """Records that were to be read are gone."""
-
-
-def schema_of(columns: Sequence[str]) -> str:
-    return ", ".join(f"{column} {_TYPES[column]}" for column in columns)
 
 
 def read(

@@ -17,7 +17,11 @@ from headrace.spark.catalog import Placed
 from headrace.spark.options import Wanted
 
 GROUPS_MAX = 8
-"""Row groups that one task reads."""
+"""Row groups of a segment that are read in one go."""
+TASK_BYTES_MIN, TASK_BYTES_MAX = 4 << 20, 64 << 20
+"""Record bytes that one task reads from segments. A Python task costs some 50 ms before it reads
+anything, so small pieces are read by one; where there is little, every core still has a task."""
+TASKS_A_CORE = 2
 PAGE_SEQS_MAX = 131_072
 """Seqs that one task asks the server for."""
 
@@ -54,6 +58,7 @@ class Rows(msgspec.Struct, frozen=True):
     """Seqs between them that do not, as ranges."""
     whole: bool
     """All of them count."""
+    size_bytes: int = 0
 
 
 class SegmentPart(InputPartition):
@@ -62,6 +67,10 @@ class SegmentPart(InputPartition):
     def __init__(self, segment: str, rows: Sequence[Rows]) -> None:
         self.segment = segment
         self.rows = list(rows)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size_bytes for each in self.rows)
 
 
 class ServerPart(InputPartition):
@@ -75,6 +84,13 @@ class ServerPart(InputPartition):
 
 
 Part = SegmentPart | ServerPart
+
+
+class Bundle(InputPartition):
+    """Rows of several segments, read by one task."""
+
+    def __init__(self, parts: Sequence[SegmentPart]) -> None:
+        self.parts = list(parts)
 
 
 def split(
@@ -131,6 +147,7 @@ def _sealed(
                     last,
                     dead,
                     not dead and first <= piece.first and last >= piece.last,
+                    piece.record_bytes,
                 ),
             )
         before = max(before, piece.last_ts)
@@ -165,6 +182,26 @@ def _tasks(segment: str, rows: list[Rows]) -> Iterator[SegmentPart]:
     for start in range(0, len(groups), GROUPS_MAX):
         some = set(groups[start : start + GROUPS_MAX])
         yield SegmentPart(segment, [each for each in rows if each.group in some])
+
+
+def bundled(parts: Iterable[Part], cores: int) -> list[InputPartition]:
+    """One partition for each task: what is small goes together, in order."""
+    found: list[InputPartition] = []
+    sealed: list[SegmentPart] = []
+    for part in parts:
+        if isinstance(part, SegmentPart):
+            sealed.append(part)
+        else:
+            found.append(part)
+    share = sum(part.size_bytes for part in sealed) / (cores * TASKS_A_CORE)
+    enough = min(max(share, TASK_BYTES_MIN), TASK_BYTES_MAX)
+    bundle: list[SegmentPart] = []
+    for part in sealed:
+        bundle.append(part)
+        if sum(each.size_bytes for each in bundle) >= enough:
+            found.append(Bundle(bundle))
+            bundle = []
+    return [*found, Bundle(bundle)] if bundle else found
 
 
 def wants_of(plans: Iterable[LogPlan], wanted: Wanted) -> list[Want]:

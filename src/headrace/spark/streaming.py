@@ -25,9 +25,9 @@ from headrace.formats.plan import LogPlan
 from headrace.spark.catalog import Catalog
 from headrace.spark.options import Pace, ReadOptions
 from headrace.spark.pacing import Backlog, Position, pace_of
-from headrace.spark.reading import read_part
+from headrace.spark.reading import cores, read_part
 from headrace.spark.rows import DataLost
-from headrace.spark.splits import Want, split
+from headrace.spark.splits import Want, bundled, split
 
 Offset = dict[str, dict[str, dict[str, int]]]
 
@@ -140,7 +140,7 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         placed = self._catalog.placed(want.plan for want in wants)
         served = self._options.where.url is not None
         parts = split([_clip(want) for want in wants], placed, self._options.wanted, served=served)
-        return list[InputPartition](parts)
+        return bundled(parts, cores())
 
     def _check_lost(self, plan: LogPlan, first: int, last: int) -> None:
         if plan.floor_seq > first:

@@ -22,7 +22,7 @@ import msgspec
 from headrace.observe import say
 from headrace.storage import children
 from headrace.storage.children import Child
-from headrace.storage.sealprocess import step_back
+from headrace.storage.scheduling import DEFAULT_NS, ask_for_turns, step_back
 
 CANNOT_RUN = 2
 """What the process ends with when it never will: Spark or Java is not there."""
@@ -85,6 +85,7 @@ class PipelineProcess:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
         step_back(process.pid, NICE)
+        ask_for_turns(process.pid, DEFAULT_NS)  # it inherits ours
         self.state = "running"
         assert process.stderr is not None
         await asyncio.gather(self._listen(process.stdout), self._hear(process.stderr))

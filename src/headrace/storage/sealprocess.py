@@ -24,6 +24,7 @@ from headrace.storage import children
 from headrace.storage.children import Child
 from headrace.storage.disk import RealDisk
 from headrace.storage.objects import Objects
+from headrace.storage.scheduling import step_back
 from headrace.storage.sealing import SealFailed, SealJob, seal
 from headrace.storage.stores import open_objects
 
@@ -102,16 +103,6 @@ class ProcessSealer:
         if process is not None:
             process.kill()
             await process.wait()
-
-
-def step_back(pid: int, nice: int) -> None:
-    """Give the session of a process this much less than others.
-
-    Linux may share processors out among sessions first and inside of them after that: then how
-    nice a process is means nothing to those of other sessions, and the server is one of them.
-    """
-    with suppress(OSError):  # not so on this system: being nice is enough
-        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 def _serve(root: Path, where: str | None, jobs: BinaryIO, answers: BinaryIO) -> None:

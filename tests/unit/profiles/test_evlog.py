@@ -122,7 +122,7 @@ def test_a_timestamp_is_kept_as_it_is() -> None:
 def test_what_has_no_place_goes_to_the_context_and_wins_there() -> None:
     assert envelope({"a": 1, "context": {"a": 0, "b": 2}})["context"] == {"a": 1, "b": 2}
     assert envelope({"context": [1]})["context"] == {"context": [1]}
-    assert envelope({"context": None, "x": None})["context"] == {"x": None}
+    assert envelope({"context": None, "x": None})["context"] == {"context": None, "x": None}
     assert envelope({"sampling": {"rate": 0.5}})["sampling"] == {"rate": 0.5}
 
 

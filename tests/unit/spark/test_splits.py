@@ -10,7 +10,15 @@ from headrace.formats.plan import LogPlan, Span
 from headrace.formats.segment import Piece
 from headrace.spark.catalog import Placed
 from headrace.spark.options import Wanted
-from headrace.spark.splits import SegmentPart, ServerPart, Want, split, wants_of
+from headrace.spark.splits import (
+    Bundle,
+    SegmentPart,
+    ServerPart,
+    Want,
+    bundled,
+    split,
+    wants_of,
+)
 
 
 def plan(head: int, sealed: list[Span], deleted: list[Span], earliest: int = 1) -> LogPlan:
@@ -30,8 +38,8 @@ def plan(head: int, sealed: list[Span], deleted: list[Span], earliest: int = 1) 
     )
 
 
-def piece(first: int, last: int, group: int = 0, last_ts: int = 0) -> Piece:
-    return Piece(3, first, last, group, 0, last - first + 1, 0, last_ts)
+def piece(first: int, last: int, group: int = 0, last_ts: int = 0, size: int = 0) -> Piece:
+    return Piece(3, first, last, group, 0, last - first + 1, size, last_ts)
 
 
 def spans(seqs: set[int]) -> list[Span]:
@@ -100,3 +108,25 @@ def test_many_row_groups_are_several_tasks() -> None:
     want = Want(plan(200, [(1, 200)], []), 1, 200)
     parts = split([want], {3: pieces}, Wanted(), served=False)
     assert [len(part.rows) for part in parts if isinstance(part, SegmentPart)] == [8, 8, 4]
+
+
+@given(st.lists(st.integers(0, 100), max_size=30), st.integers(1, 4))
+def test_tasks_are_large_but_not_too_few(mebibytes: list[int], cores: int) -> None:
+    pieces = [
+        Placed(f"s{n}", piece(n * 10 + 1, n * 10 + 10, size=size << 20))
+        for n, size in enumerate(mebibytes)
+    ]
+    head = len(pieces) * 10
+    want = Want(plan(head + 5, [(1, head)], []), 1, head + 5)
+    parts = split([want], {3: pieces}, Wanted(), served=True)
+    tasks = bundled(parts, cores)
+    bundles = [task.parts for task in tasks if isinstance(task, Bundle)]
+    served = [task for task in tasks if isinstance(task, ServerPart)]
+    assert [part for bundle in bundles for part in bundle] == [
+        part for part in parts if isinstance(part, SegmentPart)
+    ]
+    assert [(part.first, part.last) for part in served] == [(head + 1, head + 5)]
+    sizes = [sum(part.size_bytes for part in bundle) >> 20 for bundle in bundles]
+    enough = min(max(sum(mebibytes) / cores / 2, 4), 64)
+    assert all(size >= enough for size in sizes[:-1])
+    assert all(size < enough + 100 for size in sizes)

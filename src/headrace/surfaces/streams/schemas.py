@@ -36,7 +36,9 @@ async def post(call: Call, target: Target) -> Answer:
     engine = call.engine
     live = engine.streams.own(target.name)
     await engine.shapes.install_schema(live, update)
-    return _show(live.log)
+    answer = _show(live.log)
+    await engine.streams.settle(target.name)  # somebody may have changed it again since
+    return answer
 
 
 def _show(log: Log) -> Answer:

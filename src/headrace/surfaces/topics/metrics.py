@@ -57,6 +57,19 @@ class TopicVitals(Protocol):
     def queue_in_flight(self) -> int | None: ...
 
 
+class StagedVitals(Protocol):
+    """Chunks of transactions that are not in their logs yet."""
+
+    @property
+    def transactions(self) -> int: ...
+    @property
+    def chunks(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def age_ms(self) -> int: ...
+
+
 class Vitals(Protocol):
     """What the metrics need to know about the running process."""
 
@@ -86,6 +99,8 @@ class Vitals(Protocol):
     def loop_stall_max_ms(self) -> float: ...
     @property
     def pressure(self) -> float: ...
+    @property
+    def staged(self) -> StagedVitals: ...
     @property
     def journal(self) -> JournalVitals: ...
 
@@ -135,6 +150,7 @@ def read_samples(vitals: Vitals, principal: Principal) -> list[Sample]:
     """Read every metric; topics are named only to whoever may see them."""
     return [
         *_process_samples(vitals),
+        *_staged_samples(vitals.staged),
         *_topic_samples(vitals.topics(principal.may_see)),
         *_journal_samples(vitals.journal),
     ]
@@ -165,6 +181,19 @@ def _process_samples(vitals: Vitals) -> list[Sample]:
             vitals.loop_stall_max_ms,
         ),
         Gauge("headrace_pressure", "How hard pressed the server is, 0 to 1.", vitals.pressure),
+    ]
+
+
+def _staged_samples(staged: StagedVitals) -> list[Sample]:
+    return [
+        Gauge(
+            "headrace_staged_transactions",
+            "Transactions with chunks that are not in their logs yet.",
+            staged.transactions,
+        ),
+        Gauge("headrace_staged_chunks", "Chunks that wait.", staged.chunks),
+        Gauge("headrace_staged_bytes", "Bytes of chunks that wait.", staged.size_bytes),
+        Gauge("headrace_staged_age_ms", "How long the oldest chunk waits.", staged.age_ms),
     ]
 
 

@@ -17,6 +17,7 @@ from headrace.core.errors import Refused
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.engine.pulse import Pulse
+from headrace.engine.transactions import Waiting
 from headrace.observe import Histogram, render_prometheus, snapshot
 from headrace.storage.journal import Journal
 from headrace.storage.pipelineprocess import PipelineProcess
@@ -159,6 +160,10 @@ class Vitals:
         engine = self._engine
         lives = [engine.lives[log] for log in engine.state.queues] if engine else []
         return sum(lease.count(live.log, live.visible, self._now_ms).in_flight for live in lives)
+
+    @property
+    def staged(self) -> Waiting:
+        return self._engine.transactions.waiting if self._engine else Waiting()
 
     @property
     def journal(self) -> JournalVitals:

@@ -42,6 +42,10 @@ NAMES = [
     "topics_wal_fsync_latency_us",
     "headrace_loop_stall_max_ms",
     "headrace_pressure",
+    "headrace_staged_transactions",
+    "headrace_staged_chunks",
+    "headrace_staged_bytes",
+    "headrace_staged_age_ms",
 ]
 
 
@@ -71,6 +75,13 @@ class Journal:
         self.fsync_latency_us.observe(420)
 
 
+class Staged:
+    transactions = 1
+    chunks = 2
+    size_bytes = 300
+    age_ms = 4000
+
+
 class Process:
     routers = 0
     records_live = 14
@@ -89,6 +100,7 @@ class Process:
         self._topics = topics
         self.topics_by_class = {"disk": len(topics), "fsync": 0}
         self.journal = Journal()
+        self.staged = Staged()
         self.read = 0
 
     def topics(self, wanted: Callable[[str], bool]) -> Iterator[Topic]:

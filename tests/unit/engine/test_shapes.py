@@ -1,0 +1,105 @@
+"""Shapes in operation: when readers go by a registry, and when a lens fails after all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hostile import HostileDisk
+from rig import boot, small
+from virtual import VirtualClock, VirtualLoop
+
+from headrace.core.entry import Register
+from headrace.core.errors import Code, Refused
+from headrace.core.read import EVERYTHING, Page
+from headrace.core.record import draft
+from headrace.core.stream import JSON, Write
+from headrace.core.streaming import Spec
+from headrace.delivery.events import Records
+from headrace.engine.engine import Engine
+from headrace.engine.live import Live
+from headrace.schemas.evolution import Update, parse_update
+from headrace.schemas.registry import decode_registry
+from headrace.surfaces.streams.following import StreamLook
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    made = VirtualLoop()
+    with small():
+        yield made
+    made.close()
+
+
+def schema(name: str) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: {}}, "required": [name]}
+
+
+def lens(source: str, to: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "durable.lens/v1", "schema": "s", "from": 1, "to": 2,
+        "ops": [{"op": "rename", "from": f"/{source}", "to": f"/{to}"}],
+    }  # fmt: skip
+
+
+def update(**parts: Any) -> Update:
+    return parse_update(msgspec.json.encode(parts))
+
+
+async def begin(clock: VirtualClock) -> tuple[Engine, Live]:
+    """A stream with a schema and a record."""
+    engine = (await boot(HostileDisk(), clock)).engine
+    live, _ = await engine.streams.create("s", Spec(content_type=JSON), None)
+    await engine.shapes.install_schema(live, update(schema=schema("a")))
+    await engine.streams.write("s", draft([b'{"a":1}']), Write(JSON))
+    return engine, live
+
+
+async def page_of(engine: Engine, live: Live) -> Page:
+    return await engine.reader.read(live, 0, records_max=9, bytes_max=1 << 20)
+
+
+def test_readers_go_by_a_registry_once_it_is_durable(loop: VirtualLoop) -> None:
+    async def play() -> None:
+        engine, live = await begin(VirtualClock(loop))
+        evolved = update(schema=schema("b"), lens=lens("a", "b"))
+        installing = asyncio.ensure_future(engine.shapes.install_schema(live, evolved))
+        while live.log.stream is not None and not installing.done():
+            await asyncio.sleep(0)
+            if decode_registry(live.log.stream.registry).current_version == 2:
+                break
+        assert not installing.done()
+        assert engine.shapes.version(live.log) == 1
+        with pytest.raises(Refused):  # writers go by it already
+            await engine.streams.write("s", draft([b'{"a":2}']), Write(JSON))
+        await installing
+        assert engine.shapes.version(live.log) == 2
+        page = engine.shapes.promoted(live.log, await page_of(engine, live))
+        assert page.slices[0].block.data_at(0) == b'{"b":1}'
+
+    loop.run(play())
+
+
+def test_a_lens_that_fails_after_all_fails_the_read(loop: VirtualLoop) -> None:
+    async def play() -> None:
+        engine, live = await begin(VirtualClock(loop))
+        boundaries = [{"offset": 0, "version": 1}, {"offset": 1, "version": 2}]
+        registry = {
+            "currentVersion": 2, "boundaries": boundaries, "lenses": {"1": lens("x", "y")},
+        }  # fmt: skip
+        engine.commit([Register(live.log.id, msgspec.json.encode(registry))], sync=True)
+        page = await page_of(engine, live)
+        with pytest.raises(Refused) as refused:
+            engine.shapes.promoted(live.log, page)
+        assert refused.value.code is Code.INVALID
+        assert refused.value.message == "lens failed: /x does not exist"
+        look = StreamLook(live.log, EVERYTHING, "0", engine.clock, engine.shapes)
+        look.chunked = False
+        told = look.encode("s", Records(0, page), 1)
+        assert told.startswith(b'event: error\ndata:{"error":{"code":"bad_request"')
+        assert b"control" not in told
+
+    loop.run(play())
