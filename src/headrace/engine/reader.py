@@ -135,6 +135,8 @@ class Reader:
                 after, epoch = page.next, None
                 if page.slices or page.gap or page.limited or self._engine.draining or over(live):
                     return page
+                if asyncio.get_running_loop().time() >= deadline:
+                    return page
                 if not page.caught_up:
                     continue
                 async with asyncio.timeout_at(deadline):

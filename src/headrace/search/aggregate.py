@@ -211,7 +211,7 @@ class Buckets:
         """Make cells that were added more than once one."""
         order = np.arange(len(self._groups))
         for name, chunks in self._chunks.items():
-            if len(chunks) > 1:
+            if chunks:  # one alone may have a cell many times, too
                 self._chunks[name] = [_reduce(chunks, order)]
 
     def report(self) -> list[dict[str, Any]]:

@@ -122,6 +122,7 @@ class Keys(Sequence[bytes]):
         self._cuts = np.frombuffer(offsets, np.int32)[array.offset :]
         self._data = memoryview(data if data is not None else b"")
         self._count = len(array)
+        self.nbytes: int = array.nbytes
 
     def __len__(self) -> int:
         return self._count

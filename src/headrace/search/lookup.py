@@ -59,6 +59,10 @@ Numbers = NDArray[Anything]
 
 _GROUPS_AT_ONCE = 16
 """Row groups of a column that are read together."""
+_KNOWN_BYTES_MAX = 64 << 20
+"""Of doc sets that are kept during a request, in case they are asked for again."""
+_UNITED_AT_ONCE = 4 << 20
+"""Records of clauses that are held before they are made one set."""
 _KEY_BYTES_MAX = 4096
 """No key of a value is as long."""
 _PREFIX_BYTES_MAX = 900
@@ -83,12 +87,17 @@ class Lookup:
         self._part = part
         self._search = search
         self._known: dict[Query, Ints] = {}
+        self._known_bytes = 0
 
     def find(self, query: Query) -> Ints:
         """The records that match, of those that the build covers; ascending."""
-        if query not in self._known:
-            self._known[query] = self._find(query)
-        return self._known[query]
+        found = self._known.get(query)
+        if found is None:
+            found = self._find(query)
+            if self._known_bytes + found.nbytes <= _KNOWN_BYTES_MAX:
+                self._known[query] = found
+                self._known_bytes += found.nbytes
+        return found
 
     def take_used(self) -> dict[Family, Spent]:
         """Which families were used since somebody last asked, and what that took."""
@@ -100,7 +109,7 @@ class Lookup:
             case All(items=items):
                 return self._all(items)
             case Any(items=items):
-                return unite([self.find(item) for item in items])
+                return self._any(items)
             case Not(item=item):
                 return subtract(self.everything(), self.find(item))
             case Equals():
@@ -193,6 +202,17 @@ class Lookup:
 
     def _exact(self, key: bytes) -> Ints:
         return self._companions.postings(Family.EXACT, key)
+
+    def _any(self, items: tuple[Query, ...]) -> Ints:
+        held: list[Ints] = []
+        count = 0
+        for item in items:
+            held.append(self.find(item))
+            count += len(held[-1])
+            if count > _UNITED_AT_ONCE:
+                held = [unite(held)]
+                count = 0
+        return unite(held)
 
     def _all(self, items: tuple[Query, ...]) -> Ints:
         found: Ints | None = None

@@ -101,6 +101,20 @@ def test_the_dead_are_left_out(loop: VirtualLoop) -> None:
     run(loop, story)
 
 
+def test_holes_do_not_make_batches_small(loop: VirtualLoop) -> None:
+    async def story(scene: Reading) -> None:
+        for seq in (2, 4, 6, 10):
+            await scene.delete(seq)
+        batches = list(scope_of(scene).batches())
+        assert [batch.seqs for batch in batches] == [[1, 3, 5, 7, 8], [9, 11, 12]]
+        assert [batch.sealed for batch in batches] == [True, False]
+        scope = scope_of(scene)
+        assert [(low, high) for low, high, _ in scope.pieces(1, 12)] == [(1, 12)]
+        assert [batch.seqs for batch in scope.records(3, 9)] == [[3, 5, 7, 8], [9]]
+
+    run(loop, story)
+
+
 def test_builds_of_another_plan_say_nothing(loop: VirtualLoop) -> None:
     async def story(scene: Reading) -> None:
         scene.librarian.index()

@@ -86,6 +86,7 @@ class Tally:
         self._buckets = Buckets(
             request.rollup, request.interval_ms, request.measures, request.group_by
         )
+        self._cells_max = _COMPACT_CELLS
         self._used_rollups = False
         self._told: list[dict[str, Any]] = []
         self.coverage = Coverage(scope)
@@ -101,16 +102,21 @@ class Tally:
             yield
         self.coverage.saw_all()
         self._buckets.compact()
-        if self._buckets.cells > AGGREGATE_GROUPS_MAX:
-            _refuse(f"there are more than {AGGREGATE_GROUPS_MAX} groups; ask for less at a time")
+        self._check()
         self._told = self._buckets.report()
 
     def answer(self) -> Aggregated:
         return Aggregated(self._request, self.coverage, self._used_rollups, self._told)
 
     def _compact(self) -> None:
-        if self._buckets.cells > _COMPACT_CELLS:
+        if self._buckets.cells > self._cells_max:
             self._buckets.compact()
+            self._check()  # there will not be fewer
+            self._cells_max = self._buckets.cells + _COMPACT_CELLS
+
+    def _check(self) -> None:
+        if self._buckets.cells > AGGREGATE_GROUPS_MAX:
+            _refuse(f"there are more than {AGGREGATE_GROUPS_MAX} groups; ask for less at a time")
 
     # --- cold ------------------------------------------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from headrace.core import ranges
+from headrace.core.log import Extent
 from headrace.core.ranges import Ranges
 from headrace.engine.searching.scope import Batch, Cold, Scope
 from headrace.formats.companion import Family
@@ -27,6 +28,7 @@ class Coverage:
         self._scope = scope
         self.head = scope.head
         self._seen: list[int] = []
+        self._missing: Ranges | None = None
         self.indexed: set[int] = set()
         """Segments that builds spoke for."""
         self.scanned: set[int] = set()
@@ -42,12 +44,14 @@ class Coverage:
 
     def saw_cold(self, cold: Cold) -> None:
         """A build was asked."""
+        self._missing = None
         self.indexed |= cold.segments
         for low, high in ranges.pairs(cold.spans):
             ranges.add(self._seen, low, high)
 
     def saw_hot(self, batch: Batch) -> None:
         """Records were looked at."""
+        self._missing = None
         ranges.add(self._seen, batch.first, batch.last)
         if batch.sealed:
             self.scanned |= self._segments(batch.first, batch.last)
@@ -70,18 +74,22 @@ class Coverage:
 
     def saw_all(self) -> None:
         """There is nothing else: whatever was not met is not there."""
-        if self._scope.head:
-            ranges.add(self._seen, 1, self._scope.head)
+        self._missing = ()
 
     @property
     def missing(self) -> Ranges:
-        """The seqs that may hold records and were not looked at."""
-        return [
-            seq
-            for low, high in self._scope.live_ranges()
-            for left in ranges.outside(self._seen, low, high)
-            for seq in left
-        ]
+        """The seqs that may hold records and were not looked at.
+
+        There may be as many as a log has holes: ask once in a thread, then it is known.
+        """
+        if self._missing is None:
+            self._missing = [
+                seq
+                for low, high in self._scope.live_ranges()
+                for left in ranges.outside(self._seen, low, high)
+                for seq in left
+            ]
+        return self._missing
 
     @property
     def complete(self) -> bool:
@@ -100,13 +108,12 @@ class Coverage:
     @property
     def missing_sealed(self) -> int:
         """How many of them lie in segments."""
-        sealed = 0
-        for reach in self._scope.reaches:
-            for low, high in ranges.pairs(self.missing):
-                for _, first, last in reach.extents:
-                    first, last = max(low, first, reach.first), min(high, last, reach.last)
-                    sealed += max(0, last - first + 1)
-        return sealed
+        missing = self.missing
+        return sum(
+            high - low + 1
+            for _, first, last in self._extents()
+            for low, high in ranges.overlap(missing, first, last)
+        )
 
     @property
     def missing_tail(self) -> int:
@@ -114,15 +121,17 @@ class Coverage:
 
     @property
     def missing_segments(self) -> int:
-        return len(
-            {n for low, high in ranges.pairs(self.missing) for n in self._segments(low, high)}
-        )
+        missing = self.missing
+        return len({n for n, low, high in self._extents() if ranges.touches(missing, low, high)})
 
     def _segments(self, first: int, last: int) -> set[int]:
         """The segments that these seqs lie in."""
-        return {
-            number
-            for reach in self._scope.reaches
-            for number, low, high in reach.extents
-            if max(low, first, reach.first) <= min(high, last, reach.last)
-        }
+        return {n for n, low, high in self._extents() if low <= last and first <= high}
+
+    def _extents(self) -> Iterator[Extent]:
+        """Where the records lie that can be seen, as far as they are in segments."""
+        for reach in self._scope.reaches:
+            for number, low, high in reach.extents:
+                low, high = max(low, reach.first), min(high, reach.last)
+                if low <= high:
+                    yield number, low, high

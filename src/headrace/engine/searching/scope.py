@@ -226,9 +226,8 @@ class Scope:
         """The live records from `first` on that no build speaks for, ascending."""
         covered = self.covered
         for reach in self.reaches:
-            for low, high in self.live_ranges(max(first, reach.first), reach.last):
-                for start, stop in ranges.outside(covered, low, high):
-                    yield from self._batches(reach, start, stop, rows or BATCH_ROWS)
+            for low, high in ranges.outside(covered, max(first, reach.first), reach.last):
+                yield from self._batches(reach, low, high, rows or BATCH_ROWS)
 
     @cached_property
     def covered(self) -> Ranges:
@@ -242,47 +241,55 @@ class Scope:
     def records(self, first: int, last: int, rows: int = BATCH_ROWS) -> Iterator[Batch]:
         """The live records in [first, last], builds or no builds, ascending."""
         for reach in self.reaches:
-            for low, high in self.live_ranges(max(first, reach.first), min(last, reach.last)):
-                yield from self._batches(reach, low, high, rows)
+            yield from self._batches(reach, max(first, reach.first), min(last, reach.last), rows)
 
     def pieces(self, first: int, last: int) -> Iterator[tuple[int, int, Cold | None]]:
-        """The live seqs in [first, last], ascending, and who speaks for them."""
+        """The seqs in [first, last], as far as they are visible, and who speaks for them."""
         spans = sorted(
             (low, high, at)
             for at, cold in enumerate(self.colds)
             for low, high in ranges.pairs(cold.spans)
         )
-        for start, stop in self.live_ranges(first, last):
-            for low, high, at in spans:
-                low, high = max(low, start), min(high, stop)
-                if low > high:
-                    continue
-                if start < low:
-                    yield start, low - 1, None
-                yield low, high, self.colds[at]
-                start = high + 1
-            if start <= stop:
-                yield start, stop, None
+        start, stop = max(first, self.floor), min(last, self.head)
+        for low, high, at in spans:
+            low, high = max(low, start), min(high, stop)
+            if low > high:
+                continue
+            if start < low:
+                yield start, low - 1, None
+            yield low, high, self.colds[at]
+            start = high + 1
+        if start <= stop:
+            yield start, stop, None
 
     def _batches(self, reach: Reach, first: int, last: int, rows: int) -> Iterator[Batch]:
-        below = min(last, reach.tail_start - 1)
-        if first <= below:
-            for block in self._segments.blocks(reach.log, first, below):
-                for start in range(0, block.count, rows):
-                    piece = cut(block, start, min(start + rows, block.count))
-                    yield Batch([piece], True, self._promote)
+        """The live records of a log in [first, last], whatever holes there are between them."""
         held: list[Block] = []
-        count = 0
-        for block in _between(reach.blocks, max(first, reach.tail_start), last):
+        count, sealed = 0, False
+        for block, from_segment in self._pieces(reach, first, last):
+            if held and from_segment != sealed:
+                yield Batch(held, sealed, self._promote)
+                held, count = [], 0
+            sealed = from_segment
             for start in range(0, block.count, rows):
                 piece = cut(block, start, min(start + rows, block.count))
                 held.append(piece)
                 count += piece.count
                 if count >= rows:
-                    yield Batch(held, False, self._promote)
+                    yield Batch(held, sealed, self._promote)
                     held, count = [], 0
         if held:
-            yield Batch(held, False, self._promote)
+            yield Batch(held, sealed, self._promote)
+
+    def _pieces(self, reach: Reach, first: int, last: int) -> Iterator[tuple[Block, bool]]:
+        """The live records in [first, last], and whether they come from a segment."""
+        for low, high in self.live_ranges(first, last):
+            below = min(high, reach.tail_start - 1)
+            if low <= below:
+                for block in self._segments.blocks(reach.log, low, below):
+                    yield block, True
+            for block in _between(reach.blocks, max(low, reach.tail_start), high):
+                yield block, False
 
     # --- one by one ------------------------------------------------------------------------------
 

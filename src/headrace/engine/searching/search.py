@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _KEPT_MAX = 4096
 """Rows beyond a page that are held before the worse of them are let go."""
 
+_SOURCE_KEPT_BYTES = 4096
+"""Larger documents are fetched once it is known that they are hits."""
+
 Row = tuple[Any, ...]
 """A record that matches: the values it is sorted by, its seq, its score, its document if known."""
 
@@ -70,6 +73,7 @@ async def search(engine: Engine, live: Live, raw: object, parse_offset: ParseOff
     async def take() -> Found:
         await engine.reader.prepare(live)
         asked = searchable(live.log)
+        request = parse_request(raw, asked.search, parse_offset)  # fields may have changed
         scope = Scope(engine, live, asked.plan.hash)
         hunt = Hunt(scope, asked, request, deadline)
         await in_turns(engine.pool, hunt.run())
@@ -127,7 +131,7 @@ class Hunt:
             for hit in self._hits
             if hit.seq >= log.floor and not ranges.contains(log.deleted, hit.seq)
         ]
-        full = len(self._hits) == self._request.size
+        full = len(self._rows) == self._request.size
         return Found(
             self._request,
             self._scope.head,
@@ -137,7 +141,7 @@ class Hunt:
             self.total,
             self.coverage.complete,
             hits,
-            self._hits[-1].sort if full else None,
+            self._shown(self._rows[-1]) if full else None,
         )
 
     # --- cold ------------------------------------------------------------------------------------
@@ -256,7 +260,8 @@ class Hunt:
                 found.append(documents.first(sort.name, at))
         marks = self._request.after
         if marks is None or is_after(found, marks, self._sorts):
-            self._rows.append((*found, seq, points, raw))
+            kept = raw if raw is not None and len(raw) <= _SOURCE_KEPT_BYTES else None
+            self._rows.append((*found, seq, points, kept))
 
     # --- both ------------------------------------------------------------------------------------
 

@@ -29,15 +29,16 @@ def resources(limits: StreamLimits) -> dict[str, Mapping[str, Handler]]:
 
 
 async def get(call: Call, target: Target) -> Answer:
+    call.principal.require(Scope.READ, target.name)
     return await _search(call, target, parse_parameters(call.req.query_string))
 
 
 async def post(call: Call, target: Target, *, body_bytes: int) -> Answer:
+    call.principal.require(Scope.READ, target.name)
     return await _search(call, target, decode(_bodies, await call.raw_body(body_bytes)))
 
 
 async def _search(call: Call, target: Target, asked: dict[str, Any]) -> Answer:
-    call.principal.require(Scope.READ, target.name)
     engine = call.engine
     live = engine.streams.find(target.name)
     live.last_read_at_ms = engine.clock.now_ms()

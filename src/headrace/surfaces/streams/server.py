@@ -59,7 +59,7 @@ class ServerRoutes:
         """Answer what is asked below the server's path."""
         path: str = call.req.scope["path"]
         handlers = {"_details": self.details, "_mem": self.memory}
-        handler = handlers.get(path.rpartition("/server/")[2])
+        handler = handlers.get(path.partition("/server/")[2])
         if handler is None:
             raise Refused(Code.NOT_FOUND, f"there is nothing at {path}")
         if call.req.method != "GET":
