@@ -237,7 +237,9 @@ def documents(draw: st.DrawFn, schema: Any, depth: int = 4) -> Any:
                 for name, inner in schema["properties"].items()
                 if name in schema["required"] or draw(st.booleans())
             }
-            more = schema.get("additionalProperties", {})
+            more = schema.get(
+                "additionalProperties", False
+            )  # what it does not speak of is not there
             if more is not False and draw(st.booleans()):
                 for name in draw(st.lists(names, max_size=2)):
                     if name not in schema["properties"]:

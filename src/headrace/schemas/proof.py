@@ -5,6 +5,11 @@ What is known of a document is itself a schema, at first the old one. Each opera
 it changes documents, and refuses when a document could fail there. In the end what is known must
 imply the new schema. What cannot be shown is refused: to forget something that is known is always
 right, to assume something that is not never is.
+
+One thing is assumed all the same, because hardly a schema says it: that a document has no
+properties which its schema does not speak of. They may well be there, and pass through a lens as
+they are; but who adds a property to a schema, or closes it, need not have said so one version
+before.
 """
 
 from __future__ import annotations
@@ -44,6 +49,24 @@ from headrace.schemas.lens import (
 )
 from headrace.schemas.validation import draft_of
 
+_SPEAK_OF_MORE = {
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "const",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "enum",
+    "if",
+    "minProperties",
+    "not",
+    "oneOf",
+    "patternProperties",
+    "propertyNames",
+    "unevaluatedProperties",
+}
+"""Keywords by which a schema says something of properties that it does not name."""
 _FIRST_MS = -62_167_219_200_000
 _LAST_MS = 253_402_300_799_999
 """The milliseconds that a date-time can name: years 0 to 9999."""
@@ -54,9 +77,25 @@ def prove(old: Known, new: Known, lens: Lens) -> None:
     draft = draft_of(new)
     if draft_of(old) is not draft:
         _refuse("the new schema must be of the same JSON Schema draft as the old one")
-    known = known_behind(lens, old)
+    known = known_behind(lens, _taken_at_its_word(old))
     if problem := Implication(draft).problem(known, new):
         _refuse(f"lens cannot be proven: {problem}")
+
+
+def _taken_at_its_word(schema: Known) -> Known:
+    """The schema without properties that it does not speak of."""
+    if not isinstance(schema, dict):
+        return schema
+    taken = dict(schema)
+    # What is required is there, also where nothing else is said of it.
+    held = dict.fromkeys(schema.get("required", ()), True) | schema.get("properties", {})
+    if held:
+        taken["properties"] = {name: _taken_at_its_word(inner) for name, inner in held.items()}
+    if isinstance(schema.get("items"), dict):
+        taken["items"] = _taken_at_its_word(schema["items"])
+    if kinds_of(schema) == OBJECT and not _SPEAK_OF_MORE & schema.keys():
+        taken["additionalProperties"] = False
+    return taken
 
 
 def known_behind(lens: Lens, old: Known) -> Known:

@@ -64,6 +64,10 @@ PLUNGE = {"op": "plunge", "from": "/a", "host": "/h", "name": "x"}
         (obj("h", h=obj("x", x=INT)), obj("h x", h=obj(), x=INT),
          [{"op": "hoist", "host": "/h", "name": "x", "to": "/x"}]),
         (obj("a", a=INT) | {"additionalProperties": False}, obj("h", h=obj("x", x=INT)), [PLUNGE]),
+        (obj("a", a=INT), obj("h", h=obj("x", x=INT)), [PLUNGE]),
+        (obj("a", a=TEXT), obj("b", b=TEXT) | {"additionalProperties": False}, [AB]),
+        (obj("a", a=TEXT), obj("b", b=TEXT, n=INT), [AB]),
+        (obj("a o", a=TEXT, o=obj(x=INT)), obj("b o", b=TEXT, o=obj(x=INT, y=INT)), [AB]),
         (obj("a", a=INT, h=obj(y=TEXT)), obj("h", h=obj("x", x=INT, y=TEXT)), [PLUNGE]),
         (obj("a", a=TEXT), obj("a", a={"type": "array", "items": TEXT, "maxItems": 1}), [WRAP]),
         (obj("a", a=TEXT), obj("b", b={"type": "array", "items": TEXT}),
@@ -101,6 +105,7 @@ def test_shown(old: Any, new: Any, ops: list[dict[str, Any]]) -> None:
     assert problem(old, new, *ops) == ""
 
 
+OPEN = {"additionalProperties": True}
 ARRAY = {"type": "array", "items": obj("a", a=TEXT)}
 
 
@@ -108,6 +113,7 @@ ARRAY = {"type": "array", "items": obj("a", a=TEXT)}
     ("old", "new", "op", "said"),
     [
         (obj(a=TEXT), obj(b=TEXT), AB, "/a is not required in the old schema"),
+        (obj("a"), obj("b", b=INT), AB, "/b may be of type"),
         ({"required": ["a"]}, obj("b", b={}), AB, "not always an object"),
         (obj("a", a=TEXT), obj("b", b=INT), AB, "/b may be of type string"),
         (obj("a", a={"type": "number"}), obj("b", b=INT), AB, "/b may be of type number"),
@@ -116,9 +122,9 @@ ARRAY = {"type": "array", "items": obj("a", a=TEXT)}
         (obj("a", a=TEXT), obj(), AB, "/b is not declared in the new schema"),
         (obj("a", a=TEXT), obj("a b", a=TEXT, b=TEXT), AB, "/a is required"),
         (obj("a", a=TEXT), obj("b", b=TEXT), rename("/a", "/o/b"), "/o is not required"),
-        (obj("a", a=TEXT), obj("b", b=TEXT) | {"additionalProperties": False}, AB,
+        (obj("a", a=TEXT) | OPEN, obj("b", b=TEXT) | {"additionalProperties": False}, AB,
          "may have properties that the new schema does not know"),
-        (obj("a", a=TEXT), obj("b", b=TEXT, n=INT), AB, "/n may be of type"),
+        (obj("a", a=TEXT) | OPEN, obj("b", b=TEXT, n=INT), AB, "/n may be of type"),
         (obj("a", a=TEXT), obj("b c", b=TEXT), AB, "/c is required"),
         (obj("a", a=TEXT), obj("a b", a=TEXT, b=INT), {"op": "copy", "from": "/a", "to": "/b"},
          "/b may be of type string"),
@@ -130,12 +136,12 @@ ARRAY = {"type": "array", "items": obj("a", a=TEXT)}
          {"op": "hoist", "host": "/h", "name": "x", "to": "/x"}, "/h/x is required"),
         (obj("h", h=obj(x=INT)), obj("h x", h=obj(), x=INT),
          {"op": "hoist", "host": "/h", "name": "x", "to": "/x"}, "/h/x is not required"),
-        (obj("a", a=INT), obj("h", h=obj("x", x=INT)), PLUNGE, "/h may be something else"),
+        (obj("a", a=INT) | OPEN, obj("h", h=obj("x", x=INT)), PLUNGE, "/h may be something else"),
         (obj("a", a=INT, h=obj("y", y=INT)), obj("h", h=obj("x y", x=INT, y=INT)), PLUNGE,
          "/h/y is required"),
         (obj("a", a=INT, h=obj()), obj("h", h=obj("x", x=INT)), {**PLUNGE, "createHost": False},
          "/h is not required"),
-        (obj("a", a=INT), obj("a h", a=INT, h=obj("x", x=INT)) | {"additionalProperties": {}},
+        (obj("a", a=INT) | OPEN, obj("a h", a=INT, h=obj("x", x=INT)) | OPEN,
          {**PLUNGE, "removeFromSource": True}, "/h may be something else"),
         (obj("a", a=TEXT), obj("a", a=TEXT), WRAP, "/a may be of type array"),
         (obj("a", a=TEXT), obj("a", a={"type": "array", "minItems": 2}), WRAP, "minItems"),
