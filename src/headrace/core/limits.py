@@ -133,7 +133,10 @@ ROW_GROUP_BYTES = 4 << 20
 COMPANION_ROWS = 8_192
 
 SLICE_MS = 2.0
-"""Upkeep on the event loop yields after this long."""
+"""Work on the event loop that somebody waits for yields after this long."""
+WALK_MS = 0.5
+REST_MS = 1.0
+"""Upkeep yields after this long, and rests for so long: there may be a million logs to walk over."""
 DRAIN_S = 10.0
 
 AGE_PRIORITY_PER_S = 100

@@ -1,4 +1,9 @@
-"""Long work in short slices, so that it can share the loop with requests."""
+"""Long work in short slices, so that it can share the loop with requests.
+
+A request needs the loop a few times before it is answered. If several walks over a million logs had
+a slice each in between, it would wait for all of them every time; so they rest longer than they
+work.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,16 @@ from collections.abc import AsyncIterator, Iterable
 from time import perf_counter
 from typing import TypeVar
 
-from headrace.core.limits import SLICE_MS
+from headrace.core.limits import REST_MS, WALK_MS
 
 T = TypeVar("T")
 
 
-async def slices(items: Iterable[T], slice_ms: float = SLICE_MS) -> AsyncIterator[T]:
-    """The items, with a pause for everybody else after every few milliseconds."""
+async def slices(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items, with a rest for everybody else after every slice."""
     started = perf_counter()
     for item in items:
         yield item
-        if (perf_counter() - started) * 1e3 > slice_ms:
-            await asyncio.sleep(0)
+        if (perf_counter() - started) * 1e3 > WALK_MS:
+            await asyncio.sleep(REST_MS / 1e3)
             started = perf_counter()

@@ -45,8 +45,6 @@ _MARKS_S = 5.0
 _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _SNAPSHOT_RATIO = 2
 """A snapshot is due when the journal has grown by this many times the size of the last one."""
-_CAPTURE_MS = 0.5
-"""How long a snapshot keeps everybody else waiting at a time: with many logs, it does for long."""
 _PIECE_BYTES = 1 << 20
 
 
@@ -331,7 +329,7 @@ class Upkeep:
         parts: list[bytes] = []
         # In large pieces: what is made of a million small ones holds everybody up at its end.
         piece, count = bytearray(encode_part(head)), 0
-        async for log in slices(engine.state.ids(), _CAPTURE_MS):
+        async for log in slices(engine.state.ids()):
             held = engine.state.logs.get(log)
             piece += encode_part(Captured(journal.tail, log, held))
             count += 1
