@@ -136,7 +136,7 @@ SLICE_MS = 2.0
 """Work on the event loop that somebody waits for yields after this long."""
 WALK_MS = 0.5
 REST_MS = 1.0
-"""Upkeep yields after this long, and rests for so long: there may be a million logs to walk over."""
+"""Upkeep yields after this long, then rests for so long: it may walk over a million logs."""
 DRAIN_S = 10.0
 
 AGE_PRIORITY_PER_S = 100
