@@ -340,7 +340,7 @@ class App:
             tasks.create_task(started.engine.streams.run())
             tasks.create_task(started.engine.subscriptions.run())
             tasks.create_task(started.engine.transactions.run())
-            tasks.create_task(started.engine.counter.run())
+            tasks.create_task(started.engine.ranker.run())
             if settings.streams_metrics_ms:
                 started.engine.meter = meter = Meter()
                 metering = Metering(started.engine, meter, settings.streams_metrics_ms)

@@ -6,7 +6,7 @@ Each surface maps the code to its own status and body.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Any, NoReturn
 
 
 class Code(Enum):
@@ -55,6 +55,11 @@ class Refused(Exception):
         self.code = code
         self.message = message
         self.detail = detail
+
+
+def refuse_invalid(message: str) -> NoReturn:
+    """What was asked makes no sense, whatever the state of things."""
+    raise Refused(Code.INVALID, message)
 
 
 class Corrupt(Exception):

@@ -219,10 +219,10 @@ FILTER_SCANNED_BYTES_MAX = 100 << 20
 """Payload that one filtered read looks at."""
 SURVEYS_MAX = 1024
 """Logs of which it is remembered where their sealed records lie and what is indexed of them."""
-CENSUS_AT_ONCE = 2000
+RANKED_AT_ONCE = 2000
 """So many logs may be counted on a request; more are counted beside everything else."""
-CENSUS_S = 10.0
-CENSUS_TOP = 10
+RANKED_S = 10.0
+RANKED_TOP = 10
 REQUESTS_LOGS_MAX = 4096
 """Logs of which it is counted how often objects were read for them."""
 SEARCH_TIMEOUT_MS = 3000

@@ -133,6 +133,12 @@ class Block(msgspec.Struct, gc=False, array_like=True):
         start = cuts[index - 1] if index else self.base
         return bytes(self.data[start : cuts[index]])
 
+    def payloads(self) -> list[bytes]:
+        """The payload of each record."""
+        data, cuts = self.data, self.cuts()
+        starts = [self.base, *cuts[:-1]]
+        return [bytes(data[start:end]) for start, end in zip(starts, cuts, strict=True)]
+
     def sizes(self) -> list[int]:
         """The counted size of each record."""
         cuts = self.cuts()

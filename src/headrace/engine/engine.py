@@ -39,7 +39,6 @@ from headrace.core.record import Block
 from headrace.core.state import State
 from headrace.engine.appender import Appender
 from headrace.engine.caps import Caps
-from headrace.engine.census import Counter
 from headrace.engine.cost import Cost
 from headrace.engine.deleter import Deleter
 from headrace.engine.door import Door
@@ -50,6 +49,7 @@ from headrace.engine.metering import Meter
 from headrace.engine.plans import Plans
 from headrace.engine.ports import Clock, Pool
 from headrace.engine.queues import Queues
+from headrace.engine.ranking import Ranker
 from headrace.engine.reader import Reader
 from headrace.engine.routers import Routers
 from headrace.engine.shapes import Shapes
@@ -130,7 +130,7 @@ class Engine:
         self.meter: Meter | None = None
         """Measures what is done with streams, if anybody writes it down."""
         self.inspection = Inspection(self)
-        self.counter = Counter(self)
+        self.ranker = Ranker(self)
 
     def adopt(self, log: Log, blocks: list[Block]) -> None:
         """Put a recovered log into operation."""

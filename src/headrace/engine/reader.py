@@ -244,11 +244,15 @@ class Reader:
 
     async def sealed(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Read segments off the event loop; again, when others replaced them meanwhile."""
+        return await self.again(lambda: self._engine.pool.run(work, *args, **kwargs))
+
+    async def again(self, take: Callable[[], Awaitable[T]]) -> T:
+        """What `take` reads of segments and builds; again, when others replaced them meanwhile."""
         engine = self._engine
         while True:
             version = engine.segments.version
             try:
-                return await engine.pool.run(work, *args, **kwargs)
+                return await take()
             except Vanished:
                 await engine.renew()
                 if engine.segments.version == version:

@@ -18,7 +18,7 @@ import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
-    CENSUS_TOP,
+    RANKED_TOP,
     SLICE_MS,
     TOUCH_IDLE_MS,
     TOUCH_KEYS_MAX,
@@ -345,7 +345,7 @@ class Touching:
     def largest(self) -> list[tuple[int, str]]:
         """The boards that remember most: bytes, about, and the name of the stream."""
         sizes = ((board.size_bytes, board.live.log.name) for board in self._boards.values())
-        return nlargest(CENSUS_TOP, sizes)
+        return nlargest(RANKED_TOP, sizes)
 
     def board(self, live: Live) -> Board:
         """The board of a stream; refuses where there is none."""

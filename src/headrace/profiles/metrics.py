@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NoReturn
 
 import msgspec
 
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import refuse_invalid
 from headrace.core.limits import I64_MAX
 from headrace.profiles.configs import describe, need_json, parse_config
 from headrace.profiles.fields import (
@@ -263,7 +263,7 @@ def _instant(given: dict[str, Any], field: str) -> int:
 
 
 def _refuse(problem: str) -> NoReturn:
-    raise Refused(Code.INVALID, f"metrics record {problem}")
+    refuse_invalid(f"metrics record {problem}")
 
 
 # --- what comes with it ---------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NoReturn
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import refuse_invalid
 from headrace.profiles.configs import need_json, parse_config
 from headrace.profiles.profile import Installed
 from headrace.profiles.touchconfig import TouchConfig
@@ -136,4 +136,4 @@ def _is_time(text: str) -> bool:
 
 
 def _refuse(problem: str) -> NoReturn:
-    raise Refused(Code.INVALID, f"state-protocol record: {problem}")
+    refuse_invalid(f"state-protocol record: {problem}")

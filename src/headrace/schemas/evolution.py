@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import Code, Refused, refuse_invalid
 from headrace.schemas.lens import Lens, parse_lens
 from headrace.schemas.proof import prove
 from headrace.schemas.registry import API_VERSION, Boundary, Registry, RoutingKey
@@ -36,30 +36,30 @@ def parse_update(raw: bytes) -> Update:
         update = _update.decode(raw)
         for key in update:
             if key not in _KEYS:
-                _refuse(f"schemaUpdate.{key[:80]} is not supported")
+                refuse_invalid(f"schemaUpdate.{key[:80]} is not supported")
         return _parse(update)
     except RecursionError:
-        _refuse("the JSON is nested too deeply")
+        refuse_invalid("the JSON is nested too deeply")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        _refuse(f"schemaUpdate must be a JSON object: {error}")
+        refuse_invalid(f"schemaUpdate must be a JSON object: {error}")
 
 
 def _parse(update: dict[str, Raw]) -> Update:
     if "apiVersion" in update and msgspec.json.decode(update["apiVersion"]) != API_VERSION:
-        _refuse(f"schemaUpdate.apiVersion must be {API_VERSION}")
+        refuse_invalid(f"schemaUpdate.apiVersion must be {API_VERSION}")
     if update.keys().isdisjoint(("schema", "routingKey", "search")):
-        _refuse("schemaUpdate must have a schema, a routingKey or a search")
+        refuse_invalid("schemaUpdate must have a schema, a routingKey or a search")
     if "lens" in update and "schema" not in update:
-        _refuse("schemaUpdate.lens requires a schema")
+        refuse_invalid("schemaUpdate.lens requires a schema")
     routing_key: RoutingKey | UnsetType | None = UNSET
     if "routingKey" in update:
         routing_key = _parse_routing(msgspec.json.decode(update["routingKey"]))
         if routing_key is None and "schema" in update:
-            _refuse("schemaUpdate.routingKey cannot be null together with a schema")
+            refuse_invalid("schemaUpdate.routingKey cannot be null together with a schema")
     if "schema" in update:
         schema = msgspec.json.decode(update["schema"])
         if not isinstance(schema, dict):
-            _refuse("schemaUpdate.schema must be an object")
+            refuse_invalid("schemaUpdate.schema must be an object")
         check_schema(schema, "schemaUpdate.schema")
     lens = parse_lens(msgspec.json.decode(update["lens"])) if "lens" in update else None
     search: Raw | UnsetType | None = update.get("search", UNSET)
@@ -72,15 +72,15 @@ def _parse_routing(raw: Any) -> RoutingKey | None:
     if raw is None:
         return None
     if not isinstance(raw, dict):
-        _refuse("schemaUpdate.routingKey must be an object or null")
+        refuse_invalid("schemaUpdate.routingKey must be an object or null")
     for key in raw:
         if key not in ("jsonPointer", "required"):
-            _refuse(f"schemaUpdate.routingKey.{key[:80]} is not supported")
+            refuse_invalid(f"schemaUpdate.routingKey.{key[:80]} is not supported")
     pointer, required = raw.get("jsonPointer"), raw.get("required", False)
     if not isinstance(pointer, str) or parse_pointer(pointer) is None:
-        _refuse("schemaUpdate.routingKey.jsonPointer must be a JSON pointer")
+        refuse_invalid("schemaUpdate.routingKey.jsonPointer must be a JSON pointer")
     if not isinstance(required, bool):
-        _refuse("schemaUpdate.routingKey.required must be true or false")
+        refuse_invalid("schemaUpdate.routingKey.required must be true or false")
     return RoutingKey(pointer, required)
 
 
@@ -90,7 +90,7 @@ def evolve(registry: Registry, update: Update, name: str, next_offset: int) -> R
     if update.schema is not None:
         evolved = _with_schema(registry, update.schema, update.lens, name, next_offset)
     if isinstance(update.search, Raw) and not evolved.current_version:
-        _refuse("search config requires an installed schema version")
+        refuse_invalid("search config requires an installed schema version")
     if update.routing_key is not UNSET:
         evolved = msgspec.structs.replace(evolved, routing_key=update.routing_key)
     return evolved
@@ -101,15 +101,15 @@ def _with_schema(
 ) -> Registry:
     version = registry.current_version
     if lens is not None and lens.schema != name:
-        _refuse(f'lens.schema must be "{name}"')
+        refuse_invalid(f'lens.schema must be "{name}"')
     if lens is not None and (lens.source, lens.to) != (version, version + 1):
         raise Refused(Code.CONFLICT, "lens version mismatch")
     if lens is None and version == 1 and _same(schema, registry.schemas["1"]):
         return registry  # said again
     if not version and next_offset:
-        _refuse("first schema requires empty stream")
+        refuse_invalid("first schema requires empty stream")
     if version and lens is None:
-        _refuse("lens required")
+        refuse_invalid("lens required")
     lenses = registry.lenses
     if lens is not None:
         held = registry.schemas[str(version)]
@@ -128,7 +128,7 @@ def check_bindings(search: Search, version: int) -> None:
     """Refuse fields that are bound to versions that are not there."""
     for field in search.fields.values():
         if field.bindings[-1].version > max(1, version):
-            _refuse(
+            refuse_invalid(
                 f"search.fields.{field.name}.bindings has version {field.bindings[-1].version}, "
                 f"and the current one is {version}"
             )
@@ -140,7 +140,3 @@ def _same(one: Raw, other: Raw) -> bool:
 
 def _canonical(raw: Raw) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(raw), order="sorted")
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refused(Code.INVALID, message)

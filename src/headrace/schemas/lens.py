@@ -6,11 +6,11 @@ Only the way forward is ever gone; what a lens says of the way back is checked a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import Code, Refused, refuse_invalid
 from headrace.schemas.builtins import BUILTINS, Builtin, stringify
 from headrace.schemas.kinds import KINDS, kind_fits
 from headrace.schemas.validation import check_schema, compile_schema
@@ -135,14 +135,14 @@ def parse_lens(raw: object) -> Lens:
     lens = _object(raw, "lens")
     _keys(lens, "lens", ("apiVersion", "schema", "from", "to", "ops"), ("description",))
     if lens["apiVersion"] != API_VERSION:
-        _refuse(f"lens.apiVersion must be {API_VERSION}")
+        refuse_invalid(f"lens.apiVersion must be {API_VERSION}")
     if not isinstance(lens["schema"], str) or not lens["schema"]:
-        _refuse("lens.schema must be a string")
+        refuse_invalid("lens.schema must be a string")
     for end in ("from", "to"):
         if type(lens[end]) is not int or lens[end] < 1:
-            _refuse(f"lens.{end} must be a positive integer")
+            refuse_invalid(f"lens.{end} must be a positive integer")
     if not isinstance(lens.get("description", ""), str):
-        _refuse("lens.description must be a string")
+        refuse_invalid("lens.description must be a string")
     kept = dict(lens)
     ops, kept["ops"] = _parse_ops(lens["ops"], "lens.ops", _DEPTH_MAX)
     return Lens(lens["schema"], lens["from"], lens["to"], ops, kept)
@@ -155,16 +155,16 @@ _Parse = Callable[[dict[str, Any], str, int], Parsed]
 
 def _parse_ops(raw: object, where: str, depth: int) -> tuple[tuple[Op, ...], list[dict[str, Any]]]:
     if not isinstance(raw, list) or not raw or len(raw) > _OPS_MAX:
-        _refuse(f"{where} must be an array of 1 to {_OPS_MAX} operations")
+        refuse_invalid(f"{where} must be an array of 1 to {_OPS_MAX} operations")
     if not depth:
-        _refuse(f"{where} are nested too deeply")
+        refuse_invalid(f"{where} are nested too deeply")
     parsed: list[Parsed] = []
     for at, item in enumerate(raw):
         place = f"{where}[{at}]"
         op = _object(item, place)
         name = op.get("op")
         if not isinstance(name, str) or name not in _PARSERS:
-            _refuse(f"{place}.op must be one of {', '.join(_PARSERS)}")
+            refuse_invalid(f"{place}.op must be one of {', '.join(_PARSERS)}")
         required, optional, parse = _PARSERS[name]
         _keys(op, place, ("op", *required), optional)
         parsed.append(parse(op, place, depth))
@@ -197,12 +197,12 @@ def _default_of(schema: Any, where: str) -> Any:
         kind = schema.get("type")
         if isinstance(kind, str) and kind in empty:
             return empty[kind]
-    return _refuse(f"{where} needs a default")
+    return refuse_invalid(f"{where} needs a default")
 
 
 def _fits_schema(default: Any, schema: Any, where: str) -> None:
     if not compile_schema(schema).is_valid(default):
-        _refuse(f"{where}.default does not fit {where}.schema")
+        refuse_invalid(f"{where}.default does not fit {where}.schema")
 
 
 def _parse_remove(op: dict[str, Any], where: str, _: int) -> Parsed:
@@ -227,22 +227,22 @@ def _parse_plunge(op: dict[str, Any], where: str, _: int) -> Parsed:
 
 def _parse_wrap(op: dict[str, Any], where: str, _: int) -> Parsed:
     if op["mode"] != "singleton":
-        _refuse(f"{where}.mode must be singleton")
+        refuse_invalid(f"{where}.mode must be singleton")
     if op.get("reverseMode", "first") != "first":
-        _refuse(f"{where}.reverseMode must be first")
+        refuse_invalid(f"{where}.reverseMode must be first")
     return Wrap(_path(op, "path", where)), op
 
 
 def _parse_head(op: dict[str, Any], where: str, _: int) -> Parsed:
     if op.get("reverseMode", "singleton") != "singleton":
-        _refuse(f"{where}.reverseMode must be singleton")
+        refuse_invalid(f"{where}.reverseMode must be singleton")
     return Head(_path(op, "path", where)), op
 
 
 def _parse_convert(op: dict[str, Any], where: str, _: int) -> Parsed:
     for end in ("fromType", "toType"):
         if not isinstance(op[end], str) or op[end] not in KINDS:
-            _refuse(f"{where}.{end} must be one of {', '.join(KINDS)}")
+            refuse_invalid(f"{where}.{end} must be one of {', '.join(KINDS)}")
     source, to = op["fromType"], op["toType"]
     forward = _parse_transform(op["forward"], f"{where}.forward", source, to)
     _parse_transform(op["backward"], f"{where}.backward", to, source)
@@ -255,19 +255,19 @@ def _parse_transform(raw: object, where: str, source: str, to: str) -> Builtin |
         _keys(transform, where, ("builtin",), ())
         name = transform["builtin"]
         if not isinstance(name, str) or name not in BUILTINS:
-            _refuse(f"{where}.builtin must be one of {', '.join(BUILTINS)}")
+            refuse_invalid(f"{where}.builtin must be one of {', '.join(BUILTINS)}")
         builtin = BUILTINS[name]
         if source != builtin.source or to not in (builtin.to, _WIDER.get(builtin.to)):
-            _refuse(f"{where}: {name} makes {builtin.to} of {builtin.source}")
+            refuse_invalid(f"{where}: {name} makes {builtin.to} of {builtin.source}")
         return builtin
     _keys(transform, where, ("map",), ("default",))
     table = _object(transform["map"], f"{where}.map")
     lookup = Lookup(table, transform.get("default", msgspec.UNSET))
     for value in table.values():
         if not kind_fits(value, to):
-            _refuse(f"{where}.map has a value that is no {to}")
+            refuse_invalid(f"{where}.map has a value that is no {to}")
     if lookup.default is not msgspec.UNSET and not kind_fits(lookup.default, to):
-        _refuse(f"{where}.default is no {to}")
+        refuse_invalid(f"{where}.default is no {to}")
     return lookup
 
 
@@ -306,33 +306,33 @@ _PARSERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], _Parse]] = {
 def _path(op: dict[str, Any], key: str, where: str) -> Path:
     path = parse_pointer(op[key]) if isinstance(op[key], str) else None
     if path is None:
-        _refuse(f"{where}.{key} must be a JSON pointer")
+        refuse_invalid(f"{where}.{key} must be a JSON pointer")
     return path
 
 
 def _inner(op: dict[str, Any], key: str, where: str) -> Path:
     path = _path(op, key, where)
     if not path:
-        _refuse(f"{where}.{key} must not be the whole document")
+        refuse_invalid(f"{where}.{key} must not be the whole document")
     return path
 
 
 def _name(op: dict[str, Any], where: str) -> str:
     if not isinstance(op["name"], str):
-        _refuse(f"{where}.name must be a string")
+        refuse_invalid(f"{where}.name must be a string")
     return str(op["name"])
 
 
 def _flag(op: dict[str, Any], key: str, where: str) -> bool:
     flag = op.get(key, True)
     if not isinstance(flag, bool):
-        _refuse(f"{where}.{key} must be true or false")
+        refuse_invalid(f"{where}.{key} must be true or false")
     return flag
 
 
 def _object(raw: object, where: str) -> dict[str, Any]:
     if not isinstance(raw, dict):
-        _refuse(f"{where} must be an object")
+        refuse_invalid(f"{where} must be an object")
     return raw
 
 
@@ -341,11 +341,7 @@ def _keys(
 ) -> None:
     for key in raw:
         if key not in required and key not in optional:
-            _refuse(f"{where}.{key[:80]} is not supported")
+            refuse_invalid(f"{where}.{key[:80]} is not supported")
     for key in required:
         if key not in raw:
-            _refuse(f"{where}.{key} is missing")
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refused(Code.INVALID, message)
+            refuse_invalid(f"{where}.{key} is missing")

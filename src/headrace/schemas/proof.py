@@ -15,9 +15,9 @@ before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import Refused, refuse_invalid
 from headrace.schemas.implication import (
     OBJECT,
     Implication,
@@ -76,10 +76,10 @@ def prove(old: Known, new: Known, lens: Lens) -> None:
     """Refuse a lens that cannot be shown to lead from every old document to a new one."""
     draft = draft_of(new)
     if draft_of(old) is not draft:
-        _refuse("the new schema must be of the same JSON Schema draft as the old one")
+        refuse_invalid("the new schema must be of the same JSON Schema draft as the old one")
     known = known_behind(lens, _taken_at_its_word(old))
     if problem := Implication(draft).problem(known, new):
-        _refuse(f"lens cannot be proven: {problem}")
+        refuse_invalid(f"lens cannot be proven: {problem}")
 
 
 def _taken_at_its_word(schema: Known) -> Known:
@@ -142,7 +142,7 @@ def _step(op: Op, known: Known, where: str) -> Known:
         case In(path=path, ops=ops):
             inner = _get(known, path, where)
             if kinds_of(inner) != OBJECT:
-                _refuse(f"{where}: {_pointer(path)} is not always an object")
+                refuse_invalid(f"{where}: {_pointer(path)} is not always an object")
             return _replace(known, path, _pass(ops, inner, f"{where}.ops"), where, placed=False)
         case Map(path=path, ops=ops):
             return _replace(known, path, _mapped(op, _get(known, path, where), where), where)
@@ -155,10 +155,10 @@ def _get(known: Known, path: Sequence[str], where: str) -> Known:
     """What is known of a value that is there in every document."""
     for at, step in enumerate(path):
         if kinds_of(known) != OBJECT:
-            _refuse(f"{where}: {_pointer(path[:at])} is not always an object")
+            refuse_invalid(f"{where}: {_pointer(path[:at])} is not always an object")
         known = spread(known)
         if step not in known.get("required", ()):
-            _refuse(f"{where}: {_pointer(path[: at + 1])} is not required in the old schema")
+            refuse_invalid(f"{where}: {_pointer(path[: at + 1])} is not required in the old schema")
         known = property_of(known, step)
     return known
 
@@ -169,7 +169,7 @@ def _change(known: Known, path: Sequence[str], name: str, value: Known, where: s
         inner = _change(_get(known, path[:1], where), path[1:], name, value, where)
         return _change(known, (), path[0], inner, where)
     if kinds_of(known) != OBJECT:
-        _refuse(f"{where}: there is not always an object to hold {name!r}")
+        refuse_invalid(f"{where}: there is not always an object to hold {name!r}")
     known = spread(known)
     required = [each for each in known.get("required", ()) if each != name]
     if value is not False:
@@ -210,7 +210,7 @@ def _create(known: Known, host: Sequence[str], where: str) -> Known:
         return known
     parent = _get(known, host[:-1], where)
     if kinds_of(parent) != OBJECT:
-        _refuse(f"{where}: {_pointer(host[:-1])} is not always an object")
+        refuse_invalid(f"{where}: {_pointer(host[:-1])} is not always an object")
     parent = spread(parent)
     if host[-1] in parent.get("required", ()):
         return known
@@ -219,7 +219,7 @@ def _create(known: Known, host: Sequence[str], where: str) -> Known:
         made: Known = {"enum": [{}]}
     else:
         if kinds_of(held) != OBJECT:
-            _refuse(f"{where}: {_pointer(host)} may be something else than an object")
+            refuse_invalid(f"{where}: {_pointer(host)} may be something else than an object")
         held = spread(held)  # what is required of it is so only where it was there before
         made = {
             "type": "object",
@@ -236,19 +236,19 @@ def _first(known: Known, where: str) -> Known:
     values = finite(known)
     if values is not None:
         if not all(isinstance(value, list) and value for value in values):
-            _refuse(f"{where}: the array may be empty")
+            refuse_invalid(f"{where}: the array may be empty")
         return {"enum": [value[0] for value in values]}
     if kinds_of(known) != frozenset({"array"}):
-        _refuse(f"{where}: it is not always an array")
+        refuse_invalid(f"{where}: it is not always an array")
     least = known.get("minItems", 0) if isinstance(known, dict) else 0
     if least < 1:
-        _refuse(f"{where}: the array may be empty; minItems must be at least 1")
+        refuse_invalid(f"{where}: the array may be empty; minItems must be at least 1")
     return elements_of(known)
 
 
 def _mapped(op: Map, known: Known, where: str) -> Known:
     if kinds_of(known) != frozenset({"array"}):
-        _refuse(f"{where}: {_pointer(op.path)} is not always an array")
+        refuse_invalid(f"{where}: {_pointer(op.path)} is not always an array")
     values = finite(known)
     bounds: dict[str, Any] = {}
     if values is not None:
@@ -268,20 +268,20 @@ def _converted(op: Convert, known: Known, where: str) -> Known:
     if values is not None:
         for value in values:
             if not kind_fits(value, op.source):
-                _refuse(f"{where}: {_pointer(op.path)} is not always of type {op.source}")
+                refuse_invalid(f"{where}: {_pointer(op.path)} is not always of type {op.source}")
         try:
             return {"enum": [op.forward.convert(value) for value in values]}
         except Refused as refused:
-            _refuse(f"{where}: {refused.message}")
+            refuse_invalid(f"{where}: {refused.message}")
     wanted = {"number", "integer"} if op.source == "number" else {op.source}
     if not kinds_of(known) <= wanted:
-        _refuse(f"{where}: {_pointer(op.path)} is not always of type {op.source}")
+        refuse_invalid(f"{where}: {_pointer(op.path)} is not always of type {op.source}")
     if isinstance(op.forward, Lookup):
         if not op.forward.total:
-            _refuse(f"{where}: a map without a default needs an enum in the old schema")
+            refuse_invalid(f"{where}: a map without a default needs an enum in the old schema")
         return {"enum": [*op.forward.table.values(), op.forward.default]}
     if not op.forward.total:
-        _refuse(f"{where}: {op.forward.name} needs an enum in the old schema")
+        refuse_invalid(f"{where}: {op.forward.name} needs an enum in the old schema")
     made: Known = {"type": op.to if op.to != "number" else "integer"}
     if op.forward.name == "unix_millis_to_rfc3339" and _can_be_dated(known):
         made["format"] = "date-time"
@@ -296,7 +296,3 @@ def _can_be_dated(known: Known) -> bool:
 def _pointer(path: Sequence[str]) -> str:
     steps = (step.replace("~", "~0").replace("/", "~1") for step in path)
     return "".join(f"/{step}" for step in steps) or "the document"
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refused(Code.INVALID, message)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import refuse_invalid
 from headrace.search.pointers import Path, parse_pointer
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
@@ -179,19 +179,19 @@ def parse_search(raw: object) -> Search:
     _no_others(config, _CONFIG_KEYS, "search")
     fields = _named(config.get("fields"), "search.fields", _parse_field)
     if not fields:
-        _refuse("search.fields must not be empty")
+        refuse_invalid("search.fields must not be empty")
     primary = config.get("primaryTimestampField")
     if not isinstance(primary, str):
-        _refuse("search.primaryTimestampField must be a string")
+        refuse_invalid("search.primaryTimestampField must be a string")
     _need_date(fields, primary, "search.primaryTimestampField")
     if "profile" in config and not isinstance(config["profile"], str):
-        _refuse("search.profile must be a string")
+        refuse_invalid("search.profile must be a string")
     if "containsDefaultFields" in config:
         _list(config["containsDefaultFields"], "search.containsDefaultFields")
     aliases = _named(config.get("aliases", {}), "search.aliases", _parse_alias)
     for alias, target in aliases.items():
         if target not in fields:
-            _refuse(f"search.aliases.{alias} must name a declared field")
+            refuse_invalid(f"search.aliases.{alias} must name a declared field")
     defaults = _parse_defaults(config.get("defaultFields", []), fields)
     rollups = _named(
         config.get("rollups", {}),
@@ -211,21 +211,21 @@ def _parse_field(name: str, raw: object, where: str) -> Field:
     field = _object(raw, where)
     _no_others(field, ("kind", "bindings", "normalizer", "analyzer", *_FLAGS), where)
     if field.get("kind") not in list(Kind):
-        _refuse(f"{where}.kind must be one of {', '.join(Kind)}")
+        refuse_invalid(f"{where}.kind must be one of {', '.join(Kind)}")
     kind = Kind(field["kind"])
     for flag in _FLAGS:
         if flag in field and flag not in _ALLOWED[kind]:
-            _refuse(f"{where}.{flag} is not supported for kind {kind}")
+            refuse_invalid(f"{where}.{flag} is not supported for kind {kind}")
     if kind is Kind.TEXT:
         if field.get("analyzer") != "unicode_word_v1":
-            _refuse(f"{where}.analyzer must be unicode_word_v1")
+            refuse_invalid(f"{where}.analyzer must be unicode_word_v1")
     elif "analyzer" in field:
-        _refuse(f"{where}.analyzer is not supported for kind {kind}")
+        refuse_invalid(f"{where}.analyzer is not supported for kind {kind}")
     if "normalizer" in field:
         if kind is not Kind.KEYWORD:
-            _refuse(f"{where}.normalizer is not supported for kind {kind}")
+            refuse_invalid(f"{where}.normalizer is not supported for kind {kind}")
         if field["normalizer"] not in ("identity_v1", "lowercase_v1"):
-            _refuse(f"{where}.normalizer must be identity_v1 or lowercase_v1")
+            refuse_invalid(f"{where}.normalizer must be identity_v1 or lowercase_v1")
     return Field(
         name,
         kind,
@@ -243,18 +243,18 @@ def _parse_bindings(raw: object, where: str) -> tuple[Binding, ...]:
         _no_others(binding, ("version", "jsonPointer"), place)
         version = binding.get("version")
         if type(version) is not int or version < 1:
-            _refuse(f"{place}.version must be a positive integer")
+            refuse_invalid(f"{place}.version must be a positive integer")
         if version in found:
-            _refuse(f"{where} has more than one binding for version {version}")
+            refuse_invalid(f"{where} has more than one binding for version {version}")
         found[version] = Binding(version, _path(binding.get("jsonPointer"), place))
     if not found:
-        _refuse(f"{where} must not be empty")
+        refuse_invalid(f"{where} must not be empty")
     return tuple(found[version] for version in sorted(found))
 
 
 def _parse_alias(name: str, raw: object, where: str) -> str:
     if not isinstance(raw, str):
-        _refuse(f"{where} must be a string")
+        refuse_invalid(f"{where} must be a string")
     return raw
 
 
@@ -266,12 +266,12 @@ def _parse_defaults(raw: object, fields: dict[str, Field]) -> tuple[tuple[str, f
         _no_others(default, ("field", "boost"), where)
         field = fields.get(str(default.get("field")))
         if field is None:
-            _refuse(f"{where}.field must name a declared field")
+            refuse_invalid(f"{where}.field must name a declared field")
         if field.typed:
-            _refuse(f"{where}.field must be a text or keyword field")
+            refuse_invalid(f"{where}.field must be a text or keyword field")
         boost = default.get("boost", 1)
         if type(boost) not in (int, float) or not 0 < boost < 1e9:
-            _refuse(f"{where}.boost must be a positive number")
+            refuse_invalid(f"{where}.boost must be a positive number")
         found.append((field.name, float(boost)))
     if not found:
         found = [(f.name, 1.0) for f in fields.values() if f.kind is Kind.TEXT]
@@ -285,22 +285,22 @@ def _parse_rollup(
     _no_others(rollup, ("timestampField", "dimensions", "intervals", "measures"), where)
     timestamp = rollup.get("timestampField", primary)
     if not isinstance(timestamp, str):
-        _refuse(f"{where}.timestampField must be a string")
+        refuse_invalid(f"{where}.timestampField must be a string")
     _need_date(fields, timestamp, f"{where}.timestampField")
     dimensions = _list(rollup.get("dimensions", []), f"{where}.dimensions")
     for dimension in dimensions:
         field = fields.get(dimension) if isinstance(dimension, str) else None
         if field is None or not field.exact:
-            _refuse(f"{where}.dimensions must name declared fields with exact=true")
+            refuse_invalid(f"{where}.dimensions must name declared fields with exact=true")
     if len(set(dimensions)) < len(dimensions):
-        _refuse(f"{where}.dimensions must not have duplicates")
+        refuse_invalid(f"{where}.dimensions must not have duplicates")
     measures = _named(
         rollup.get("measures"),
         f"{where}.measures",
         lambda n, value, place: _parse_measure(n, value, place, fields),
     )
     if not measures:
-        _refuse(f"{where}.measures must not be empty")
+        refuse_invalid(f"{where}.measures must not be empty")
     return Rollup(
         name,
         timestamp,
@@ -315,19 +315,19 @@ def _parse_intervals(raw: object, where: str) -> tuple[Interval, ...]:
     for item in _list(raw, where):
         ms = parse_duration_ms(item) if isinstance(item, str) else None
         if ms is None:
-            _refuse(f"{where} must be durations such as 10s, 1m or 1h")
+            refuse_invalid(f"{where} must be durations such as 10s, 1m or 1h")
         if any(interval.ms == ms for interval in found):
-            _refuse(f"{where} must not have duplicates")
+            refuse_invalid(f"{where} must not have duplicates")
         found.append(Interval(item, ms))
     if not found:
-        _refuse(f"{where} must not be empty")
+        refuse_invalid(f"{where} must not be empty")
     return tuple(found)
 
 
 def _parse_measure(name: str, raw: object, where: str, fields: dict[str, Field]) -> Measure:
     measure = _object(raw, where)
     if measure.get("kind") not in ("count", "summary", "summary_parts"):
-        _refuse(f"{where}.kind must be count, summary or summary_parts")
+        refuse_invalid(f"{where}.kind must be count, summary or summary_parts")
     match measure["kind"]:
         case "count":
             _no_others(measure, ("kind",), where)
@@ -336,11 +336,11 @@ def _parse_measure(name: str, raw: object, where: str, fields: dict[str, Field])
             _no_others(measure, ("kind", "field", "histogram"), where)
             field = fields.get(str(measure.get("field")))
             if field is None or field.kind not in (Kind.INTEGER, Kind.FLOAT):
-                _refuse(f"{where}.field must name an integer or float field")
+                refuse_invalid(f"{where}.field must name an integer or float field")
             if not field.aggregatable:
-                _refuse(f"{where}.field must be aggregatable")
+                refuse_invalid(f"{where}.field must be aggregatable")
             if measure.get("histogram", "log2_v1") != "log2_v1":
-                _refuse(f"{where}.histogram must be log2_v1")
+                refuse_invalid(f"{where}.histogram must be log2_v1")
             return Summary(name, field.name, "histogram" in measure)
         case _:
             pointers = ("countJsonPointer", "sumJsonPointer", "minJsonPointer", "maxJsonPointer")
@@ -353,15 +353,15 @@ def _parse_measure(name: str, raw: object, where: str, fields: dict[str, Field])
 
 def _need_date(fields: dict[str, Field], name: str, where: str) -> None:
     if name not in fields:
-        _refuse(f"{where} must name a declared field")
+        refuse_invalid(f"{where} must name a declared field")
     if fields[name].kind is not Kind.DATE:
-        _refuse(f"{where} must be a date field")
+        refuse_invalid(f"{where} must be a date field")
 
 
 def _path(raw: object, where: str, key: str = "jsonPointer") -> Path:
     path = parse_pointer(raw) if isinstance(raw, str) else None
     if path is None:
-        _refuse(f"{where}.{key} must be a JSON pointer")
+        refuse_invalid(f"{where}.{key} must be a JSON pointer")
     return path
 
 
@@ -369,28 +369,24 @@ def _named(raw: object, where: str, parse: Callable[[str, object, str], Any]) ->
     found = {}
     for name, value in _object(raw, where).items():
         if not _NAME.fullmatch(name):
-            _refuse(f"{where} has an invalid name: {name[:80]!r}")
+            refuse_invalid(f"{where} has an invalid name: {name[:80]!r}")
         found[name] = parse(name, value, f"{where}.{name}")
     return found
 
 
 def _object(raw: object, where: str) -> dict[str, Any]:
     if not isinstance(raw, dict):
-        _refuse(f"{where} must be an object")
+        refuse_invalid(f"{where} must be an object")
     return raw
 
 
 def _list(raw: object, where: str) -> list[Any]:
     if not isinstance(raw, list):
-        _refuse(f"{where} must be an array")
+        refuse_invalid(f"{where} must be an array")
     return raw
 
 
 def _no_others(raw: dict[str, Any], allowed: Iterable[str], where: str) -> None:
     for key in raw:
         if key not in allowed:
-            _refuse(f"{where}.{key[:80]} is not supported")
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refused(Code.INVALID, message)
+            refuse_invalid(f"{where}.{key[:80]} is not supported")

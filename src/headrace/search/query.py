@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import msgspec
 
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import refuse_invalid
 from headrace.core.limits import QUERY_CHARS_MAX, QUERY_CLAUSES_MAX, QUERY_DEPTH_MAX
 from headrace.search.config import Field, Kind, Search
 from headrace.search.values import CANONICAL, Value, analyze, clean
@@ -93,7 +93,7 @@ class Rules(Enum):
 def parse_query(text: str, search: Search, rules: Rules = Rules.SEARCH) -> Query:
     """The tree of a query; refuses what cannot be asked of these fields."""
     if len(text) > QUERY_CHARS_MAX:
-        _refuse(f"a query has at most {QUERY_CHARS_MAX} characters")
+        refuse_invalid(f"a query has at most {QUERY_CHARS_MAX} characters")
     return _Parser(list(_tokens(str(clean(text)))), _Clauses(search, rules)).parse()
 
 
@@ -164,7 +164,7 @@ def _string(text: str, at: int) -> tuple[str, int]:
         out.append(text[at : at + 1])
         at += 1
     if at >= len(text):
-        _refuse("a string in the query does not end")
+        refuse_invalid("a string in the query does not end")
     return "".join(out), at + 1
 
 
@@ -177,10 +177,10 @@ class _Parser:
 
     def parse(self) -> Query:
         if not self._tokens:
-            _refuse("the query is empty")
+            refuse_invalid("the query is empty")
         query = self._any(0)
         if self._peek() is not _END:
-            _refuse(f"unexpected {self._peek().text!r} in the query")
+            refuse_invalid(f"unexpected {self._peek().text!r} in the query")
         return query
 
     def _peek(self, ahead: int = 0) -> _Token:
@@ -199,7 +199,7 @@ class _Parser:
 
     def _any(self, depth: int) -> Query:
         if depth > QUERY_DEPTH_MAX:
-            _refuse(f"a query is at most {QUERY_DEPTH_MAX} levels deep")
+            refuse_invalid(f"a query is at most {QUERY_DEPTH_MAX} levels deep")
         items = [self._all(depth)]
         while self._word("OR"):
             self._next()
@@ -227,18 +227,18 @@ class _Parser:
         if token.kind == "(":
             query = self._any(depth + 1)
             if self._next().kind != ")":
-                _refuse("a parenthesis in the query does not end")
+                refuse_invalid("a parenthesis in the query does not end")
             return query
         if token.kind not in ("word", "string"):
-            _refuse(
+            refuse_invalid(
                 f"unexpected {token.text!r} in the query" if token.text else "the query ends early"
             )
         operator = token.kind == "word" and token.text.upper() in ("AND", "OR")
         if operator and self._peek().kind != ":":
-            _refuse(f"unexpected {token.text!r} in the query")
+            refuse_invalid(f"unexpected {token.text!r} in the query")
         self._clauses += 1
         if self._clauses > QUERY_CLAUSES_MAX:
-            _refuse(f"a query has at most {QUERY_CLAUSES_MAX} clauses")
+            refuse_invalid(f"a query has at most {QUERY_CLAUSES_MAX} clauses")
         if token.kind == "word" and self._peek().kind == ":":
             self._next()
             return self._clause(token.text)
@@ -252,7 +252,7 @@ class _Parser:
                 operator += self._next().text
         value = self._next()
         if value.kind not in ("word", "string"):
-            _refuse(f"{name}: needs a value")
+            refuse_invalid(f"{name}: needs a value")
         if name == "has" and not operator and value.kind == "word":
             return self._make.has(value.text)
         return self._make.clause(name, operator, value.text, value.kind == "string")
@@ -267,7 +267,7 @@ class _Clauses:
 
     def bare(self, text: str, quoted: bool) -> Query:
         if self._rules is Rules.FILTER:
-            _refuse("a filter needs a field for every value")
+            refuse_invalid("a filter needs a field for every value")
         found = [
             self._words(self._search.fields[name], text, quoted, boost)
             if self._search.fields[name].kind is Kind.TEXT
@@ -275,38 +275,40 @@ class _Clauses:
             for name, boost in self._search.defaults
         ]
         if not found:
-            _refuse("a bare value needs defaultFields or text fields")
+            refuse_invalid("a bare value needs defaultFields or text fields")
         return found[0] if len(found) == 1 else Any(tuple(found))
 
     def has(self, name: str) -> Query:
         field = self._field(name)
         if not field.known_present:
-            _refuse(f"field {name} does not support has:")
+            refuse_invalid(f"field {name} does not support has:")
         return Has(field.name)
 
     def clause(self, name: str, operator: str, text: str, quoted: bool) -> Query:
         if name == "contains":
-            _refuse("contains: is not supported")
+            refuse_invalid("contains: is not supported")
         field = self._field(name)
         if field.typed:
             return self._typed(field, name, operator, text)
         if operator not in ("", "="):
-            _refuse(f"field {name} does not support comparisons")
+            refuse_invalid(f"field {name} does not support comparisons")
         if field.kind is Kind.TEXT:
             if self._rules is Rules.FILTER:
-                _refuse(f"filter field {name} is not indexed")
+                refuse_invalid(f"filter field {name} is not indexed")
             return self._words(field, text, quoted, 1.0)
         prefix = len(text) > 1 and text.endswith("*") and operator != "="
         if self._rules is Rules.FILTER:
             prefix = False
         if not (field.prefix if prefix else field.exact):
-            _refuse(f"field {name} does not support {'prefix' if prefix else 'exact'} queries")
+            refuse_invalid(
+                f"field {name} does not support {'prefix' if prefix else 'exact'} queries"
+            )
         return self._keyword(field, text, literal=not prefix)
 
     def _field(self, name: str) -> Field:
         field = self._search.find(name)
         if field is None:
-            _refuse(
+            refuse_invalid(
                 f"unknown search field {name}"
                 if self._rules is Rules.SEARCH
                 else f"filter field {name} is not indexed"
@@ -317,11 +319,11 @@ class _Clauses:
         value = CANONICAL[field.kind](text)
         if operator in ("", "="):
             if not field.column and not field.exact:
-                _refuse(f"field {name} does not support equality")
+                refuse_invalid(f"field {name} does not support equality")
         elif not field.column:
-            _refuse(f"field {name} does not support ranges")
+            refuse_invalid(f"field {name} does not support ranges")
         if value is None:
-            _refuse(f"{text!r} is no {field.kind} for field {name}")
+            refuse_invalid(f"{text!r} is no {field.kind} for field {name}")
         if operator in ("", "="):
             return Equals(field.name, value)
         return Compares(field.name, operator, value)
@@ -337,7 +339,3 @@ class _Clauses:
     def _words(field: Field, text: str, quoted: bool, boost: float) -> Query:
         ending = text.endswith("*") and bool(analyze(text[-2:-1]))
         return Words(field.name, tuple(analyze(text)), ending, quoted, boost)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refused(Code.INVALID, message)

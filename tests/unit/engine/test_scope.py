@@ -12,7 +12,7 @@ from virtual import VirtualClock, VirtualLoop
 
 from headrace.engine.plans import searchable
 from headrace.engine.searching.coverage import Coverage
-from headrace.engine.searching.scope import Scope, look
+from headrace.engine.searching.scope import Scope
 from headrace.search.query import parse_query
 from headrace.storage.vanished import Vanished
 
@@ -172,11 +172,11 @@ def test_a_build_that_vanished_is_looked_for_again(loop: VirtualLoop) -> None:
         async def take() -> tuple[list[int], list[int]]:
             return seen(scene)
 
-        assert await look(scene.engine, take) == (list(range(1, 9)), [9, 10, 11, 12])
+        assert await scene.engine.reader.again(take) == (list(range(1, 9)), [9, 10, 11, 12])
         scene.librarian.forget([second])
         scene.engine.segments.builds.use(scene.upkeep.manifest.__class__())  # nothing is open
         scene.engine.segments.builds.use(scene.upkeep.manifest)
         with pytest.raises(Vanished):
-            await look(scene.engine, take)
+            await scene.engine.reader.again(take)
 
     run(loop, story)

@@ -16,7 +16,7 @@ from headrace.core import limits
 from headrace.core.record import draft
 from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
-from headrace.engine import census
+from headrace.engine import ranking
 from headrace.engine.start import Started
 from headrace.storage.objects import LocalObjects
 
@@ -187,17 +187,17 @@ def test_those_who_have_most_are_found(
         await scene.create("b")
         await scene.append("b", 2)
         await scene.append("a", 1)
-        counted = scene.engine.counter.take()
+        counted = scene.engine.ranker.take()
         assert counted.stored == [(4 * 31, "a"), (2 * 31, "b")]
         assert counted.unsealed == [(2 * 31, "b"), (31, "a")]
         assert counted.waiters == []
         woken = scene.engine.inspection.watch(scene.engine.streams.find("b"))
-        assert scene.engine.counter.take().waiters == [(1, "b")]
+        assert scene.engine.ranker.take().waiters == [(1, "b")]
         woken.cancel()
-        monkeypatch.setattr(census, "CENSUS_TOP", 1)
-        assert scene.engine.counter.take().stored == [(4 * 31, "a")]
-        monkeypatch.setattr(census, "CENSUS_AT_ONCE", 1)
-        assert scene.engine.counter.take().at_ms is None  # nobody counts for one who asks
+        monkeypatch.setattr(ranking, "RANKED_TOP", 1)
+        assert scene.engine.ranker.take().stored == [(4 * 31, "a")]
+        monkeypatch.setattr(ranking, "RANKED_AT_ONCE", 1)
+        assert scene.engine.ranker.take().at_ms is None  # nobody counts for one who asks
 
     tell(story)
 
@@ -206,9 +206,9 @@ def test_many_are_counted_beside_everything_else(
     tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(scene: Scene) -> None:
-        monkeypatch.setattr(census, "CENSUS_AT_ONCE", 0)
+        monkeypatch.setattr(ranking, "RANKED_AT_ONCE", 0)
         await scene.append("a", 2)
-        counter = scene.engine.counter
+        counter = scene.engine.ranker
         running = asyncio.create_task(counter.run())
         assert counter.take().at_ms is None
         await asyncio.sleep(1)
@@ -217,7 +217,7 @@ def test_many_are_counted_beside_everything_else(
         await scene.append("a", 1)
         await asyncio.sleep(1)
         assert counter.take() is first  # not again so soon
-        await asyncio.sleep(limits.CENSUS_S + 1)
+        await asyncio.sleep(limits.RANKED_S + 1)
         assert counter.take().stored == [(3 * 31, "a")]
         running.cancel()
 

@@ -8,17 +8,17 @@ a window; columns do. What columns cannot tell is looked at.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headrace.core import ranges
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import refuse_invalid
 from headrace.core.limits import AGGREGATE_GROUPS_MAX
 from headrace.engine.live import Live
 from headrace.engine.plans import Searchable, searchable
 from headrace.engine.searching.coverage import Coverage
-from headrace.engine.searching.scope import Cold, Scope, look
+from headrace.engine.searching.scope import Cold, Scope
 from headrace.engine.searching.turns import in_turns
 from headrace.search.aggregate import Buckets, aligned, fixed_dimensions, within
 from headrace.search.config import Rollup, Search
@@ -72,7 +72,7 @@ async def aggregate(engine: Engine, live: Live, raw: object) -> Aggregated:
         await engine.settle(live)
         return tally.answer()
 
-    return await look(engine, take)
+    return await engine.reader.again(take)
 
 
 class Tally:
@@ -116,7 +116,9 @@ class Tally:
 
     def _check(self) -> None:
         if self._buckets.cells > AGGREGATE_GROUPS_MAX:
-            _refuse(f"there are more than {AGGREGATE_GROUPS_MAX} groups; ask for less at a time")
+            refuse_invalid(
+                f"there are more than {AGGREGATE_GROUPS_MAX} groups; ask for less at a time"
+            )
 
     # --- cold ------------------------------------------------------------------------------------
 
@@ -194,23 +196,23 @@ class Tally:
 def parse_request(raw: object, search: Search) -> Request:
     """An aggregate as it was posted."""
     if not isinstance(raw, dict):
-        _refuse("an aggregate is a JSON object")
+        refuse_invalid("an aggregate is a JSON object")
     for key in raw:
         if key not in _KNOWN:
-            _refuse(f"{str(key)[:80]} is not supported")
+            refuse_invalid(f"{str(key)[:80]} is not supported")
     rollup = search.rollups.get(_text(raw, "rollup"))
     if rollup is None:
-        _refuse(f"unknown rollup {_text(raw, 'rollup')[:80]}")
+        refuse_invalid(f"unknown rollup {_text(raw, 'rollup')[:80]}")
     interval = rollup.interval(_text(raw, "interval"))
     if interval is None:
         known = ", ".join(each.text for each in rollup.intervals)
-        _refuse(f"interval must be one of {known}")
+        refuse_invalid(f"interval must be one of {known}")
     start_ms, stop_ms = _time_ms(raw, "from"), _time_ms(raw, "to")
     if start_ms >= stop_ms:
-        _refuse("from must be before to")
+        refuse_invalid("from must be before to")
     query = raw.get("q")
     if query is not None and not isinstance(query, str):
-        _refuse("q must be a string")
+        refuse_invalid("q must be a string")
     measures = [measure.name for measure in rollup.measures]
     return Request(
         rollup,
@@ -227,7 +229,7 @@ def parse_request(raw: object, search: Search) -> Request:
 def _text(raw: dict[str, Any], name: str) -> str:
     value = raw.get(name)
     if not isinstance(value, str) or not value:
-        _refuse(f"{name} must be a non-empty string")
+        refuse_invalid(f"{name} must be a non-empty string")
     return value
 
 
@@ -240,7 +242,7 @@ def _time_ms(raw: dict[str, Any], name: str) -> int:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         ms = int(value) if abs(value) <= DATE_MS_MAX else None
     if ms is None:
-        _refuse(f"{name} must be a time: RFC 3339, or milliseconds since 1970")
+        refuse_invalid(f"{name} must be a time: RFC 3339, or milliseconds since 1970")
     return ms
 
 
@@ -248,16 +250,12 @@ def _names(
     raw: object, name: str, what: str, known: Sequence[str], *, some: bool = False
 ) -> tuple[str, ...]:
     if not isinstance(raw, list) or not all(isinstance(item, str) for item in raw):
-        _refuse(f"{name} must be an array of strings")
+        refuse_invalid(f"{name} must be an array of strings")
     if some and not raw:
-        _refuse(f"{name} must not be empty")
+        refuse_invalid(f"{name} must not be empty")
     for item in raw:
         if item not in known:
-            _refuse(f"{name} must name {what} of the rollup; {item[:80]} is none")
+            refuse_invalid(f"{name} must name {what} of the rollup; {item[:80]} is none")
     if len(set(raw)) < len(raw):
-        _refuse(f"{name} must not have duplicates")
+        refuse_invalid(f"{name} must not have duplicates")
     return tuple(raw)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refused(Code.INVALID, message)

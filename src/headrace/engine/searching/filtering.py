@@ -18,7 +18,7 @@ from headrace.core.read import Page, Slice, Wanted
 from headrace.core.record import Block
 from headrace.engine.live import Live
 from headrace.engine.plans import searchable
-from headrace.engine.searching.scope import Cold, Scope, look
+from headrace.engine.searching.scope import Cold, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.formats.companion import Family, lex_key
 from headrace.formats.leb128 import Ints
@@ -88,7 +88,7 @@ class Filter:
             page.forget(log.deleted)
             return page
 
-        return await look(engine, take)
+        return await engine.reader.again(take)
 
 
 class _Sieve:

@@ -14,7 +14,7 @@ import msgspec
 from headrace.core import ranges
 from headrace.engine.live import Live
 from headrace.engine.searching.coverage import Coverage
-from headrace.engine.searching.scope import Cold, Scope, look
+from headrace.engine.searching.scope import Cold, Scope
 from headrace.engine.searching.turns import in_turns
 from headrace.formats.companion import KEY_VALUE_BYTES_MAX, Family, log_key
 from headrace.search.companions import Companions, Key
@@ -65,7 +65,7 @@ async def list_keys(engine: Engine, live: Live, after: str | None, limit: int) -
             round((perf_counter() - started) * 1e3),
         )
 
-    return await look(engine, take)
+    return await engine.reader.again(take)
 
 
 class Listing:

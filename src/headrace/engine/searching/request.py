@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import refuse_invalid
 from headrace.core.limits import (
     SEARCH_SIZE_DEFAULT,
     SEARCH_SIZE_MAX,
@@ -41,15 +41,15 @@ class Request(msgspec.Struct, frozen=True):
 def parse_request(raw: object, search: Search, parse_offset: ParseOffset) -> Request:
     """A search as it was posted."""
     if not isinstance(raw, dict):
-        _refuse("a search is a JSON object")
+        refuse_invalid("a search is a JSON object")
     if "track_total_hits" in raw:
-        _refuse("track_total_hits is not supported")
+        refuse_invalid("track_total_hits is not supported")
     for key in raw:
         if key not in _KNOWN:
-            _refuse(f"{str(key)[:80]} is not supported")
+            refuse_invalid(f"{str(key)[:80]} is not supported")
     text = raw.get("q")
     if not isinstance(text, str) or not text.strip():
-        _refuse("q must be a non-empty string")
+        refuse_invalid("q must be a non-empty string")
     query = parse_query(text, search)
     sorts = _parse_sorts(raw.get("sort"), search, scored=has_text(query))
     return Request(
@@ -68,7 +68,7 @@ def _whole(value: object, name: str, least: int, most: int | None = None) -> int
     number = int(value) if isinstance(value, float) and value.is_integer() else value
     if type(number) is not int or number < least or (most is not None and number > most):
         upto = "" if most is None else f" to {most}"
-        _refuse(f"{name} must be a whole number from {least}{upto or ' on'}")
+        refuse_invalid(f"{name} must be a whole number from {least}{upto or ' on'}")
     return number
 
 
@@ -78,12 +78,12 @@ def _parse_sorts(raw: object, search: Search, *, scored: bool) -> tuple[Sort, ..
         names = [search.primary, OFFSET]
         return tuple(Sort(name, True) for name in ([SCORE, *names] if scored else names))
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        _refuse("sort must be an array of strings")
+        refuse_invalid("sort must be an array of strings")
     sorts: list[Sort] = []
     for item in items:
         sort = _parse_sort(item, search)
         if sort.name in (other.name for other in sorts):
-            _refuse(f"sort names {sort.name} more than once")
+            refuse_invalid(f"sort names {sort.name} more than once")
         sorts.append(sort)
         if sort.name == OFFSET:
             break  # no two records have the same
@@ -95,15 +95,15 @@ def _parse_sorts(raw: object, search: Search, *, scored: bool) -> tuple[Sort, ..
 def _parse_sort(item: str, search: Search) -> Sort:
     name, _, direction = item.strip().rpartition(":") if ":" in item else (item.strip(), "", "")
     if direction not in ("", "asc", "desc"):
-        _refuse(f"the direction of sort {name[:80]} must be asc or desc")
+        refuse_invalid(f"the direction of sort {name[:80]} must be asc or desc")
     descending = direction != "asc"
     if name in (OFFSET, SCORE):
         return Sort(name, descending)
     field = search.find(name)
     if field is None:
-        _refuse(f"unknown sort field {name[:80]}")
+        refuse_invalid(f"unknown sort field {name[:80]}")
     if not field.sortable and field.name != search.primary:
-        _refuse(f"field {name} is not sortable")
+        refuse_invalid(f"field {name} is not sortable")
     return Sort(field.name, descending)
 
 
@@ -113,7 +113,7 @@ def _parse_after(
     if raw is None:
         return None
     if not isinstance(raw, list) or len(raw) != len(sorts):
-        _refuse(f"search_after must be an array of {len(sorts)}, as sort is")
+        refuse_invalid(f"search_after must be an array of {len(sorts)}, as sort is")
     return tuple(
         _parse_mark(value, sort, search, parse_offset)
         for value, sort in zip(raw, sorts, strict=True)
@@ -131,26 +131,26 @@ def _parse_mark(value: Any, sort: Sort, search: Search, parse_offset: ParseOffse
 
 def _number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        _refuse(f"search_after needs a number for {name}")
+        refuse_invalid(f"search_after needs a number for {name}")
     return float(value)
 
 
 def _integer(value: Any, field: Field) -> int:
     whole = int(value) if isinstance(value, float) and value.is_integer() else value
     if type(whole) is not int or not -(1 << 63) <= whole < 1 << 63:
-        _refuse(f"search_after needs a whole number for {field.name}")
+        refuse_invalid(f"search_after needs a whole number for {field.name}")
     return whole
 
 
 def _bool(value: Any, field: Field) -> int:
     if not isinstance(value, bool):
-        _refuse(f"search_after needs true or false for {field.name}")
+        refuse_invalid(f"search_after needs true or false for {field.name}")
     return int(value)
 
 
 def _string(value: Any, field: Field) -> str:
     if not isinstance(value, str):
-        _refuse(f"search_after needs a string for {field.name}")
+        refuse_invalid(f"search_after needs a string for {field.name}")
     return value
 
 
@@ -161,7 +161,3 @@ _MARKS: dict[Kind, Callable[[Any, Field], Any]] = {
     Kind.FLOAT: lambda value, field: _number(value, field.name),
     Kind.BOOL: _bool,
 }
-
-
-def _refuse(message: str) -> NoReturn:
-    raise Refused(Code.INVALID, message)

@@ -2,13 +2,13 @@
 
 A scope is taken on the event loop, in one step. What it names stays readable while others append,
 delete and change generations; the files it names may vanish, and then whoever looks takes another
-scope (`look`).
+scope (`Reader.again`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from operator import attrgetter
@@ -28,7 +28,6 @@ from headrace.search.companions import Companions
 from headrace.search.config import Search
 from headrace.search.lookup import Lookup
 from headrace.storage.segments import Segments
-from headrace.storage.vanished import Vanished
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -76,7 +75,7 @@ class Batch:
     @property
     def stored(self) -> list[bytes]:
         """The documents as they were written."""
-        return [raw for block in self.blocks for raw in payloads(block)]
+        return [raw for block in self.blocks for raw in block.payloads()]
 
     @property
     def raws(self) -> Sequence[bytes | None]:
@@ -91,13 +90,6 @@ class Batch:
 
 def _seqs(block: Block) -> Sequence[int]:
     return range(block.first, block.last + 1) if block.seqs is None else block.seqs.tolist()
-
-
-def payloads(block: Block) -> list[bytes]:
-    """The documents of a block."""
-    data, cuts = block.data, block.cuts()
-    starts = [block.base, *cuts[:-1]]
-    return [bytes(data[start:end]) for start, end in zip(starts, cuts, strict=True)]
 
 
 class Cold(NamedTuple):
@@ -404,15 +396,3 @@ def within(seqs: Ints, flat: Ranges) -> NDArray[np.bool_]:
     edges[1::2] += 1
     found: NDArray[np.bool_] = np.searchsorted(edges, seqs, "right") % 2 == 1
     return found
-
-
-async def look(engine: Engine, take: Callable[[], Awaitable[T]]) -> T:
-    """What `take` finds with a scope that it takes; again, when files of it were replaced."""
-    while True:
-        version = engine.segments.version
-        try:
-            return await take()
-        except Vanished:
-            await engine.renew()
-            if engine.segments.version == version:
-                raise  # nobody replaced it: it is lost

@@ -15,7 +15,7 @@ from headrace.engine.live import Live
 from headrace.engine.plans import Searchable, searchable
 from headrace.engine.searching.coverage import Coverage
 from headrace.engine.searching.request import ParseOffset, Request, parse_request
-from headrace.engine.searching.scope import Batch, Cold, Scope, look
+from headrace.engine.searching.scope import Batch, Cold, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.formats.leb128 import Ints
 from headrace.search.evaluate import Documents, Fields, Presenter, score
@@ -82,7 +82,7 @@ async def search(engine: Engine, live: Live, raw: object, parse_offset: ParseOff
         await engine.settle(live)
         return found
 
-    return await look(engine, take)
+    return await engine.reader.again(take)
 
 
 class Hunt:

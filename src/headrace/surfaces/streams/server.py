@@ -16,9 +16,9 @@ from headrace.core.limits import (
     JOURNAL_PENDING_BYTES_MAX,
     PARKED_WRITES_MAX,
 )
-from headrace.engine.census import Ranking
 from headrace.engine.engine import Engine
 from headrace.engine.memory import Memory, Peaks, look_at_collector, measure
+from headrace.engine.ranking import Ranking
 from headrace.engine.streams import OWNER
 from headrace.storage.builds import CACHE_BYTES as COMPANION_CACHE_BYTES
 from headrace.surfaces.streams.fields import format_time
@@ -347,17 +347,17 @@ def _gate(limit: int, active: int, queued: int) -> Numbers:
 
 
 def _top(engine: Engine, principal: Principal) -> dict[str, Any]:
-    census = engine.counter.take()
+    leaders = engine.ranker.take()
 
     def shown(ranking: Ranking, unit: str) -> list[dict[str, Any]]:
         return [{"stream": name, unit: value} for value, name in ranking if principal.may_see(name)]
 
     return {
-        "counted_at": None if census.at_ms is None else format_time(census.at_ms),
-        "local_storage_bytes": shown(census.stored, "bytes"),
-        "pending_wal_bytes": shown(census.unsealed, "bytes"),
+        "counted_at": None if leaders.at_ms is None else format_time(leaders.at_ms),
+        "local_storage_bytes": shown(leaders.stored, "bytes"),
+        "pending_wal_bytes": shown(leaders.unsealed, "bytes"),
         "touch_journal_filter_bytes": shown(engine.touching.largest(), "bytes"),
-        "notifier_waiters": shown(census.waiters, "waiters"),
+        "notifier_waiters": shown(leaders.waiters, "waiters"),
     }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.core.limits import CENSUS_AT_ONCE, CENSUS_S, CENSUS_TOP
+from headrace.core.limits import RANKED_AT_ONCE, RANKED_S, RANKED_TOP
 from headrace.engine.live import Live
 from headrace.engine.slices import slices
 
@@ -23,7 +23,7 @@ Ranking = list[tuple[int, str]]
 """(how much, name), most first."""
 
 
-class Census(msgspec.Struct, frozen=True):
+class Leaders(msgspec.Struct, frozen=True):
     """The streams that have most of something, and when they were counted."""
 
     at_ms: int | None = None
@@ -35,21 +35,21 @@ class Census(msgspec.Struct, frozen=True):
     """Who waits for something new."""
 
 
-class Counter:
+class Ranker:
     """Counts the streams of an engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._asked = asyncio.Event()
-        self._last = Census()
+        self._last = Leaders()
 
-    def take(self) -> Census:
+    def take(self) -> Leaders:
         """The last count; with few logs, one of now."""
-        if len(self._engine.state.logs) <= CENSUS_AT_ONCE:
+        if len(self._engine.state.logs) <= RANKED_AT_ONCE:
             top = _Top(self._engine)
             for live in self._engine.lives.values():
                 top.add(live)
-            return top.census()
+            return top.leaders()
         self._asked.set()
         return self._last
 
@@ -61,9 +61,9 @@ class Counter:
             async for log in slices(self._engine.state.ids()):
                 if (live := lives.get(log)) is not None:
                     top.add(live)
-            self._last = top.census()
+            self._last = top.leaders()
             self._asked.clear()
-            await asyncio.sleep(CENSUS_S)
+            await asyncio.sleep(RANKED_S)
 
 
 class _Top:
@@ -83,11 +83,11 @@ class _Top:
         for heap, value in zip(self._heaps, (log.size_bytes, estimate, waiters), strict=True):
             if not value:
                 continue
-            if len(heap) < CENSUS_TOP:
+            if len(heap) < RANKED_TOP:
                 heappush(heap, (value, log.name))
             elif value > heap[0][0]:
                 heappushpop(heap, (value, log.name))
 
-    def census(self) -> Census:
+    def leaders(self) -> Leaders:
         stored, unsealed, waiters = (sorted(heap, reverse=True) for heap in self._heaps)
-        return Census(self._engine.clock.now_ms(), stored, unsealed, waiters)
+        return Leaders(self._engine.clock.now_ms(), stored, unsealed, waiters)
