@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from librarian import Librarian
 from rig import CAPS, boot, small
+from rollups import CONFIG as ROLLUPS
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import LogConfig
@@ -29,36 +30,10 @@ from headrace.formats.companion import Family
 from headrace.search.values import format_date
 from headrace.storage.objects import LocalObjects
 
-MINUTE = 60_000
 START = 1_767_225_600_000
 
 
-def field(kind: str, name: str, **more: Any) -> dict[str, Any]:
-    return {"kind": kind, "bindings": [{"version": 1, "jsonPointer": f"/{name}"}], **more}
-
-
-CONFIG: dict[str, Any] = {
-    "primaryTimestampField": "at",
-    "aliases": {"service": "svc"},
-    "fields": {
-        "at": field("date", "at", column=True),
-        "svc": field("keyword", "svc", exact=True, normalizer="lowercase_v1"),
-        "code": field("integer", "code", exact=True, column=True),
-        "ok": field("bool", "ok", exact=True),
-        "ms": field("float", "ms", column=True, aggregatable=True),
-    },
-    "rollups": {
-        "latency": {
-            "dimensions": ["svc", "code", "ok"],
-            "intervals": ["1m", "90s"],
-            "measures": {
-                "n": {"kind": "count"},
-                "ms": {"kind": "summary", "field": "ms", "histogram": "log2_v1"},
-                "plain": {"kind": "summary", "field": "ms"},
-            },
-        }
-    },
-}
+CONFIG = {**ROLLUPS, "aliases": {"service": "svc"}}
 
 Document = dict[str, Any]
 documents = st.fixed_dictionaries(

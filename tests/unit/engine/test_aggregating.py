@@ -7,21 +7,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from hostile import HostileDisk
-from librarian import Librarian
-from rig import CAPS, boot, small
-from virtual import VirtualClock, VirtualLoop
+from scenes import Scene, stage
 
 from headrace.core.errors import Refused
 from headrace.core.record import draft
 from headrace.core.stream import JSON, Write
-from headrace.core.streaming import Spec
 from headrace.engine.searching import aggregating
 from headrace.engine.searching.aggregating import Aggregated, aggregate
 from headrace.engine.searching.keys import list_keys
-from headrace.engine.start import Started
 from headrace.schemas.evolution import parse_update
-from headrace.storage.objects import LocalObjects
 
 
 def bound(kind: str, *pointers: str, **more: Any) -> dict[str, Any]:
@@ -73,16 +67,12 @@ SECOND = {
 }
 
 
-class Scene:
-    """A stream `a`, a server that seals when it is told to, and somebody who indexes."""
+class Plot(Scene):
+    """A schema is there, too, and what is told of it is asked for."""
 
-    def __init__(self, started: Started, disk: HostileDisk) -> None:
-        self.engine, self.upkeep = started.engine, started.upkeep
-        self.librarian = Librarian(LocalObjects(HostileDisk(disk.world)))
-
-    async def create(self, name: str, source: str | None = None, at: int | None = None) -> None:
-        spec = Spec(content_type=None if source else JSON, source=source, at=at)
-        await self.engine.streams.create(name, spec, None)
+    async def begin(self) -> None:
+        await super().begin()
+        await self.install(FIRST)
 
     async def install(self, update: dict[str, Any]) -> None:
         live = self.engine.streams.own("a")
@@ -94,10 +84,8 @@ class Scene:
         await self.engine.streams.write(name, draft(raws), Write(JSON))
 
     async def archive(self) -> None:
-        self.upkeep.close_file()
-        await self.upkeep.checkpoint()
-        self.librarian.index()
-        await self.upkeep.generations.look()
+        await self.seal()
+        await self.index()
 
     async def ask(self, name: str, **more: Any) -> Aggregated:
         asked = {"rollup": "all", "from": 0, "to": 10_000, "interval": "1s", **more}
@@ -116,31 +104,17 @@ class Scene:
         return (await list_keys(self.engine, self.engine.streams.find(name), None, 100)).keys
 
 
-Story = Callable[[Scene], Awaitable[None]]
+Story = Callable[[Plot], Awaitable[None]]
 
 
 @pytest.fixture
 def tell() -> Iterator[Callable[[Story], None]]:
-    loop = VirtualLoop()
-
-    def run(story: Story) -> None:
-        async def play() -> None:
-            disk = HostileDisk()
-            caps = CAPS.__class__(tail_bytes=0)
-            scene = Scene(await boot(disk, VirtualClock(loop), caps=caps), disk)
-            await scene.create("a")
-            await scene.install(FIRST)
-            await story(scene)
-
-        loop.run(play())
-
-    with small():
-        yield run
-    loop.close()
+    with stage(Plot) as tell:
+        yield tell
 
 
 def test_windows_are_used_where_they_are_whole(tell: Callable[[Story], None]) -> None:
-    async def story(scene: Scene) -> None:
+    async def story(scene: Plot) -> None:
         await scene.append("a", "svc", "x", "y", "x")
         await scene.archive()
         found = await scene.ask("a")
@@ -157,7 +131,7 @@ def test_windows_are_used_where_they_are_whole(tell: Callable[[Story], None]) ->
 
 
 def test_a_fork_counts_what_it_inherited_and_no_more(tell: Callable[[Story], None]) -> None:
-    async def story(scene: Scene) -> None:
+    async def story(scene: Plot) -> None:
         await scene.append("a", "svc", "x", "y", "z", "z")
         await scene.archive()
         await scene.create("b", "a", 2)
@@ -173,7 +147,7 @@ def test_a_fork_counts_what_it_inherited_and_no_more(tell: Callable[[Story], Non
 
 
 def test_records_of_an_older_version_count_as_they_are_now(tell: Callable[[Story], None]) -> None:
-    async def story(scene: Scene) -> None:
+    async def story(scene: Plot) -> None:
         await scene.append("a", "svc", "x", "y")
         await scene.archive()
         await scene.append("a", "svc", "x")
@@ -195,7 +169,7 @@ def test_records_of_an_older_version_count_as_they_are_now(tell: Callable[[Story
 def test_an_answer_has_a_bound(
     tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(scene: Scene) -> None:
+    async def story(scene: Plot) -> None:
         monkeypatch.setattr(aggregating, "AGGREGATE_GROUPS_MAX", 2)
         monkeypatch.setattr(aggregating, "_COMPACT_CELLS", 1)
         await scene.append("a", "svc", "x", "y", "x", "y")
@@ -211,7 +185,7 @@ def test_an_answer_has_a_bound(
 
 
 def test_keys_too_long_for_a_build_are_listed_too(tell: Callable[[Story], None]) -> None:
-    async def story(scene: Scene) -> None:
+    async def story(scene: Plot) -> None:
         long = ["k" * 1500 + end for end in ("b", "a")]
         await scene.append("a", "svc", "k", *long, "z")
         await scene.archive()

@@ -7,18 +7,12 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 import pytest
-from hostile import HostileDisk
-from librarian import Librarian
-from rig import CAPS, boot, small
-from virtual import VirtualClock, VirtualLoop
+from scenes import Scene, stage
 
 from headrace.core import limits
 from headrace.core.record import draft
 from headrace.core.stream import JSON, Write
-from headrace.core.streaming import Spec
 from headrace.engine import ranking
-from headrace.engine.start import Started
-from headrace.storage.objects import LocalObjects
 
 SEARCH = {
     "primaryTimestampField": "at",
@@ -30,60 +24,31 @@ SEARCH = {
 }
 
 
-class Scene:
-    """A stream `a`, a server that seals when it is told to, and somebody who indexes."""
-
-    def __init__(self, started: Started, disk: HostileDisk) -> None:
-        self.engine, self.upkeep = started.engine, started.upkeep
-        self.librarian = Librarian(LocalObjects(HostileDisk(disk.world)))
-
-    async def create(self, name: str, source: str | None = None, at: int | None = None) -> None:
-        spec = Spec(content_type=None if source else JSON, source=source, at=at)
-        await self.engine.streams.create(name, spec, None)
+class Plot(Scene):
+    """Somebody plans, too."""
 
     async def append(self, name: str, count: int, key: str | None = None) -> None:
         raws = [b'{"n":%d,"s":"x"}' % number for number in range(count)]
         drafts = draft(raws, keys=[key] * count if key else None)
         await self.engine.streams.write(name, drafts, Write(JSON))
 
-    async def seal(self) -> None:
-        self.upkeep.close_file()
-        await self.upkeep.checkpoint()
-
     async def plan(self, **more: object) -> None:
         raw = msgspec.json.encode({**SEARCH, **more})
         await self.engine.plans.put("a", "streams", raw)
         await self.upkeep._publication.publish_plans()
 
-    async def index(self, numbers: list[int] | None = None) -> None:
-        self.librarian.index(numbers)
-        await self.upkeep.generations.look()
 
-
-Story = Callable[[Scene], Awaitable[None]]
+Story = Callable[[Plot], Awaitable[None]]
 
 
 @pytest.fixture
 def tell() -> Iterator[Callable[[Story], None]]:
-    loop = VirtualLoop()
-
-    def run(story: Story) -> None:
-        async def play() -> None:
-            disk = HostileDisk()
-            caps = CAPS.__class__(tail_bytes=0)
-            scene = Scene(await boot(disk, VirtualClock(loop), caps=caps), disk)
-            await scene.create("a")
-            await story(scene)
-
-        loop.run(play())
-
-    with small():
-        yield run
-    loop.close()
+    with stage(Plot) as tell:
+        yield tell
 
 
 def test_a_survey_knows_segments_and_what_is_indexed(tell: Callable[[Story], None]) -> None:
-    async def story(scene: Scene) -> None:
+    async def story(scene: Plot) -> None:
         inspection, live = scene.engine.inspection, scene.engine.streams.find("a")
         assert (await inspection.survey(live)).stretches == ()
         await scene.plan()
@@ -119,7 +84,7 @@ def test_a_survey_knows_segments_and_what_is_indexed(tell: Callable[[Story], Non
 
 
 def test_a_fork_shows_the_segments_of_its_source(tell: Callable[[Story], None]) -> None:
-    async def story(scene: Scene) -> None:
+    async def story(scene: Plot) -> None:
         await scene.append("a", 4)
         await scene.seal()
         await scene.append("a", 4)
@@ -141,7 +106,7 @@ def test_a_fork_shows_the_segments_of_its_source(tell: Callable[[Story], None]) 
 
 
 def test_whoever_watches_is_woken(tell: Callable[[Story], None]) -> None:
-    async def story(scene: Scene) -> None:
+    async def story(scene: Plot) -> None:
         inspection, live = scene.engine.inspection, scene.engine.streams.find("a")
 
         async def wakes(what: Awaitable[object]) -> bool:
@@ -162,7 +127,7 @@ def test_whoever_watches_is_woken(tell: Callable[[Story], None]) -> None:
 
 
 def test_reads_of_segments_are_counted_for_who_reads(tell: Callable[[Story], None]) -> None:
-    async def story(scene: Scene) -> None:
+    async def story(scene: Plot) -> None:
         await scene.append("a", 2)
         await scene.create("b")
         await scene.append("b", 2)
@@ -181,7 +146,7 @@ def test_reads_of_segments_are_counted_for_who_reads(tell: Callable[[Story], Non
 def test_those_who_have_most_are_found(
     tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(scene: Scene) -> None:
+    async def story(scene: Plot) -> None:
         await scene.append("a", 3)
         await scene.seal()
         await scene.create("b")
@@ -205,7 +170,7 @@ def test_those_who_have_most_are_found(
 def test_many_are_counted_beside_everything_else(
     tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(scene: Scene) -> None:
+    async def story(scene: Plot) -> None:
         monkeypatch.setattr(ranking, "RANKED_AT_ONCE", 0)
         await scene.append("a", 2)
         counter = scene.engine.ranker
