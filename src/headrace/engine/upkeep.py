@@ -35,6 +35,7 @@ from headrace.storage.recovery import Recovered
 from headrace.storage.sealing import SealFailed, SealJob
 
 _SWEEP_S = 1.0
+_TIDY_S = 600.0
 _CLOSED_FILES_MAX = 8
 _BACKLOG_FILES = 3
 """Journal files whose records may wait in memory for the sealer before writers are held back."""
@@ -151,12 +152,13 @@ class Upkeep:
         fails.
         """
         failures = 0
-        swept = False
+        now = asyncio.get_running_loop().time
+        tidy_at = now()
         while True:
             try:
-                if not swept:
+                if now() >= tidy_at:
                     await self.remove_orphans()
-                    swept = True
+                    tidy_at = now() + _TIDY_S
                 await self._wake.wait()
                 self._wake.clear()
                 await self.checkpoint()
@@ -308,7 +310,11 @@ class Upkeep:
             say("info", "dropped segments in which nothing is live", count=len(gone))
 
     async def remove_orphans(self) -> None:
-        """Remove what sealers left that nobody can have heard of; the pipeline tidies up itself."""
+        """Remove what sealers left that nobody can have heard of; the pipeline tidies up itself.
+
+        Not at the start alone: the sealer of a killed server may come to its end later, and what a
+        killed server was about to remove is named by older manifests for a while.
+        """
         named = await self._pool.run(manifests.named, self._objects)
         for folder in (layout.SEGMENTS, layout.COMPANIONS):
             for listed in await self._pool.run(self._objects.list, folder):
