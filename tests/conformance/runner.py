@@ -53,7 +53,8 @@ def run_scenario(scenario: Scenario, server: Server) -> None:
     told = scenario
     for telling in range(1, TELLINGS_MAX + 1):
         try:
-            return _tell(told, server, last=telling == TELLINGS_MAX)
+            _tell(told, server, last=telling == TELLINGS_MAX)
+            return
         except Stalled:
             told = scenario.renamed(f"again{telling}")
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from headrace.bench.process import ServerProcess
 
-
 PATIENCE = {"STREAMS_REQUEST_TIMEOUT_MS": "60000", "STREAMS_APPEND_TIMEOUT_MS": "60000"}
 """On a machine that is held up; a case that wants a server's own patience gives an empty value."""
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
 
-
 _HELD_UP_S = 0.1
 _GRACE_S = 1.0
 
