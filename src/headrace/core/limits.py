@@ -104,6 +104,8 @@ ARRIVALS_MAX = 1024
 """Transactions of which a log knows how far they came; above all that can be under way."""
 TRANSACTIONS_PENDING_MAX = 256
 """Transactions that are committed and not wholly in their logs yet."""
+UNDER_WAY_S = 5.0
+"""How long a change of a log waits for batches that are on their way to it, and they for it."""
 TRANSACTIONS_MAX = 65_536
 """Transactions whose last batch is remembered; forgetting one would let its retries in twice."""
 TRANSACTION_ONCE_MS = 7 * 86_400_000

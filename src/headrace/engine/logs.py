@@ -117,10 +117,11 @@ class Logs:
         live = engine.state_of(name)
         log = live.log
         check_owner(log, owner)
-        if if_empty and log.count:
+        if if_empty and (log.count or engine.transactions.under_way.comes_to(log.id)):
+            held = f"holds {log.count} records" if log.count else "is about to get records"
             raise Refused(
                 Code.LOG_NOT_EMPTY,
-                f'"{name}" holds {log.count} records',
+                f'"{name}" {held}',
                 topic=name,
                 count=log.count,
             )
