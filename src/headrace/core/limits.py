@@ -93,6 +93,8 @@ FORWARD_RETRY_S_MAX = 1.0
 """When a router whose destination is full tries again: ever more slowly."""
 CATCH_UP_S = 1.0
 """How long a reader waits for what routers have for it."""
+FINISH_S = 10.0
+"""How long a router that is to end, or to change, may take to bring what was there before."""
 
 SPENT_PASSED_MAX = 4096
 """Jobs that failed too often which a claim passes over to find others."""

@@ -113,7 +113,7 @@ class Logs:
         engine = self._engine
         if name not in engine.state.by_name:
             return None
-        await engine.routers.forwarder.flush(engine.live(name))
+        await engine.routers.forwarder.finish_from(engine.live(name))
         live = engine.state_of(name)
         log = live.log
         check_owner(log, owner)
