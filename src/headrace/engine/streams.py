@@ -148,6 +148,7 @@ class Streams:
             if isinstance(entry, Append):
                 engine.caps.check_total(engine.state, entry)
         entries += engine.subscriptions.follow_new(name, entries)
+        entries += engine.subscriptions.unheard(name)
         position = engine.commit(entries, sync=True, together=True)
         live = engine.lives[engine.state.by_name[name].id]
         live.config_position = position
@@ -286,6 +287,7 @@ class Streams:
         except Refused:
             return False
         assert entries is not None
+        self.use(live)
         entries += [*engine.subscriptions.follow(live.log), *more]
         position = engine.commit(entries, sync=True, together=True)
         shown = engine.journal.wait_synced(position, partial(self._show, live, live.log.head))
