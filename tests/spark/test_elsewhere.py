@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.system
 
-PATIENCE_S = 180.0
+PATIENCE_S = 600.0
 CONF = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "800m",
