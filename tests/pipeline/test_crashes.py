@@ -141,7 +141,7 @@ def test_a_python_worker_is_killed(
 def _run(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *command], env=light.environment(**environ), capture_output=True,
-        text=True, timeout=180, check=False,
+        text=True, timeout=600, check=False,
     )  # fmt: skip
 
 
