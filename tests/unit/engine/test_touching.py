@@ -62,7 +62,7 @@ class Room:
 async def wait(board: Board, *ids: int, wait_ms: int = 60_000) -> bool:
     watch = board.watch(Interest(frozenset(ids), (), False), board.generation, wait_ms)
     with board.waiter(watch, wait_ms) as waiter:
-        return await waiter.future
+        return await waiter.wait()
 
 
 def test_nothing_is_touched_before_it_is_durable(loop: VirtualLoop) -> None:
@@ -101,6 +101,25 @@ def test_the_first_change_wakes_at_once_and_more_of_them_together(loop: VirtualL
         assert loop.time() - began < 0.1
         assert (board.generation, board.flushed) == (2, 6)
         assert not await wait(board, TODOS, wait_ms=120_000)
+
+    loop.run(story())
+
+
+def test_what_is_touched_when_the_time_is_up_is_not_missed(loop: VirtualLoop) -> None:
+    """The answer carries a cursor behind the change: it must tell of it."""
+
+    async def story() -> None:
+        room = Room((await boot(HostileDisk(), VirtualClock(loop))).engine)
+        board = await room.open()
+        watch = board.watch(Interest(frozenset([TODOS]), (), False), board.generation, 1000)
+        with board.waiter(watch, 1000) as waiter:
+            waiting = asyncio.create_task(waiter.wait())
+            await asyncio.sleep(0)
+            waiter.wake(False)
+            board.touches.touch(TODOS)
+            board.flush()
+            assert await waiting
+            assert board.cursor.endswith(":1")
 
     loop.run(story())
 
