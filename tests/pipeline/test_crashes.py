@@ -190,8 +190,8 @@ def test_drivers_are_killed_at_every_step_of_a_commit(spark: SparkSession, tmp_p
             pool.submit(kill, job.split(), deaths, stack.enter_context(driver.door(spark)))
             for job, deaths in DEATHS.items()
         ]
+    follow(spark, shelves[0].result().place, once=True)
     for shelf in (one.result() for one in shelves):
-        follow(spark, shelf.place, once=True)
         _nothing_is_lost(spark, shelf, shelf.all)
         assert audit(spark, shelf.place).problems == []
 
