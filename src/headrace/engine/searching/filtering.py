@@ -48,6 +48,8 @@ class Filter:
     def __init__(self, engine: Engine, text: str) -> None:
         self._engine = engine
         self._text = text
+        self.plan: str | None = None
+        """The hash of the plan by which it found what the last page has."""
 
     async def read(
         self,
@@ -66,6 +68,7 @@ class Filter:
             await engine.reader.prepare(live)
             query = parse_filter(live, self._text)
             asked = searchable(log)
+            self.plan = asked.plan.hash
             plan = reading.plan(log, live.visible, after, epoch)
             scope = Scope(engine, live, asked.plan.hash)
             sieve = _Sieve(scope, asked.search, query, wanted, records_max, bytes_max)
