@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -81,6 +82,17 @@ class Buckets:
         self._documents: _Documents | None = None
 
     # --- sources ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """What is added meanwhile counts if nothing is raised."""
+        counts = {name: len(chunks) for name, chunks in self._chunks.items()}
+        try:
+            yield
+        except BaseException:
+            for name, count in counts.items():
+                del self._chunks[name][count:]
+            raise
 
     def add_windows(
         self,

@@ -54,6 +54,14 @@ class Forgetful:
         pass
 
 
+class TimeUp(Exception):
+    """Who asked does not wait any longer."""
+
+
+def _go_on() -> None:
+    """There is time."""
+
+
 class Spent:
     """What using a family took."""
 
@@ -71,8 +79,10 @@ class Sorted:
         file: pq.ParquetFile,
         spent: Callable[[float], None] = lambda seconds: None,
         clock: Callable[[], float] = lambda: 0.0,
+        tick: Callable[[], None] = _go_on,
     ) -> None:
         self._file = file
+        self._tick = tick
         self._spent = spent
         self._clock = clock
         metadata = file.metadata
@@ -88,6 +98,7 @@ class Sorted:
         return range(start, stop)
 
     def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        self._tick()
         started = self._clock()
         table = self._file.read_row_groups(groups, columns=list(columns)).combine_chunks()
         self._spent(self._clock() - started)
@@ -146,6 +157,8 @@ class Companions:
         self.cache: Cache = cache or Forgetful()
         self.spent: dict[Family, Spent] = {}
         """What was used since somebody last looked."""
+        self.tick: Callable[[], None] = _go_on
+        """Asked again and again during long work; raises `TimeUp` to end it."""
         self._clock = clock
         self._parts = {part.log: part for part in build.parts}
         self._open_file = open_file
@@ -172,7 +185,7 @@ class Companions:
         def spent(seconds: float) -> None:
             self.used(family).read_s += seconds
 
-        return Sorted(self._open_file(file), spent, self._clock)
+        return Sorted(self._open_file(file), spent, self._clock, lambda: self.tick())
 
     def may_have(self, family: Family, key: bytes) -> bool:
         """False when the key is certainly in no row, which takes no file to know."""

@@ -91,6 +91,7 @@ class Lookup:
 
     def find(self, query: Query) -> Ints:
         """The records that match, of those that the build covers; ascending."""
+        self._companions.tick()
         found = self._known.get(query)
         if found is None:
             found = self._find(query)

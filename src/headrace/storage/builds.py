@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
+from threading import TIMEOUT_MAX, Lock
 from time import perf_counter
 from typing import Any
 
@@ -24,7 +24,7 @@ from headrace.formats.companion import (
     decode_hashes,
 )
 from headrace.formats.manifest import Build, Manifest
-from headrace.search.companions import Companions
+from headrace.search.companions import Companions, TimeUp
 from headrace.storage.cache import Cache
 from headrace.storage.objects import Objects
 from headrace.storage.vanished import gone_is_vanished
@@ -103,8 +103,8 @@ class Builds:
         return descriptor
 
     @contextmanager
-    def open(self, build: Build) -> Iterator[Companions]:
-        """The companions of a build, for nobody else meanwhile."""
+    def open(self, build: Build, wait_s: float = TIMEOUT_MAX) -> Iterator[Companions]:
+        """The companions of a build, for nobody else meanwhile; waits so long for others."""
         descriptor = self.describe(build)
         with self._lock:
             opened = self._opened.get(build.name)
@@ -120,8 +120,13 @@ class Builds:
                 while len(self._opened) > _OPEN_MAX:
                     self._opened.popitem(last=False)
             self._opened.move_to_end(build.name)
-        with opened.lock, gone_is_vanished(build.name):
-            yield opened.companions
+        if not opened.lock.acquire(timeout=min(wait_s, TIMEOUT_MAX)):
+            raise TimeUp
+        try:
+            with gone_is_vanished(build.name):
+                yield opened.companions
+        finally:
+            opened.lock.release()
 
     def _open_file(self, file: File) -> pq.ParquetFile:
         return pq.ParquetFile(self._objects.open(file.name))

@@ -22,6 +22,7 @@ from headrace.engine.searching.scope import Cold, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.formats.companion import Family, lex_key
 from headrace.formats.leb128 import Ints
+from headrace.search.companions import TimeUp
 from headrace.search.config import Search
 from headrace.search.docsets import intersect
 from headrace.search.evaluate import Matcher
@@ -137,15 +138,18 @@ class _Sieve:
                 units = self._look(low, high)
             else:
                 units = self._pick(_between(matching, low, high))
-            for more in units:
-                if not more or self._deadline.over:
-                    return
-                yield
+            try:
+                for more in units:
+                    if not more or self._deadline.over:
+                        return
+                    yield
+            except TimeUp:
+                return
         self.next = None
 
     def _look(self, low: int, high: int) -> Iterator[bool]:
         """Look at records; False when the page ends."""
-        for batch in self._scope.records(low, high):
+        for batch in self._scope.records(low, high, self._deadline):
             good = iter(self._matcher.match(batch.raws))
             for block in batch.blocks:
                 flags = [next(good) for _ in range(block.count)]
