@@ -161,7 +161,7 @@ def test_a_search_does_not_wait_for_a_build_that_others_use(tell: Tell) -> None:
         builds = scene.engine.segments.builds
         build = builds.of(1)
         assert build is not None
-        with builds.open(build):
+        with builds.open(build, 1):
             found = await find(scene, "n:>0", timeout_ms=1)
         assert found.timed_out
         assert 1 in found.coverage.missing

@@ -188,7 +188,8 @@ class Scope:
         if self._plan is None:
             return [(first, last)]
         self._deadline.check()
-        part = next((p for p in self._segments.builds.describe(build).parts if p.log == log), None)
+        described = self._segments.builds.describe(build, self.log.id)
+        part = next((part for part in described.parts if part.log == log), None)
         if part is None or part.hash != self._plan:
             return []
         flat = [seq for span in part.spans for seq in span]
@@ -202,7 +203,8 @@ class Scope:
     @contextmanager
     def companions(self, cold: Cold) -> Iterator[Companions]:
         """The files of a build, for this thread alone meanwhile."""
-        with self._segments.builds.open(cold.build, self._deadline.left_s) as companions:
+        builds, wait_s = self._segments.builds, self._deadline.left_s
+        with builds.open(cold.build, self.log.id, wait_s) as companions:
             companions.spent, companions.tick = {}, self._deadline.check
             yield companions
 
