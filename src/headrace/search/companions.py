@@ -54,6 +54,10 @@ class Forgetful:
         pass
 
 
+class NotIndexed(Exception):
+    """The build cannot answer this."""
+
+
 class TimeUp(Exception):
     """Who asked does not wait any longer."""
 

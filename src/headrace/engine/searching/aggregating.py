@@ -22,8 +22,9 @@ from headrace.engine.searching.request import parse_timeout_ms
 from headrace.engine.searching.scope import Cold, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.search.aggregate import Buckets, aligned, fixed_dimensions, within
+from headrace.search.companions import NotIndexed
 from headrace.search.config import Rollup, Search
-from headrace.search.lookup import Lookup, NotIndexed
+from headrace.search.lookup import Lookup
 from headrace.search.query import Query, parse_query
 from headrace.search.values import DATE_MS_MAX, parse_date_ms
 

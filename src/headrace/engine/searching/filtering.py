@@ -22,11 +22,10 @@ from headrace.engine.searching.scope import Cold, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.formats.companion import Family, lex_key
 from headrace.formats.leb128 import Ints
-from headrace.search.companions import TimeUp
+from headrace.search.companions import NotIndexed, TimeUp
 from headrace.search.config import Search
 from headrace.search.docsets import intersect
 from headrace.search.evaluate import Matcher
-from headrace.search.lookup import NotIndexed
 from headrace.search.query import Query, Rules, parse_query
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from headrace.engine.searching.coverage import Coverage
 from headrace.engine.searching.scope import Cold, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.formats.companion import KEY_VALUE_BYTES_MAX, Family, log_key
-from headrace.search.companions import Companions, Key
-from headrace.search.lookup import NotIndexed
+from headrace.search.companions import Companions, Key, NotIndexed
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine

@@ -18,8 +18,9 @@ from headrace.engine.searching.request import ParseOffset, Request, parse_reques
 from headrace.engine.searching.scope import Batch, Cold, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.formats.leb128 import Ints
+from headrace.search.companions import NotIndexed
 from headrace.search.evaluate import Documents, Fields, Presenter, score
-from headrace.search.lookup import Lookup, NotIndexed
+from headrace.search.lookup import Lookup
 from headrace.search.ordering import OFFSET, SCORE, Key, first, is_after, merge
 from headrace.search.query import clauses, text_fields
 from headrace.search.values import shown
