@@ -9,13 +9,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-settings.register_profile("repeat", deadline=None, derandomize=True)
-settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
+# How fast examples are made says something about the machine, which may be held up.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeat", settings.get_profile("any speed"), derandomize=True)
+settings.register_profile(
+    "explore", settings.get_profile("any speed"), max_examples=2000, print_blob=True
+)
 settings.load_profile("repeat")
 
 

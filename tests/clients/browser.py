@@ -27,7 +27,7 @@ FLAGS = (
     "--no-proxy-server",
     "--remote-debugging-port=0",  # keeps it open after the page has loaded
 )
-END_S = 10.0
+END_S = 60.0
 
 
 @contextmanager

@@ -16,10 +16,11 @@ from headrace.bench.process import ServerProcess
 
 from .browser import HERE
 from .reports import Reports
-from .story import HEADERS, KEY, TOPICS
+from .story import ANSWER_S, HEADERS, KEY, TOPICS
 
 REQUIRED = "HEADRACE_REQUIRE_CLIENTS"
-NPM_S = 120.0
+NPM_S = 300.0
+NPM_TRIES = 3
 EVENTSOURCE = "eventsource@^3"
 
 
@@ -35,7 +36,9 @@ def server(tmp_path: Path, reports: Reports) -> Iterator[ServerProcess]:
     env = {"TOPICS_API_KEYS": KEY, "TOPICS_CORS_ORIGINS": reports.url}
     with ExitStack() as stack:
         server = stack.enter_context(ServerProcess(tmp_path / "data", env=env))
-        with httpx.Client(base_url=server.url, headers=HEADERS, trust_env=False) as client:
+        with httpx.Client(
+            base_url=server.url, headers=HEADERS, timeout=ANSWER_S, trust_env=False
+        ) as client:
             for topic in TOPICS:
                 client.put(f"/v0/topics/{topic}", json={}).raise_for_status()
         yield server
@@ -48,12 +51,8 @@ def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if shutil.which(tool) is None:
             miss(f"{tool} is not installed, so Node's EventSource is not tested")
     folder = tmp_path_factory.mktemp("node")
-    command = ["npm", "install", "--no-save", "--no-audit", "--no-fund", EVENTSOURCE]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=NPM_S, check=False
-    )
-    if done.returncode != 0:
-        miss(f"npm cannot install {EVENTSOURCE}: {done.stderr[-500:]}")
+    if problem := npm_install(folder, "--no-save", EVENTSOURCE):
+        miss(f"npm cannot install {EVENTSOURCE}: {problem}")
     for script in HERE.glob("*.mjs"):
         shutil.copy(script, folder)
     return folder
@@ -66,6 +65,24 @@ def chromium() -> str:
             return path
     miss("chromium is not installed, so a browser's EventSource is not tested")
     raise AssertionError("unreachable")
+
+
+def npm_install(folder: Path, *what: str) -> str:
+    """What went wrong, the last time; the network may have its moments."""
+    command = ["npm", "install", "--no-audit", "--no-fund", *what]
+    problem = ""
+    for _ in range(NPM_TRIES):
+        try:
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=NPM_S, check=False
+            )
+        except subprocess.TimeoutExpired as late:
+            problem = str(late)
+            continue
+        if done.returncode == 0:
+            return ""
+        problem = done.stderr[-500:]
+    return problem
 
 
 def miss(reason: str) -> None:

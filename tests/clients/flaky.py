@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Self
 
 PIECE_BYTES = 64 * 1024
-CONNECT_S = 5.0
+CONNECT_S = 60.0
 
 
 class FlakyLine:

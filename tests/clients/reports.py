@@ -11,7 +11,7 @@ from typing import Any, Self
 
 Report = dict[str, Any]
 
-WAIT_S = 90.0
+WAIT_S = 300.0
 
 
 class Reports:

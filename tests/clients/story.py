@@ -11,6 +11,7 @@ TOPICS = ("room:a", "room:b")
 RECORDS = 90
 BATCH = 3
 KEY = "client-key"
+ANSWER_S = 120.0
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 CUTS = (600, 1500, 4000)
 """Bytes after which the first streams are cut; never at the end of a frame but by accident."""
@@ -20,7 +21,7 @@ Seen = dict[str, list[tuple[int, Any]]]
 
 def write(url: str, first: int, last: int) -> None:
     """Append the numbers to every topic, a few at a time."""
-    with httpx.Client(base_url=url, headers=HEADERS, trust_env=False) as client:
+    with httpx.Client(base_url=url, headers=HEADERS, timeout=ANSWER_S, trust_env=False) as client:
         for start in range(first, last + 1, BATCH):
             numbers = range(start, min(start + BATCH, last + 1))
             for topic in TOPICS:

@@ -15,16 +15,15 @@ from httpx_sse import ServerSentEvent, connect_sse
 from headrace.bench.process import ServerProcess
 
 from .flaky import FlakyLine
-from .story import CUTS, HEADERS, RECORDS, TOPICS, check, is_whole, write
+from .story import ANSWER_S, CUTS, HEADERS, RECORDS, TOPICS, check, is_whole, write
 
 pytestmark = pytest.mark.system
 
 Frame = dict[str, Any]
-READ_S = 30.0
 
 
 def new_client(url: str) -> httpx.Client:
-    return httpx.Client(base_url=url, headers=HEADERS, timeout=READ_S, trust_env=False)
+    return httpx.Client(base_url=url, headers=HEADERS, timeout=ANSWER_S, trust_env=False)
 
 
 def new_session(client: httpx.Client, **more: Any) -> str:

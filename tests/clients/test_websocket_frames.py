@@ -15,7 +15,7 @@ pytestmark = pytest.mark.system
 
 MASK = b"\x01\x02\x03\x04"
 BODY_BYTES_MAX = 10_000
-ANSWER_S = 10.0
+ANSWER_S = 120.0
 HANDSHAKE = (
     b"GET /v0/ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"

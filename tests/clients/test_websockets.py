@@ -14,21 +14,27 @@ from websockets.exceptions import ConnectionClosed, ConnectionClosedOK
 from headrace.bench.process import ServerProcess
 
 from .flaky import FlakyLine
-from .story import CUTS, HEADERS, RECORDS, TOPICS, check, is_whole, write
+from .story import ANSWER_S, CUTS, HEADERS, RECORDS, TOPICS, check, is_whole, write
 
 pytestmark = pytest.mark.system
 
 Frame = dict[str, Any]
-WAIT_S = 30.0
 
 
 def dial(url: str, **more: Any) -> connect:
     address = f"{url.replace('http', 'ws')}/v0/ws"
-    return connect(address, additional_headers=HEADERS, proxy=None, **more)
+    return connect(
+        address,
+        additional_headers=HEADERS,
+        proxy=None,
+        open_timeout=ANSWER_S,
+        ping_timeout=ANSWER_S,
+        **more,
+    )
 
 
 async def hear(socket: ClientConnection) -> Frame:
-    frame = json.loads(await asyncio.wait_for(socket.recv(), WAIT_S))
+    frame = json.loads(await asyncio.wait_for(socket.recv(), ANSWER_S))
     assert isinstance(frame, dict)
     return frame
 
@@ -112,7 +118,7 @@ def test_a_killed_server_loses_and_repeats_nothing(server: ServerProcess) -> Non
 def test_the_protocol_underneath(server: ServerProcess, compression: str | None) -> None:
     async def talk() -> None:
         async with dial(server.url, compression=compression, max_size=None) as socket:
-            await asyncio.wait_for(await socket.ping(b"anybody"), WAIT_S)
+            await asyncio.wait_for(await socket.ping(b"anybody"), ANSWER_S)
             command = {"op": "publish", "topic": "big", "records": [{"data": "x" * 300_000}]}
             text = json.dumps(command)
             # As one message in many fragments.

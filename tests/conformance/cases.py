@@ -61,6 +61,8 @@ class Step(Shape, kw_only=True):
     repeat: int = 1  # send that many times, each with its own ${i}
     together: int = 0  # send that many at the same time, each with its own ${i}
     until: bool = False  # send again until the answer is the expected one, for a bounded time
+    within_ms: int = 0  # what comes from here on proves something only if this is over that soon
+    # after the case began: a case that was late and went wrong begins again, under other names
     unchanged: str = ""  # topics (separated by spaces) whose state must be the same afterwards
 
     status: int | str | None = None  # text where an example decides
@@ -124,6 +126,14 @@ class Scenario(Shape, kw_only=True):
     @property
     def restarts(self) -> bool:
         return any(step.restart for step in self.case.step)
+
+    def renamed(self, suffix: str) -> Scenario:
+        """The same test with topics of other names: those of the first time are used up."""
+        topic = self.variables["t"]
+        variables = {
+            key: value.replace(topic, f"{topic}.{suffix}") for key, value in self.variables.items()
+        }
+        return msgspec.structs.replace(self, variables=variables)
 
 
 def load_scenarios(folder: Path) -> list[Scenario]:

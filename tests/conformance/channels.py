@@ -22,7 +22,7 @@ from .matching import find_differences
 
 Frame = dict[str, Any]
 
-FRAMES_S = 10.0
+FRAMES_S = 60.0
 
 
 class Late(Exception):

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-TIMEOUT_S = 40.0
+TIMEOUT_S = 90.0
 CHUNK_BYTES = 16 * 1024
 
 

@@ -290,11 +290,14 @@ class KnownAnswers(BaseHTTPRequestHandler):
         sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         with KnownAnswers.counting:
             KnownAnswers.head += 1
-        self._answer({"sent": sent.decode()})
+        if self.path == "/busy" and KnownAnswers.head < 3:
+            self._answer({"error": {"code": "throttled", "message": "try again in a moment"}}, 429)
+        else:
+            self._answer({"sent": sent.decode()})
 
-    def _answer(self, body: dict[str, Any]) -> None:
+    def _answer(self, body: dict[str, Any], status: int = 200) -> None:
         raw = json.dumps(body | {"performance": {"server_total_ms": 0}}).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
@@ -359,7 +362,7 @@ WRITE = "POST /v0/topics/${t}"
         Step(send=READ, status=200, expect_headers={"content-type": "application/.*", "Allow": ""}),
         Step(send=READ, status=200, contains=['"head_seq": 0'], lacks=["error"]),
         Step(send=READ, status=200, lines=["\\{.*"]),
-        Step(send=READ, status=200, took_ms="..5000"),
+        Step(send=READ, status=200, took_ms="..600000"),
         Step(send=READ, status=200, unchanged="${t}"),
         Step(send=WRITE, status=200, body="${'ab'*3}", contains=["ababab"]),
         Step(send=WRITE, status=200, body="", repeat=3),
@@ -574,6 +577,61 @@ def test_until_ends(known: KnownServer, monkeypatch: pytest.MonkeyPatch) -> None
     read = Step(send=READ, status=200, until=True, expect='{"head_seq": 1}')
     with pytest.raises(Mismatch, match="head_seq"):
         run_scenario(scenario(read), known)
+
+
+def test_a_writer_that_is_turned_away_tries_again(known: KnownServer) -> None:
+    run_scenario(scenario(Step(send="POST /busy", status=200, body="")), known)
+    assert KnownAnswers.head == 3
+
+
+class SlowTime:
+    """A second goes by whenever somebody looks at it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0
+
+    def monotonic(self) -> int:
+        self.now_s += 1
+        return self.now_s
+
+
+LATE = {"within_ms": 500}
+IN_TIME = {"within_ms": 3_600_000}
+
+
+def test_a_case_that_was_late_and_went_wrong_begins_again_under_another_name(
+    known: KnownServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "time", SlowTime())
+    write = Step(send=WRITE, status=200, body="<${t}>", contains=["<topic.again1>"], **LATE)
+    run_scenario(scenario(write), known)
+    assert KnownAnswers.head == 2
+
+
+def test_a_case_that_was_late_and_went_well_is_told_once(
+    known: KnownServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "time", SlowTime())
+    run_scenario(scenario(Step(send=WRITE, status=200, body="", **LATE)), known)
+    assert KnownAnswers.head == 1
+
+
+def test_a_case_that_was_in_time_goes_wrong_at_once(
+    known: KnownServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "time", SlowTime())
+    with pytest.raises(Mismatch, match="expected 201, got 200"):
+        run_scenario(scenario(Step(send=WRITE, status=201, body="", **IN_TIME)), known)
+    assert KnownAnswers.head == 1
+
+
+def test_a_case_that_is_always_late_goes_wrong_in_the_end(
+    known: KnownServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "time", SlowTime())
+    with pytest.raises(Mismatch, match="expected 201, got 200"):
+        run_scenario(scenario(Step(send=WRITE, status=201, body="", **LATE)), known)
+    assert KnownAnswers.head == runner.TELLINGS_MAX
 
 
 def test_the_answer_of_a_background_step_is_looked_at(known: KnownServer) -> None:

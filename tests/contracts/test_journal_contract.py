@@ -56,7 +56,7 @@ def replayed(disk: Disk) -> list[Entry]:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 30))
+    asyncio.run(asyncio.wait_for(work, 120))
 
 
 def test_what_was_waited_for_is_there_in_order(disk: Disk, start: Start) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 from hostile import HostileDisk
@@ -18,7 +19,7 @@ from headrace.core.record import RECORD_OVERHEAD_BYTES
 from headrace.engine.caps import Caps
 from headrace.engine.engine import Engine
 from headrace.engine.forwarding import Forwarder
-from headrace.engine.ports import CountedIds, Inline, InlineSealer, Pool
+from headrace.engine.ports import CountedIds, Inline, InlineSealer, Load, Pool
 from headrace.engine.start import Parts, Started, start
 from headrace.engine.upkeep import Pace
 from headrace.storage.journal import Journal, Writer
@@ -46,6 +47,21 @@ def small(perf_counter: Callable[[], float] = lambda: 0.0) -> Iterator[None]:
         mock.patch("headrace.delivery.channel.perf_counter", perf_counter),
     ):
         yield
+
+
+class Unhurried:
+    """A pool whose work takes some rounds of the loop, so that others come in between."""
+
+    busy = 0.0
+    load = Load(1, 0, 0)
+
+    async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        done = work(*args, **kwargs)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return done
 
 
 async def boot(

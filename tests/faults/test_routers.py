@@ -7,6 +7,7 @@ import errno
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import ParamSpec, TypeVar
+from unittest import mock
 
 import pytest
 from hostile import HostileDisk
@@ -399,6 +400,96 @@ def test_deleting_a_topic_ends_its_routers(loop: VirtualLoop) -> None:
         again = await server.killed()
         assert len(again.engine.routers) == 0
         assert await again.data("d") == sent
+
+    loop.run(story())
+
+
+def test_what_was_acknowledged_before_a_router_ends_or_changes_arrives(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await Server.start(loop)
+        sent = {name: list[bytes]() for name in "bcde"}
+        await server.log("e", durability=Durability.FSYNC)
+        for dest in "bcde":
+            await server.route("a", dest)
+        for dest in "bcde":
+            new = await server.append("a", 1)
+            match dest:
+                case "b":
+                    await server.engine.routers.delete("a->b")
+                case "c":
+                    await server.route("a", "c", match=TagEq("other"))
+                case "d":
+                    await server.route("a", "x", name="a->d")
+                case "e":
+                    await server.engine.logs.drop("a", if_empty=False)
+            for other in "bcde"["bcde".index(dest) :]:
+                sent[other] += new
+        for dest, want in sent.items():
+            assert await server.data(dest) == want, dest
+        again = await server.killed()
+        for dest, want in sent.items():
+            assert await again.data(dest) == want, dest
+
+    loop.run(story())
+
+
+@pytest.mark.parametrize("end", ["drop", "delete"])
+def test_what_is_acknowledged_while_a_router_ends_arrives(loop: VirtualLoop, end: str) -> None:
+    async def story() -> None:
+        server = await Server.start(loop, delay_s=lambda: 0.001)
+        await server.log("b", durability=Durability.FSYNC)
+        await server.route("a", "b")
+        acked: list[bytes] = []
+        first = server.engine.live("a")
+
+        async def write() -> None:
+            while first.log.id in server.engine.lives and "a->b" in server.engine.routers._routers:
+                sent = await server.append("a", 1)
+                if first.log.id in server.engine.lives and len(server.engine.routers):
+                    acked.extend(sent)
+
+        writing = asyncio.create_task(write())
+        await asyncio.sleep(0.0105)
+        if end == "drop":
+            await server.engine.logs.drop("a", if_empty=False)
+        else:
+            await server.engine.routers.delete("a->b")
+        await writing
+        assert len(acked) > 5
+        assert (await server.data("b"))[: len(acked)] == acked
+
+    loop.run(story())
+
+
+def test_a_log_does_not_go_before_what_its_routers_have_to_bring(loop: VirtualLoop) -> None:
+    """There is more than can be brought at once: who asks is told, and asks again."""
+
+    async def story() -> None:
+        server = await Server.start(loop)
+        await server.route("a", "b")
+        await server.append("a", 40)
+        with (
+            mock.patch("headrace.core.route.FORWARD_RECORDS_MAX", 4),
+            mock.patch("headrace.engine.forwarding.FINISH_S", 0.0),
+            mock.patch.object(server.engine.routers.forwarder, "catch_up", mock.AsyncMock()),
+            pytest.raises(Refused) as refused,
+        ):
+            await server.engine.logs.drop("a", if_empty=False)
+        assert refused.value.code is Code.THROTTLED
+        assert await server.engine.logs.drop("a", if_empty=False) is not None
+        assert len(await server.data("b")) == 40
+
+    loop.run(story())
+
+
+def test_a_full_destination_does_not_keep_its_source_alive(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await Server.start(loop)
+        await server.log("b", cap_records=2, discard=Discard.REJECT)
+        await server.route("a", "b")
+        await server.append("a", 5)
+        assert await server.engine.logs.drop("a", if_empty=False) is not None
+        assert len(await server.data("b")) == 2
 
     loop.run(story())
 

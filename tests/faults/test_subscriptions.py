@@ -165,3 +165,85 @@ def test_a_named_stream_is_followed_without_a_pattern(tell: Callable[[Story], No
         assert [told for _, _, told in hook.calls][1:] == [[("b", 1, 2)]]
 
     tell(story)
+
+
+def test_a_stream_that_is_followed_no_more_stays_so(tell: Callable[[Story], None]) -> None:
+    """It is taken out while a webhook is told of it."""
+
+    async def story(engine: Engine, client: Client) -> None:
+        calls: list[list[str]] = []
+
+        async def slow(live: Live, works: list[Work]) -> bool:
+            calls.append([work.path for work in works])
+            await asyncio.sleep(1)
+            return True
+
+        engine.subscriptions.deliver = slow
+        await client.create("a", b"1")
+        await client.create("b", b"1")
+        await client.subscribe("s", WEBHOOK, streams=["a", "b"], url="http://x")
+        await client.write("a", b"2")
+        await asyncio.sleep(0.5)
+        await engine.subscriptions.unlink("s", "a")
+        await asyncio.sleep(1)
+        await client.write("a", b"3")
+        await client.write("b", b"2")
+        await asyncio.sleep(3)
+        assert calls == [["a"], ["b"]]
+        assert list(engine.subscriptions.find("s").subscription.links) == ["b"]
+
+    tell(story)
+
+
+def test_a_wake_that_went_with_its_stream_is_written_again(tell: Callable[[Story], None]) -> None:
+    async def story(engine: Engine, client: Client) -> None:
+        await client.create("wakes", content_type=JSON)
+        await client.subscribe("s", PULL, pattern="a", wake_stream="wakes")
+        await client.create("a", b"1")
+        await asyncio.sleep(1)
+        assert engine.streams.find("wakes").visible == 1
+        await client.delete("wakes")
+        await client.create("wakes", content_type=JSON)
+        await asyncio.sleep(1)
+        assert engine.streams.find("wakes").visible == 1, "nobody would ever hear of the work"
+        await client.work("s")
+        await client.delete("wakes")
+        await client.create("wakes", content_type=JSON)
+        await asyncio.sleep(1)
+        assert engine.streams.find("wakes").visible == 0, "there is nothing to do"
+
+    tell(story)
+
+
+def test_a_wake_is_not_written_where_nobody_reads(tell: Callable[[Story], None]) -> None:
+    """A deleted wake stream that has forks takes nothing."""
+
+    async def story(engine: Engine, client: Client) -> None:
+        await client.create("wakes", content_type=JSON)
+        await client.create("fork", source="wakes")
+        await client.delete("wakes")
+        await client.subscribe("s", PULL, pattern="a", wake_stream="wakes")
+        await client.create("a", b"1")
+        await asyncio.sleep(1)
+        assert engine.subscriptions.find("s").subscription.idle
+        await client.delete("fork")
+        await client.create("wakes", content_type=JSON)
+        await asyncio.sleep(1)
+        assert engine.streams.find("wakes").visible == 1
+
+    tell(story)
+
+
+def test_a_wake_stream_lives_on_with_its_wakes(tell: Callable[[Story], None]) -> None:
+    async def story(engine: Engine, client: Client) -> None:
+        await client.create("wakes", content_type=JSON, ttl_ms=10_000)
+        await client.subscribe("s", PULL, pattern="a*", wake_stream="wakes")
+        for number in range(4):
+            await asyncio.sleep(7)
+            await client.create(f"a{number}", b"1")
+            await asyncio.sleep(0.1)
+            engine.streams.sweep()
+            await client.work("s")
+        assert engine.state.by_name["wakes"].head == 4
+
+    tell(story)

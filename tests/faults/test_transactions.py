@@ -9,22 +9,26 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
+import msgspec
 import pytest
 from hostile import HARMLESS, HostileDisk, Survival
-from rig import boot, small, view_all
+from rig import Unhurried, boot, small, view_all
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Durability, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.record import draft
+from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
 from headrace.core.transaction import Chunk
 from headrace.engine.engine import Engine
 from headrace.engine.transactions import Committed
+from headrace.schemas.evolution import parse_update
 from headrace.storage.verification import Verification
 
 LOGS = ("s", "b", "a")
@@ -117,7 +121,12 @@ class Moment:
             yield survival.value, self.disk.lose_power(survival, Random(self.number))
 
 
-def record(loop: VirtualLoop, clock: VirtualClock) -> list[Moment]:
+Workload = Callable[[HostileDisk, VirtualClock, list[tuple[str, int]]], Awaitable[None]]
+
+
+def record(
+    loop: VirtualLoop, clock: VirtualClock, workload: Workload = run_workload
+) -> list[Moment]:
     moments: list[Moment] = []
     acked: list[tuple[str, int]] = []
     disk = HostileDisk()
@@ -127,8 +136,7 @@ def record(loop: VirtualLoop, clock: VirtualClock) -> list[Moment]:
             moments.append(Moment(number, f"{kind} {path}", disk.copy(), frozenset(acked)))
 
     disk.before = note
-    loop.run(run_workload(disk, clock, acked))
-    assert len(acked) == len(BATCHES)
+    loop.run(workload(disk, clock, acked))
     return moments
 
 
@@ -188,6 +196,18 @@ def loop() -> Iterator[VirtualLoop]:
 def test_crash_at_every_call(loop: VirtualLoop) -> None:
     clock = VirtualClock(loop)
     moments = record(loop, clock)
+    assert len(moments[-1].acked) == len(BATCHES)
+    crash_everywhere(loop, clock, moments, recover)
+
+
+Recovery = Callable[
+    [HostileDisk, VirtualClock, frozenset[tuple[str, int]]], Coroutine[Any, Any, None]
+]
+
+
+def crash_everywhere(
+    loop: VirtualLoop, clock: VirtualClock, moments: list[Moment], recover: Recovery
+) -> None:
     assert len(moments) > 100, "the workload does too little"
     known: set[object] = set()
     problems: list[str] = []
@@ -228,3 +248,144 @@ def test_staged_files_and_notes_stand_up_to_verification(loop: VirtualLoop) -> N
     disk, acked = HostileDisk(), list[tuple[str, int]]()
     loop.run(run_workload(disk, clock, acked))
     assert not list(Verification(disk.kill()).run())
+
+
+# --- with changes of the streams between ----------------------------------------------------------
+
+CHANGES = range(0, 64, 7)
+"""Rounds of the loop between a commit and the changes that come after it: one batch for each."""
+
+
+def shaped(change: int, batch: int) -> bytes:
+    return b'{"a":[%d,%d]}' % (change, batch)
+
+
+async def evolve(engine: Engine, name: str, **update: object) -> None:
+    live = engine.streams.own(name)
+    await engine.shapes.install_schema(live, parse_update(msgspec.json.encode(update)))
+
+
+def schema(key: str) -> dict[str, object]:
+    return {"type": "object", "properties": {key: {}}, "required": [key]}
+
+
+def rename(name: str) -> dict[str, object]:
+    ops = [{"op": "rename", "from": "/a", "to": "/b"}]
+    return {"apiVersion": "durable.lens/v1", "schema": name, "from": 1, "to": 2, "ops": ops}
+
+
+async def change(engine: Engine, number: int, acked: list[tuple[str, int]]) -> None:
+    """Close one stream and give another one another schema."""
+    await engine.streams.write(f"c{number}", None, Write(close=True))
+    acked.append(("close", number))
+    live = engine.streams.own(f"v{number}")
+    if engine.shapes.version(live.log) < 2:
+        name = live.log.name
+        await evolve(engine, name, schema=schema("b"), lens=rename(name))
+    acked.append(("evolve", number))
+
+
+async def stage_shaped(engine: Engine, number: int, attempt: int) -> list[str]:
+    transaction, names = f"t{number}", [f"{part}-{attempt}-0" for part in range(3)]
+    for name, log in zip(names, (f"c{number}", f"v{number}", "a"), strict=True):
+        chunk = Chunk(log, draft([shaped(number, row) for row in range(2)]))
+        await engine.transactions.stage(transaction, 0, name, chunk)
+    return names
+
+
+async def commit_shaped(engine: Engine, number: int, names: list[str]) -> Committed | None:
+    """One batch for both streams; None when they do not take it any more."""
+    try:
+        return await commit(engine, f"t{number}", 0, names)
+    except Refused as refused:
+        if refused.code not in (Code.LOG_INCOMPATIBLE, Code.INVALID):
+            raise
+        return None
+
+
+async def prepare_changes(engine: Engine) -> None:
+    await engine.logs.put("a", "topics", LogConfig(durability=Durability.DISK))
+    for number in CHANGES:
+        for name in (f"c{number}", f"v{number}"):
+            if name not in engine.state.by_name:
+                await engine.streams.create(name, Spec(content_type=JSON), None)
+        if not engine.shapes.version(engine.state.by_name[f"v{number}"]):
+            await evolve(engine, f"v{number}", schema=schema("a"))
+
+
+async def run_changes(disk: HostileDisk, clock: VirtualClock, acked: list[tuple[str, int]]) -> None:
+    started = await boot(disk, clock, pool=Unhurried())
+    engine = started.engine
+    upkeep = asyncio.create_task(started.upkeep.run())
+    await prepare_changes(engine)
+    for number in CHANGES:
+        names = await stage_shaped(engine, number, 0)
+        sending = asyncio.create_task(commit_shaped(engine, number, names))
+        for _ in range(number):
+            await asyncio.sleep(0)
+        await change(engine, number, acked)
+        if await sending is not None:
+            acked.append(("commit", number))
+    upkeep.cancel()
+
+
+async def promoted(engine: Engine, name: str) -> list[bytes]:
+    live = engine.streams.find(name)
+    page = await engine.reader.read(live, 0, records_max=99, bytes_max=1 << 20)
+    page = engine.shapes.promoted(live.log, page)
+    return [piece.block.data_at(at) for piece in page.slices for at in piece.picks]
+
+
+async def check_changes(engine: Engine, number: int, *, is_in: bool) -> None:
+    want = [shaped(number, row) for row in range(2)] if is_in else []
+    if f"c{number}" in engine.state.by_name:
+        assert await promoted(engine, f"c{number}") == want
+    if f"v{number}" in engine.state.by_name:
+        live = engine.streams.find(f"v{number}")
+        key = b"b" if engine.shapes.version(live.log) == 2 else b"a"
+        assert await promoted(engine, f"v{number}") == [row.replace(b"a", key) for row in want]
+    views = await view_all(engine)
+    held = [r.data for r in views["a"].records.values()] if "a" in views else []
+    assert [data for data in held if json.loads(data)["a"][0] == number] == want
+
+
+async def recover_changes(
+    disk: HostileDisk, clock: VirtualClock, acked: frozenset[tuple[str, int]]
+) -> None:
+    """Whoever was not answered asks again at once; what was decided comes before that."""
+    engine = (await boot(disk, clock, pool=Unhurried())).engine
+    transactions = engine.transactions
+    decided = {number for number in CHANGES if transactions.last(f"t{number}") is not None}
+    assert {number for what, number in acked if what == "commit"} <= decided
+    for what, number in acked:
+        if what == "close":
+            stream = engine.state.by_name[f"c{number}"].stream
+            assert stream is not None
+            assert stream.closed
+        if what == "evolve":
+            assert engine.shapes.version(engine.state.by_name[f"v{number}"]) == 2
+    await asyncio.gather(
+        transactions.resume(),
+        *(
+            change(engine, n, [])
+            for n in CHANGES
+            if f"v{n}" in engine.state.by_name
+            and engine.shapes.version(engine.state.by_name[f"v{n}"])
+        ),
+    )
+    await prepare_changes(engine)
+    for number in CHANGES:
+        await check_changes(engine, number, is_in=number in decided)
+        done = await commit_shaped(engine, number, await stage_shaped(engine, number, 1))
+        assert (number in decided) is (done is not None and done.repeated)
+        await check_changes(engine, number, is_in=done is not None)
+        await transactions.abort(f"t{number}", 0)
+    assert not [name for name in disk.list("staged") if name.endswith(".chunk")]
+
+
+def test_crash_at_every_call_while_streams_change(loop: VirtualLoop) -> None:
+    clock = VirtualClock(loop)
+    moments = record(loop, clock, run_changes)
+    committed = [number for what, number in moments[-1].acked if what == "commit"]
+    assert 0 < len(committed) < len(CHANGES), "all batches came before the changes, or behind them"
+    crash_everywhere(loop, clock, moments, recover_changes)

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.system
 
-ENV = {"HEADRACE_SEAL_BYTES": "32KiB", "HEADRACE_TAIL_BYTES": "0"}
+ENV = {
+    "HEADRACE_SEAL_BYTES": "32KiB",
+    "HEADRACE_TAIL_BYTES": "0",
+    "STREAMS_REQUEST_TIMEOUT_MS": "60000",
+    "STREAMS_APPEND_TIMEOUT_MS": "60000",
+}
 STREAM = "/v1/stream/shop"
 BATCH, BATCHES = 50, 16
 START_MS = 1_767_225_600_000
@@ -167,7 +172,7 @@ class Shop:
         indexed = 0
         for text, expected in self.expected.items():
             body = {"q": text, "size": 20, "sort": ["ms:desc"]}
-            found = ask(self._server, "POST", f"{STREAM}/_search", body)
+            found = ask(self._server, "POST", f"{STREAM}/_search", body, busy=(408, 429))
             assert found["total"] == {"value": len(expected), "relation": "eq"}, text
             assert [hit["offset"] for hit in found["hits"]] == expected[:20], text
             assert found["coverage"]["complete"] is True
@@ -178,7 +183,7 @@ class Shop:
     def _check_aggregate(self) -> None:
         body = {"rollup": "r", "from": RANGE_MS[0], "to": RANGE_MS[1], "interval": "1m"}
         body |= {"group_by": ["service"], "measures": ["ms", "n"]}
-        told = ask(self._server, "POST", f"{STREAM}/_aggregate", body)
+        told = ask(self._server, "POST", f"{STREAM}/_aggregate", body, busy=(408, 429))
         found = {
             (bucket["start"], group["key"]["service"]): group["measures"]
             for bucket in told["buckets"]

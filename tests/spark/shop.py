@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 from headrace.bench.process import ServerProcess
 from headrace.client.store import Store
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 Row = tuple[str, int, int, str | None, str | None, str | None, str, str | None]
 

@@ -20,7 +20,9 @@ _IDENTITY = {
     "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
     "actions": ["Admin", "Read", "Write", "List", "Tagging"],
 }
-_START_S = 60.0
+_START_S = 120.0
+_STARTS_MAX = 3
+_PARTS = ("master", "volume", "filer", "s3")
 
 
 def find() -> str | None:
@@ -44,24 +46,8 @@ def serve(program: str, root: Path) -> Iterator[dict[str, str]]:
     """Run a server in this folder; gives the environment that its clients need."""
     config = root / "s3.json"
     config.write_text(json.dumps({"identities": [_IDENTITY]}))
-    (root / "store").mkdir()
-    names = ("master", "volume", "filer", "s3")
-    ports = _ports(2 * len(names))
-    given = [
-        f"-{name}.port{grpc}={ports[2 * at + bool(grpc)]}"
-        for at, name in enumerate(names)
-        for grpc in ("", ".grpc")
-    ]
-    command = [
-        program, "server", "-ip=127.0.0.1", f"-dir={root / 'store'}", "-filer", "-s3",
-        "-volume.max=8", "-master.volumeSizeLimitMB=64", f"-s3.config={config}",
-        "-s3.port.iceberg=0", "-s3.port.lance=0", *given,
-    ]  # fmt: skip
-    with (root / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=root)
+    process, endpoint = _start(program, root, config)
     try:
-        endpoint = f"http://127.0.0.1:{ports[6]}"
-        _wait(process, endpoint, root)
         yield {
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -69,11 +55,45 @@ def serve(program: str, root: Path) -> Iterator[dict[str, str]]:
             "AWS_ENDPOINT_URL": endpoint,
         }
     finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(10)
-        process.kill()
-        process.wait()
+        _end(process)
+
+
+def _start(program: str, root: Path, config: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """A server that answers; again with other ports if somebody was quicker to take one."""
+    for attempt in range(1, _STARTS_MAX + 1):
+        store = root / f"store{attempt}"
+        store.mkdir()
+        ports = _ports(2 * len(_PARTS))
+        given = [
+            f"-{name}.port{grpc}={ports[2 * at + bool(grpc)]}"
+            for at, name in enumerate(_PARTS)
+            for grpc in ("", ".grpc")
+        ]
+        command = [
+            program, "server", "-ip=127.0.0.1", f"-dir={store}", "-filer", "-s3",
+            "-volume.max=8", "-master.volumeSizeLimitMB=64", f"-s3.config={config}",
+            "-s3.port.iceberg=0", "-s3.port.lance=0", *given,
+        ]  # fmt: skip
+        with (root / "log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=root)
+        endpoint = f"http://127.0.0.1:{ports[6]}"
+        try:
+            _wait(process, endpoint, root)
+        except BaseException as problem:
+            _end(process)
+            if attempt == _STARTS_MAX or not isinstance(problem, AssertionError):
+                raise
+        else:
+            return process, endpoint
+    raise AssertionError("unreachable")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+    process.kill()
+    process.wait()
 
 
 def _wait(process: subprocess.Popen[bytes], endpoint: str, root: Path) -> None:
@@ -83,7 +103,7 @@ def _wait(process: subprocess.Popen[bytes], endpoint: str, root: Path) -> None:
         assert process.poll() is None, (root / "log").read_text()[-2000:]
         assert time.monotonic() < deadline, (root / "log").read_text()[-2000:]
         try:
-            urllib.request.urlopen(endpoint, timeout=1)
+            urllib.request.urlopen(endpoint, timeout=5).close()
             return
         except urllib.error.HTTPError:
             return  # it answers, and wants to know who asks

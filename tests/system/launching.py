@@ -13,8 +13,8 @@ from pathlib import Path
 
 from headrace.bench.process import ServerProcess
 
-CLI_TIMEOUT_S = 60.0
-DEADLINE_S = 30.0
+CLI_TIMEOUT_S = 300.0
+DEADLINE_S = 120.0
 POLL_S = 0.005
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.system
 @pytest.fixture
 def arena(tmp_path: Path) -> Arena:
     sizes = msgspec.structs.replace(
-        QUICK, rounds=1, warmup_s=0.1, window_s=0.2, latency_window_s=0.2, jobs=500
+        QUICK, rounds=1, warmup_s=0.0, window_s=0.2, latency_window_s=0.2, jobs=500
     )
     return Arena(tmp_path, sizes, with_redis=False, say=lambda _: None)
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.system
 JOBS = int(os.environ.get("HEADRACE_CHAOS_JOBS", "1500"))
 SEED = os.environ.get("HEADRACE_CHAOS_SEED")
 KILLS = 4
-LIMIT_S = 120.0
+LIMIT_S = 600.0
 
 COMMON = {"type": "queue", "max_deliveries": 4, "dead_letter": "dead"}
 QUEUES = {

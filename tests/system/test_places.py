@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 from launching import Servers, wait_until
-from watching import call
+from watching import TIMEOUT_S, call
 
 from headrace.bench.process import ServerProcess
 
@@ -44,7 +44,7 @@ def request(way: Way) -> bytes:
 
 
 def connect(server: ServerProcess) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port), 10)
+    return socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S)
 
 
 def opened(server: ServerProcess, way: Way) -> socket.socket:

@@ -21,7 +21,7 @@ from headrace.bench.process import ServerProcess
 
 pytestmark = pytest.mark.system
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 @pytest.fixture
@@ -31,7 +31,10 @@ def server(new_server: Servers) -> ServerProcess:
 
 @contextmanager
 def open_socket(port: int, **options: Any) -> Iterator[ClientConnection]:
-    with connect(f"ws://127.0.0.1:{port}/v0/ws", max_size=None, **options) as client:
+    url = f"ws://127.0.0.1:{port}/v0/ws"
+    with connect(
+        url, max_size=None, open_timeout=TIMEOUT_S, ping_timeout=TIMEOUT_S, **options
+    ) as client:
         yield client
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 import msgspec
 from kill_history import Clock, Gap, Page, Payload, Seen, State
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 class LostError(Exception):

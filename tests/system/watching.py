@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from eventtext import Event, split_events, unchunk
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 def ask(port: int, method: str, path: str, body: object = None, **headers: str) -> Any:

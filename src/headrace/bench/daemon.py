@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 120.0
 POLL_S = 0.01
 
 

@@ -12,7 +12,7 @@ from typing import Self
 
 from headrace.bench.daemon import Daemon
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 180.0
 
 
 class ServerProcess(Daemon):

@@ -73,7 +73,7 @@ def flood(job: Flood) -> Flow:
         start, computed_s = perf_counter(), process_time()
         stop = start + job.window_s
         while writers.busy or received < writers.sent * len(job.openings) or not received:
-            if perf_counter() < stop:
+            if perf_counter() < stop or not writers.sent:
                 writers.send(received // len(job.openings))
             for fd in watchers.wait():
                 if fd == writers.fileno():

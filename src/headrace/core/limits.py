@@ -93,6 +93,8 @@ FORWARD_RETRY_S_MAX = 1.0
 """When a router whose destination is full tries again: ever more slowly."""
 CATCH_UP_S = 1.0
 """How long a reader waits for what routers have for it."""
+FINISH_S = 10.0
+"""How long a router that is to end, or to change, may take to bring what was there before."""
 
 SPENT_PASSED_MAX = 4096
 """Jobs that failed too often which a claim passes over to find others."""
@@ -104,6 +106,8 @@ ARRIVALS_MAX = 1024
 """Transactions of which a log knows how far they came; above all that can be under way."""
 TRANSACTIONS_PENDING_MAX = 256
 """Transactions that are committed and not wholly in their logs yet."""
+UNDER_WAY_S = 5.0
+"""How long a change of a log waits for batches that are on their way to it, and they for it."""
 TRANSACTIONS_MAX = 65_536
 """Transactions whose last batch is remembered; forgetting one would let its retries in twice."""
 TRANSACTION_ONCE_MS = 7 * 86_400_000

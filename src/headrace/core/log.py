@@ -203,18 +203,30 @@ def append(log: Log, drafts: Drafts, key: str | None, now_ms: int) -> Append:
 
     A full log that rejects refuses; one that discards says what goes.
     """
-    return admit(log, block(drafts, log.head + 1, max(now_ms, log.last_ts_ms)), key)
+    return admit(log, _numbered(log, drafts, now_ms), key)
+
+
+def bring(log: Log, drafts: Drafts, now_ms: int) -> Append:
+    """Give drafts their seqs that were let in before: a log that is full by now takes them too."""
+    new = _numbered(log, drafts, now_ms)
+    return Append(log.id, new, None, overflow(log, new))
+
+
+def _numbered(log: Log, drafts: Drafts, now_ms: int) -> Block:
+    return block(drafts, log.head + 1, max(now_ms, log.last_ts_ms))
 
 
 def admit(log: Log, new: Block, key: str | None = None) -> Append:
     """Take in records that have their seqs."""
-    if log.config.discard is Discard.REJECT:
-        _check_room(log, new.count, new.size_bytes)
+    check_room(log, new.count, new.size_bytes)
     return Append(log.id, new, key, overflow(log, new))
 
 
-def _check_room(log: Log, records: int, size_bytes: int) -> None:
+def check_room(log: Log, records: int, size_bytes: int) -> None:
+    """Refuse what does not fit into a log that rejects."""
     config = log.config
+    if config.discard is not Discard.REJECT:
+        return
     for cap, held, added, unit in (
         (config.cap_records, log.count, records, "records"),
         (config.cap_bytes, log.size_bytes, size_bytes, "bytes"),
@@ -247,6 +259,18 @@ def overflow(log: Log, new: Block | None = None) -> Trim | None:
         )
         count, shed = count + own_count, shed + own_shed
     return Trim(log.id, floor, 0, count, shed)
+
+
+def growth_bytes(log: Log, records: int, size_bytes: int) -> int:
+    """How much larger the log is with so many records more, about: what its caps take is alike."""
+    config = log.config
+    held = log.size_bytes + size_bytes
+    if config.discard is not Discard.REJECT:
+        if config.cap_records and log.count + records > config.cap_records:
+            held = held * config.cap_records // (log.count + records)
+        if config.cap_bytes:
+            held = min(held, config.cap_bytes)
+    return max(0, held - log.size_bytes)
 
 
 def expire(log: Log, now_ms: int) -> Trim | None:

@@ -8,6 +8,7 @@ that whoever goes on after a crash knows what is left to do.
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 
 import msgspec
 
@@ -77,3 +78,17 @@ def arrive(arrived: Arrived | None, entry: Arrive) -> Arrived:
     if len(held) > ARRIVALS_MAX:
         del held[next(iter(held))]
     return held
+
+
+def notes(arrived: Arrived | None, entry: Arrive, needed: Container[str]) -> list[Arrive]:
+    """The note that a chunk is there, behind those that it would push out and that are needed.
+
+    Said again, a note is among the last to go. Transactions in `needed` are still on their way.
+    """
+    renewed: list[Arrive] = []
+    if arrived is not None and len(arrived) >= ARRIVALS_MAX and entry.transaction not in arrived:
+        for transaction, (batch, chunk) in arrived.items():
+            if transaction not in needed:
+                break
+            renewed.append(Arrive(entry.log, transaction, batch, chunk))
+    return [*renewed, entry]

@@ -33,11 +33,14 @@ class Caps(msgspec.Struct, frozen=True):
 
     def check_total(self, state: State, entry: Append) -> None:
         """Refuse what would take the stored records over the limit of the instance."""
+        if self.total_bytes:
+            shed = entry.trim.size_bytes if entry.trim else 0
+            self.check_growth(state, entry.block.size_bytes - shed)
+
+    def check_growth(self, state: State, size_bytes: int) -> None:
+        """Refuse when the stored records may not grow by so much."""
         limit = self.total_bytes
-        if not limit:
-            return
-        shed = entry.trim.size_bytes if entry.trim else 0
-        if state.size_bytes + entry.block.size_bytes - shed > limit:
+        if limit and state.size_bytes + size_bytes > limit:
             raise Refused(
                 Code.THROTTLED,
                 f"this write would take the stored records over {limit} bytes",

@@ -8,9 +8,10 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from headrace.core.errors import Corrupt, Refused
+from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.limits import (
     CATCH_UP_S,
+    FINISH_S,
     FORWARD_RECORDS_MAX,
     FORWARD_RETRY_S,
     FORWARD_RETRY_S_MAX,
@@ -217,10 +218,34 @@ class Forwarder:
         except (TimeoutError, Refused):
             pass  # too much at once, or read-only: what is there is all there is to read
 
-    async def flush(self, source: Live) -> None:
-        """Bring what is new in this log to where its routers lead."""
+    async def finish(self, *routers: Router) -> None:
+        """Before routers end or change: bring what was committed until then.
+
+        When this returns, nothing is left that can be brought, and nobody came in between. What a
+        full destination does not take stays behind, and what cannot be read.
+        """
+        engine, loop = self._engine, asyncio.get_running_loop()
+        until_s = loop.time() + FINISH_S
+        while True:
+            if not engine.door.open and any(map(_is_left, routers)):
+                await engine.wait_at_door(routers[0].dest.log.name, None)
+            before = _cursors(routers)
+            await self.catch_up(*dict.fromkeys(router.dest for router in routers))
+            for router in filter(_is_left, routers):
+                work = Pass(engine, self._shown)
+                work.step(router)
+                work.commit()
+            if not any(map(_is_left, routers)):
+                return
+            if _cursors(routers) == before and engine.door.open:
+                return
+            if loop.time() >= until_s:
+                raise _too_much()
+
+    async def finish_from(self, source: Live) -> None:
+        """The same for all routers that lead away from this log."""
         if outlet := self._outlets.get(source.log.id):
-            await self.catch_up(*dict.fromkeys(router.dest for router in outlet.routers.values()))
+            await self.finish(*outlet.routers.values())
 
     async def stop(self) -> None:
         """Bring what can be brought, then no more."""
@@ -273,3 +298,18 @@ class Forwarder:
             if (perf_counter() - started) * 1e3 > FORWARD_SLICE_MS:
                 await asyncio.sleep(0)
                 started = perf_counter()
+
+
+def _is_left(router: Router) -> bool:
+    """Whether there is something it has not brought yet."""
+    return not router.ended and router.inlet.cursor < router.source.visible
+
+
+def _cursors(routers: Iterable[Router]) -> list[int]:
+    return [router.inlet.cursor for router in routers if not router.ended]
+
+
+def _too_much() -> Refused:
+    return Refused(
+        Code.THROTTLED, "routers have still much to bring from here; try again", retry_after_ms=1000
+    )

@@ -113,14 +113,15 @@ class Logs:
         engine = self._engine
         if name not in engine.state.by_name:
             return None
-        await engine.routers.forwarder.flush(engine.live(name))
+        await engine.routers.forwarder.finish_from(engine.live(name))
         live = engine.state_of(name)
         log = live.log
         check_owner(log, owner)
-        if if_empty and log.count:
+        if if_empty and (log.count or engine.transactions.under_way.comes_to(log.id)):
+            held = f"holds {log.count} records" if log.count else "is about to get records"
             raise Refused(
                 Code.LOG_NOT_EMPTY,
-                f'"{name}" holds {log.count} records',
+                f'"{name}" {held}',
                 topic=name,
                 count=log.count,
             )

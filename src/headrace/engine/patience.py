@@ -8,6 +8,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
 
+_HELD_UP_S = 0.1
+_GRACE_S = 1.0
+
 
 class _Wait(Protocol):
     """Something that can take too long."""
@@ -18,13 +21,18 @@ class _Wait(Protocol):
 
 
 class Patience:
-    """Ends waits that take too long. Belongs to one event loop."""
+    """Ends waits that take too long. Belongs to one event loop.
+
+    A loop that was held up waits a moment more before it gives up: who answers was probably held up
+    as well, and has had no time.
+    """
 
     def __init__(self, limit_s: float, give_up: Callable[[], Exception]) -> None:
         self.limit_s = limit_s
         self._give_up = give_up
         self._waits: deque[tuple[float, _Wait]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._lenient = False
 
     def watch(self, future: asyncio.Future[None]) -> asyncio.Future[None]:
         """The future, which fails unless it is done in time."""
@@ -48,8 +56,13 @@ class Patience:
                 self._timer = loop.call_at(waits[0][0], self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
+        assert self._timer is not None
         waits, now = self._waits, loop.time()
+        self._lenient = now - self._timer.when() > _HELD_UP_S and not self._lenient
+        if self._lenient:
+            self._timer = loop.call_at(now + _GRACE_S, self._look, loop)
+            return
+        self._timer = None
         while waits and (waits[0][1].done() or waits[0][0] <= now):
             _, wait = waits.popleft()
             if not wait.done():

@@ -122,6 +122,9 @@ class Routers:
         engine, known = self._engine, self._routers.get(name)
         if plan.source == plan.dest:
             raise Refused(Code.INVALID, "a router leads to another topic", field="dest")
+        if known is not None and not _is_same(known, plan):
+            await self.forwarder.finish(known)
+            known = self._routers.get(name)
         if known is None:
             engine.caps.check_routers(len(self._routers))
         ends = self._ends(plan, owner)
@@ -183,6 +186,9 @@ class Routers:
         router = self._routers.get(name)
         if router is None:
             return False
+        await self.forwarder.finish(router)
+        if router.ended:
+            return await self.delete(name)
         position = self._engine.commit([Unroute(router.dest.log.id, name)], sync=True)
         await self._engine.journal.wait_synced(position)
         return True
@@ -216,6 +222,11 @@ class Routers:
                 f"records would go in a circle: {' -> '.join(names)}; allow_cycle permits that",
                 cycle=names,
             )
+
+
+def _is_same(router: Router, plan: Plan) -> bool:
+    ends = (router.source.log.name, router.dest.log.name)
+    return (*ends, router.inlet.rule) == (plan.source, plan.dest, plan.rule)
 
 
 def _beginning(source: Log | None, plan: Plan) -> int:

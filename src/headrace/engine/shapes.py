@@ -269,6 +269,7 @@ class Shapes:
 
     async def install_schema(self, live: Live, update: Update) -> None:
         """Change what the records of the stream are from here on."""
+        await self._let_batches_pass(live)
         stream = stream_of(live.log)
         await self._commit(live, self._evolution(live.log, stream, update))
 
@@ -292,6 +293,7 @@ class Shapes:
 
         A stream that has a schema or a routing key of its own keeps it.
         """
+        await self._let_batches_pass(live)
         log, stream = live.log, stream_of(live.log)
         former = load_profile(stream.profile)
         again = former.kind == profile.kind
@@ -301,6 +303,13 @@ class Shapes:
         if entries and not again:
             entries += _bring(log, former, profile)
         await self._commit(live, entries)
+
+    async def _let_batches_pass(self, live: Live) -> None:
+        """Records that were let in under a schema come before the next one."""
+        engine = self._engine
+        if engine.transactions.under_way.comes_to(live.log.id):
+            await engine.transactions.under_way.let_pass(live.log.id)
+            engine.check_alive(live)
 
     async def _commit(self, live: Live, entries: list[Entry]) -> None:
         """Make all of it true at once, and wait until it is durable."""

@@ -148,6 +148,7 @@ class Streams:
             if isinstance(entry, Append):
                 engine.caps.check_total(engine.state, entry)
         entries += engine.subscriptions.follow_new(name, entries)
+        entries += engine.subscriptions.unheard(name)
         position = engine.commit(entries, sync=True, together=True)
         live = engine.lives[engine.state.by_name[name].id]
         live.config_position = position
@@ -224,6 +225,9 @@ class Streams:
             engine.check_open()
             if self.own(name) is not live:
                 return await self.write(name, drafts, wanted)
+        if wanted.close and engine.transactions.under_way.comes_to(live.log.id):
+            await engine.transactions.under_way.let_pass(live.log.id)
+            return await self.write(name, drafts, wanted)
         entries = streaming.write(live.log, drafts, wanted, engine.clock.now_ns(), form)
         self.use(live)
         if entries is None:
@@ -283,6 +287,7 @@ class Streams:
         except Refused:
             return False
         assert entries is not None
+        self.use(live)
         entries += [*engine.subscriptions.follow(live.log), *more]
         position = engine.commit(entries, sync=True, together=True)
         shown = engine.journal.wait_synced(position, partial(self._show, live, live.log.head))
@@ -295,7 +300,7 @@ class Streams:
         return form if form is None else await self._engine.shapes.prepare(log, drafts)
 
     async def append_chunk(
-        self, live: Live, drafts: Drafts, note: Arrive, form: Form | None
+        self, live: Live, drafts: Drafts, notes: Sequence[Arrive], form: Form | None
     ) -> None:
         """Append a chunk of a transaction, together with the note that it is there."""
         engine = self._engine
@@ -303,10 +308,8 @@ class Streams:
         wanted = Write(content_type)
         entries = streaming.write(live.log, drafts, wanted, engine.clock.now_ns(), form)
         assert entries is not None
-        append = entries[0]
-        assert isinstance(append, Append)
-        engine.caps.check_total(engine.state, append)
-        entries += [*engine.subscriptions.follow(live.log), note]
+        self.use(live)
+        entries += [*engine.subscriptions.follow(live.log), *notes]
         position = engine.commit(entries, sync=True, together=True)
         await engine.journal.wait_synced(position, partial(self._show, live, live.log.head))
 

@@ -178,6 +178,18 @@ class Subscriptions:
             if name not in active.subscription.links
         ]
 
+    def unheard(self, name: str) -> list[Entry]:
+        """Before a stream is created: wakes that were written to the last one of its name, and that
+        nobody claimed, went with it.
+        """
+        return [
+            Dispatch(active.live.log.id, active.subscription.generation, None)
+            for active in self._active.values()
+            if active.subscription.following.wake_stream == name
+            and not active.subscription.idle
+            and active.subscription.holder is None
+        ]
+
     def created(self, name: str) -> None:
         """There is a new stream; it may be the one to write wakes to that were due before."""
         for active in self._active.values():
@@ -212,7 +224,7 @@ class Subscriptions:
         """Say in the wake stream that there is work; both are true or neither."""
         engine, subscription = self._engine, active.subscription
         log = engine.state.by_name.get(subscription.following.wake_stream or "")
-        if log is None or log.stream is None or not log.stream.is_json:
+        if log is None or log.stream is None or not log.stream.is_json or log.stream.deleted:
             return  # its users have yet to create it
         dispatch = rules.wake(active.live.log.id, subscription, _name())
         event = {
@@ -243,7 +255,12 @@ class Subscriptions:
                 works = self.pending(active)
                 done = await self.deliver(active.live, works)
             if done and self._is_out(active, wake):
-                acks = [(work.path, work.tail.epoch, work.tail.seq) for work in works]
+                links = active.subscription.links  # some may have been taken out meanwhile
+                acks = [
+                    (work.path, work.tail.epoch, work.tail.seq)
+                    for work in works
+                    if work.path in links
+                ]
                 self._acknowledge(active, acks, done=True)
         except DeliveryFailed as failure:
             self._retry(active, wake, str(failure))

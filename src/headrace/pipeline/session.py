@@ -144,6 +144,8 @@ def _settings(scratch: Path, weight: Weight) -> dict[str, str]:
         "spark.sql.files.maxPartitionBytes": "16m",
         # A tenth of the time of everything that goes through Python, against TCP.
         "spark.python.unix.domain.socket.enabled": "true",
+        # Both ends are here: who is late was held up, and comes.
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.streaming.stopTimeout": "30s",
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "4",

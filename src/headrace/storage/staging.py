@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.core.transaction import Chunk, Commit
 from headrace.formats import layout
-from headrace.formats.staged import decode_chunk, decode_commit, encode_staged
+from headrace.formats.staged import checksum_of, decode_chunk, decode_commit, encode_staged
 from headrace.storage.disk import Disk, write_atomically
 
 
@@ -57,12 +57,22 @@ class Staging:
         write_atomically(self._disk, path, (content,))
 
     def read(self, path: str) -> Chunk:
-        return decode_chunk(self._disk.read(path), path)
+        return self.look(path)[1]
+
+    def look(self, path: str) -> tuple[int, Chunk]:
+        """A chunk, and the checksum that tells it from others."""
+        raw = self._disk.read(path)
+        return checksum_of(raw), decode_chunk(raw, path)
 
     def decide(self, commit: Commit) -> None:
         """A batch is committed when this returns. Only one process asks, and once for a batch."""
         path = layout.staged_commit(commit.transaction, commit.batch)
         write_atomically(self._disk, path, (encode_staged(commit),))
+
+    def revoke(self, commit: Commit) -> None:
+        """The batch is not committed when this returns, whatever became of `decide`."""
+        self._disk.remove(layout.staged_commit(commit.transaction, commit.batch))
+        self._disk.sync_folder(layout.STAGED)
 
     def remove(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -47,6 +47,11 @@ def test_this_machine_is_for_development(url: str) -> None:
         Webhooks(allow_local=False).check(url)
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.delivery.webhooks.WEBHOOK_TIMEOUT_S", 120.0)
+
+
 @contextmanager
 def receiver(status: int, body: bytes) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
     taken: list[tuple[str, bytes]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -58,6 +59,37 @@ def test_a_task_is_broken_off_when_its_time_is_up() -> None:
         task = asyncio.current_task()
         assert task is not None
         assert task.cancelling() == 0
+
+    asyncio.run(story())
+
+
+def test_the_time_in_which_a_machine_stands_still_does_not_count() -> None:
+    """Who answers stood still as well, and needs a moment."""
+
+    async def story() -> None:
+        patience = Patience(0.02, TooLong)
+        loop = asyncio.get_running_loop()
+        answer = patience.watch(loop.create_future())
+        time.sleep(0.3)  # noqa: ASYNC251  (it stands still)
+        loop.call_later(0.1, answer.set_result, None)
+        await answer
+        with pytest.raises(TooLong):
+            await patience.watch(loop.create_future())
+
+    asyncio.run(story())
+
+
+def test_a_loop_that_is_always_held_up_gives_up_nevertheless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headrace.engine.patience._HELD_UP_S", -1.0)
+    monkeypatch.setattr("headrace.engine.patience._GRACE_S", 0.02)
+
+    async def story() -> None:
+        patience = Patience(0.02, TooLong)
+        for _ in range(2):
+            with pytest.raises(TooLong), patience.limit():
+                await asyncio.Event().wait()
 
     asyncio.run(story())
 

@@ -51,7 +51,7 @@ def note(done: Done, name: str) -> Callable[[], None]:
 
 def on_a_loop(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
     def run() -> None:
-        asyncio.run(asyncio.wait_for(test(), 10))
+        asyncio.run(asyncio.wait_for(test(), 120))
 
     return run
 

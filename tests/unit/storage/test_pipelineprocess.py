@@ -34,7 +34,7 @@ def _process(tmp_path: Path, program: str) -> PipelineProcess:
 
 
 async def _until(condition: object) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not condition():  # type: ignore[operator]  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

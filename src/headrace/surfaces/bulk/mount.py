@@ -112,8 +112,8 @@ def routes(errors: Errors, error_type: Any) -> list[Route]:
             request=wire.CommitRequest, parameters=(transaction, batch), scope=Scope.WRITE,
             group="Bulk",
             description="The first commit of a batch wins: another one, or one of an earlier "
-            "batch, changes nothing and says `repeated`. What is decided comes into the logs, "
-            "whatever crashes; a refusal behind the decision means that it is still on its way.",
+            "batch, changes nothing and says `repeated`. What the logs do not take is refused "
+            "before the decision; what is decided comes into them, whatever crashes.",
             example={"chunks": ["0-0-0", "1-0-0"]},
         ),
         Route(

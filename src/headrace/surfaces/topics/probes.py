@@ -14,10 +14,10 @@ from headrace import __version__
 from headrace.core import lease
 from headrace.core.config import Durability, Kind
 from headrace.core.errors import Refused
+from headrace.engine.chunks import Waiting
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.engine.pulse import Pulse
-from headrace.engine.transactions import Waiting
 from headrace.observe import Histogram, render_prometheus, snapshot
 from headrace.storage.journal import Journal
 from headrace.storage.pipelineprocess import PipelineProcess
