@@ -177,7 +177,7 @@ class Client:
         """Routers have come as far as they can, so that what is asked now happens at once."""
         lives = [self.engine.live(name) for name in names if name in self.history.now]
         for live in lives:
-            await self.engine.routers.forwarder.flush(live)
+            await self.engine.routers.forwarder.finish_from(live)
         await self.engine.routers.catch_up(*lives)
 
     async def look(self) -> None:

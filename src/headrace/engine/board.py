@@ -65,15 +65,23 @@ class Totals(msgspec.Struct):
 
 
 class _Waiter:
-    __slots__ = ("future", "watch")
+    __slots__ = ("_late", "future", "watch")
 
     def __init__(self, watch: Watch, future: asyncio.Future[bool]) -> None:
         self.watch = watch
         self.future = future
+        self._late = False
 
     def wake(self, touched: bool) -> None:
         if not self.future.done():
             self.future.set_result(touched)
+        elif touched:
+            # The time was up, but the answer is yet to be made, and its cursor is behind this.
+            self._late = True
+
+    async def wait(self) -> bool:
+        """Whether it was touched; what is done before the next await knows all that was."""
+        return await self.future or self._late
 
     def leave(self) -> None:
         """Nobody will hear the answer."""
@@ -296,7 +304,7 @@ class Board:
 
     @contextmanager
     def waiter(self, watch: Watch, wait_ms: int) -> Iterator[_Waiter]:
-        """Somebody who waits; its future says whether it was touched, or raises."""
+        """Somebody who waits until it is touched."""
         waiter = _Waiter(watch, self._loop.create_future())
         timer = self._loop.call_later(wait_ms / 1e3, waiter.wake, False)
         self._enter(waiter)

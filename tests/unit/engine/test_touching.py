@@ -62,7 +62,7 @@ class Room:
 async def wait(board: Board, *ids: int, wait_ms: int = 60_000) -> bool:
     watch = board.watch(Interest(frozenset(ids), (), False), board.generation, wait_ms)
     with board.waiter(watch, wait_ms) as waiter:
-        return await waiter.future
+        return await waiter.wait()
 
 
 def test_nothing_is_touched_before_it_is_durable(loop: VirtualLoop) -> None:
@@ -203,6 +203,25 @@ def test_templates_that_nobody_uses_are_not_looked_at_for_long(loop: VirtualLoop
             await room.write(change(t="a"))
             await asyncio.sleep(0.1)
             assert len(board.templates) == left
+
+    loop.run(story())
+
+
+def test_what_is_touched_when_the_time_is_up_is_not_missed(loop: VirtualLoop) -> None:
+    """The answer carries a cursor behind the change: it must tell of it."""
+
+    async def story() -> None:
+        room = Room((await boot(HostileDisk(), VirtualClock(loop))).engine)
+        board = await room.open()
+        watch = board.watch(Interest(frozenset([TODOS]), (), False), board.generation, 1000)
+        with board.waiter(watch, 1000) as waiter:
+            waiting = asyncio.create_task(waiter.wait())
+            await asyncio.sleep(0)
+            waiter.wake(False)
+            board.touches.touch(TODOS)
+            board.flush()
+            assert await waiting
+            assert board.cursor.endswith(":1")
 
     loop.run(story())
 

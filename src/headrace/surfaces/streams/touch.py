@@ -186,7 +186,7 @@ class TouchRoutes:
         touched = board.is_touched(watch, after)
         if not touched and request.timeout_ms:
             with board.waiter(watch, request.timeout_ms) as waiter, call.unless_gone(waiter.leave):
-                touched = await waiter.future
+                touched = await waiter.wait()
         board.totals.timeouts += not touched
         streams.use(board.live)
         return _json(_reply(board, watch, touched=touched))
