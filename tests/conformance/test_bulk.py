@@ -29,7 +29,7 @@ def process(shared_server: SharedServer) -> ServerUnderTest:
 
 @pytest.fixture
 def server(process: ServerUnderTest) -> Iterator[Server]:
-    with Server(process.url, patience_s=5.0) as made:
+    with Server(process.url) as made:
         yield made
 
 

@@ -44,6 +44,7 @@ def small(perf_counter: Callable[[], float] = lambda: 0.0) -> Iterator[None]:
         mock.patch("headrace.engine.upkeep.perf_counter", perf_counter),
         mock.patch("headrace.engine.slices.perf_counter", perf_counter),
         mock.patch("headrace.engine.forwarding.perf_counter", perf_counter),
+        mock.patch("headrace.engine.searching.turns.perf_counter", perf_counter),
         mock.patch("headrace.delivery.channel.perf_counter", perf_counter),
     ):
         yield

@@ -237,8 +237,11 @@ class Forwarder:
                 work.commit()
             if not any(map(_is_left, routers)):
                 return
-            if _cursors(routers) == before and engine.door.open:
-                return
+            if _cursors(routers) == before:
+                if engine.door.open:
+                    return
+                # Others wait at the door as well, and may wait for us to be gone from there.
+                await asyncio.sleep(FORWARD_RETRY_S)
             if loop.time() >= until_s:
                 raise _too_much()
 
