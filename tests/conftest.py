@@ -25,8 +25,14 @@ settings.load_profile("repeat")
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A small local session whose tasks are tried three times."""
+    """A small local session whose tasks are tried three times.
+
+    Spark compiles no code for its queries, which costs more than such few rows are worth; jobs that
+    tests start elsewhere, as users do, leave that to Spark.
+    """
     from headrace.pipeline.session import Target, Weight, session
 
     with session("tests", Target(), Weight(sql=False, partitions=1)) as spark:
+        spark.conf.set("spark.sql.codegen.wholeStage", "false")
+        spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         yield spark

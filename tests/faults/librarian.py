@@ -21,9 +21,10 @@ from headrace.formats.companion import decode_descriptor
 from headrace.formats.manifest import Build, Manifest, Segment
 from headrace.formats.plans import Plans
 from headrace.pipeline.commit import add_builds
-from headrace.pipeline.index import Store, generation_of, load_plans
+from headrace.pipeline.index import Store
 from headrace.pipeline.kernels.build import build
 from headrace.pipeline.kernels.builds import merge_builds
+from headrace.pipeline.pending import generation_of, load_plans
 from headrace.pipeline.pieces import read_index
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects, Objects

@@ -12,7 +12,7 @@ from xxhash import xxh3_64_hexdigest
 from headrace.formats.companion import Family, decode_descriptor, encode_descriptor
 from headrace.formats.manifest import Manifest
 from headrace.pipeline.audit import audit
-from headrace.pipeline.follow import follow
+from headrace.pipeline.backfill import backfill
 from headrace.storage import manifests
 
 from .shelf import Shelf, payloads, search
@@ -38,7 +38,7 @@ def test_a_store_in_order_has_no_problems(spark: SparkSession, shelf: Shelf) -> 
     shelf.plan({"a": _rolled()})
     for n in range(2):
         shelf.seal({"a": _timed(n), "b": payloads(3)}, keys=["k", "l"], tag="t")
-    follow(spark, shelf.place, once=True)
+    backfill(spark, shelf.place)
     report = audit(spark, shelf.place)
     assert report.problems == []
     assert [row[2] for row in report.rows] == ["ok"] * 6
@@ -79,7 +79,7 @@ def test_damaged_files_are_found(spark: SparkSession, shelf: Shelf) -> None:
 def test_indexes_that_records_do_not_bear_out_are_found(spark: SparkSession, shelf: Shelf) -> None:
     shelf.plan({"a": _rolled()})
     shelf.seal({"a": _timed(0)}, keys=["k"])
-    follow(spark, shelf.place, once=True)
+    backfill(spark, shelf.place)
 
     def drop_first(table: pa.Table) -> pa.Table:
         return table.slice(1)
@@ -107,7 +107,7 @@ def test_indexes_that_records_do_not_bear_out_are_found(spark: SparkSession, she
 def test_windows_that_records_do_not_bear_out_are_found(spark: SparkSession, shelf: Shelf) -> None:
     shelf.plan({"a": _rolled()})
     shelf.seal({"a": _timed(0)})
-    follow(spark, shelf.place, once=True)
+    backfill(spark, shelf.place)
     said = {
         "count": "the count is",
         "sum": "the sum is",

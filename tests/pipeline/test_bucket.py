@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.pipeline.audit import audit
+from headrace.pipeline.backfill import backfill
 from headrace.pipeline.compact import Sizes, compact
 from headrace.pipeline.erase import erase
 from headrace.pipeline.follow import follow
@@ -50,7 +51,7 @@ def test_jobs_work_on_a_bucket(
         follow(spark, shelf.place, once=True)
         compact(spark, shelf.place, Sizes(run_min=2))
         erase(spark, shelf.place, now=True)
-        follow(spark, shelf.place, once=True)
+        backfill(spark, shelf.place)
         assert audit(spark, shelf.place).problems == []
         live = {(log, seq): data for (log, seq), data in shelf.all.items() if log != "a" or seq > 3}
         assert shelf.rows() == live

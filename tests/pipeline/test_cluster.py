@@ -80,7 +80,6 @@ class Cluster:
             )
             for n in range(2)
         ]  # fmt: skip
-        _until(lambda: self.state().get("aliveworkers") == 2, "the workers did not come")
 
     def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         import pyspark
@@ -124,8 +123,8 @@ def test_jobs_run_on_a_cluster_that_loses_a_worker(
     spark: SparkSession, shelf: Shelf, tmp_path: Path
 ) -> None:
     shelf.plan({"a": search("w")})
-    for _ in range(6):
-        shelf.seal({"a": payloads(200), "b": payloads(50)}, keys=["k", "l"])
+    for _ in range(4):
+        shelf.seal({"a": payloads(50), "b": payloads(20)}, keys=["k", "l"])
     shelf.mark({"b": [1, 10]})
     marker = tmp_path / "begun"
     with _cluster(tmp_path) as cluster:
@@ -134,6 +133,7 @@ def test_jobs_run_on_a_cluster_that_loses_a_worker(
             env=light.environment(**{crash.VARIABLE: f"task@{marker}"}),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
+        _until(lambda: cluster.state().get("aliveworkers") == 2, "the workers did not come")
         # The first task to begin loses its Python worker; then its machine goes too.
         _until(lambda: marker.exists() or jobs.poll() is not None, "no task ever began")
         if marker.exists():

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,19 +19,18 @@ import pytest
 import light
 from headrace.pipeline import crash
 from headrace.pipeline.audit import audit
-from headrace.pipeline.compact import Sizes, compact
+from headrace.pipeline.backfill import backfill
 from headrace.pipeline.erase import erase
 from headrace.pipeline.follow import follow
 from headrace.pipeline.merge import merge
 from headrace.pipeline.retain import retain
 from headrace.pipeline.retire import clean
 
+from . import driver
 from .shelf import Shelf, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SIZES = Sizes(output_bytes=1 << 16, run_min=2)
 
 
 class Killed(BaseException):
@@ -53,7 +53,7 @@ def indexed(
     def make(segments: int) -> Shelf:
         shelf = Shelf(tmp_path_factory.mktemp("indexed") / "data")
         _fill(shelf, segments)
-        follow(spark, shelf.place, once=True, merging=False)
+        backfill(spark, shelf.place)
         return shelf
 
     return make
@@ -61,7 +61,7 @@ def indexed(
 
 def _nothing_is_lost(spark: SparkSession, shelf: Shelf, live: dict[tuple[str, int], bytes]) -> None:
     """The store holds the live records once, all of them indexed once, and nothing else."""
-    follow(spark, shelf.place, once=True)
+    backfill(spark, shelf.place)
     assert shelf.rows() == live
     assert shelf.indexed("a")["w"] == sorted(seq for log, seq in live if log == "a")
     numbers = [number for build in shelf.manifest.builds for number in build.segments]
@@ -73,11 +73,6 @@ def _nothing_is_lost(spark: SparkSession, shelf: Shelf, live: dict[tuple[str, in
 POINTS = [
     ("merge", "merged"),
     ("merge", "before-publish"),
-    ("compact", "rewritten"),
-    ("compact", "proved"),
-    ("compact", "before-retire"),
-    ("compact", "before-publish"),
-    ("compact", "published"),
     ("erase", "before-publish:2"),
     ("erase", "published"),
     ("erase", "removed:3"),
@@ -109,7 +104,6 @@ def test_a_job_that_dies_at_a_step_harms_nothing(
             }
     jobs = {
         "merge": lambda: merge(spark, shelf.place),
-        "compact": lambda: compact(spark, shelf.place, SIZES),
         "erase": lambda: erase(spark, shelf.place, now=True),
         "retain": lambda: retain(spark, shelf.place),
     }
@@ -136,7 +130,7 @@ def test_a_python_worker_is_killed(
     marker = tmp_path / "killed"
     # Workers are started with this environment; the driver, which is us, has another.
     monkeypatch.setitem(spark.sparkContext.environment, crash.VARIABLE, f"task@{marker}")
-    assert follow(spark, shelf.place, once=True).problems == []
+    assert backfill(spark, shelf.place).problems == []
     assert marker.exists()
     _nothing_is_lost(spark, shelf, shelf.all)
 
@@ -144,39 +138,67 @@ def test_a_python_worker_is_killed(
 # --- real processes ---
 
 
-def _run(place: Path, *job: str, crash_at: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "headrace", "pipeline", *job, "--data-dir", str(place)]
-    environ = light.environment(**{crash.VARIABLE: crash_at})
+def _run(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, env=environ, capture_output=True, text=True, timeout=180, check=False
-    )
+        [sys.executable, *command], env=light.environment(**environ), capture_output=True,
+        text=True, timeout=600, check=False,
+    )  # fmt: skip
+
+
+def _with_jvm(place: Path, job: list[str]) -> list[str]:
+    """A driver as users start it; its JVM goes with it."""
+    return ["-m", "headrace", "pipeline", *job, "--data-dir", str(place)]
+
+
+def _attached(place: Path, job: list[str]) -> list[str]:
+    """A driver in our JVM, where what it began may go on without it."""
+    return [driver.__file__, str(place), *job]
+
+
+Command = Callable[[Path, list[str]], list[str]]
+DEATHS: dict[str, list[tuple[str, Command]]] = {
+    "follow --once": [
+        ("before-publish", _with_jvm),
+        ("built", _attached),
+        ("published", _attached),
+    ],
+    "compact --min-run 2": [
+        ("proved", _attached),
+        ("before-retire", _attached),
+        ("before-publish", _attached),
+        ("published", _attached),
+    ],
+}
 
 
 @pytest.mark.system
 def test_drivers_are_killed_at_every_step_of_a_commit(spark: SparkSession, tmp_path: Path) -> None:
-    def kill(job: list[str], steps: list[str]) -> Shelf:
+    def kill(job: list[str], deaths: list[tuple[str, Command]], door: dict[str, str]) -> Shelf:
         shelf = Shelf(tmp_path / job[0])
-        _fill(shelf, 5)
-        for step in steps:
-            died = _run(shelf.place.data_dir, *job, crash_at=step)
+        _fill(shelf, 3)
+        for step, command in deaths:
+            environ = {crash.VARIABLE: step, **(door if command is _attached else {})}
+            died = _run(command(shelf.place.data_dir, job), **environ)
             assert died.returncode == -signal.SIGKILL, died.stderr
+            assert shelf.rows() == shelf.all
             # After the first commit there is nothing left to do, so give it something.
             shelf.seal({"a": payloads(3)})
         return shelf
 
-    with ThreadPoolExecutor() as pool:  # most of a driver's life is its start, on one core
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
         shelves = [
-            pool.submit(kill, ["follow", "--once"], ["built", "before-publish", "published"]),
-            pool.submit(kill, ["compact", "--min-run", "2"], ["before-publish", "published"]),
+            pool.submit(kill, job.split(), deaths, stack.enter_context(driver.door(spark)))
+            for job, deaths in DEATHS.items()
         ]
     for shelf in (one.result() for one in shelves):
+        follow(spark, shelf.place, once=True)
         _nothing_is_lost(spark, shelf, shelf.all)
         assert audit(spark, shelf.place).problems == []
 
 
 @pytest.mark.system
 def test_a_job_that_cannot_run_says_so_in_a_sentence(tmp_path: Path) -> None:
-    done = _run(tmp_path, "audit")
+    done = _run(_with_jvm(tmp_path, ["audit"]))
     assert done.returncode == 2
     assert done.stderr.startswith("headrace: ")
     assert len(done.stderr.splitlines()) == 1

@@ -61,16 +61,16 @@ def test_only_segments_of_changed_plans_are_indexed_again(
     shelf.seal({"a": payloads(4)})
     shelf.seal({"b": payloads(4)})
     shelf.plan({"a": search("w")})
-    follow(spark, shelf.place, once=True)
+    backfill(spark, shelf.place)
     before = {build.segments: build.name for build in shelf.manifest.builds}
     shelf.plan({"a": search("w"), "b": search("v")})
-    follow(spark, shelf.place, once=True)
+    backfill(spark, shelf.place)
     after = {build.segments: build.name for build in shelf.manifest.builds}
     assert after[1,] == before[1,]
     assert after[2,] != before[2,]
     _indexed_once(shelf, "a")
     shelf.plan({"a": search("v"), "b": search("v")})
-    follow(spark, shelf.place, once=True)
+    backfill(spark, shelf.place)
     assert "w" not in shelf.indexed("a")
 
 
@@ -78,7 +78,7 @@ def test_merged_builds_say_the_same(spark: SparkSession, shelf: Shelf) -> None:
     shelf.plan({"a": search("w")})
     for _ in range(9):
         shelf.seal({"a": payloads(3)})
-    follow(spark, shelf.place, once=True, merging=False)
+    backfill(spark, shelf.place)
     before = shelf.indexed("a")
     assert len(shelf.manifest.builds) == 9
     merge(spark, shelf.place)
@@ -108,14 +108,14 @@ def test_rewritten_segments_are_indexed_anew(spark: SparkSession, shelf: Shelf) 
     shelf.plan({"a": search("w")})
     for word in ("x", "y", "z"):
         shelf.seal({"a": payloads(6, word)})
-    follow(spark, shelf.place, once=True)
+    backfill(spark, shelf.place)
     shelf.mark({"a": [1, 6, 8, 8]})
     erase(spark, shelf.place, now=True)
-    follow(spark, shelf.place, once=True)
+    backfill(spark, shelf.place)
     _indexed_once(shelf, "a")
     assert not any("xx" in value for value in shelf.indexed("a"))
     compact(spark, shelf.place, Sizes(run_min=2))
-    follow(spark, shelf.place, once=True)
+    backfill(spark, shelf.place)
     _indexed_once(shelf, "a")
     shelf.mark({}, dropped=["a"])
     retain(spark, shelf.place)
@@ -140,10 +140,10 @@ def test_builds_of_a_newer_plan_are_not_replaced(spark: SparkSession, shelf: She
 
     shelf.plan({"a": search("w")})
     shelf.seal({"a": payloads(3)})
-    follow(spark, shelf.place, once=True)
+    backfill(spark, shelf.place)
     old = shelf.manifest.builds
     shelf.plan({"a": search("v")})
-    follow(spark, shelf.place, once=True)
+    backfill(spark, shelf.place)
     new = shelf.manifest
     add_builds(shelf.objects, old)
     assert shelf.manifest == new
@@ -153,7 +153,7 @@ def test_segments_that_are_gone_are_not_listed(spark: SparkSession, shelf: Shelf
     from headrace.pipeline.commit import add_builds
 
     shelf.seal({"a": payloads(3)})
-    follow(spark, shelf.place, once=True)
+    backfill(spark, shelf.place)
     builds = shelf.manifest.builds
     shelf.mark({}, dropped=["a"])
     retain(spark, shelf.place)

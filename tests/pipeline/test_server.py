@@ -14,6 +14,7 @@ import pytest
 
 from headrace.bench.process import ServerProcess
 from headrace.pipeline.audit import audit
+from headrace.pipeline.backfill import backfill
 from headrace.pipeline.compact import Sizes, compact
 from headrace.pipeline.erase import erase
 from headrace.pipeline.follow import follow
@@ -130,7 +131,7 @@ def test_the_server_is_killed_while_it_seals_and_changes_over(
         client.acked = {k: v for k, v in client.acked.items() if k[0] != "a" or k[1] >= 50}
         assert client.read(server) == client.acked
         server.stop()
-    follow(spark, place, once=True)
+    backfill(spark, place)
     assert audit(spark, place).problems == []
     shelf = Shelf(data_dir)
     builds = [number for build in shelf.manifest.builds for number in build.segments]

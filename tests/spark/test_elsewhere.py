@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -80,21 +79,21 @@ def test_a_driver_that_is_killed_in_the_middle(
     """spark-submit, killed when some batches are there; another driver goes on from there."""
     script, log, checkpoint = tmp_path / "job.py", tmp_path / "submit.log", str(tmp_path / "c")
     script.write_text(SCRIPT + COPY)
-    shop.numbers("in-submit", 0, 400)
+    shop.numbers("in-submit", 0, 160)
     shop.call("PUT", "/v0/topics/out-submit", {})
     deadline = time.monotonic() + PATIENCE_S
     with submitted(log, "--master", "local[2,3]", str(script), shop.url, checkpoint) as process:
-        while shop.head("out-submit") < 80:
+        while shop.head("out-submit") < 40:
             assert process.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < deadline, log.read_text()[-3000:]
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     before = shop.head("out-submit")
-    assert 80 <= before < 400, "it was not killed in the middle"
+    assert 40 <= before < 160, "it was not killed in the middle"
     exec(COPY, {"spark": spark, "url": shop.url, "checkpoint": checkpoint})
     numbers = [json.loads(row[6])["n"] for row in shop.rows("out-submit")]
-    assert Counter(numbers) == Counter(range(400))
+    assert Counter(numbers) == Counter(range(160))
 
 
 JOBS = """
@@ -115,7 +114,22 @@ for job in [
 """
 
 
-def test_over_connect(shop: Shop, tmp_path: Path) -> None:
+@contextmanager
+def connect_server(spark: SparkSession) -> Iterator[str]:
+    """Its address; it serves from the JVM of this session, as the plugin of Spark Connect does."""
+    jvm = spark._jvm
+    spark._jsc.sc().conf().set("spark.connect.grpc.binding.port", "0")
+    name = "org.apache.spark.sql.connect.service.SparkConnectService$"
+    service = getattr(getattr(jvm, name), "MODULE$")
+    service.start(spark._jsc.sc())
+    try:
+        yield f"sc://127.0.0.1:{service.localPort()}"
+    finally:
+        none = getattr(jvm, "scala.Option").empty()
+        service.stop(none, none)
+
+
+def test_over_connect(spark: SparkSession, shop: Shop, tmp_path: Path) -> None:
     """A Connect server from the pip package, and clients that have no JVM: the data source, and
     every job of the pipeline.
     """
@@ -125,15 +139,10 @@ def test_over_connect(shop: Shop, tmp_path: Path) -> None:
         shelf.seal({"a": payloads(4), "b": payloads(2)}, keys=["k"])
     shelf.mark({"b": [1, 1]})
     shop.numbers("connect", 0, 20)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = tmp_path / "connect.log"
-    server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    server += ["--master", "local[2,3]", "--conf", f"spark.connect.grpc.binding.port={port}"]
     client = f'''
+import sys
 from pyspark.sql import SparkSession
-spark = SparkSession.builder.remote("sc://127.0.0.1:{port}").getOrCreate()
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 rows = spark.read.format("headrace").options(url="{shop.url}", log="connect").load()
 assert rows.count() == 20, rows.count()
 rows.select("data").write.format("headrace").mode("append").options(
@@ -147,23 +156,13 @@ query = (
 query.awaitTermination()
 spark.stop()
 '''
-    with submitted(log, *server, "spark-internal") as process:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.2", 0))  # or it may, now and then, reach itself
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            assert process.poll() is None, log.read_text()[-3000:]
-            assert time.monotonic() < deadline, log.read_text()[-3000:]
-            time.sleep(0.1)
-        url = f"sc://127.0.0.1:{port}"
-        for program in ([client], [JOBS, url, str(tmp_path)]):
+    with connect_server(spark) as url:
+        for program in ([client, url], [JOBS, url, str(tmp_path)]):
             done = subprocess.run(
                 [sys.executable, "-c", *program], env=light.environment(), capture_output=True,
                 text=True, timeout=PATIENCE_S, check=False,
             )  # fmt: skip
-            assert done.returncode == 0, done.stdout + done.stderr[-3000:] + log.read_text()[-2000:]
+            assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     live = {place: data for place, data in shelf.all.items() if place != ("b", 1)}
     assert shelf.rows() == live
     assert shelf.indexed("a")["w"] == [seq for log, seq in sorted(live) if log == "a"]

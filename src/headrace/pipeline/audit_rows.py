@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from headrace.formats.companion import Descriptor, Family, Part, decode_descriptor
 from headrace.formats.manifest import Build, Manifest
 from headrace.formats.plans import Plan
-from headrace.pipeline.index import load_plans
 from headrace.pipeline.kernels.build import Documents, promoter_of
+from headrace.pipeline.pending import load_plans
 from headrace.pipeline.place import Place
 from headrace.pipeline.rows import NUMBER, read, small_table
 from headrace.search.config import Search, parse_search

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.index import Indexed, Pending, Unit, grouped, index, total
+from headrace.pipeline.index import Indexed, index, total
+from headrace.pipeline.pending import Pending, Unit, grouped
 from headrace.pipeline.place import Place
 from headrace.pipeline.report import Progress, Report, no_progress
 from headrace.printing import count, size

@@ -18,9 +18,10 @@ from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment
 from headrace.pipeline import crash
 from headrace.pipeline.errors import JobFailed
-from headrace.pipeline.index import Failure, Indexed, Pending, Unit, grouped, index, total
+from headrace.pipeline.index import Failure, Indexed, index, total
 from headrace.pipeline.limits import POLL_S
 from headrace.pipeline.merge import merge_all
+from headrace.pipeline.pending import Pending, Unit, grouped
 from headrace.pipeline.place import Place
 from headrace.pipeline.report import Report
 from headrace.pipeline.session import is_remote, scratch_folder

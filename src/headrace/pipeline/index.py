@@ -1,13 +1,9 @@
-"""Indexing: builds for segments that have none, or one that plans or formats have outdated.
-
-What has to be done is a function of the manifest alone. So whoever starts again, with whatever it
-remembers or has forgotten, does exactly what is missing.
-"""
+"""Indexing: a build for each segment that waits for one, made by a task, published with others."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,44 +14,22 @@ from xxhash import xxh3_64_hexdigest
 
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
-from headrace.formats.companion import FORMAT, Descriptor, decode_descriptor, encode_descriptor
-from headrace.formats.manifest import Build, Manifest, Segment
-from headrace.formats.plans import Plans, decode_plans
+from headrace.formats.companion import Descriptor, encode_descriptor
+from headrace.formats.manifest import Build, Segment
+from headrace.formats.plans import Plans
 from headrace.pipeline import crash
 from headrace.pipeline.commit import add_builds
 from headrace.pipeline.kernels.build import build
-from headrace.pipeline.limits import ATTEMPTS, INDEX_GROUP
+from headrace.pipeline.limits import ATTEMPTS
+from headrace.pipeline.pending import Unit, Work
 from headrace.pipeline.pieces import read_index
 from headrace.pipeline.place import Place
 from headrace.pipeline.tasks import attempt, run_tasks
-from headrace.storage import manifests
 from headrace.storage.objects import Objects
 from headrace.storage.segments import UNREADABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-class Unit(msgspec.Struct, frozen=True):
-    """Segments that are indexed anew together, because one build speaks for all of them."""
-
-    segments: tuple[Segment, ...]
-
-    @property
-    def rows(self) -> int:
-        return sum(segment.rows for segment in self.segments)
-
-
-class Work(msgspec.Struct, frozen=True):
-    """A manifest, what its logs want, and what has to be done for it."""
-
-    manifest: Manifest
-    plans: Plans
-    units: list[Unit]
-
-    @property
-    def generation(self) -> int:
-        return generation_of(self.manifest)
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -72,114 +46,6 @@ class Indexed(msgspec.Struct):
     rows: int = 0
     file_bytes: int = 0
     failures: list[Failure] = msgspec.field(default_factory=list)
-
-
-def generation_of(manifest: Manifest) -> int:
-    """Of the plans; none is before all others."""
-    return manifest.plans.generation if manifest.plans is not None else 0
-
-
-def load_plans(objects: Objects, manifest: Manifest) -> Plans:
-    """What logs want indexed; nothing, if none ever wanted something."""
-    if manifest.plans is None:
-        return Plans()
-    return decode_plans(objects.get(manifest.plans.name), manifest.plans.name)
-
-
-class Pending:
-    """Finds what has to be indexed; remembers what it has read of objects that never change."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self.objects = place.open()
-        self._logs: dict[str, frozenset[int]] = {}
-        self._parts: dict[str, dict[int, str]] = {}
-        self._plans = Plans()
-        self._plans_name = ""
-
-    def look(self) -> Work:
-        """What is to be done, oldest segments first."""
-        while True:
-            manifest = manifests.load(self.objects)
-            try:
-                plans = self._load_plans(manifest)
-                return Work(manifest, plans, list(self._units(manifest, plans)))
-            except FileNotFoundError:
-                if manifests.load(self.objects).version == manifest.version:
-                    raise  # named, and not there
-
-    def _load_plans(self, manifest: Manifest) -> Plans:
-        name = manifest.plans.name if manifest.plans else ""
-        if name != self._plans_name:
-            self._plans, self._plans_name = load_plans(self.objects, manifest), name
-        return self._plans
-
-    def _units(self, manifest: Manifest, plans: Plans) -> Iterator[Unit]:
-        hashes = {plan.log_id: plan.hash for plan in plans.plans}
-        by_number = {segment.number: segment for segment in manifest.segments}
-        builds = {number: build for build in manifest.builds for number in build.segments}
-        taken: set[int] = set()
-        for segment in manifest.segments:
-            held = builds.get(segment.number)
-            if segment.number in taken:
-                continue
-            if held is None:
-                yield Unit((segment,))
-            elif self._is_stale(held, by_number, generation_of(manifest), hashes):
-                there = [by_number[number] for number in held.segments if number in by_number]
-                taken.update(held.segments)
-                yield Unit(tuple(there))
-        self._forget(manifest)
-
-    def _is_stale(
-        self,
-        held: Build,
-        by_number: dict[int, Segment],
-        generation: int,
-        hashes: dict[int, str],
-    ) -> bool:
-        if held.format < FORMAT:
-            return True
-        if held.plans >= generation:
-            return False
-        parts = self._parts_of(held)
-        return any(
-            parts.get(log) != hashes[log]
-            for number in held.segments
-            if number in by_number
-            for log in self._logs_of(by_number[number]).intersection(hashes)
-        )
-
-    def _parts_of(self, held: Build) -> dict[int, str]:
-        if held.name not in self._parts:
-            descriptor = decode_descriptor(self.objects.get(held.name), held.name)
-            self._parts[held.name] = {part.log: part.hash for part in descriptor.parts}
-        return self._parts[held.name]
-
-    def _logs_of(self, segment: Segment) -> frozenset[int]:
-        if segment.name not in self._logs:
-            index = read_index(self.objects, segment)
-            self._logs[segment.name] = frozenset(index.column("log_id").to_pylist())
-        return self._logs[segment.name]
-
-    def _forget(self, manifest: Manifest) -> None:
-        segments = {segment.name for segment in manifest.segments}
-        builds = {build.name for build in manifest.builds}
-        self._logs = {name: logs for name, logs in self._logs.items() if name in segments}
-        self._parts = {name: parts for name, parts in self._parts.items() if name in builds}
-
-
-def grouped(units: Sequence[Unit]) -> Iterator[list[Unit]]:
-    """Units that are worked on together and published with one commit."""
-    group: list[Unit] = []
-    for unit in units:
-        held = sum(len(one.segments) for one in group)
-        if group and held + len(unit.segments) > INDEX_GROUP:
-            yield group
-            group = []
-        group.append(unit)
-    if group:
-        yield group
 
 
 def index(spark: SparkSession, place: Place, work: Work, units: Sequence[Unit]) -> Indexed:

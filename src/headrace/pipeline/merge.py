@@ -13,9 +13,10 @@ from headrace.formats.companion import File, decode_descriptor
 from headrace.formats.manifest import Build, Manifest
 from headrace.pipeline import crash
 from headrace.pipeline.commit import add_builds
-from headrace.pipeline.index import Pending, Store, Unit
+from headrace.pipeline.index import Store
 from headrace.pipeline.kernels.builds import merge_builds
 from headrace.pipeline.limits import MERGE, MERGE_BYTES_MAX
+from headrace.pipeline.pending import Pending, Unit
 from headrace.pipeline.place import Place, check_object
 from headrace.pipeline.report import Report
 from headrace.pipeline.tasks import run_tasks

@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.pipeline.index import Pending, Work
+    from headrace.pipeline.pending import Pending, Work
     from headrace.pipeline.place import Place
 
 NAME = "headrace_segments"
@@ -106,7 +106,7 @@ class SegmentsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pass
 
     def _look(self) -> Work:
-        from headrace.pipeline.index import Pending
+        from headrace.pipeline.pending import Pending
 
         if self._pending is None:
             self._pending = Pending(self._place)
