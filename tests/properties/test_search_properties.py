@@ -31,9 +31,10 @@ from headrace.pipeline.kernels import builds as merging
 from headrace.schemas.promotion import Promoter
 from headrace.schemas.registry import decode_registry
 from headrace.search import extraction as reading
+from headrace.search.companions import NotIndexed
 from headrace.search.config import Search, parse_search
 from headrace.search.evaluate import Fields, Matcher
-from headrace.search.lookup import Lookup, NotIndexed
+from headrace.search.lookup import Lookup
 from headrace.search.query import (
     Equals,
     Has,

@@ -228,7 +228,7 @@ RANKED_AT_ONCE = 2000
 RANKED_S = 10.0
 RANKED_TOP = 10
 REQUESTS_LOGS_MAX = 4096
-"""Logs of which it is counted how often objects were read for them."""
+"""Logs of which it is counted how often the object store was asked for them."""
 SEARCH_TIMEOUT_MS = 3000
 """How long a search may take at most; what was found by then is the answer."""
 EVLOG_KEYS_MAX = 64

@@ -79,7 +79,8 @@ class Generations:
                 raise
             await self._change_over(newer)
             return
-        await self._place_records(manifest, extents, everywhere=not held <= manifest.numbers)
+        made = {segment.number for segment in new if not layout.is_foreign(segment.name)}
+        await self._place_records(manifest, extents, made, everywhere=not held <= manifest.numbers)
         self._engine.segments.use(manifest)
         self.manifest = manifest
         self._engine.inspection.renewed(manifest)
@@ -92,17 +93,21 @@ class Generations:
         return found
 
     async def _place_records(
-        self, manifest: Manifest, extents: _Extents, *, everywhere: bool
+        self, manifest: Manifest, extents: _Extents, made: set[int], *, everywhere: bool
     ) -> None:
-        """Tell logs where their records lie now; from here on their memory can be freed."""
+        """Tell logs where their records lie now, and in which segments that we made; from here on
+        their memory can be freed.
+        """
         engine, known = self._engine, manifest.numbers
         resident: list[tuple[int, int]] = []
         async for log in slices(engine.state.ids() if everywhere else extents):
             live = engine.lives.get(log)
             if live is None or not (live.log.extents or log in extents):
                 continue
-            place(live.log, known, extents.get(log, ()))
-            last = max((extent[2] for extent in extents.get(log, ())), default=0)
+            new = extents.get(log, ())
+            place(live.log, known, new)
+            live.sealed += sum(number in made for number, _, _ in new)
+            last = max((extent[2] for extent in new), default=0)
             if last >= live.tail.start:
                 resident.append((log, last))
         if resident:

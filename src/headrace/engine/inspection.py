@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -22,6 +23,7 @@ from headrace.engine.plans import plan_of
 from headrace.formats import layout
 from headrace.formats.companion import Descriptor, Part
 from headrace.formats.manifest import Build, Manifest
+from headrace.storage.requests import Artifact, Asked
 from headrace.storage.segments import Segments
 
 if TYPE_CHECKING:
@@ -152,13 +154,20 @@ class Inspection:
 
     # --- looking ---------------------------------------------------------------------------------
 
-    async def published(self) -> Published:
-        """The manifest in force."""
-        manifest = self.manifest
-        if self._published.version != manifest.version:
-            read = self._engine.pool.run(_publish, self._engine.segments, manifest.version)
-            self._published = await read
+    async def published(self, live: Live) -> Published:
+        """The manifest in force, for somebody who asks about a log."""
+        version, segments = self.manifest.version, self._engine.segments
+        if self._published.version != version:
+            self._published = await self._engine.pool.run(_publish, segments, version, live.log.id)
         return self._published
+
+    def requests(self, live: Live) -> dict[Artifact, Asked]:
+        """How often the object store was asked for a log since the start, by what for."""
+        found = dict(self._engine.segments.requests.of(live.log.id))
+        if sealed := live.sealed:
+            for artifact in (Artifact.SEGMENT, Artifact.INDEX, Artifact.MANIFEST):
+                found[artifact] = found.get(artifact, Asked()) + Asked(puts=sealed)
+        return found
 
     async def survey(self, live: Live) -> Survey:
         """Where the sealed records of a log lie now, and which companions there are of them."""
@@ -198,9 +207,10 @@ class Inspection:
             yield _Reach(log.id, last, tuple(log.extents), False)
 
 
-def _publish(segments: Segments, version: int) -> Published:
+def _publish(segments: Segments, version: int, log: int) -> Published:
     name = layout.manifest(version)
-    listed, raw = segments.look(name), segments.load(name)
+    listed = segments.look(name, log, Artifact.MANIFEST)
+    raw = segments.load(name, log, Artifact.MANIFEST)
     if listed is None or raw is None:
         return Published(version)  # forgotten meanwhile: there are newer ones
     return Published(version, xxh3_64_hexdigest(raw), len(raw), listed.modified_ms)
@@ -237,6 +247,7 @@ def _survey(segments: Segments, reaches: list[_Reach], wanted: str | None) -> Su
             size = round(segment.file_bytes * held.record_bytes * share / whole)
             last_ts_ms = held.last_ts_ms
             stretches.append(Stretch(rows, payload, size, last_ts_ms, found is not None, current))
+    stored_at_ms = partial(_last_stored_at_ms, segments, reaches[-1].log)
     shares, exact = _shares(built.values(), wanted)
     current_builds = [b for b in built.values() if b.part is not None and b.part.hash == wanted]
     cut = segments.known(newest) if newest is not None else None
@@ -246,9 +257,9 @@ def _survey(segments: Segments, reaches: list[_Reach], wanted: str | None) -> Su
         shares,
         exact,
         len({b.build.name for b in current_builds}),
-        _last_stored_at_ms(segments, [b.build.name for b in built.values()]),
-        _last_stored_at_ms(segments, [b.build.name for b in current_builds]),
-        None if cut is None else _last_stored_at_ms(segments, [cut.name]),
+        stored_at_ms([b.build.name for b in built.values()], Artifact.COMPANION),
+        stored_at_ms([b.build.name for b in current_builds], Artifact.COMPANION),
+        None if cut is None else stored_at_ms([cut.name], Artifact.SEGMENT),
     )
 
 
@@ -260,7 +271,7 @@ def _built(
         return None
     known = built.get((build.name, log))
     if known is None:
-        described = segments.builds.describe(build)
+        described = segments.builds.describe(build, log)
         part = next((part for part in described.parts if part.log == log), None)
         known = _Built(build, part, described, 0)
     known = built[build.name, log] = known._replace(rows=known.rows + rows)
@@ -294,7 +305,9 @@ def _add(shares: dict[str, Share], name: str, size_bytes: int, objects: int = 1)
     share.objects += objects
 
 
-def _last_stored_at_ms(segments: Segments, names: Sequence[str]) -> int | None:
+def _last_stored_at_ms(
+    segments: Segments, log: int, names: Sequence[str], artifact: Artifact
+) -> int | None:
     """When the last of some objects was stored; they were made in the order of their names' use."""
-    listed = segments.look(names[-1]) if names else None
+    listed = segments.look(names[-1], log, artifact) if names else None
     return None if listed is None else listed.modified_ms

@@ -35,6 +35,7 @@ class Live:
         "reserve_position",
         "reserved_at_ms",
         "reserved_before",
+        "sealed",
         "shrunk_position",
         "tail",
         "visible",
@@ -55,6 +56,8 @@ class Live:
         """Seqs up to here were promised durably; beyond, the sync of `reserve_position` must come
         first.
         """
+        self.sealed = 0
+        """How many segments with its records this server made."""
         self.reserve_ahead = RESERVE_SEQS_MIN
         self.reserved_at_ms = 0
         self.aged_position = 0

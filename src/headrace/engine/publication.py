@@ -24,6 +24,7 @@ from headrace.formats.manifest import Manifest, Named
 from headrace.formats.marks import ID_MAX, Marks, encode_marks
 from headrace.formats.plans import Plans, encode_plans
 from headrace.storage.objects import Objects
+from headrace.storage.requests import PUT, Artifact
 
 _KEEP = 4
 """Older ones may still be read by who goes by an older manifest."""
@@ -41,6 +42,8 @@ class Publication:
         self._generations = generations
         # What was journaled before this start may not have been published.
         self._planned = self._died = -1
+        self._hashes: dict[int, str] = {}
+        """Of the plans that are published, by log."""
 
     async def publish_plans(self) -> None:
         """Publish the plans of all logs, if one has changed."""
@@ -54,9 +57,19 @@ class Publication:
         held = self._generations.manifest.plans
         if found or held is not None:
             content = encode_plans(Plans(plans=tuple(found)))
-            await self._put(content, held, layout.plans, _name_plans)
+            put = await self._put(content, held, layout.plans, _name_plans)
+            self._note_plans({plan.log_id: plan.hash for plan in found}, put=put)
             await self._forget(layout.PLANS)
         self._planned = changes
+
+    def _note_plans(self, hashes: dict[int, str], *, put: bool) -> None:
+        """Count what was stored for the logs whose plans it changed."""
+        requests = self._engine.segments.requests
+        changed = {log for log, _ in hashes.items() ^ self._hashes.items()} if put else ()
+        for log in changed:
+            requests.count(log, Artifact.PLANS, PUT)
+            requests.count(log, Artifact.MANIFEST, PUT)
+        self._hashes = hashes
 
     async def publish_marks(self) -> None:
         """Publish what is dead, if something died since and there are segments to find it in."""
@@ -98,14 +111,16 @@ class Publication:
         held: Named | None,
         name_of: Callable[[int], str],
         name_it: Callable[[Manifest, Named], Manifest | None],
-    ) -> None:
+    ) -> bool:
+        """Publish this unless it is what is published; whether it was not."""
         checksum = xxh3_64_hexdigest(content)
         if held is not None and held.checksum == checksum:
-            return
+            return False
         generation = held.generation + 1 if held is not None else 1
         named = Named(name=name_of(generation), checksum=checksum, generation=generation)
         await self._pool.run(self._objects.put, named.name, content)
         await self._generations.publish(lambda manifest: name_it(manifest, named))
+        return True
 
     async def _forget(self, folder: str) -> None:
         for old in (await self._pool.run(self._objects.list, folder))[:-_KEEP]:

@@ -73,7 +73,7 @@ class Changes:
             change = _changes.decode(raw)
             if change.headers.operation is None:
                 return
-            self._touches.touch(id_of(table_key(change.type)))
+            self._touches.touch_table(id_of(table_key(change.type)))
             templates = self._templates.of(change.type)
             if templates and not self._touches.everyone_pending:
                 self._look(change, tuple(templates))

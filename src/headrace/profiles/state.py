@@ -64,6 +64,8 @@ class StateProtocol:
 
     def check(self, *, is_json: bool, empty: bool) -> None:
         need_json(self.kind, is_json)
+        for setting, value in () if self.touch is None else self.touch.without_effect():
+            refuse_invalid(f"profile.touch.{setting} can only be {value}: it has no effect here")
 
     def installs(self, name: str) -> Installed | None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -16,10 +17,11 @@ class _Table(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
 
 class Memory(_Table, frozen=True, kw_only=True):
-    """Of how touches are remembered. Only `bucketMs` and `pendingMaxKeys` have a meaning here."""
+    """Of how touches are remembered."""
 
     bucket_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 100
     filter_pow2: Annotated[int, msgspec.Meta(ge=1, le=30)] = 22
+    """So many keys are remembered, as a power of two, or as many as the server allows."""
     k: Annotated[int, msgspec.Meta(ge=1, le=16)] = 4
     pending_max_keys: Positive = 100_000
     key_index_max_keys: Positive = 32
@@ -62,3 +64,31 @@ class TouchConfig(_Table, frozen=True, kw_only=True):
     def window_ms(self) -> int:
         """Touches this close to each other wake only once."""
         return max(self.memory.bucket_ms, self.touch_coalesce_window_ms)
+
+    def without_effect(self) -> Iterator[tuple[str, int]]:
+        """Settings of the protocol that say nothing here, and what they are told to be.
+
+        Keys are remembered in a map, so that there is no filter to tune and no keys that are hot;
+        templates are not kept on disk.
+        """
+        for table, names in _WITHOUT_EFFECT.items():
+            given, default = getattr(self, table), getattr(_DEFAULT, table)
+            for name in names:
+                if getattr(given, name) != getattr(default, name):
+                    told = msgspec.structs.fields(given)
+                    wire = next(field.encode_name for field in told if field.name == name)
+                    yield f"{table}.{wire}", getattr(default, name)
+
+
+_DEFAULT = TouchConfig()
+_WITHOUT_EFFECT = {
+    "memory": (
+        "k",
+        "key_index_max_keys",
+        "hot_key_ttl_ms",
+        "hot_template_ttl_ms",
+        "hot_max_keys",
+        "hot_max_templates",
+    ),
+    "templates": ("last_seen_persist_interval_ms",),
+}

@@ -25,6 +25,7 @@ class Touches:
         "generation",
         "overflows",
         "pending",
+        "tables",
     )
 
     def __init__(self, keys_max: int, pending_max: int) -> None:
@@ -33,6 +34,8 @@ class Touches:
         self.generation = 0
         self.pending: set[int] = set()
         """Touched in the generation to come."""
+        self.tables: set[int] = set()
+        """Tables that are touched, too, in that one or in one behind it."""
         self.everyone_pending = False
         self.overflows = 0
         self._everyone = 0
@@ -50,7 +53,7 @@ class Touches:
 
     @property
     def settled(self) -> bool:
-        return not self.pending and not self.everyone_pending
+        return not self.pending and not self.tables and not self.everyone_pending
 
     def touch(self, id: int) -> None:
         if len(self.pending) < self._pending_max:
@@ -58,13 +61,25 @@ class Touches:
         elif id not in self.pending:
             self.overflow()
 
+    def touch_table(self, id: int) -> None:
+        """Touch what is told less often; there are few of them."""
+        if len(self.tables) < self._pending_max:
+            self.tables.add(id)
+        elif id not in self.tables:
+            self.overflow()
+
     def overflow(self) -> None:
         """Too much changed to say what: everybody is touched."""
         self.everyone_pending = True
 
-    def flush(self) -> tuple[set[int], bool]:
-        """Close a generation; returns the ids it touched, and whether that is everyone."""
+    def flush(self, *, tables: bool = True) -> tuple[set[int], bool]:
+        """Close a generation, perhaps without tables; returns the ids it touched, and whether that
+        is everyone.
+        """
         pending, everyone = self.pending, self.everyone_pending
+        if tables or everyone:
+            pending |= self.tables
+            self.tables = set()
         self.generation += 1
         if everyone:
             self._everyone = self.generation

@@ -54,6 +54,18 @@ class Forgetful:
         pass
 
 
+class NotIndexed(Exception):
+    """The build cannot answer this."""
+
+
+class TimeUp(Exception):
+    """Who asked does not wait any longer."""
+
+
+def _go_on() -> None:
+    """There is nothing to do about it."""
+
+
 class Spent:
     """What using a family took."""
 
@@ -71,8 +83,12 @@ class Sorted:
         file: pq.ParquetFile,
         spent: Callable[[float], None] = lambda seconds: None,
         clock: Callable[[], float] = lambda: 0.0,
+        tick: Callable[[], None] = _go_on,
+        note: Callable[[], None] = _go_on,
     ) -> None:
         self._file = file
+        self._tick = tick
+        self._note = note
         self._spent = spent
         self._clock = clock
         metadata = file.metadata
@@ -88,6 +104,8 @@ class Sorted:
         return range(start, stop)
 
     def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        self._tick()
+        self._note()
         started = self._clock()
         table = self._file.read_row_groups(groups, columns=list(columns)).combine_chunks()
         self._spent(self._clock() - started)
@@ -141,12 +159,17 @@ class Companions:
         open_hashes: OpenHashes | None = None,
         cache: Cache | None = None,
         clock: Callable[[], float] = lambda: 0.0,
+        note: Callable[[], None] = _go_on,
     ) -> None:
+        """`note` is told of every read of a file."""
         self.build = build
         self.cache: Cache = cache or Forgetful()
         self.spent: dict[Family, Spent] = {}
         """What was used since somebody last looked."""
+        self.tick: Callable[[], None] = _go_on
+        """Asked again and again during long work; raises `TimeUp` to end it."""
         self._clock = clock
+        self._note = note
         self._parts = {part.log: part for part in build.parts}
         self._open_file = open_file
         self._open_hashes = open_hashes
@@ -172,7 +195,8 @@ class Companions:
         def spent(seconds: float) -> None:
             self.used(family).read_s += seconds
 
-        return Sorted(self._open_file(file), spent, self._clock)
+        opened = self._open_file(file)
+        return Sorted(opened, spent, self._clock, lambda: self.tick(), self._note)
 
     def may_have(self, family: Family, key: bytes) -> bool:
         """False when the key is certainly in no row, which takes no file to know."""

@@ -29,30 +29,27 @@ from headrace.formats.companion import (
     value_key,
 )
 from headrace.formats.leb128 import Ints
-from headrace.formats.postings import VALUE_STRIDE
 from headrace.search.columns import Column, Mask, Ranked, column
 from headrace.search.companions import (
     POSTINGS,
     Companions,
     Keys,
+    NotIndexed,
     Sorted,
     Spent,
-    Term,
     decode_column,
     decode_rows,
 )
 from headrace.search.config import Search
 from headrace.search.docsets import (
     EMPTY,
-    contained,
-    counted,
-    distinct,
     intersect,
     subtract,
     unite,
 )
 from headrace.search.evaluate import COMPARE
 from headrace.search.query import All, Any, Compares, Equals, Has, Not, Query, Starts, Words
+from headrace.search.texts import PREFIX_BYTES_MAX, Texts
 
 Numbers = NDArray[Anything]
 """Of int64 or float64."""
@@ -65,12 +62,6 @@ _UNITED_AT_ONCE = 4 << 20
 """Records of clauses that are held before they are made one set."""
 _KEY_BYTES_MAX = 4096
 """No key of a value is as long."""
-_PREFIX_BYTES_MAX = 900
-"""Longer prefixes may reach into what keys of long values leave out."""
-
-
-class NotIndexed(Exception):
-    """The build cannot answer this."""
 
 
 class Lookup:
@@ -86,11 +77,13 @@ class Lookup:
         self._companions = companions
         self._part = part
         self._search = search
+        self._texts = Texts(companions, log)
         self._known: dict[Query, Ints] = {}
         self._known_bytes = 0
 
     def find(self, query: Query) -> Ints:
         """The records that match, of those that the build covers; ascending."""
+        self._companions.tick()
         found = self._known.get(query)
         if found is None:
             found = self._find(query)
@@ -121,7 +114,7 @@ class Lookup:
             case Has(field=field):
                 return self._exact(field_key(self._part.log, field))
             case Words():
-                return self._words(query)
+                return self._texts.find(query)
 
     @property
     def rows(self) -> int:
@@ -150,7 +143,7 @@ class Lookup:
                 for item in items:
                     scores += self.score(item, seqs)
             case Words():
-                scores += self._score_words(query, seqs)
+                scores += self._texts.score(query, seqs, self.find(query))
         return scores
 
     def column(self, field: str) -> tuple[Ints, Numbers]:
@@ -255,7 +248,7 @@ class Lookup:
 
     def _starts(self, query: Starts) -> Ints:
         prefix = query.text.encode()
-        if query.field not in self._part.exact or len(prefix) > _PREFIX_BYTES_MAX:
+        if query.field not in self._part.exact or len(prefix) > PREFIX_BYTES_MAX:
             raise NotIndexed(query.field)
         low = value_key(self._part.log, query.field, prefix)
         file = self._companions.file(Family.EXACT)
@@ -317,85 +310,6 @@ class Lookup:
             table = file.read(groups[at : at + _GROUPS_AT_ONCE], ("seq", name))
             yield table.column("seq").to_numpy(), table.column(name).to_numpy()
 
-    def _words(self, query: Words) -> Ints:
-        if not query.words:
-            return EMPTY
-        terms = self._each(query)
-        found = unite([term.seqs for term in terms[0]])
-        for own in terms[1:]:
-            found = intersect(found, unite([term.seqs for term in own]))
-        if query.phrase and len(terms) > 1 and len(found):
-            docs, _ = self._phrases(terms, found)
-            return found[distinct(docs)]
-        return found
-
-    def _each(self, query: Words) -> list[list[Term]]:
-        """For each word of the query the terms it stands for."""
-        found = []
-        for at, word in enumerate(query.words):
-            raw = word.encode()
-            key = value_key(self._part.log, query.field, short(raw))
-            if query.open and at == len(query.words) - 1:
-                if len(raw) > _PREFIX_BYTES_MAX:
-                    raise NotIndexed(query.field)
-                found.append(list(self._companions.terms(key, upper(key))))
-            else:
-                term = self._companions.term(key)
-                found.append([term] if term is not None else [])
-            if not found[-1]:
-                return [[]]
-        return found
-
-    def _phrases(self, terms: list[list[Term]], seqs: Ints) -> tuple[Ints, Ints]:
-        """Where phrases start: the index of the record among `seqs`, and the place in it."""
-        spots = [self._spots(own, seqs) for own in terms]
-        width = 1 + max(int(places.max()) if len(places) else 0 for _, places in spots)
-        codes: Ints | None = None
-        for at, (docs, places) in enumerate(spots):
-            here = distinct((docs * width + places - at)[places >= at])
-            codes = here if codes is None else intersect(codes, here)
-        assert codes is not None
-        return codes // width, codes % width
-
-    def _spots(self, terms: list[Term], seqs: Ints) -> tuple[Ints, Ints]:
-        """Where in these records the terms stand: the index of the record, and the place."""
-        docs: list[Ints] = []
-        places: list[Ints] = []
-        for term in terms:
-            records, here = self._companions.places(term)
-            indices = np.searchsorted(seqs, term.seqs)
-            indices[indices == len(seqs)] = 0
-            indices[seqs[indices] != term.seqs] = -1
-            owners = indices[records]
-            kept = owners >= 0
-            docs.append(owners[kept])
-            places.append(here[kept])
-        if not docs:
-            return EMPTY, EMPTY
-        return np.concatenate(docs), np.concatenate(places)
-
-    def _score_words(self, query: Words, seqs: Ints) -> NDArray[np.float64]:
-        """What `evaluate.score` says of these records, for this clause."""
-        scores = np.zeros(len(seqs))
-        matching = self.find(query)
-        chosen = np.flatnonzero(contained(seqs, matching))
-        if not len(chosen):
-            return scores
-        terms = self._each(query)
-        different = {term.key: term for own in terms for term in own}
-        docs, places = self._spots(list(different.values()), seqs[chosen])
-        texts, counts = counted(_text_codes(docs, places))
-        if query.phrase:
-            if len(terms) > 1:
-                with_phrase = distinct(_text_codes(*self._phrases(terms, seqs[chosen])))
-                counts = counts[contained(texts, with_phrase)]
-                texts = with_phrase
-            counts = counts + 2 * len(query.words)
-        best = np.zeros(len(chosen))
-        np.maximum.at(best, texts >> _TEXT_BITS, counts)
-        scores[chosen] = best * query.boost
-        return scores
-
 
 def _greatest(seqs: Ints, values: Numbers, spans: Ranges) -> int | None:
     """The greatest of the values whose records are in some spans."""
@@ -408,15 +322,6 @@ def _greatest(seqs: Ints, values: Numbers, spans: Ranges) -> int | None:
     # By turns what is in a span and what is behind it; there may be nothing behind the last.
     cuts = cuts[:-1] if cuts[-1] == len(values) else cuts
     return int(np.maximum.reduceat(values, cuts)[::2].max())
-
-
-_TEXT_BITS = 24
-"""A document has fewer values than this many bits can count."""
-
-
-def _text_codes(docs: Ints, places: Ints) -> Ints:
-    """Numbers for values of documents."""
-    return (docs << _TEXT_BITS) + places // VALUE_STRIDE
 
 
 def _cost(query: Query) -> int:

@@ -6,9 +6,10 @@ Blocking; callers run it off the event loop.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Lock
+from functools import partial
+from threading import TIMEOUT_MAX, Lock
 from time import perf_counter
 from typing import Any
 
@@ -24,9 +25,10 @@ from headrace.formats.companion import (
     decode_hashes,
 )
 from headrace.formats.manifest import Build, Manifest
-from headrace.search.companions import Companions
+from headrace.search.companions import Companions, TimeUp
 from headrace.storage.cache import Cache
 from headrace.storage.objects import Objects
+from headrace.storage.requests import GET, OPEN, Artifact, Asked, Requests
 from headrace.storage.vanished import gone_is_vanished
 
 CACHE_BYTES = 256 << 20
@@ -49,18 +51,22 @@ class _OfBuild:
 
 
 class _Opened:
-    """The companions of a build, and who may use them: one at a time."""
+    """The companions of a build, and for which log they are used: for one at a time."""
 
-    def __init__(self, companions: Companions) -> None:
-        self.companions = companions
+    def __init__(self, make: Callable[[_Opened], Companions]) -> None:
+        self.log = 0
         self.lock = Lock()
+        self.companions = make(self)
 
 
 class Builds:
     """The builds that a manifest names."""
 
-    def __init__(self, objects: Objects, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self, objects: Objects, requests: Requests, cache_bytes: int = CACHE_BYTES
+    ) -> None:
         self._objects = objects
+        self._requests = requests
         self._decoded: Cache[tuple[str, object]] = Cache(cache_bytes)
         self._of: dict[int, Build] = {}
         self._lock = Lock()
@@ -89,10 +95,12 @@ class Builds:
         """The build that speaks for a segment."""
         return self._of.get(segment)
 
-    def describe(self, build: Build) -> Descriptor:
+    def describe(self, build: Build, log: int) -> Descriptor:
+        """What a build is, for a log."""
         with self._lock:
             if (known := self._descriptors.get(build.name)) is not None:
                 return known
+        self._requests.count(log, Artifact.COMPANION, GET)
         with gone_is_vanished(build.name):
             raw = self._objects.get(build.name)
         if xxh3_64_hexdigest(raw) != build.checksum:
@@ -103,28 +111,43 @@ class Builds:
         return descriptor
 
     @contextmanager
-    def open(self, build: Build) -> Iterator[Companions]:
-        """The companions of a build, for nobody else meanwhile."""
-        descriptor = self.describe(build)
+    def open(self, build: Build, log: int, wait_s: float = TIMEOUT_MAX) -> Iterator[Companions]:
+        """The companions of a build, for a log and nobody else; waits so long for others."""
+        descriptor = self.describe(build, log)
         with self._lock:
             opened = self._opened.get(build.name)
             if opened is None:
-                companions = Companions(
-                    descriptor,
-                    self._open_file,
-                    self._open_hashes,
-                    _OfBuild(self._decoded, build.name),
-                    perf_counter,
-                )
-                opened = self._opened[build.name] = _Opened(companions)
+                opened = _Opened(partial(self._companions, build, descriptor))
+                self._opened[build.name] = opened
                 while len(self._opened) > _OPEN_MAX:
                     self._opened.popitem(last=False)
             self._opened.move_to_end(build.name)
-        with opened.lock, gone_is_vanished(build.name):
-            yield opened.companions
+        if not opened.lock.acquire(timeout=min(wait_s, TIMEOUT_MAX)):
+            raise TimeUp
+        opened.log = log
+        try:
+            with gone_is_vanished(build.name):
+                yield opened.companions
+        finally:
+            opened.lock.release()
 
-    def _open_file(self, file: File) -> pq.ParquetFile:
+    def _companions(self, build: Build, described: Descriptor, opened: _Opened) -> Companions:
+        return Companions(
+            described,
+            partial(self._open_file, opened),
+            partial(self._open_hashes, opened),
+            _OfBuild(self._decoded, build.name),
+            perf_counter,
+            partial(self._count, opened, GET),
+        )
+
+    def _count(self, opened: _Opened, asked: Asked) -> None:
+        self._requests.count(opened.log, Artifact.COMPANION, asked)
+
+    def _open_file(self, opened: _Opened, file: File) -> pq.ParquetFile:
+        self._count(opened, OPEN)
         return pq.ParquetFile(self._objects.open(file.name))
 
-    def _open_hashes(self, file: File) -> Hashes:
+    def _open_hashes(self, opened: _Opened, file: File) -> Hashes:
+        self._count(opened, GET)
         return decode_hashes(self._objects.get(file.name))

@@ -17,6 +17,7 @@ from time import perf_counter
 
 from headrace.storage import syncworker
 from headrace.storage.journal import Journal, Writer, WriterThread
+from headrace.storage.scheduling import come_first
 
 _STOP_S = 5.0
 
@@ -32,6 +33,7 @@ class SyncProcess:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # a Ctrl-C at the terminal is the server's to handle
             )
+        come_first(self._process.pid)  # it does next to nothing, and appends wait for it
 
     def fileno(self) -> int:
         """Readable when a sync has ended."""

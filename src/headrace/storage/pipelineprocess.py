@@ -22,7 +22,13 @@ import msgspec
 from headrace.observe import say
 from headrace.storage import children
 from headrace.storage.children import Child
-from headrace.storage.scheduling import DEFAULT_NS, ask_for_turns, step_back
+from headrace.storage.scheduling import (
+    DEFAULT_NS,
+    ask_for_turns,
+    come_as_others,
+    come_first,
+    step_back,
+)
 
 CANNOT_RUN = 2
 """What the process ends with when it never will: Spark or Java is not there."""
@@ -49,6 +55,7 @@ class PipelineProcess:
         self._where = ("--data-dir", str(data_dir), *(("--objects", objects) if objects else ()))
         self._command = command or (sys.executable, "-m", "headrace", "pipeline", "follow")
         self._process: Child | None = None
+        self._busy = False
         self._words: deque[str] = deque(maxlen=_WORDS_MAX)
         self.state = "waiting"
         """`waiting` for a segment, `running`, `restarting` or `unavailable`."""
@@ -88,13 +95,26 @@ class PipelineProcess:
         ask_for_turns(process.pid, DEFAULT_NS)  # it inherits ours
         self.state = "running"
         assert process.stderr is not None
-        await asyncio.gather(self._listen(process.stdout), self._hear(process.stderr))
+        try:
+            await asyncio.gather(self._listen(process.stdout), self._hear(process.stderr))
+        finally:
+            self._make_way(busy=False)
         return await process.wait()
 
     async def _listen(self, lines: asyncio.StreamReader) -> None:
         async for line in lines:
             with suppress(msgspec.MsgspecError):
                 self.status = msgspec.json.decode(line, type=dict[str, Any])
+                self._make_way(busy=bool(self.status.get("waiting_segments")))
+
+    def _make_way(self, *, busy: bool) -> None:
+        """While the process is at work, the loop comes first: that of requests, which is ours."""
+        if busy is not self._busy:
+            self._busy = busy
+            if busy:
+                come_first(0)
+            else:
+                come_as_others()
 
     async def _hear(self, lines: asyncio.StreamReader) -> None:
         async for line in lines:

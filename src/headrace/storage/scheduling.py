@@ -1,8 +1,9 @@
 """Whose turn it is on a processor: short turns for who answers, long ones for who works beside.
 
 Linux lets a process finish its turn of some milliseconds before another gets one, however nice it
-is; but who asks for shorter turns gets theirs at once (since 6.12; before, asking changes nothing).
-A request takes a few such turns, so it waits for none of the pipeline's any more.
+is; but who asks for shorter turns mostly gets theirs at once (since 6.12; before, asking changes
+nothing). Mostly: one in some tens still waits for the next tick of the clock, and a request takes a
+few turns. Who comes first never waits; that takes a right that the system may not have given us.
 """
 
 from __future__ import annotations
@@ -44,6 +45,24 @@ def ask_for_turns(pid: int, length_ns: int) -> None:
         nice = os.getpriority(os.PRIO_PROCESS, pid)
         wanted = _Attributes(ctypes.sizeof(_Attributes), os.SCHED_OTHER, 0, nice, 0, length_ns)
         ctypes.CDLL(None).syscall(number, pid, ctypes.byref(wanted), 0)
+
+
+def come_first(pid: int) -> None:
+    """Turns before those of all others, where we may, for a thread, 0 for this one.
+
+    What it starts does not inherit that. Only for who works little: others can hardly work beside.
+    """
+    if platform.system() == "Linux" and len(os.sched_getaffinity(0)) > 1:
+        with suppress(OSError):
+            os.sched_setscheduler(pid, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+
+
+def come_as_others() -> None:
+    """This thread has turns like everybody again, short ones."""
+    if platform.system() == "Linux":
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        ask_for_turns(0, SHORT_NS)
 
 
 def step_back(pid: int, nice: int) -> None:

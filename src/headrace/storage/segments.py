@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
 from headrace.core.errors import Corrupt
-from headrace.core.limits import HELD_MAX, REQUESTS_LOGS_MAX
+from headrace.core.limits import HELD_MAX
 from headrace.core.log import Extent, Log
 from headrace.core.match import TagEq, TagMatch
 from headrace.core.record import Block, cut
@@ -27,6 +27,7 @@ from headrace.formats.table import read_table
 from headrace.storage.builds import Builds
 from headrace.storage.cache import Cache
 from headrace.storage.objects import Listed, Objects
+from headrace.storage.requests import GET, HEAD, OPEN, Artifact, Requests
 from headrace.storage.vanished import gone_is_vanished
 
 T = TypeVar("T")
@@ -114,7 +115,8 @@ class Segments:
         self._objects = objects
         self._cache_bytes = cache_bytes
         self._known: dict[int, Segment] = {}
-        self.builds = Builds(objects)
+        self.requests = Requests()
+        self.builds = Builds(objects, self.requests)
         self.documents: Cache[tuple[int, int]] = Cache(_DOCUMENTS_BYTES)
         """Records that were searched for, by log and seq: searches are asked again."""
         self.version = 0
@@ -124,7 +126,6 @@ class Segments:
         self._indexes: OrderedDict[int, _Index] = OrderedDict()
         self._tables: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()
         self._tables_bytes = 0
-        self._requests: OrderedDict[int, dict[str, int]] = OrderedDict()
         self._held: OrderedDict[tuple[int, int], Held] = OrderedDict()
         """What was asked of segments and logs; it stays true, since numbers are used once."""
 
@@ -138,7 +139,7 @@ class Segments:
                 self._held.move_to_end((number, log))
                 return known
         segment = self._known.get(number)
-        found = None if segment is None else self._index(segment).held(log)
+        found = None if segment is None else self._index(segment, log).held(log)
         if found is not None:
             with self._lock:
                 self._held[number, log] = found
@@ -146,12 +147,14 @@ class Segments:
                     self._held.popitem(last=False)
         return found
 
-    def look(self, name: str) -> Listed | None:
-        """An object as a list shows it."""
+    def look(self, name: str, log: int, artifact: Artifact) -> Listed | None:
+        """An object as a list shows it, for a log."""
+        self.requests.count(log, artifact, HEAD)
         return self._objects.look(name)
 
-    def load(self, name: str) -> bytes | None:
-        """A whole object, if it is there."""
+    def load(self, name: str, log: int, artifact: Artifact) -> bytes | None:
+        """A whole object, if it is there, for a log."""
+        self.requests.count(log, artifact, GET)
         try:
             return self._objects.get(name)
         except FileNotFoundError:
@@ -160,21 +163,6 @@ class Segments:
     @property
     def cached_bytes(self) -> int:
         return self._tables_bytes
-
-    def requests(self, log: int) -> dict[str, int]:
-        """How often an object had to be read for a log since the start, by what it is; nothing for
-        a log whose records have not been read for long.
-        """
-        with self._lock:
-            return dict(self._requests.get(log, {}))
-
-    def _count(self, log: int, what: str) -> None:
-        with self._lock:
-            counts = self._requests.pop(log, {})
-            counts[what] = counts.get(what, 0) + 1
-            self._requests[log] = counts
-            if len(self._requests) > REQUESTS_LOGS_MAX:
-                self._requests.popitem(last=False)
 
     def know(self, segments: Iterable[Segment]) -> None:
         """These can be read from now on, beside those of the manifest."""
@@ -285,7 +273,7 @@ class Segments:
         for segment, first, _ in segments:
             if segment.tags is None or first >= before:
                 continue
-            self._count(log.id, "segment_tags")
+            self.requests.count(log.id, Artifact.TAGS, OPEN + GET)
             with gone_is_vanished(segment.tags):
                 table = pq.read_table(
                     self._objects.open(segment.tags),
@@ -303,7 +291,7 @@ class Segments:
                 self._indexes.move_to_end(number)
                 return index
         if log is not None:
-            self._count(log, "segment_index")
+            self.requests.count(log, Artifact.INDEX, GET)
         with gone_is_vanished(segment.index):
             raw = self._objects.get(segment.index)
         if xxh3_64_hexdigest(raw) != segment.index_checksum:
@@ -322,19 +310,20 @@ class Segments:
                 self._tables.move_to_end(key)
                 return table
             with gone_is_vanished(segment.name):
-                file = self._file(segment)
+                file = self._file(segment, log)
+                self.requests.count(log, Artifact.SEGMENT, GET)
                 table = file.read_row_group(row_group, columns=_COLUMNS, use_threads=False)
             table = table.combine_chunks()
             self._tables[key] = table
             self._tables_bytes += table.nbytes
             while self._tables_bytes > self._cache_bytes and len(self._tables) > 1:
                 self._tables_bytes -= self._tables.popitem(last=False)[1].nbytes
-        self._count(log, "segment")
         return table
 
-    def _file(self, segment: Segment) -> pq.ParquetFile:
+    def _file(self, segment: Segment, log: int) -> pq.ParquetFile:
         file = self._files.get(segment.number)
         if file is None:
+            self.requests.count(log, Artifact.SEGMENT, OPEN)
             file = pq.ParquetFile(self._objects.open(segment.name))
             self._files[segment.number] = file
             while len(self._files) > _OPEN_FILES_MAX:

@@ -13,6 +13,7 @@ from virtual import VirtualClock, VirtualLoop
 from headrace.engine.plans import searchable
 from headrace.engine.searching.coverage import Coverage
 from headrace.engine.searching.scope import Scope
+from headrace.engine.searching.turns import Deadline
 from headrace.search.query import parse_query
 from headrace.storage.vanished import Vanished
 
@@ -110,7 +111,7 @@ def test_holes_do_not_make_batches_small(loop: VirtualLoop) -> None:
         assert [batch.sealed for batch in batches] == [True, False]
         scope = scope_of(scene)
         assert [(low, high) for low, high, _ in scope.pieces(1, 12)] == [(1, 12)]
-        assert [batch.seqs for batch in scope.records(3, 9)] == [[3, 5, 7, 8], [9]]
+        assert [batch.seqs for batch in scope.records(3, 9, Deadline())] == [[3, 5, 7, 8], [9]]
 
     run(loop, story)
 

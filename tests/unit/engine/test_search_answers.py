@@ -17,6 +17,7 @@ from headrace.core.record import draft
 from headrace.core.stream import JSON
 from headrace.core.streaming import Spec
 from headrace.engine.searching import scope as scoping
+from headrace.engine.searching.coverage import Coverage
 from headrace.engine.searching.filtering import Filter
 from headrace.engine.searching.search import Found, search
 from headrace.engine.searching.turns import Deadline
@@ -126,8 +127,10 @@ def test_what_it_had_no_time_for(
     missing: list[int],
     through: int,
 ) -> None:
-    looks = iter(range(100))
-    monkeypatch.setattr(Deadline, "over", property(lambda _: next(looks) >= units))
+    seen: list[object] = []
+    for saw in (Coverage.saw_cold, Coverage.saw_hot):
+        monkeypatch.setattr(Coverage, saw.__name__, _noted(saw, seen))
+    monkeypatch.setattr(Deadline, "over", property(lambda _: len(seen) >= units))
     monkeypatch.setattr(scoping, "BATCH_ROWS", 2)
 
     async def story(scene: Reading) -> None:
@@ -142,6 +145,14 @@ def test_what_it_had_no_time_for(
         assert coverage.oldest_left_ms is not None
 
     tell(story)
+
+
+def _noted(saw: Callable[..., None], seen: list[object]) -> Callable[..., None]:
+    def noted(coverage: Coverage, what: object) -> None:
+        seen.append(what)
+        saw(coverage, what)
+
+    return noted
 
 
 def test_a_change_of_generations_meanwhile(tell: Callable[[Story], None]) -> None:

@@ -13,6 +13,8 @@ from headrace.core import limits
 from headrace.core.record import draft
 from headrace.core.stream import JSON, Write
 from headrace.engine import ranking
+from headrace.engine.searching.search import search
+from headrace.storage.requests import Asked
 
 SEARCH = {
     "primaryTimestampField": "at",
@@ -126,19 +128,41 @@ def test_whoever_watches_is_woken(tell: Callable[[Story], None]) -> None:
     tell(story)
 
 
-def test_reads_of_segments_are_counted_for_who_reads(tell: Callable[[Story], None]) -> None:
+def test_requests_are_counted_for_whom_they_are_made(tell: Callable[[Story], None]) -> None:
     async def story(scene: Plot) -> None:
         await scene.append("a", 2)
         await scene.create("b")
         await scene.append("b", 2)
-        await scene.seal()
         engine = scene.engine
         live, other = engine.streams.find("a"), engine.streams.find("b")
-        assert engine.segments.requests(live.log.id) == {}
+        asked = engine.inspection.requests
+        assert asked(live) == {}
+
+        await scene.seal()
+        stored = {name: Asked(puts=1) for name in ("segment", "segment_index", "manifest")}
+        assert asked(live) == asked(other) == stored
+
+        await scene.plan()
+        await scene.plan()  # which changes nothing
+        assert asked(live) == {**stored, "plans": Asked(puts=1), "manifest": Asked(puts=2)}
+
         for _ in range(2):
             await engine.reader.read(live, 0, records_max=9, bytes_max=999)
-        assert engine.segments.requests(live.log.id)["segment"] == 1
-        assert engine.segments.requests(other.log.id) == {}
+        # How long it is, what its end says, and the records.
+        assert asked(live)["segment"] == Asked(puts=1, heads=1, gets=2)
+
+        await scene.index()
+        assert "companion" not in asked(live)
+        for _ in range(2):
+            await search(engine, live, {"q": "n:1"}, int)
+            first = asked(live)["companion"]
+            assert first.gets > 2
+            assert not first.puts
+        assert asked(live)["companion"] == first
+
+        await engine.inspection.published(live)
+        assert asked(live)["manifest"] == Asked(puts=2, heads=1, gets=1)
+        assert asked(other) == stored
 
     tell(story)
 

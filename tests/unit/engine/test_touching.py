@@ -17,8 +17,8 @@ from headrace.core.limits import TOUCH_IDLE_MS
 from headrace.core.record import draft
 from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
+from headrace.engine.board import Board, Interest
 from headrace.engine.engine import Engine
-from headrace.engine.touching import Board, Interest
 from headrace.profiles.catalogue import parse_profile
 from headrace.profiles.templates import Template, parse_wanted
 from headrace.profiles.touchkeys import id_of, table_key, watch_key
@@ -101,6 +101,108 @@ def test_the_first_change_wakes_at_once_and_more_of_them_together(loop: VirtualL
         assert loop.time() - began < 0.1
         assert (board.generation, board.flushed) == (2, 6)
         assert not await wait(board, TODOS, wait_ms=120_000)
+
+    loop.run(story())
+
+
+def test_tables_are_told_at_their_own_interval(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        started = await boot(HostileDisk(), VirtualClock(loop))
+        room = Room(started.engine)
+        board = await room.open(coarseIntervalMs=10_000)
+        (template,) = board.activate([parse_wanted("todos", [("t", "string")])], None)
+        assert isinstance(template, Template)
+        mine = id_of(watch_key(template.id, [b"a"]))
+
+        async def took(*ids: int) -> float:
+            began = loop.time()
+            assert await wait(board, *ids)
+            return loop.time() - began
+
+        first = [asyncio.create_task(took(id)) for id in (TODOS, mine)]
+        await asyncio.sleep(0)
+        await room.write(change(t="a"))
+        assert max([await each for each in first]) < 0.1, "nobody was told for long"
+        coarse = asyncio.create_task(took(TODOS))
+        for _ in range(3):
+            fine = asyncio.create_task(took(mine))
+            await asyncio.sleep(0)
+            await room.write(change(t="a"))
+            assert await fine < 0.2
+            assert not coarse.done()
+            assert not board.settled
+        assert 9 < await coarse < 10.5
+        assert board.settled
+        assert not await wait(board, TODOS, wait_ms=120_000)
+
+    loop.run(story())
+
+
+def test_who_settles_does_not_wait_for_the_interval_of_tables(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        started = await boot(HostileDisk(), VirtualClock(loop))
+        room = Room(started.engine)
+        board = await room.open(coarseIntervalMs=10_000)
+        for generation in (1, 2, 3):
+            await room.write(change())
+            await board.wait_settled(1000)
+            assert (board.settled, board.generation, board.flushed) == (
+                True,
+                generation,
+                generation,
+            )
+
+    loop.run(story())
+
+
+def test_a_template_is_not_younger_than_what_was_noted_before(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        started = await boot(HostileDisk(), VirtualClock(loop))
+        room = Room(started.engine)
+        board = await room.open(coarseIntervalMs=10_000)
+        await room.write(change())
+        await asyncio.sleep(0.01)
+        cursor = board.generation
+        await room.write(change(t="a"))
+        await asyncio.sleep(0.2)
+        assert not board.settled, "the table is told later"
+        (template,) = board.activate([parse_wanted("todos", [("t", "string")])], None)
+        assert isinstance(template, Template)
+        mine = id_of(watch_key(template.id, [b"a"]))
+        watch = board.watch(Interest(frozenset([mine]), (template.id,), False), cursor, 1000)
+        assert board.is_touched(watch, cursor)
+
+    loop.run(story())
+
+
+def test_a_small_filter_remembers_few_keys(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        started = await boot(HostileDisk(), VirtualClock(loop))
+        room = Room(started.engine)
+        board = await room.open(memory={"filterPow2": 2, "bucketMs": 1}, touchCoalesceWindowMs=1)
+        for entity in "abcdefgh":
+            await room.write(change(entity))
+            await board.wait_settled(1000)
+        assert len(board.touches) <= 4
+        untouched = board.watch(Interest(frozenset([1]), (), False), 0, 1000)
+        assert board.is_touched(untouched, 0), "so far back nobody knows"
+        assert not board.is_touched(untouched, board.generation - 1)
+
+    loop.run(story())
+
+
+def test_templates_that_nobody_uses_are_not_looked_at_for_long(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        clock = VirtualClock(loop)
+        started = await boot(HostileDisk(), clock)
+        room = Room(started.engine)
+        board = await room.open(templates={"gcIntervalMs": 5_000})
+        board.activate([parse_wanted("todos", [("t", "string")])], 1_000)
+        for wait_s, left in ((2, 1), (4, 0)):
+            await asyncio.sleep(wait_s)
+            await room.write(change(t="a"))
+            await asyncio.sleep(0.1)
+            assert len(board.templates) == left
 
     loop.run(story())
 

@@ -113,6 +113,28 @@ def test_the_configuration_is_told_with_every_default() -> None:
 @pytest.mark.parametrize(
     ("touch", "problem"),
     [
+        ({"memory": {"k": 3}}, r"profile\.touch\.memory\.k can only be 4"),
+        ({"memory": {"keyIndexMaxKeys": 1}}, r"memory\.keyIndexMaxKeys can only be 32"),
+        ({"memory": {"hotKeyTtlMs": 1}}, r"memory\.hotKeyTtlMs can only be 10000"),
+        ({"memory": {"hotTemplateTtlMs": 1}}, r"memory\.hotTemplateTtlMs can only be 10000"),
+        ({"memory": {"hotMaxKeys": 1}}, r"memory\.hotMaxKeys can only be 1000000"),
+        ({"memory": {"hotMaxTemplates": 1}}, r"memory\.hotMaxTemplates can only be 4096"),
+        (
+            {"templates": {"lastSeenPersistIntervalMs": 1}},
+            r"templates\.lastSeenPersistIntervalMs can only be 300000",
+        ),
+    ],
+)
+def test_what_has_no_effect_here_cannot_be_set(touch: dict[str, Any], problem: str) -> None:
+    profile = make(enabled=True, **touch)  # one that is kept already can still be read
+    with pytest.raises(Refused, match=problem):
+        profile.check(is_json=True, empty=True)
+    make(enabled=True).check(is_json=True, empty=True)
+
+
+@pytest.mark.parametrize(
+    ("touch", "problem"),
+    [
         ({"enabled": "yes"}, r"profile\.touch\.enabled"),
         ({"enabled": True, "onMissingBefore": "ignore"}, r"profile\.touch\.onMissingBefore"),
         ({"enabled": True, "memory": {"bucketMs": 0}}, r"profile\.touch\.memory\.bucketMs"),

@@ -28,6 +28,19 @@ print('{"segments": 1}', flush=True)
 while True: time.sleep(60)
 """
 
+BUSY = """
+print('{"waiting_segments": 2}', flush=True)
+print('{"waiting_segments": 1}', flush=True)
+"""
+DONE = (
+    BUSY
+    + """
+import sys
+print('{"waiting_segments": 0}', flush=True)
+sys.stdin.read()
+"""
+)
+
 
 def _process(tmp_path: Path, program: str) -> PipelineProcess:
     return PipelineProcess(tmp_path, command=(sys.executable, "-c", program))
@@ -106,3 +119,16 @@ def test_one_that_is_only_just_being_started_ends_too(
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(process.run(lambda: True))
     assert [child.returncode for child in started] == [-9]
+
+
+@pytest.mark.parametrize("program", [BUSY, DONE])
+def test_requests_come_first_while_it_is_at_work(
+    tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it has done it all, or ended in the middle."""
+    turns: list[str] = []
+    monkeypatch.setattr(pipelineprocess, "come_first", lambda pid: turns.append("first"))
+    monkeypatch.setattr(pipelineprocess, "come_as_others", lambda: turns.append("as others"))
+    process = _process(tmp_path, program)
+    asyncio.run(_with(process, lambda: len(turns) >= 2))
+    assert turns[:2] == ["first", "as others"]

@@ -18,18 +18,20 @@ from headrace.core.limits import AGGREGATE_GROUPS_MAX
 from headrace.engine.live import Live
 from headrace.engine.plans import Searchable, searchable
 from headrace.engine.searching.coverage import Coverage
+from headrace.engine.searching.request import parse_timeout_ms
 from headrace.engine.searching.scope import Cold, Scope
-from headrace.engine.searching.turns import in_turns
+from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.search.aggregate import Buckets, aligned, fixed_dimensions, within
+from headrace.search.companions import NotIndexed
 from headrace.search.config import Rollup, Search
-from headrace.search.lookup import Lookup, NotIndexed
+from headrace.search.lookup import Lookup
 from headrace.search.query import Query, parse_query
 from headrace.search.values import DATE_MS_MAX, parse_date_ms
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
 
-_KNOWN = ("rollup", "from", "to", "interval", "q", "group_by", "measures")
+_KNOWN = ("rollup", "from", "to", "interval", "q", "group_by", "measures", "timeout_ms")
 _COMPACT_CELLS = 65_536
 """So many cells may be there more than once before they are made one."""
 _BATCH_ROWS = 2048
@@ -48,12 +50,15 @@ class Request(msgspec.Struct, frozen=True):
     query: Query | None
     group_by: tuple[str, ...]
     measures: tuple[str, ...]
+    timeout_ms: int
 
 
 class Aggregated(msgspec.Struct, frozen=True):
     """The answer."""
 
     request: Request
+    timed_out: bool
+    """Whether it counts only what `coverage` says was looked at."""
     coverage: Coverage
     used_rollups: bool
     buckets: list[dict[str, Any]]
@@ -61,12 +66,14 @@ class Aggregated(msgspec.Struct, frozen=True):
 
 async def aggregate(engine: Engine, live: Live, raw: object) -> Aggregated:
     """Aggregate a log, to its head."""
+    deadline = Deadline(parse_request(raw, searchable(live.log).search).timeout_ms)
 
     async def take() -> Aggregated:
         await engine.reader.prepare(live)
         asked = searchable(live.log)
         request = parse_request(raw, asked.search)
-        tally = Tally(Scope(engine, live, asked.plan.hash), asked, request)
+        scope = Scope(engine, live, asked.plan.hash, deadline)
+        tally = Tally(scope, asked, request, deadline)
         await in_turns(engine.pool, tally.run())
         engine.check_alive(live)
         await engine.settle(live)
@@ -78,10 +85,13 @@ async def aggregate(engine: Engine, live: Live, raw: object) -> Aggregated:
 class Tally:
     """One aggregate in one scope."""
 
-    def __init__(self, scope: Scope, asked: Searchable, request: Request) -> None:
+    def __init__(
+        self, scope: Scope, asked: Searchable, request: Request, deadline: Deadline
+    ) -> None:
         self._scope = scope
         self._search = asked.search
         self._request = request
+        self._deadline = deadline
         self._fixed = fixed_dimensions(request.query, request.rollup)
         self._buckets = Buckets(
             request.rollup, request.interval_ms, request.measures, request.group_by
@@ -93,20 +103,27 @@ class Tally:
 
     def run(self) -> Iterator[None]:
         """All of it, in units; reads files."""
-        for cold in list(self._scope.colds):
-            self._ask(cold)
-            self._compact()
-            yield
-        for _ in self._look():
-            self._compact()
-            yield
-        self.coverage.saw_all()
+        yield from self.coverage.watch(self._gather())
         self._buckets.compact()
         self._check()
         self._told = self._buckets.report()
 
+    def _gather(self) -> Iterator[None]:
+        self._deadline.check()
+        for cold in list(self._scope.colds):
+            self._ask(cold)
+            self._compact()
+            yield
+            self._deadline.check()
+        for _ in self._look():
+            self._compact()
+            yield
+
     def answer(self) -> Aggregated:
-        return Aggregated(self._request, self.coverage, self._used_rollups, self._told)
+        coverage = self.coverage
+        return Aggregated(
+            self._request, not coverage.complete, coverage, self._used_rollups, self._told
+        )
 
     def _compact(self) -> None:
         if self._buckets.cells > self._cells_max:
@@ -125,7 +142,7 @@ class Tally:
     def _ask(self, cold: Cold) -> None:
         """What a build knows. What it cannot answer is looked at instead."""
         scope, search, request = self._scope, self._search, self._request
-        with scope.companions(cold) as companions:
+        with scope.companions(cold) as companions, self._buckets.whole():
             lookup = Lookup(companions, cold.log, search)
             start, stop = self._windows(cold, lookup)
             edges = [(request.start_ms, request.stop_ms)]
@@ -142,12 +159,11 @@ class Tally:
                     if len(seqs):
                         self._buckets.add_columns(lookup, search, seqs)
             except NotIndexed:
-                lookup.take_used()
                 scope.expose(cold)
                 return
             if start < stop:
-                self._used_rollups = True
                 self._buckets.add_windows(companions, cold.log, start, stop, self._fixed)
+                self._used_rollups = True
             self.coverage.note_families(lookup.take_used())
         self.coverage.saw_cold(cold)
 
@@ -223,6 +239,7 @@ def parse_request(raw: object, search: Search) -> Request:
         parse_query(query, search) if query and query.strip() else None,
         _names(raw.get("group_by", []), "group_by", "dimensions", rollup.dimensions),
         _names(raw.get("measures", measures), "measures", "measures", measures, some=True),
+        parse_timeout_ms(raw),
     )
 
 

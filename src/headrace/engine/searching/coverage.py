@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from headrace.core import ranges
 from headrace.core.log import Extent
 from headrace.core.ranges import Ranges
 from headrace.engine.searching.scope import Batch, Cold, Scope
 from headrace.formats.companion import Family
-from headrace.search.companions import Spent
+from headrace.search.companions import Spent, TimeUp
 
 _USED = {
     Family.LEX: "lex",
@@ -21,6 +22,13 @@ _USED = {
 """What answers call the families."""
 
 
+class _Missing(NamedTuple):
+    seqs: Ranges
+    events: int
+    sealed: int
+    segments: int
+
+
 class Coverage:
     """Counts what was looked at of a scope."""
 
@@ -28,7 +36,7 @@ class Coverage:
         self._scope = scope
         self.head = scope.head
         self._seen: list[int] = []
-        self._missing: Ranges | None = None
+        self._missing: _Missing | None = None
         self.indexed: set[int] = set()
         """Segments that builds spoke for."""
         self.scanned: set[int] = set()
@@ -72,23 +80,38 @@ class Coverage:
         if (exact := spent.get(Family.EXACT)) is not None:
             self.exact_s += exact.read_s + exact.decode_s
 
-    def saw_all(self) -> None:
-        """There is nothing else: whatever was not met is not there."""
-        self._missing = ()
+    def watch(self, work: Iterator[None]) -> Iterator[None]:
+        """Let work look at the scope, as far as it has time."""
+        try:
+            yield from work
+        except TimeUp:
+            if not self.complete:
+                self.oldest_left_ms = self._scope.appended_ms(self.missing[0])
+        else:
+            self._missing = _Missing((), 0, 0, 0)  # whatever was not met is not there
 
     @property
     def missing(self) -> Ranges:
-        """The seqs that may hold records and were not looked at.
+        """The seqs that may hold records and were not looked at."""
+        return self._left().seqs
 
-        There may be as many as a log has holes: ask once in a thread, then it is known.
-        """
+    def _left(self) -> _Missing:
+        """There may be as much as a log has holes: ask once in a thread, then it is known."""
         if self._missing is None:
-            self._missing = [
+            seqs = [
                 seq
                 for low, high in self._scope.live_ranges()
                 for left in ranges.outside(self._seen, low, high)
                 for seq in left
             ]
+            extents = list(self._extents())
+            sealed = sum(
+                high - low + 1
+                for _, first, last in extents
+                for low, high in ranges.overlap(seqs, first, last)
+            )
+            segments = {n for n, low, high in extents if ranges.touches(seqs, low, high)}
+            self._missing = _Missing(seqs, ranges.count(seqs), sealed, len(segments))
         return self._missing
 
     @property
@@ -103,17 +126,12 @@ class Coverage:
 
     @property
     def missing_events(self) -> int:
-        return ranges.count(self.missing)
+        return self._left().events
 
     @property
     def missing_sealed(self) -> int:
         """How many of them lie in segments."""
-        missing = self.missing
-        return sum(
-            high - low + 1
-            for _, first, last in self._extents()
-            for low, high in ranges.overlap(missing, first, last)
-        )
+        return self._left().sealed
 
     @property
     def missing_tail(self) -> int:
@@ -121,8 +139,7 @@ class Coverage:
 
     @property
     def missing_segments(self) -> int:
-        missing = self.missing
-        return len({n for n, low, high in self._extents() if ranges.touches(missing, low, high)})
+        return self._left().segments
 
     def _segments(self, first: int, last: int) -> set[int]:
         """The segments that these seqs lie in."""

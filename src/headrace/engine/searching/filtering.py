@@ -22,10 +22,10 @@ from headrace.engine.searching.scope import Cold, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.formats.companion import Family, lex_key
 from headrace.formats.leb128 import Ints
+from headrace.search.companions import NotIndexed, TimeUp
 from headrace.search.config import Search
 from headrace.search.docsets import intersect
 from headrace.search.evaluate import Matcher
-from headrace.search.lookup import NotIndexed
 from headrace.search.query import Query, Rules, parse_query
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class Filter:
     def __init__(self, engine: Engine, text: str) -> None:
         self._engine = engine
         self._text = text
+        self.plan: str | None = None
+        """The hash of the plan by which it found what the last page has."""
 
     async def read(
         self,
@@ -66,6 +68,7 @@ class Filter:
             await engine.reader.prepare(live)
             query = parse_filter(live, self._text)
             asked = searchable(log)
+            self.plan = asked.plan.hash
             plan = reading.plan(log, live.visible, after, epoch)
             scope = Scope(engine, live, asked.plan.hash)
             sieve = _Sieve(scope, asked.search, query, wanted, records_max, bytes_max)
@@ -134,15 +137,18 @@ class _Sieve:
                 units = self._look(low, high)
             else:
                 units = self._pick(_between(matching, low, high))
-            for more in units:
-                if not more or self._deadline.over:
-                    return
-                yield
+            try:
+                for more in units:
+                    if not more or self._deadline.over:
+                        return
+                    yield
+            except TimeUp:
+                return
         self.next = None
 
     def _look(self, low: int, high: int) -> Iterator[bool]:
         """Look at records; False when the page ends."""
-        for batch in self._scope.records(low, high):
+        for batch in self._scope.records(low, high, self._deadline):
             good = iter(self._matcher.match(batch.raws))
             for block in batch.blocks:
                 flags = [next(good) for _ in range(block.count)]

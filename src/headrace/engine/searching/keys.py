@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.core import ranges
+from headrace.core.limits import SEARCH_TIMEOUT_MS
 from headrace.engine.live import Live
 from headrace.engine.searching.coverage import Coverage
 from headrace.engine.searching.scope import Cold, Scope
-from headrace.engine.searching.turns import in_turns
+from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.formats.companion import KEY_VALUE_BYTES_MAX, Family, log_key
-from headrace.search.companions import Companions, Key
-from headrace.search.lookup import NotIndexed
+from headrace.search.companions import Companions, Key, NotIndexed
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -47,12 +47,12 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 async def list_keys(engine: Engine, live: Live, after: str | None, limit: int) -> Listed:
-    """The next keys of a log's records."""
-    started = perf_counter()
+    """The next keys of a log's records; those that could be found in the time there is."""
+    deadline = Deadline(SEARCH_TIMEOUT_MS)
 
     async def take() -> Listed:
         await engine.reader.prepare(live)
-        listing = Listing(Scope(engine, live, None), after, limit)
+        listing = Listing(Scope(engine, live, None, deadline), after, limit)
         await in_turns(engine.pool, listing.run())
         engine.check_alive(live)
         await engine.settle(live)
@@ -62,7 +62,7 @@ async def list_keys(engine: Engine, live: Live, after: str | None, limit: int) -
             len(keys) > limit,
             listing.coverage,
             listing.timing,
-            round((perf_counter() - started) * 1e3),
+            deadline.took_ms,
         )
 
     return await engine.reader.again(take)
@@ -83,6 +83,13 @@ class Listing:
 
     def run(self) -> Iterator[None]:
         """All of it, in units; reads files."""
+        yield from self.coverage.watch(self._gather())
+        started = perf_counter()
+        self._shorten()
+        self.page = sorted(self._found)
+        self.timing.merge_s += perf_counter() - started
+
+    def _gather(self) -> Iterator[None]:
         timing = self.timing
         for cold in list(self._scope.colds):
             started = perf_counter()
@@ -100,11 +107,6 @@ class Listing:
                 timing.scan_tail_s += spent
             yield
             started = perf_counter()
-        self.coverage.saw_all()
-        started = perf_counter()
-        self._shorten()
-        self.page = sorted(self._found)
-        timing.merge_s += perf_counter() - started
 
     def _keep(self, keys: Iterator[str]) -> None:
         after = self._after
@@ -118,7 +120,6 @@ class Listing:
     def _ask(self, cold: Cold) -> None:
         """The first keys that a build has; what it cannot tell is looked at instead."""
         with self._scope.companions(cold) as companions:
-            companions.spent = {}
             try:
                 found = list(self._keys(cold, companions))
             except NotIndexed:

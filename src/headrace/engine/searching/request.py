@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -57,11 +57,14 @@ def parse_request(raw: object, search: Search, parse_offset: ParseOffset) -> Req
         _whole(raw.get("size", SEARCH_SIZE_DEFAULT), "size", 1, SEARCH_SIZE_MAX),
         sorts,
         _parse_after(raw.get("search_after"), sorts, search, parse_offset),
-        min(
-            _whole(raw.get("timeout_ms", SEARCH_TIMEOUT_MS), "timeout_ms", 0),
-            SEARCH_TIMEOUT_MS,
-        ),
+        parse_timeout_ms(raw),
     )
+
+
+def parse_timeout_ms(raw: Mapping[str, Any]) -> int:
+    """How long a request may take: as long as it says, but no longer than any."""
+    asked = _whole(raw.get("timeout_ms", SEARCH_TIMEOUT_MS), "timeout_ms", 0)
+    return min(asked, SEARCH_TIMEOUT_MS)
 
 
 def _whole(value: object, name: str, least: int, most: int | None = None) -> int:

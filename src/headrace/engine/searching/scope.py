@@ -22,6 +22,7 @@ from headrace.core.log import Extent, Log
 from headrace.core.ranges import Ranges
 from headrace.core.record import Block, cut
 from headrace.engine.live import Live
+from headrace.engine.searching.turns import Deadline
 from headrace.formats.leb128 import Ints
 from headrace.formats.manifest import Build
 from headrace.search.companions import Companions
@@ -42,6 +43,7 @@ be.
 _last = attrgetter("last")
 
 BATCH_ROWS = 512
+BATCH_BYTES = 1 << 20
 """Documents that are looked at between two looks at the clock."""
 
 
@@ -120,9 +122,12 @@ class Scope:
     Made on the event loop; what it is asked then reads files, so that is for a thread.
     """
 
-    def __init__(self, engine: Engine, live: Live, plan: str | None) -> None:
+    def __init__(
+        self, engine: Engine, live: Live, plan: str | None, deadline: Deadline | None = None
+    ) -> None:
         """`plan` is the hash of the plan that builds must have been made by; without one every
-        build will do, which is right for keys.
+        build will do, which is right for keys. Once the deadline is over, whatever reads files
+        raises `TimeUp`.
         """
         log = live.log
         self.log = log
@@ -132,6 +137,7 @@ class Scope:
         """Seqs at or above the floor that hold no live record."""
         self._engine = engine
         self._plan = plan
+        self._deadline = deadline or Deadline()
         promoter = engine.shapes.promoter(log)
         self._promote: Promote | None = None if promoter is None else promoter.attempt
         self._segments: Segments = engine.segments
@@ -181,7 +187,9 @@ class Scope:
         """What a build knows of these seqs of a log."""
         if self._plan is None:
             return [(first, last)]
-        part = next((p for p in self._segments.builds.describe(build).parts if p.log == log), None)
+        self._deadline.check()
+        described = self._segments.builds.describe(build, self.log.id)
+        part = next((part for part in described.parts if part.log == log), None)
         if part is None or part.hash != self._plan:
             return []
         flat = [seq for span in part.spans for seq in span]
@@ -195,7 +203,9 @@ class Scope:
     @contextmanager
     def companions(self, cold: Cold) -> Iterator[Companions]:
         """The files of a build, for this thread alone meanwhile."""
-        with self._segments.builds.open(cold.build) as companions:
+        builds, wait_s = self._segments.builds, self._deadline.left_s
+        with builds.open(cold.build, self.log.id, wait_s) as companions:
+            companions.spent, companions.tick = {}, self._deadline.check
             yield companions
 
     @contextmanager
@@ -219,7 +229,7 @@ class Scope:
         covered = self.covered
         for reach in self.reaches:
             for low, high in ranges.outside(covered, max(first, reach.first), reach.last):
-                yield from self._batches(reach, low, high, rows or BATCH_ROWS)
+                yield from self._batches(reach, low, high, rows or BATCH_ROWS, self._deadline)
 
     @cached_property
     def covered(self) -> Ranges:
@@ -230,10 +240,11 @@ class Scope:
                 ranges.add(found, low, high)
         return found
 
-    def records(self, first: int, last: int, rows: int = BATCH_ROWS) -> Iterator[Batch]:
+    def records(self, first: int, last: int, deadline: Deadline) -> Iterator[Batch]:
         """The live records in [first, last], builds or no builds, ascending."""
         for reach in self.reaches:
-            yield from self._batches(reach, max(first, reach.first), min(last, reach.last), rows)
+            low, high = max(first, reach.first), min(last, reach.last)
+            yield from self._batches(reach, low, high, BATCH_ROWS, deadline)
 
     def pieces(self, first: int, last: int) -> Iterator[tuple[int, int, Cold | None]]:
         """The seqs in [first, last], as far as they are visible, and who speaks for them."""
@@ -254,22 +265,29 @@ class Scope:
         if start <= stop:
             yield start, stop, None
 
-    def _batches(self, reach: Reach, first: int, last: int, rows: int) -> Iterator[Batch]:
-        """The live records of a log in [first, last], whatever holes there are between them."""
+    def _batches(
+        self, reach: Reach, first: int, last: int, rows: int, deadline: Deadline
+    ) -> Iterator[Batch]:
+        """The live records of a log in [first, last], whatever holes there are between them.
+
+        A batch may need many segments, so the clock is looked at after each part of it; what was
+        read until then is a batch.
+        """
         held: list[Block] = []
-        count, sealed = 0, False
+        count, size, sealed = 0, 0, False
         for block, from_segment in self._pieces(reach, first, last):
             if held and from_segment != sealed:
                 yield Batch(held, sealed, self._promote)
-                held, count = [], 0
+                held, count, size = [], 0, 0
             sealed = from_segment
-            for start in range(0, block.count, rows):
-                piece = cut(block, start, min(start + rows, block.count))
-                held.append(piece)
-                count += piece.count
-                if count >= rows:
+            for start, stop, part_bytes in _parts(block, rows):
+                held.append(cut(block, start, stop))
+                count += stop - start
+                size += part_bytes
+                if count >= rows or size >= BATCH_BYTES or deadline.over:
                     yield Batch(held, sealed, self._promote)
-                    held, count = [], 0
+                    held, count, size = [], 0, 0
+                deadline.check()
         if held:
             yield Batch(held, sealed, self._promote)
 
@@ -360,6 +378,17 @@ def _between(
         start, stop = block.index(first), block.stop_index(last)
         if start < stop:
             yield block if whole else cut(block, start, stop)
+
+
+def _parts(block: Block, rows: int) -> Iterator[tuple[int, int, int]]:
+    """(start, stop, payload bytes) of parts that fit a batch."""
+    cuts = block.cuts()
+    start, base = 0, block.base
+    while start < block.count:
+        most = min(start + rows, block.count)
+        stop = max(start + 1, bisect_right(cuts, base + BATCH_BYTES, start, most))
+        yield start, stop, cuts[stop - 1] - base
+        start, base = stop, cuts[stop - 1]
 
 
 def _reaches(engine: Engine, live: Live, last: int) -> Iterator[Reach]:

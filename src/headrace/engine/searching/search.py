@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import compress
+from itertools import compress, takewhile
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,9 @@ from headrace.engine.searching.request import ParseOffset, Request, parse_reques
 from headrace.engine.searching.scope import Batch, Cold, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.formats.leb128 import Ints
+from headrace.search.companions import NotIndexed
 from headrace.search.evaluate import Documents, Fields, Presenter, score
-from headrace.search.lookup import Lookup, NotIndexed
+from headrace.search.lookup import Lookup
 from headrace.search.ordering import OFFSET, SCORE, Key, first, is_after, merge
 from headrace.search.query import clauses, text_fields
 from headrace.search.values import shown
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 _KEPT_MAX = 4096
 """Rows beyond a page that are held before the worse of them are let go."""
+
+_FETCHED_AT_ONCE = 16
+"""Hits whose documents are read between two looks at the clock."""
 
 _SOURCE_KEPT_BYTES = 4096
 """Larger documents are fetched once it is known that they are hits."""
@@ -74,7 +78,7 @@ async def search(engine: Engine, live: Live, raw: object, parse_offset: ParseOff
         await engine.reader.prepare(live)
         asked = searchable(live.log)
         request = parse_request(raw, asked.search, parse_offset)  # fields may have changed
-        scope = Scope(engine, live, asked.plan.hash)
+        scope = Scope(engine, live, asked.plan.hash, deadline)
         hunt = Hunt(scope, asked, request, deadline)
         await in_turns(engine.pool, hunt.run())
         engine.check_alive(live)
@@ -98,30 +102,24 @@ class Hunt:
         self._sorts = request.sorts
         self._rows: list[Row] = []
         self._hits: list[Hit] = []
-        self._timed_out = False
+        self._cut = False
+        """Whether there was no time for the documents of all hits."""
         self.total = 0
         self.coverage = Coverage(scope)
 
     def run(self) -> Iterator[None]:
         """All of it, in units; reads files."""
+        yield from self.coverage.watch(self._gather())
+        self._best()
+        yield from self._fetch()
+
+    def _gather(self) -> Iterator[None]:
+        self._deadline.check()
         for cold in list(self._scope.colds):
-            if self._over():
-                break
             self._ask(cold)
             yield
-        for _ in self._look():
-            yield
-        if not self._timed_out:
-            self.coverage.saw_all()
-        self._best()
-        self._fetch()
-        if not self.coverage.complete:
-            first_left = self.coverage.missing[0]
-            self.coverage.oldest_left_ms = self._scope.appended_ms(first_left)
-
-    def _over(self) -> bool:
-        self._timed_out = self._timed_out or self._deadline.over
-        return self._timed_out
+            self._deadline.check()
+        yield from self._look()
 
     def found(self) -> Found:
         """The answer, without what died meanwhile."""
@@ -131,17 +129,18 @@ class Hunt:
             for hit in self._hits
             if hit.seq >= log.floor and not ranges.contains(log.deleted, hit.seq)
         ]
-        full = len(self._rows) == self._request.size
+        more = self._cut or len(self._rows) == self._request.size
+        exact = self.coverage.complete and not self._cut
         return Found(
             self._request,
             self._scope.head,
-            self._timed_out,
+            not exact,
             self._deadline.took_ms,
             self.coverage,
             self.total,
-            self.coverage.complete,
+            exact,
             hits,
-            self._shown(self._rows[-1]) if full else None,
+            self._shown(self._rows[-1]) if more else None,
         )
 
     # --- cold ------------------------------------------------------------------------------------
@@ -223,8 +222,6 @@ class Hunt:
         fields = Fields(search, sorted({*names, search.primary}))
         started = perf_counter()
         for batch in self._scope.batches():
-            if self._over():
-                return
             self._take(batch, fields)
             coverage.saw_hot(batch)
             spent = perf_counter() - started
@@ -268,17 +265,30 @@ class Hunt:
     def _best(self) -> None:
         self._rows = merge(self._rows, self._sorts)[: self._request.size]
 
-    def _fetch(self) -> None:
-        """Make hits of rows: with their documents."""
+    def _fetch(self) -> Iterator[None]:
+        """Make hits of rows, as far as there is time to read their documents."""
+        for start in range(0, len(self._rows), _FETCHED_AT_ONCE):
+            rows = self._rows[start : start + _FETCHED_AT_ONCE]
+            if start and self._deadline.over:
+                at_hand = list(takewhile(lambda row: row[-1] is not None, rows))
+                self._cut = len(at_hand) < len(rows)
+                rows = at_hand
+            self._present(rows)
+            yield
+            if self._cut:
+                del self._rows[start + len(rows) :]
+                return
+
+    def _present(self, rows: Sequence[Row]) -> None:
         count = len(self._sorts)
-        unknown = sorted(row[count] for row in self._rows if row[-1] is None)
+        unknown = sorted(row[count] for row in rows if row[-1] is None)
         sources = dict(self._scope.fetch(unknown))
-        for row in self._rows:
+        for row in rows:
             if row[-1] is not None:
                 sources[row[count]] = row[-1]
-        rows = [row for row in self._rows if row[count] in sources]
+        rows = [row for row in rows if row[count] in sources]
         shows = Presenter(self._search).read([sources[row[count]] for row in rows])
-        self._hits = [
+        self._hits += [
             Hit(row[count], row[count + 1], self._shown(row), fields, sources[row[count]])
             for row, fields in zip(rows, shows, strict=True)
         ]

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from time import perf_counter
 
 from headrace.engine.ports import Pool
+from headrace.search.companions import TimeUp
 
 _TURN_S = 0.02
 """Work gives its thread back after this long."""
 
 
 class Deadline:
-    """When the time of a request is up."""
+    """When the time of a request is up; never, unless that is said."""
 
-    def __init__(self, timeout_ms: float) -> None:
+    def __init__(self, timeout_ms: float = inf) -> None:
         self.started = perf_counter()
         self._at = self.started + timeout_ms / 1e3
 
     @property
     def over(self) -> bool:
         return perf_counter() >= self._at
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self._at - perf_counter())
+
+    def check(self) -> None:
+        """Raise when it is."""
+        if self.over:
+            raise TimeUp
 
     @property
     def took_ms(self) -> int:

@@ -15,8 +15,8 @@ from headrace.formats.leb128 import Ints
 from headrace.formats.postings import cut
 from headrace.pipeline.kernels.groups import Piece, Records
 from headrace.search import histogram
-from headrace.search.aggregate import contributing
 from headrace.search.config import Count, Parts, Rollup, Search, Summary
+from headrace.search.contributions import contributing
 from headrace.search.extraction import Column
 from headrace.search.histogram import Histogram
 from headrace.search.parts import paths_of, read_parts

@@ -40,9 +40,8 @@ async def post_aggregate(call: Call, target: Target, *, body_bytes: int) -> Answ
     live = engine.streams.find(target.name)
     live.last_read_at_ms = engine.clock.now_ms()
     found = await aggregate(engine, live, asked)
-    return _json(
-        {"stream": target.name, **format_aggregated(found, partial(format_position, live.log))}
-    )
+    told = {"stream": target.name, **format_aggregated(found, partial(format_position, live.log))}
+    return _json(told, 408 if found.timed_out else 200)
 
 
 async def get_keys(call: Call, target: Target) -> Answer:
@@ -102,6 +101,6 @@ def _ms(seconds: float) -> int:
     return round(seconds * 1e3)
 
 
-def _json(body: dict[str, Any]) -> Answer:
+def _json(body: dict[str, Any], status: int = 200) -> Answer:
     headers = [("content-type", "application/json"), ("cache-control", "no-store")]
-    return Answer(200, headers, msgspec.json.encode(body))
+    return Answer(status, headers, msgspec.json.encode(body))

@@ -66,12 +66,15 @@ def format_tag(
     format: str,
     *,
     filter: str | None = None,
+    plan: str | None = None,
     closed: bool,
     version: int = 0,
 ) -> str:
     """What a page is: the same tag means the same bytes under the same headers."""
     slice = f"slice:{start}:{next}:key={quote(key or '', safe='')}:fmt={format}"
     slice += f":filter={quote(filter or '', safe='')}"
+    if plan is not None:  # what a filter finds depends on how the stream can be searched
+        slice += f":plan={plan}"
     promoted = f":version={version}" if version > 1 else ""
     return f'W/"{slice}{promoted}{":closed" if closed else ""}"'
 

@@ -25,6 +25,7 @@ from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Profile
 from headrace.schemas.registry import Registry, decode_registry, view
 from headrace.search.config import Kind, Search
+from headrace.storage.requests import Asked
 from headrace.surfaces.streams import fields
 from headrace.surfaces.streams.events import tag_matches
 from headrace.surfaces.streams.fields import format_time
@@ -39,7 +40,6 @@ from headrace.web.calls import Call
 from headrace.web.credentials import Scope
 
 _WAIT_MS = 3000
-_ARTIFACTS = ("segment", "segment_index", "segment_tags")
 
 
 class Picture(NamedTuple):
@@ -129,14 +129,14 @@ def _joined(body: bytes, beside: dict[str, Any]) -> bytes:
 
 async def _paint_index_status(engine: Engine, live: Live) -> Picture:
     survey = await engine.inspection.survey(live)
-    published = await engine.inspection.published()
+    published = await engine.inspection.published(live)
     return Picture(_index_status(engine, live, survey, published), {})
 
 
 async def _paint_details(engine: Engine, live: Live) -> Picture:
     stream_of(live.log)
     survey = await engine.inspection.survey(live)
-    published = await engine.inspection.published()
+    published = await engine.inspection.published(live)
     log = live.log
     told = {
         "stream": _summary(engine, live, survey),
@@ -145,7 +145,7 @@ async def _paint_details(engine: Engine, live: Live) -> Picture:
         "index_status": _index_status(engine, live, survey, published),
         "storage": _storage(engine, live, survey, published),
     }
-    return Picture(told, {"object_store_requests": _requests(engine, log)})
+    return Picture(told, {"object_store_requests": _requests(engine, live)})
 
 
 def _profile(log: Log) -> Profile:
@@ -371,25 +371,24 @@ _NOTHING = (
 """Caches are in memory here, and there is no SQLite."""
 
 
-def _requests(engine: Engine, log: Log) -> dict[str, Any]:
-    counts = engine.segments.requests(log.id)
-    reads = sum(counts.values())
+def _requests(engine: Engine, live: Live) -> dict[str, Any]:
+    counts = engine.inspection.requests(live)
     return {
-        **_counted(reads),
+        **_counted(sum(counts.values(), Asked())),
         "by_artifact": [
-            {"artifact": artifact, **_counted(counts[artifact])}
-            for artifact in _ARTIFACTS
-            if artifact in counts
+            {"artifact": artifact.value, **_counted(counts[artifact])}
+            for artifact in sorted(counts)
         ],
     }
 
 
-def _counted(gets: int) -> dict[str, str]:
+def _counted(asked: Asked) -> dict[str, str]:
+    """Lists and removals are housekeeping for all streams at once."""
     return {
-        "puts": "0",
-        "reads": str(gets),
-        "gets": str(gets),
-        "heads": "0",
+        "puts": str(asked.puts),
+        "reads": str(asked.gets + asked.heads),
+        "gets": str(asked.gets),
+        "heads": str(asked.heads),
         "lists": "0",
         "deletes": "0",
     }

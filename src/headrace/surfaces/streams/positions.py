@@ -44,7 +44,7 @@ def resolve(live: Live, offset: Offset | Mark) -> int:
         if offset.epoch < epoch_of(log) or log.stream is None:
             raise Refused(
                 Code.GONE,
-                f'this offset is of an earlier life of "{log.name}"; start again from -1',
+                f'this offset is of an earlier life of "{log.name}"; start again without it',
                 next_offset=format_position(log, 0),
             )
         raise _beyond(live)

@@ -117,7 +117,8 @@ async def catch_up(
     engine: Engine, live: Live, asked: Asked, dialect: Dialect, known_tags: str | None
 ) -> Answer:
     """One page of what there is."""
-    read = engine.reader.read if asked.filter is None else Filter(engine, asked.filter).read
+    filter = None if asked.filter is None else Filter(engine, asked.filter)
+    read = engine.reader.read if filter is None else filter.read
     page = await read(
         live,
         asked.after,
@@ -131,7 +132,7 @@ async def catch_up(
     if asked.offset is Mark.NOW:
         headers.append(("cache-control", "no-store"))
     else:
-        tag = _tag(engine, live, page, asked, closed=closed)
+        tag = _tag(engine, live, page, asked, filter, closed=closed)
         settled = _is_settled(live, page, asked, closed=closed)
         headers += tag
         headers.append(("cache-control", dialect.settled if settled else dialect.open))
@@ -142,12 +143,13 @@ async def catch_up(
 
 async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) -> Answer:
     """A page, or nothing when nothing comes for a while."""
+    filter = None if asked.filter is None else Filter(engine, asked.filter)
     page = await engine.reader.read_or_wait(
         live,
         asked.after,
         wait_ms=asked.wait_ms,
         over=engine.streams.is_over,
-        read=None if asked.filter is None else Filter(engine, asked.filter).read,
+        read=None if filter is None else filter.read,
         records_max=STREAM_PAGE_RECORDS,
         bytes_max=STREAM_PAGE_BYTES,
         wanted=asked.wanted,
@@ -161,7 +163,7 @@ async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) 
         headers.append(("stream-cursor", make_cursor(engine, asked.cursor)))
     if not page.slices:
         return Answer(204, [*headers, ("cache-control", "no-store")])
-    headers += _tag(engine, live, page, asked, closed=closed)
+    headers += _tag(engine, live, page, asked, filter, closed=closed)
     headers.append(("cache-control", dialect.arrived))
     return _with_body(engine, live, page, asked, headers)
 
@@ -189,7 +191,9 @@ def _page_headers(live: Live, page: Page, *, closed: bool) -> Headers:
     return headers
 
 
-def _tag(engine: Engine, live: Live, page: Page, asked: Asked, *, closed: bool) -> Headers:
+def _tag(
+    engine: Engine, live: Live, page: Page, asked: Asked, filter: Filter | None, *, closed: bool
+) -> Headers:
     """The tag of a page of a stream. A topic has none: some of its records may be deleted."""
     if live.log.stream is None:
         return []
@@ -200,6 +204,7 @@ def _tag(engine: Engine, live: Live, page: Page, asked: Asked, *, closed: bool) 
         asked.wanted.key,
         asked.format,
         filter=asked.filter,
+        plan=None if filter is None else filter.plan,
         closed=closed,
         version=engine.shapes.version(live.log),
     )

@@ -10,11 +10,12 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from headrace.core.errors import Code, Refused
+from headrace.engine.live import Live
 from headrace.engine.searching.search import search
 from headrace.surfaces.found import format_found, search_headers
 from headrace.surfaces.streams.names import Target
 from headrace.surfaces.streams.offsets import Offset, parse_offset
-from headrace.surfaces.streams.positions import format_position
+from headrace.surfaces.streams.positions import format_position, resolve
 from headrace.surfaces.streams.routes import Handler, StreamLimits
 from headrace.web.answers import Answer
 from headrace.web.calls import Call, decode
@@ -42,7 +43,7 @@ async def _search(call: Call, target: Target, asked: dict[str, Any]) -> Answer:
     engine = call.engine
     live = engine.streams.find(target.name)
     live.last_read_at_ms = engine.clock.now_ms()
-    found = await search(engine, live, asked, _parse_mark)
+    found = await search(engine, live, asked, partial(_parse_mark, live))
     told = {"stream": target.name, **format_found(found, partial(format_position, live.log))}
     headers = [
         ("content-type", "application/json"),
@@ -76,9 +77,9 @@ def _parse_json(text: str) -> Any:
         raise Refused(Code.INVALID, "search_after must be JSON") from None
 
 
-def _parse_mark(value: Any) -> int:
-    """The seq of an offset in `search_after`."""
+def _parse_mark(live: Live, value: Any) -> int:
+    """The seq of an offset in `search_after`; refuses one that this stream does not have."""
     offset = parse_offset(value) if isinstance(value, str) else None
     if not isinstance(offset, Offset):
         raise Refused(Code.INVALID, "search_after needs an offset of 26 characters")
-    return offset.seq
+    return resolve(live, offset)

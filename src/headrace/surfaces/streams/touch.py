@@ -16,9 +16,9 @@ from headrace.core.limits import (
     TOUCH_WAIT_MS,
     TOUCH_WAIT_MS_MAX,
 )
+from headrace.engine.board import Board, Interest, Watch
 from headrace.engine.live import Live
 from headrace.engine.patience import Patience
-from headrace.engine.touching import Board, Interest, Watch
 from headrace.profiles.templates import Wanted, parse_wanted
 from headrace.profiles.touchkeys import format_key, parse_key_id, parse_template_id
 from headrace.surfaces.streams.names import ACTIVATE, META, WAIT, Target

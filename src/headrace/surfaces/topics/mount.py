@@ -306,7 +306,10 @@ ROUTES = [
     Route(
         "POST", f"{TOPIC}/aggregate", "Count and measure the records by time",
         _replies(
-            {200: Reply(wire.AggregateReply, "Windows of the rollup, to the head of the topic")},
+            {
+                200: Reply(wire.AggregateReply, "Windows of the rollup, to the head of the topic"),
+                408: Reply(wire.AggregateReply, "What was counted before the time was up"),
+            },
             Code.INVALID, Code.LOG_NOT_FOUND, Code.LOG_INCOMPATIBLE, Code.BODY_TOO_LARGE,
             Code.MEDIA_TYPE,
         ),

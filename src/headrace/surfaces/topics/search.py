@@ -57,7 +57,7 @@ class Search:
         asked = decode(_bodies, await call.body())
         found = await aggregate(engine, live, asked)
         told = {"topic": topic, **format_aggregated(found, int)}
-        return Reply([msgspec.json.encode(told)[:-1]])
+        return Reply([msgspec.json.encode(told)[:-1]], 408 if found.timed_out else 200)
 
 
 def _parse_mark(value: Any) -> int:

@@ -457,6 +457,7 @@ class AggregateRequest(msgspec.Struct, kw_only=True, rename={"since": "from"}):
     q: str | None = None
     group_by: list[str] | None = None
     measures: list[str] | None = None
+    timeout_ms: Annotated[int, Meta(ge=0)] = SEARCH_TIMEOUT_MS
 
 
 class AggregateGroup(msgspec.Struct, kw_only=True):
