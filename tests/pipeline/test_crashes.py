@@ -163,6 +163,7 @@ DEATHS: dict[str, list[tuple[str, Command]]] = {
         ("published", _attached),
     ],
     "compact --min-run 2": [
+        ("rewritten", _attached),
         ("proved", _attached),
         ("before-retire", _attached),
         ("before-publish", _attached),
