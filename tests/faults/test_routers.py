@@ -433,6 +433,35 @@ def test_what_was_acknowledged_before_a_router_ends_or_changes_arrives(loop: Vir
     loop.run(story())
 
 
+def test_a_slow_store_does_not_leave_records_behind_when_a_router_ends(loop: VirtualLoop) -> None:
+    """A read that takes longer than readers wait for routers, record after record."""
+
+    class Slow:
+        busy = 0.0
+        delay_s = 0.0
+
+        async def run(self, work: Callable[..., object], *args: object, **kw: object) -> object:
+            await asyncio.sleep(self.delay_s)
+            return work(*args, **kw)
+
+    async def story() -> None:
+        pool = Slow()
+        pace = Pace(seal_bytes=100, disk_sync_ms=200)
+        server = await Server.start(loop, caps=Caps(tail_bytes=1), pace=pace, pool=pool)
+        sent: list[bytes] = []
+        for _ in range(3):
+            sent += await server.append("a", 3)
+            await server.started.upkeep.checkpoint()
+        await server.append("b", 1)
+        await server.route("a", "b", after=0)
+        pool.delay_s = 2 * CATCH_UP_S
+        await server.engine.routers.delete("a->b")
+        pool.delay_s = 0
+        assert (await server.data("b"))[1:] == sent
+
+    loop.run(story())
+
+
 @pytest.mark.parametrize("end", ["drop", "delete"])
 def test_what_is_acknowledged_while_a_router_ends_arrives(loop: VirtualLoop, end: str) -> None:
     async def story() -> None:

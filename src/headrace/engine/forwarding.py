@@ -226,22 +226,30 @@ class Forwarder:
         """
         engine, loop = self._engine, asyncio.get_running_loop()
         until_s = loop.time() + FINISH_S
+        unreadable: set[str] = set()
         while True:
             if not engine.door.open and any(map(_is_left, routers)):
                 await engine.wait_at_door(routers[0].dest.log.name, None)
             before = _cursors(routers)
             await self.catch_up(*dict.fromkeys(router.dest for router in routers))
+            cold: list[Router] = []
             for router in filter(_is_left, routers):
                 work = Pass(engine, self._shown)
-                work.step(router)
+                if work.step(router) is Step.COLD and router.name not in unreadable:
+                    cold.append(router)
                 work.commit()
             if not any(map(_is_left, routers)):
                 return
+            for router in cold:  # catching up has not always the time to read them
+                stuck = not router.ended and await self._step_cold(router) is Step.BLOCKED
+                if stuck and engine.door.open:
+                    unreadable.add(router.name)
             if _cursors(routers) == before:
-                if engine.door.open:
+                if engine.door.open and not cold:
                     return
-                # Others wait at the door as well, and may wait for us to be gone from there.
-                await asyncio.sleep(FORWARD_RETRY_S)
+                if not engine.door.open:
+                    # Others wait at the door as well, and may wait for us to be gone from there.
+                    await asyncio.sleep(FORWARD_RETRY_S)
             if loop.time() >= until_s:
                 raise _too_much()
 

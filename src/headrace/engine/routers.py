@@ -124,7 +124,8 @@ class Routers:
             raise Refused(Code.INVALID, "a router leads to another topic", field="dest")
         if known is not None and not _is_same(known, plan):
             await self.forwarder.finish(known)
-            known = self._routers.get(name)
+            if self._routers.get(name) is not known:
+                return await self.put(name, plan, owner)  # somebody else changed it meanwhile
         if known is None:
             engine.caps.check_routers(len(self._routers))
         ends = self._ends(plan, owner)

@@ -11,6 +11,7 @@ what is left, and a batch that is sent again changes nothing.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -305,14 +306,15 @@ class Transactions:
     def _check_room(self, logs: Mapping[str, Log], brought: Sequence[Brought]) -> None:
         """Refuse what does not fit into a log, or into the server."""
         engine, growth_bytes = self._engine, 0
+        records, sizes_bytes = Counter[str](), Counter[str]()
+        for each in brought:
+            records[each.log] += each.records
+            sizes_bytes[each.log] += each.size_bytes
         for name, log in logs.items():
             if log.config.ttl_ms and log.id in engine.lives:
                 engine.expire_now(engine.lives[log.id])
-            own = [each for each in brought if each.log == name]
-            records = sum(each.records for each in own)
-            size_bytes = sum(each.size_bytes for each in own)
-            one.check_room(log, records, size_bytes)
-            growth_bytes += one.growth_bytes(log, records, size_bytes)
+            one.check_room(log, records[name], sizes_bytes[name])
+            growth_bytes += one.growth_bytes(log, records[name], sizes_bytes[name])
         engine.caps.check_growth(engine.state, growth_bytes)
 
     async def _forget_notes(self, commit: Commit, logs: Iterable[Log]) -> None:

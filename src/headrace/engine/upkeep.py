@@ -35,7 +35,6 @@ from headrace.storage.recovery import Recovered
 from headrace.storage.sealing import SealFailed, SealJob
 
 _SWEEP_S = 1.0
-_TIDY_S = 600.0
 _CLOSED_FILES_MAX = 8
 _BACKLOG_FILES = 3
 """Journal files whose records may wait in memory for the sealer before writers are held back."""
@@ -152,13 +151,12 @@ class Upkeep:
         fails.
         """
         failures = 0
-        now = asyncio.get_running_loop().time
-        tidy_at = now()
+        swept = False
         while True:
             try:
-                if now() >= tidy_at:
+                if not swept:
                     await self.remove_orphans()
-                    tidy_at = now() + _TIDY_S
+                    swept = True
                 await self._wake.wait()
                 self._wake.clear()
                 await self.checkpoint()
@@ -312,10 +310,10 @@ class Upkeep:
     async def remove_orphans(self) -> None:
         """Remove what sealers left that nobody can have heard of; the pipeline tidies up itself.
 
-        Not at the start alone: the sealer of a killed server may come to its end later, and what a
-        killed server was about to remove is named by older manifests for a while.
+        At the start, while nobody else is likely to publish: some of it may stay for the next one.
         """
         named = await self._pool.run(manifests.named, self._objects)
+        named.update(name for segment in self.manifest.segments for name in segment.names)
         for folder in (layout.SEGMENTS, layout.COMPANIONS):
             for listed in await self._pool.run(self._objects.list, folder):
                 if listed.name not in named and not layout.is_foreign(listed.name):

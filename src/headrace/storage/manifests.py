@@ -98,11 +98,13 @@ def publish(objects: Objects, manifest: Manifest) -> None:
 
 def named(objects: Objects) -> set[str]:
     """The objects of all segments that one of the versions names which are still kept."""
-    names: set[str] = set()
-    for listed in objects.list(layout.MANIFESTS):
+    while True:
         try:
-            manifest = decode_manifest(objects.get(listed.name), listed.name)
+            return {
+                name
+                for listed in objects.list(layout.MANIFESTS)
+                for segment in decode_manifest(objects.get(listed.name), listed.name).segments
+                for name in segment.names
+            }
         except FileNotFoundError:
-            continue  # forgotten since
-        names.update(name for segment in manifest.segments for name in segment.names)
-    return names
+            continue  # forgotten since: there are newer ones, which may name more

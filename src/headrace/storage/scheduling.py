@@ -16,6 +16,7 @@ from pathlib import Path
 
 SHORT_NS = 200_000
 DEFAULT_NS = 0
+_RESET_ON_FORK = 1
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 
 
@@ -40,10 +41,12 @@ def ask_for_turns(pid: int, length_ns: int) -> None:
     if platform.system() != "Linux" or number is None:
         return
     with suppress(OSError, AttributeError):
-        if os.sched_getscheduler(pid) != os.SCHED_OTHER:
+        policy = os.sched_getscheduler(pid)
+        if policy & ~os.SCHED_RESET_ON_FORK != os.SCHED_OTHER:
             return  # whoever chose something else knows why
         nice = os.getpriority(os.PRIO_PROCESS, pid)
-        wanted = _Attributes(ctypes.sizeof(_Attributes), os.SCHED_OTHER, 0, nice, 0, length_ns)
+        flags = _RESET_ON_FORK if policy & os.SCHED_RESET_ON_FORK else 0
+        wanted = _Attributes(ctypes.sizeof(_Attributes), os.SCHED_OTHER, flags, nice, 0, length_ns)
         ctypes.CDLL(None).syscall(number, pid, ctypes.byref(wanted), 0)
 
 
@@ -60,8 +63,10 @@ def come_first(pid: int) -> None:
 def come_as_others() -> None:
     """This thread has turns like everybody again, short ones."""
     if platform.system() == "Linux":
+        # Once asked for, that children do not inherit is not ours to take back without the right.
+        policy = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK
         with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+            os.sched_setscheduler(0, policy, os.sched_param(0))
         ask_for_turns(0, SHORT_NS)
 
 

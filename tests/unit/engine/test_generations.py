@@ -383,3 +383,26 @@ def test_what_is_no_object_is_refused(raw: bytes) -> None:
 def test_a_configuration_that_is_too_large_is_refused() -> None:
     with pytest.raises(Refused, match="65536"):
         checked(b'{"a":"' + b"x" * 65536 + b'"}')
+
+
+def test_no_name_is_missed_when_versions_are_forgotten_meanwhile(loop: VirtualLoop) -> None:
+    """What is named by none of them is removed: a version that is gone must not count as empty."""
+
+    class Moving(LocalObjects):
+        gone = False
+
+        def get(self, name: str) -> bytes:
+            if name.startswith(layout.MANIFESTS) and not self.gone:
+                self.gone = True
+                raise FileNotFoundError(name)
+            return super().get(name)
+
+    async def story(scene: Scene) -> None:
+        objects = Moving(HostileDisk(scene.disk.world))
+        wanted = {name for segment in scene.upkeep.manifest.segments for name in segment.names}
+        for listed in objects.list(layout.MANIFESTS)[:-1]:
+            objects.remove(listed.name)
+        assert manifests.named(objects) == wanted
+        assert objects.gone
+
+    run(loop, story)

@@ -287,7 +287,7 @@ class Scope:
                 if count >= rows or size >= BATCH_BYTES or deadline.over:
                     yield Batch(held, sealed, self._promote)
                     held, count, size = [], 0, 0
-                deadline.check()
+                    deadline.check()  # here alone, where nothing is held that would be passed over
         if held:
             yield Batch(held, sealed, self._promote)
 
