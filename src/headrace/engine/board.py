@@ -113,6 +113,8 @@ class Board:
         self._next_collection_ms = self.used_at_ms + config.templates.gc_interval_ms
         self._reading: asyncio.Handle | None = None
         self._flushing: asyncio.TimerHandle | None = None
+        self._flushing_s = 0.0
+        """When it is due: not all handles of the loop can say."""
         self._waiters: dict[int, set[_Waiter]] = {}
         self._for_anything: set[_Waiter] = set()
         self.waiting = 0
@@ -169,11 +171,12 @@ class Board:
         if not self.touches.pending and not self.touches.everyone_pending:
             due_s = max(due_s, self._next_tables_s)
         if self._flushing is not None:
-            if self._flushing.when() <= due_s:
+            if self._flushing_s <= due_s:
                 return
             self._flushing.cancel()
         if due_s > self._loop.time():
             self._flushing = self._loop.call_at(due_s, self._flush_due, due_s)
+            self._flushing_s = due_s
         else:
             self._flush_due(due_s)
 

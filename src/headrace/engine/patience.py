@@ -31,7 +31,8 @@ class Patience:
         self.limit_s = limit_s
         self._give_up = give_up
         self._waits: deque[tuple[float, _Wait]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._due: float | None = None
+        """When we look next; None while there is nothing to look for."""
         self._lenient = False
 
     def watch(self, future: asyncio.Future[None]) -> asyncio.Future[None]:
@@ -52,23 +53,27 @@ class Patience:
         if not wait.done():
             loop = asyncio.get_running_loop()
             waits.append((loop.time() + self.limit_s, wait))
-            if self._timer is None:
-                self._timer = loop.call_at(waits[0][0], self._look, loop)
+            if self._due is None:
+                self._look_at(waits[0][0], loop)
+
+    def _look_at(self, due: float, loop: asyncio.AbstractEventLoop) -> None:
+        self._due = due
+        loop.call_at(due, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        assert self._timer is not None
+        assert self._due is not None
         waits, now = self._waits, loop.time()
-        self._lenient = now - self._timer.when() > _HELD_UP_S and not self._lenient
+        self._lenient = now - self._due > _HELD_UP_S and not self._lenient
         if self._lenient:
-            self._timer = loop.call_at(now + _GRACE_S, self._look, loop)
+            self._look_at(now + _GRACE_S, loop)
             return
-        self._timer = None
+        self._due = None
         while waits and (waits[0][1].done() or waits[0][0] <= now):
             _, wait = waits.popleft()
             if not wait.done():
                 wait.set_exception(self._give_up())
         if waits:
-            self._timer = loop.call_at(waits[0][0], self._look, loop)
+            self._look_at(waits[0][0], loop)
 
 
 class Limit:

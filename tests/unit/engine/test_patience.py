@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import pytest
+import uvloop
 
 from headrace.engine.patience import Patience
 
@@ -111,3 +112,18 @@ def test_what_others_break_off_is_not_taken_for_too_slow() -> None:
             await task
 
     asyncio.run(story())
+
+
+def test_time_that_is_up_at_once_is_up() -> None:
+    """The loop of servers makes no timer of less than half a millisecond."""
+
+    async def story() -> None:
+        patience = Patience(0.0001, TimeoutError)
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(60) as hanging:
+                    await patience.watch(asyncio.get_running_loop().create_future())
+            assert not hanging.expired()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(story())
