@@ -6,3 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "properties"))
+
+from rig import loop
+
+__all__ = ["loop"]

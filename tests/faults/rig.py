@@ -8,8 +8,9 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 from unittest import mock
 
+import pytest
 from hostile import HostileDisk
-from virtual import VirtualClock
+from virtual import VirtualClock, VirtualLoop
 from writers import Delay, server_writer
 
 from headrace.core.config import LogConfig
@@ -188,3 +189,12 @@ async def view(engine: Engine, name: str) -> View:
 
 async def view_all(engine: Engine) -> dict[str, View]:
     return {name: await view(engine, name) for name in list(engine.state.names("", ""))}
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    """Time that passes when everybody waits, and sizes that make much happen."""
+    made = VirtualLoop()
+    with small():
+        yield made
+    made.close()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterator
 from random import Random
 
-import pytest
 from hostile import HostileDisk, Survival
 from oracle import Blow, Mark
-from rig import boot, small
+from rig import boot
 from shop import Past, ReadOnly, Shop, find_all, judge, live
 from test_crash_sweep import Recorder, Trials
 from test_crash_verify import problems
@@ -22,14 +20,6 @@ from headrace.engine.engine import Engine
 
 EVERY = 9
 """Which share of what crashes leave is verified as well."""
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 class TimedRecorder(Recorder):

@@ -12,20 +12,12 @@ from typing import Any
 import pytest
 from hostile import HARMLESS, HostileDisk, Survival
 from oracle import Blow, History, Mark, judge
-from rig import PACE, boot, go_on, small, view_all
+from rig import PACE, boot, go_on, view_all
 from virtual import VirtualClock, VirtualLoop
 from workload import Client, ReadOnly, forward, live, probe, stay_read_only
 
 from headrace.core.errors import Refused
 from headrace.engine.upkeep import Pace
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 @dataclass

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
 import pytest
 from hostile import HostileDisk
 from oracle import Blow, History, judge
-from rig import boot, small, view_all
+from rig import boot, view_all
 from virtual import VirtualClock, VirtualLoop
 from workload import DISK, EPHEMERAL, FSYNC, MEMORY, Client
 
@@ -23,14 +23,6 @@ from headrace.engine.start import Started
 P = ParamSpec("P")
 T = TypeVar("T")
 Story = Callable[[Client], Awaitable[None]]
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 async def tell(story: Story, clock: VirtualClock, disk: HostileDisk, tail_bytes: int = 1) -> None:

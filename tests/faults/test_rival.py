@@ -5,13 +5,13 @@ what was deleted stays away.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 
 import pytest
 from hostile import HARMLESS, HostileDisk
 from oracle import Blow, History, Mark, judge
-from rig import PACE, boot, small, view_all
+from rig import PACE, boot, view_all
 from rival import Rival
 from test_crash_sweep import Moment, Trials, recover, recover_and_go_on
 from test_crash_verify import problems
@@ -22,14 +22,6 @@ from headrace.storage.objects import LocalObjects
 
 SEEDS = range(2)
 Hook = Callable[[int, str, str], None]
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 class Meddler:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
 from typing import ParamSpec, TypeVar
 from unittest import mock
 
 import pytest
 from hostile import HostileDisk
-from rig import View, boot, small, view
+from rig import View, boot, view
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Discard, Durability, LogConfig
@@ -34,14 +34,6 @@ T = TypeVar("T")
 
 EPHEMERAL, MEMORY, DISK, FSYNC = Durability
 ROOMY = Pace(seal_bytes=1 << 20, disk_sync_ms=200)
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 class Server:

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from diary import JSON, Client, Diary, check_records, done, picture
 from hostile import HARMLESS, HostileDisk, Survival
-from rig import boot, small
+from rig import boot
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Code, Refused
@@ -167,14 +167,6 @@ async def recover(disk: HostileDisk, clock: VirtualClock, diary: Diary, moment: 
     diary.judge(moment.promised, moment.offered, picture(engine.state))
     for live in list(engine.lives.values()):
         await check_records(engine, live, diary)
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 @pytest.mark.parametrize(("story", "least"), [(live, 100), (shape, 40)])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
 from diary import Client, Diary
 from hostile import HostileDisk
-from rig import boot, small
+from rig import boot
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Code, Refused
@@ -21,14 +21,6 @@ from headrace.web.calls import Gate
 from headrace.web.credentials import Keyring
 from headrace.web.direct import DirectRequest, DirectResponse
 from headrace.web.slots import Slots
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 def test_a_slow_disk_leaves_the_outcome_open(loop: VirtualLoop) -> None:

@@ -15,9 +15,8 @@ from random import Random
 from typing import Any
 
 import msgspec
-import pytest
 from hostile import HARMLESS, HostileDisk, Survival
-from rig import Unhurried, boot, small, view, view_all
+from rig import Unhurried, boot, view, view_all
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Durability, LogConfig
@@ -183,14 +182,6 @@ async def recover(
     left = [name for name in disk.list("staged") if name.endswith(".chunk")]
     assert not left, left
     assert sorted(disk.list("staged")) == ["t.4.commit", "u.4.commit"]
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 def test_crash_at_every_call(loop: VirtualLoop) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from heapq import merge
 
-from headrace.core import log as one
+from headrace.core.apply import apply as apply_to_log
 from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.entry import Configure, Create, Drop, Entry, Retire, Start, Stop
 from headrace.core.errors import Code, Refused
@@ -156,7 +156,7 @@ def apply(state: State, entry: Entry) -> None:
         case _:
             log = state.logs[entry.log]
             count, size_bytes, config = log.count, log.size_bytes, log.config
-            one.apply(log, entry)
+            apply_to_log(log, entry)
             if isinstance(entry, Configure):
                 state.configured(log, config)
             state.count += log.count - count

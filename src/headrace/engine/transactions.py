@@ -69,7 +69,9 @@ class Transactions:
         self._pending: dict[str, Commit] = {}
         """Committed, and not wholly in their logs yet."""
         self._doubted: dict[str, Commit] = {}
-        """The disk failed at the decision: nobody was told of it, but a start might find it."""
+        """The disk failed at the decision: nobody was told of it, but a start might find it. Until
+        it is taken back, they are under way.
+        """
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     # --- starting --------------------------------------------------------------------------------
@@ -89,8 +91,8 @@ class Transactions:
         await self._engine.pool.run(self._staging.remove, found.stale)
 
     async def resume(self) -> None:
-        """Bring into their logs what was committed and is not there yet."""
-        for transaction in list(self._pending):
+        """Bring into their logs what was committed and is not there yet; end what is in doubt."""
+        for transaction in [*self._pending, *self._doubted]:
             try:
                 async with self._alone(transaction):
                     if commit := self._pending.get(transaction):
@@ -253,7 +255,7 @@ class Transactions:
         Its logs were asked, and will not change their mind before it is there: who could make them
         do so waits until `_finish` ends.
         """
-        rejecting = [log.id for log in logs.values() if log.config.discard is Discard.REJECT]
+        rejecting = {log.id for log in logs.values() if log.config.discard is Discard.REJECT}
         ids = {log.id for log in logs.values()}
         await self.under_way.begin(commit.transaction, ids, alone=rejecting)
         try:
@@ -263,13 +265,13 @@ class Transactions:
             self._check_room(logs, brought)
             await self._forget_notes(commit, logs.values())
             self._engine.check_open()
-            try:
-                await self._engine.pool.run(self._staging.decide, commit)
-            except OSError:
-                self._doubted[commit.transaction] = commit
-                raise
         except BaseException:
             self.under_way.end(commit.transaction)
+            raise
+        try:
+            await self._engine.pool.run(self._staging.decide, commit)
+        except BaseException:
+            self._doubted[commit.transaction] = commit
             raise
 
     def _check_logs(self, logs: Mapping[str, Log], brought: Sequence[Brought], owner: str) -> None:
@@ -390,6 +392,7 @@ class Transactions:
                 if doubted := self._doubted.get(transaction):
                     await self._engine.pool.run(self._staging.revoke, doubted)
                     del self._doubted[transaction]
+                    self.under_way.end(transaction)
                 yield
         finally:
             lock, users = self._locks[transaction]

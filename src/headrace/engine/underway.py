@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Set
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import UNDER_WAY_S
@@ -31,16 +31,15 @@ class UnderWay:
         """Whether a batch is on its way to this log."""
         return any(log in logs for logs in self._logs.values())
 
-    async def begin(self, transaction: str, logs: Set[int], alone: Collection[int]) -> None:
+    async def begin(self, transaction: str, logs: Set[int], alone: Set[int]) -> None:
         """A batch of the transaction is about to be decided.
 
         To the logs in `alone` no two come at a time.
         """
 
         def is_free() -> bool:
-            if any(map(self.comes_to, alone)):
-                return False
-            return not any(log in self._changes for log in logs)
+            free = all(alone.isdisjoint(others) for others in self._logs.values())
+            return free and logs.isdisjoint(self._changes)
 
         await self._wait(is_free, "other batches, or changes, of these logs take too long")
         self.go_on(transaction, logs)

@@ -42,7 +42,7 @@ def ask_for_turns(pid: int, length_ns: int) -> None:
         return
     with suppress(OSError, AttributeError):
         policy = os.sched_getscheduler(pid)
-        if policy & ~os.SCHED_RESET_ON_FORK != os.SCHED_OTHER:
+        if not _is(policy, os.SCHED_OTHER):
             return  # whoever chose something else knows why
         nice = os.getpriority(os.PRIO_PROCESS, pid)
         flags = _RESET_ON_FORK if policy & os.SCHED_RESET_ON_FORK else 0
@@ -57,17 +57,24 @@ def come_first(pid: int) -> None:
     """
     if platform.system() == "Linux" and len(os.sched_getaffinity(0)) > 1:
         with suppress(OSError):
-            os.sched_setscheduler(pid, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+            if _is(os.sched_getscheduler(pid), os.SCHED_OTHER):
+                policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK
+                os.sched_setscheduler(pid, policy, os.sched_param(1))
 
 
 def come_as_others() -> None:
-    """This thread has turns like everybody again, short ones."""
+    """This thread, which came first, has turns like everybody again, short ones."""
     if platform.system() == "Linux":
-        # Once asked for, that children do not inherit is not ours to take back without the right.
-        policy = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK
         with suppress(OSError):
-            os.sched_setscheduler(0, policy, os.sched_param(0))
-        ask_for_turns(0, SHORT_NS)
+            if os.sched_getscheduler(0) == os.SCHED_RR | os.SCHED_RESET_ON_FORK:
+                # That children do not inherit it is not ours to take back without the right.
+                policy = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK
+                os.sched_setscheduler(0, policy, os.sched_param(0))
+                ask_for_turns(0, SHORT_NS)
+
+
+def _is(policy: int, wanted: int) -> bool:
+    return policy & ~os.SCHED_RESET_ON_FORK == wanted
 
 
 def step_back(pid: int, nice: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.core import log as one
+from headrace.core.apply import apply as apply_to_log
 from headrace.core.config import LogConfig
 from headrace.core.entry import Append, Delete
 from headrace.core.log import Log
@@ -33,11 +34,11 @@ def block_at(first: int, count: int, ts_ms: int = 1, **columns: object) -> Block
 def add(log: Log, count: int, now_ms: int = 1, key: str | None = None) -> Append:
     """Append this many records of ten bytes each."""
     entry = one.append(log, draft([b"0123456789"] * count), key, now_ms)
-    one.apply(log, entry)
+    apply_to_log(log, entry)
     return entry
 
 
 def remove(log: Log, ranges: Sequence[int]) -> None:
     """Delete these live ranges of ten-byte records."""
     count = sum(last - first + 1 for first, last in zip(ranges[::2], ranges[1::2], strict=True))
-    one.apply(log, Delete(log.id, list(ranges), count, count * RECORD_BYTES))
+    apply_to_log(log, Delete(log.id, list(ranges), count, count * RECORD_BYTES))

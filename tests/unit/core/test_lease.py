@@ -6,6 +6,7 @@ from samples import RECORD_BYTES, add, new_log, remove
 
 from headrace.core import lease
 from headrace.core import log as one
+from headrace.core.apply import apply
 from headrace.core.config import Kind
 from headrace.core.entry import Claim, Delay, Extend, Release
 from headrace.core.lease import Asking, Counters
@@ -25,12 +26,12 @@ def claim(log: Log, node: str, wanted: int, now_ms: int = 100, lease_ms: int = 1
     claims, _ = lease.claim(log, [Asking(node, wanted, lease_ms)], log.head, now_ms)
     for entry in claims:
         if entry is not None:
-            one.apply(log, entry)
+            apply(log, entry)
     return claims[0].seqs if claims[0] else []
 
 
 def add_grouped(log: Log, *groups: str | None) -> None:
-    one.apply(log, one.append(log, draft([b"0123456789"] * len(groups), keys=[*groups]), None, 1))
+    apply(log, one.append(log, draft([b"0123456789"] * len(groups), keys=[*groups]), None, 1))
 
 
 def count(log: Log, now_ms: int = 100) -> tuple[int, int]:
@@ -106,7 +107,7 @@ def test_a_crash_between_two_claims_of_a_round_leaves_no_hole() -> None:
     log = new_queue(4)
     claims, _ = lease.claim(log, [Asking("a", 2, 10), Asking("b", 2, 10)], 4, 100)
     assert claims[0] is not None
-    one.apply(log, claims[0])  # and the journal ends here
+    apply(log, claims[0])  # and the journal ends here
     assert claim(log, "c", 9) == [2, 4]
 
 
@@ -134,7 +135,7 @@ def test_only_the_holder_holds() -> None:
 def test_an_ack_is_the_delete() -> None:
     log = new_queue(4)
     claim(log, "w", 3)
-    one.apply(log, lease.ack(log, [1, 1, 3, 3], 2, 2 * RECORD_BYTES))
+    apply(log, lease.ack(log, [1, 1, 3, 3], 2, 2 * RECORD_BYTES))
     assert (log.count, list(log.deleted), log.jobs.deliveries) == (2, [1, 1, 3, 3], {2: 1})
     assert count(log) == (1, 1)
 
@@ -143,8 +144,8 @@ def test_a_nack_gives_back_at_once_or_later() -> None:
     log = new_queue(2)
     claim(log, "w", 2)
     assert lease.nack(log, [1], 0, 100) == Release(log.id, [1], 0)
-    one.apply(log, lease.nack(log, [1], 0, 100))
-    one.apply(log, lease.nack(log, [2], 7, 100))
+    apply(log, lease.nack(log, [1], 0, 100))
+    apply(log, lease.nack(log, [2], 7, 100))
     assert count(log, 106) == (1, 0)
     assert count(log, 107) == (2, 0)
     assert claim(log, "w", 9, now_ms=107) == [1, 2]
@@ -156,7 +157,7 @@ def test_an_extension_sets_the_deadline_and_keeps_the_fence() -> None:
     fence = log.jobs.leases[1].fence
     entry = lease.extend(log, [1], 50, 105)
     assert entry == Extend(log.id, [1], 155)
-    one.apply(log, entry)
+    apply(log, entry)
     assert count(log, 155) == (0, 1)
     assert lease.hold(log, "w", [1], [fence], 155) == ([1], [])
     assert count(log, 156) == (1, 0)
@@ -166,12 +167,12 @@ def test_an_extension_sets_the_deadline_and_keeps_the_fence() -> None:
 def test_a_job_that_failed_too_often_is_for_nobody() -> None:
     log = new_queue(2, max_deliveries=1, dead_letter="dlq")
     claim(log, "w", 1)
-    one.apply(log, lease.nack(log, [1], 0, 100))
+    apply(log, lease.nack(log, [1], 0, 100))
     claims, spent = lease.claim(log, [Asking("w", 1, 10)], 2, 100)
     assert claims[0] is not None
     assert (claims[0].seqs, spent) == ([2], [1])
-    one.apply(log, claims[0])
-    one.apply(log, lease.bury(log, spent, RECORD_BYTES))
+    apply(log, claims[0])
+    apply(log, lease.bury(log, spent, RECORD_BYTES))
     assert lease.count(log, 2, 100) == Counters(0, 1, 1)
 
 
@@ -179,7 +180,7 @@ def test_without_a_place_for_dead_letters_a_job_comes_back_for_ever() -> None:
     log = new_queue(1, max_deliveries=1)
     for _ in range(3):
         assert claim(log, "w", 1) == [1]
-        one.apply(log, lease.nack(log, [1], 0, 100))
+        apply(log, lease.nack(log, [1], 0, 100))
     assert log.jobs.deliveries == {1: 3}
 
 
@@ -189,10 +190,10 @@ def test_a_group_is_worked_on_in_order() -> None:
     assert count(log) == (3, 0)
     assert claim(log, "w", 9) == [1, 3, 4]
     assert claim(log, "w", 9) == []
-    one.apply(log, lease.nack(log, [1], 5, 100))
+    apply(log, lease.nack(log, [1], 5, 100))
     assert claim(log, "w", 9) == [], "the first one is put off, and the others with it"
     assert claim(log, "w", 9, now_ms=105) == [1]
-    one.apply(log, lease.ack(log, [1, 1], 1, RECORD_BYTES))
+    apply(log, lease.ack(log, [1, 1], 1, RECORD_BYTES))
     assert claim(log, "w", 9, now_ms=105) == [2]
 
 
@@ -211,7 +212,7 @@ def test_new_jobs_wait_for_their_time() -> None:
     log = new_queue(4)
     entries = lease.delay(log, 1, [None, 150, 150, 100], 100)
     assert entries == [Delay(log.id, [2, 3], 150)]
-    one.apply(log, entries[0])
+    apply(log, entries[0])
     assert claim(log, "w", 9, lease_ms=1000) == [1, 4]
     assert count(log, 149) == (0, 2)
     assert count(log, 150) == (2, 2)
@@ -221,9 +222,9 @@ def test_new_jobs_wait_for_their_time() -> None:
 def test_a_delayed_job_behind_others_waits_for_both() -> None:
     log = new_queue()
     add_grouped(log, "a", "a")
-    one.apply(log, Delay(log.id, [2, 2], 150))
+    apply(log, Delay(log.id, [2, 2], 150))
     assert claim(log, "w", 9) == [1]
-    one.apply(log, lease.ack(log, [1, 1], 1, RECORD_BYTES))
+    apply(log, lease.ack(log, [1, 1], 1, RECORD_BYTES))
     assert claim(log, "w", 9, now_ms=149) == []
     assert claim(log, "w", 9, now_ms=150) == [2]
 

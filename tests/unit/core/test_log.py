@@ -6,6 +6,7 @@ import pytest
 from samples import RECORD_BYTES, add, new_log, remove
 
 from headrace.core import log as one
+from headrace.core.apply import apply
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.entry import Configure, Delete, Lose, Reserve, Trim
 from headrace.core.errors import Code, Refused
@@ -74,14 +75,14 @@ def test_a_rejecting_log_loses_nothing_when_its_cap_is_tightened() -> None:
     log = new_log(cap_records=3, ttl_ms=1000, discard=Discard.REJECT)
     add(log, 3)
     tight = LogConfig(cap_records=1, ttl_ms=1000, discard=Discard.REJECT)
-    one.apply(log, Configure(log.id, tight, log.head))
+    apply(log, Configure(log.id, tight, log.head))
     assert one.overflow(log) is None
 
 
 def test_a_tightened_cap_discards_at_once() -> None:
     log = new_log(cap_records=3)
     add(log, 3)
-    one.apply(log, Configure(log.id, LogConfig(cap_records=1), log.head))
+    apply(log, Configure(log.id, LogConfig(cap_records=1), log.head))
     trim = one.overflow(log)
     assert trim == Trim(log.id, 3, 0, 2, 2 * RECORD_BYTES)
 
@@ -122,9 +123,9 @@ def test_a_crash_of_the_system_takes_promised_seqs_with_it() -> None:
 def test_a_loss_behind_live_records_is_a_gap_and_one_before_them_a_floor() -> None:
     log = new_log()
     add(log, 3)
-    one.apply(log, Lose(log.id, [4, 1024], 1024, log.size_bytes))
+    apply(log, Lose(log.id, [4, 1024], 1024, log.size_bytes))
     assert (log.floor, list(log.gaps), log.head, log.count) == (1, [4, 1024], 1024, 3)
-    one.apply(log, Lose(log.id, [1, 3], 1024, 0))
+    apply(log, Lose(log.id, [1, 3], 1024, 0))
     assert (log.floor, list(log.gaps), log.earliest, log.count) == (1025, [], 1025, 0)
 
 
@@ -137,31 +138,31 @@ def test_ephemeral_records_do_not_survive() -> None:
 def test_replay_without_the_ephemeral_records_ends_with_exact_counts() -> None:
     """Their appends are not journaled, but trims and deletes that took some of them are."""
     log = new_log(durability=Durability.EPHEMERAL, ttl_ms=10)
-    one.apply(log, Trim(log.id, 0, 5, 4, 4 * RECORD_BYTES))
-    one.apply(log, Delete(log.id, [6, 7], 2, 2 * RECORD_BYTES))
+    apply(log, Trim(log.id, 0, 5, 4, 4 * RECORD_BYTES))
+    apply(log, Delete(log.id, [6, 7], 2, 2 * RECORD_BYTES))
     lost, head = one.lost_by_restart(log, clean=False, same_boot=True)
-    one.apply(log, Lose(log.id, list(lost), head, 0))
+    apply(log, Lose(log.id, list(lost), head, 0))
     assert (log.count, log.size_bytes) == (0, 0)
     assert (log.floor, log.head) == (1025, 1024)
 
 
 def test_a_change_of_class_says_which_seqs_were_never_journaled() -> None:
     log = new_log(durability=Durability.EPHEMERAL)
-    one.apply(log, Configure(log.id, LogConfig(), 10))
+    apply(log, Configure(log.id, LogConfig(), 10))
     add(log, 2)
     lost, head = one.lost_by_restart(log, clean=False, same_boot=True)
     assert (list(lost), head) == ([1, 10], 12)
-    one.apply(log, Lose(log.id, list(lost), head, 2 * RECORD_BYTES))
+    apply(log, Lose(log.id, list(lost), head, 2 * RECORD_BYTES))
     assert (log.count, log.size_bytes, log.floor, log.earliest) == (2, 2 * RECORD_BYTES, 11, 11)
 
 
 def test_a_key_is_forgotten_with_the_records_it_stands_for() -> None:
     log = new_log(durability=Durability.EPHEMERAL)
     add(log, 1, key="lost")
-    one.apply(log, Configure(log.id, LogConfig(), log.head))
+    apply(log, Configure(log.id, LogConfig(), log.head))
     add(log, 1, key="kept")
     lost, head = one.lost_by_restart(log, clean=True, same_boot=True)
-    one.apply(log, Lose(log.id, list(lost), head, RECORD_BYTES))
+    apply(log, Lose(log.id, list(lost), head, RECORD_BYTES))
     assert log.keys is not None
     assert list(log.keys) == ["kept"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 from samples import RECORD_BYTES, add, block_at, new_log, remove
 
-from headrace.core import log as one
+from headrace.core.apply import apply
 from headrace.core.entry import Lose, Trim
 from headrace.core.log import Log
 from headrace.core.match import TagPrefix
@@ -92,7 +92,7 @@ def test_deleted_prefixes_are_silent() -> None:
 def test_a_cursor_below_the_floor_is_told(floor_cap: int, floor_ttl: int, reason: Loss) -> None:
     log = new_log()
     add(log, 5)
-    one.apply(log, Trim(log.id, floor_cap, floor_ttl, 3, 3 * RECORD_BYTES))
+    apply(log, Trim(log.id, floor_cap, floor_ttl, 3, 3 * RECORD_BYTES))
     assert plan(log, 5, 0, None) == Plan(4, 5, Gap(1, 3, reason))
     assert plan(log, 5, 3, None) == Plan(4, 5, None)
 
@@ -109,7 +109,7 @@ def test_the_gap_reaches_to_the_first_live_record() -> None:
 def test_a_read_stops_at_a_gap_and_the_next_one_reports_it() -> None:
     log = new_log()
     add(log, 3)
-    one.apply(log, Lose(log.id, [4, 9], 9, log.size_bytes))
+    apply(log, Lose(log.id, [4, 9], 9, log.size_bytes))
     add(log, 2)
     assert plan(log, 11, 0, None) == Plan(1, 3, None)
     assert plan(log, 11, 3, None) == Plan(10, 11, Gap(4, 9, Loss.RESTART))
@@ -119,9 +119,9 @@ def test_a_read_stops_at_a_gap_and_the_next_one_reports_it() -> None:
 def test_two_gaps_make_two_pages() -> None:
     log = new_log()
     add(log, 1)
-    one.apply(log, Lose(log.id, [2, 3], 3, log.size_bytes))
+    apply(log, Lose(log.id, [2, 3], 3, log.size_bytes))
     add(log, 1)
-    one.apply(log, Lose(log.id, [5, 6], 6, log.size_bytes))
+    apply(log, Lose(log.id, [5, 6], 6, log.size_bytes))
     remove(log, [4, 4])
     first = read(log, 1, [])
     assert (first.gap, first.next) == (Gap(2, 3, Loss.RESTART), 4)
@@ -155,7 +155,7 @@ def test_what_is_trimmed_while_a_read_is_under_way_is_neither_given_nor_passed_o
     add(log, 5)
     gathering = Gathering(log, plan(log, 5, 0, None), ALL, frozenset())
     remove(log, [2, 2])
-    one.apply(log, Trim(log.id, 4, 0, 2, 2 * RECORD_BYTES))
+    apply(log, Trim(log.id, 4, 0, 2, 2 * RECORD_BYTES))
     assert not gathering.take(block_at(1, 5))
     page = gathering.page(5)
     assert (seqs(page), page.next) == ([], 0)
@@ -166,7 +166,7 @@ def test_a_read_that_finds_everything_trimmed_stays_where_it_is() -> None:
     log = new_log(cap_records=5)
     add(log, 5)
     gathering = Gathering(log, plan(log, 5, 0, None), ALL, frozenset())
-    one.apply(log, Trim(log.id, 6, 0, 5, 5 * RECORD_BYTES))
+    apply(log, Trim(log.id, 6, 0, 5, 5 * RECORD_BYTES))
     assert gathering.page(5).next == 0
 
 

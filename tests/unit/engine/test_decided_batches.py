@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 from unittest import mock
 
 import msgspec
 import pytest
 from hostile import HostileDisk
-from rig import CAPS, Unhurried, boot, small, view
+from rig import CAPS, Unhurried, boot, view
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Discard, LogConfig
@@ -32,14 +32,6 @@ Outcome = object
 
 ROWS = [b'{"a":"%d"}' % n for n in range(4)]
 FULL = LogConfig(cap_records=5, discard=Discard.REJECT)
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 def schema(name: str) -> dict[str, object]:
@@ -362,17 +354,9 @@ def test_a_decision_in_doubt_is_taken_back_before_its_chunks_go(loop: VirtualLoo
         await make_stream(engine)
         await engine.logs.put("other", "topics", LogConfig())
         names = await stage(engine)
-        wrong: list[int] = []
-
-        def note(number: int, kind: str, path: str) -> None:
-            if kind == "sync_folder" and path == "staged" and not wrong:
-                wrong.append(number)
-                disk.faults[number] = errno.EIO
-
-        disk.before = note
+        fail_the_decision(disk)
         with pytest.raises(OSError, match="Input/output"):
             await commit(engine, names)
-        assert wrong
         await engine.transactions.abort("t", 0)
         engine = (await boot(disk.kill(), clock)).engine
         assert engine.transactions.last("t") is None
@@ -380,6 +364,42 @@ def test_a_decision_in_doubt_is_taken_back_before_its_chunks_go(loop: VirtualLoo
         assert await rows(engine) == ROWS
 
     loop.run(story())
+
+
+def test_a_close_waits_until_a_decision_in_doubt_is_taken_back(loop: VirtualLoop) -> None:
+    """Else a start would find it decided, and its stream closed."""
+
+    async def story() -> None:
+        disk, clock = HostileDisk(), VirtualClock(loop)
+        engine = (await boot(disk, clock)).engine
+        await make_stream(engine)
+        await engine.logs.put("other", "topics", LogConfig())
+        names = await stage(engine)
+        fail_the_decision(disk)
+        with pytest.raises(OSError, match="Input/output"):
+            await commit(engine, names)
+        closing = asyncio.create_task(close(engine))
+        await asyncio.sleep(1)
+        assert not closing.done()
+        await engine.transactions.resume()
+        await closing
+        engine = (await boot(disk.kill(), clock)).engine
+        assert engine.transactions.last("t") is None
+        assert await rows(engine) == []
+
+    loop.run(story())
+
+
+def fail_the_decision(disk: HostileDisk) -> None:
+    """Its file is written, but perhaps it will not be found."""
+    wrong: list[int] = []
+
+    def note(number: int, kind: str, path: str) -> None:
+        if kind == "sync_folder" and path == "staged" and not wrong:
+            wrong.append(number)
+            disk.faults[number] = errno.EIO
+
+    disk.before = note
 
 
 # --- notes ----------------------------------------------------------------------------------------

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import msgspec
 import pytest
 from hostile import HostileDisk
-from rig import boot, small
+from rig import boot
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Code, Refused
@@ -23,14 +22,6 @@ from headrace.profiles.catalogue import parse_profile
 
 LARGE = [msgspec.json.encode({"requestId": f"r{n}", "token": "t" * 100}) for n in range(2000)]
 assert sum(map(len, LARGE)) > 3 * FORM_BYTES
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 async def adopt(engine: Engine, kind: str) -> None:

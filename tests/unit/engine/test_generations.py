@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 
 import msgspec
 import pytest
 from hostile import HostileDisk
-from rig import CAPS, boot, small, view
+from rig import CAPS, boot, view
 from rival import Rival
 from virtual import VirtualClock, VirtualLoop
 
@@ -27,14 +27,6 @@ from headrace.storage.objects import LocalObjects
 from headrace.storage.vanished import Vanished
 
 NAMES = ("a", "b")
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 class Scene:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import pytest
 from hostile import HostileDisk
-from rig import boot, small
+from rig import boot
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.limits import SERIES_MAX
@@ -17,14 +15,6 @@ from headrace.core.names import METRICS_STREAM
 from headrace.engine.engine import Engine
 from headrace.engine.metering import Meter, Metering
 from headrace.schemas.registry import decode_registry
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 async def read(engine: Engine) -> list[dict[str, Any]]:

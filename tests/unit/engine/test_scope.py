@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 import pytest
 from librarian import Reading, reading
-from rig import small
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.engine.plans import searchable
@@ -30,14 +29,6 @@ SEARCH = {
         },
     },
 }  # fmt: skip
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 def docs(count: int, start: int = 1) -> list[bytes]:

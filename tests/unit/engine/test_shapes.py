@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 from hostile import HostileDisk
-from rig import boot, small
+from rig import boot
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.entry import Register
@@ -24,14 +23,6 @@ from headrace.engine.live import Live
 from headrace.schemas.evolution import Update, parse_update
 from headrace.schemas.registry import decode_registry
 from headrace.surfaces.streams.following import StreamLook
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 def schema(name: str) -> dict[str, Any]:

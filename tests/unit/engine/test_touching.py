@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 from hostile import HostileDisk
-from rig import boot, small
+from rig import boot
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Refused
@@ -24,14 +23,6 @@ from headrace.profiles.templates import Template, parse_wanted
 from headrace.profiles.touchkeys import id_of, table_key, watch_key
 
 TODOS = id_of(table_key("todos"))
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 def change(entity: str = "todos", **value: Any) -> bytes:

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
-import pytest
 from librarian import reading
-from rig import small
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.read import Page
 from headrace.engine.live import Live
-
-
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    with small():
-        yield made
-    made.close()
 
 
 def test_a_page_that_is_not_the_last_ends_the_wait_when_time_is_up(loop: VirtualLoop) -> None:
