@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test quick check format bench clean
+.PHONY: help setup serve test quick soak check format bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,9 @@ test: setup ## Run every test
 
 quick: setup ## Run the tests that need no server process
 	$(BIN)/python -m pytest -m 'not system'
+
+soak: setup ## Run tests on fresh seeds for HEADRACE_SOAK_MINUTES (60) altogether
+	HEADRACE_SOAK_MINUTES=$${HEADRACE_SOAK_MINUTES:-60} $(BIN)/python -m pytest -m soak
 
 check: setup ## Lint, types and import contracts
 	$(BIN)/ruff format --check src tests

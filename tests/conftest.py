@@ -1,6 +1,6 @@
 """Property tests are the same on every run; `--hypothesis-profile=explore` looks further.
 
-All tests that need Spark share one session.
+All tests that need Spark share one session. Soak tests take fresh seeds (see `soak`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from soak import fresh_seeds, pytest_collection_modifyitems, pytest_runtest_makereport
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["fresh_seeds", "pytest_collection_modifyitems", "pytest_runtest_makereport"]
 
 # How fast examples are made says something about the machine, which may be held up.
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

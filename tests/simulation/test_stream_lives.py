@@ -1,12 +1,12 @@
 """Streams under seeded clients and crashes: whatever is found was there, and nothing told is lost.
 
-HEADRACE_SIM_SEEDS=200 looks at more seeds; a failure names its seed.
+`make soak` looks at fresh seeds.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -22,7 +22,7 @@ from headrace.engine.caps import Caps
 from headrace.engine.engine import Engine
 from headrace.engine.upkeep import Pace
 
-SEEDS = int(os.environ.get("HEADRACE_SIM_SEEDS", "8"))
+FIXED = range(8)
 LIVES = 5
 CLIENTS = 5
 NAMES = ["a", "b", "c", "jobs/1", "jobs/2"]
@@ -135,11 +135,21 @@ class World:
             await client.write(name, *datas, seq=f"{random.randrange(10**9):010d}")
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_lives_of_streams(seed: int) -> None:
+def simulate(seed: int) -> None:
     world = World(seed)
     with small():
         for _ in range(LIVES):
             world.live()
     world.loop.close()
     assert world.commits > 20, "too little happened"
+
+
+@pytest.mark.parametrize("seed", FIXED)
+def test_lives_of_streams(seed: int) -> None:
+    simulate(seed)
+
+
+@pytest.mark.soak
+def test_fresh_lives_of_streams(fresh_seeds: Iterator[int]) -> None:
+    for seed in fresh_seeds:
+        simulate(seed)

@@ -1,22 +1,26 @@
-"""Queues under seeded workers and crashes. HEADRACE_SIM_SEEDS=200 looks at more seeds."""
+"""Queues under seeded workers and crashes; `make soak` looks at fresh seeds."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 
 import pytest
 from workers import simulate
 
-_SEEDS = int(os.environ.get("HEADRACE_SIM_SEEDS", "8"))
-
-
+_FIXED = range(8)
 _KEPT = (16,)
 """An ack that waited for a segment took the job of a newer lease of the same worker."""
 
 
-@pytest.mark.parametrize("seed", [*range(_SEEDS), *_KEPT])
+@pytest.mark.parametrize("seed", [*_FIXED, *_KEPT])
 def test_every_job_ends_once(seed: int) -> None:
     simulate(seed)
+
+
+@pytest.mark.soak
+def test_every_job_ends_once_with_fresh_seeds(fresh_seeds: Iterator[int]) -> None:
+    for seed in fresh_seeds:
+        simulate(seed)
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:
