@@ -75,6 +75,21 @@ def test_what_was_waited_for_is_there_in_order(disk: Disk, start: Start) -> None
     run(work())
 
 
+def test_what_cannot_be_encoded_leaves_nothing_behind(disk: Disk, start: Start) -> None:
+    async def work() -> None:
+        journal = start(disk)
+        await journal.wait_written(journal.enqueue([entry(1)]))
+        before = journal.tail
+        with pytest.raises(OverflowError):
+            journal.enqueue([entry(2), entry(1 << 70)])
+        assert journal.tail == before
+        await journal.wait_synced(journal.enqueue([entry(3)]))
+        await journal.close()
+        assert replayed(disk) == [entry(1), entry(3)]
+
+    run(work())
+
+
 def test_many_waiters_wake_in_journal_order(disk: Disk, start: Start) -> None:
     async def work() -> None:
         journal = start(disk)

@@ -380,3 +380,64 @@ def test_crash_at_every_call_while_streams_change(loop: VirtualLoop) -> None:
     committed = [number for what, number in moments[-1].acked if what == "commit"]
     assert 0 < len(committed) < len(CHANGES), "all batches came before the changes, or behind them"
     crash_everywhere(loop, clock, moments, recover_changes)
+
+
+# --- first batches of several writers to a topic that is not there --------------------------------
+
+FIRSTS = (0, 2, 6)
+"""Rounds of the loop between two writers who both bring a topic its first batch."""
+
+
+def writers(number: int) -> tuple[str, str]:
+    return f"t{number}", f"u{number}"
+
+
+async def send_first(engine: Engine, transaction: str, attempt: int) -> Committed:
+    """A batch for a topic that is there or not; another attempt has chunks of its own."""
+    chunk = Chunk(f"n{transaction[1:]}", draft([json.dumps(transaction).encode()]))
+    name = f"0-{attempt}-0"
+    await engine.transactions.stage(transaction, 0, name, chunk)
+    return await commit(engine, transaction, 0, [name])
+
+
+async def run_firsts(disk: HostileDisk, clock: VirtualClock, acked: list[tuple[str, int]]) -> None:
+    engine = (await boot(disk, clock, delay_s=lambda: 0.01)).engine
+
+    async def send(transaction: str, rounds: int) -> None:
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        assert not (await send_first(engine, transaction, 0)).repeated
+        acked.append((transaction, 0))
+
+    for number in FIRSTS:
+        first, second = writers(number)
+        await asyncio.gather(send(first, 0), send(second, number))
+
+
+async def recover_firsts(
+    disk: HostileDisk, clock: VirtualClock, acked: frozenset[tuple[str, int]]
+) -> None:
+    engine = (await boot(disk, clock)).engine
+    transactions = engine.transactions
+    await transactions.resume()
+    everybody = [transaction for number in FIRSTS for transaction in writers(number)]
+    decided = {each for each in everybody if transactions.last(each) is not None}
+    assert {transaction for transaction, _ in acked} <= decided
+
+    async def held() -> list[str]:
+        views = await view_all(engine)
+        return sorted(json.loads(r.data) for v in views.values() for r in v.records.values())
+
+    assert await held() == sorted(decided), "decided, and not there"
+    for transaction in everybody:
+        done = await send_first(engine, transaction, 1)
+        assert done.repeated is (transaction in decided)
+    assert await held() == sorted(everybody)
+
+
+def test_crash_at_every_call_of_first_batches(loop: VirtualLoop) -> None:
+    """A batch is not decided for a topic that a crash could still take."""
+    clock = VirtualClock(loop)
+    moments = record(loop, clock, run_firsts)
+    assert len(moments[-1].acked) > len(FIRSTS)
+    crash_everywhere(loop, clock, moments, recover_firsts)

@@ -61,8 +61,8 @@ class Live:
         self.reserve_ahead = RESERVE_SEQS_MIN
         self.reserved_at_ms = 0
         self.aged_position = 0
-        """Where the newest floor moved by age was journaled: an answer that knows of it waits for
-        its sync.
+        """Where the newest floor moved by age, or a longer life of the stream, was journaled: an
+        answer that knows of it waits for its sync.
         """
         self.shrunk_position = 0
         """Where records last went for another reason; an answer waits for the commit point of the

@@ -322,7 +322,10 @@ class Streams:
             heappush(self._ends, (stream.expires_at_ms, live.log.id))
 
     def use(self, live: Live) -> None:
-        """A read or a write: a stream with a TTL lives on."""
+        """A read or a write: a stream with a TTL lives on.
+
+        Whoever answers a read must `settle` before: the longer life is a promise.
+        """
         stream = live.log.stream
         if stream is None or stream.ttl_ms is None or live.log.id not in self._engine.lives:
             return
@@ -330,7 +333,7 @@ class Streams:
         self._deadlines[live.log.id] = now_ms + stream.ttl_ms
         note = touch(live.log.id, stream, now_ms)
         if note is not None and self._engine.journal.failure is None:
-            self._engine.commit([note], sync=False)
+            live.aged_position = self._engine.commit([note], sync=True)
 
     def ends_at_ms(self, log: Log) -> int | None:
         """When the stream ends unless it is used before."""

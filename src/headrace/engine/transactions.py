@@ -264,6 +264,9 @@ class Transactions:
                 await self._check_form(logs[each.log], path)
             self._check_room(logs, brought)
             await self._forget_notes(commit, logs.values())
+            # The decision names logs and was made by what they are: a crash must not keep it and
+            # take them, or make them what they were before.
+            await self._engine.journal.wait_synced(self._engine.journal.tail)
             self._engine.check_open()
         except BaseException:
             self.under_way.end(commit.transaction)

@@ -121,14 +121,16 @@ class Journal:
         if self.failure is not None:
             raise self.refusal()
         frames: list[Buffer] = []
+        tail = self._tail  # moves when all of them are encoded: some may fail to be
         if together and len(entries) > 1:
-            frames.append(encode_group(entries, self._tail, self.synced))
-            self._tail += len(frames[0])
+            frames.append(encode_group(entries, tail, self.synced))
+            tail += len(frames[0])
         else:
             for entry in entries:
-                frame = encode_frame(entry, self._tail, self.synced)
+                frame = encode_frame(entry, tail, self.synced)
                 frames.append(frame)
-                self._tail += len(frame)
+                tail += len(frame)
+        self._tail = tail
         if sync:
             self._sync_wanted = self._tail
         with self._lock:

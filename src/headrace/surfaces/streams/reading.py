@@ -155,6 +155,7 @@ async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) 
         wanted=asked.wanted,
     )
     engine.streams.use(live)  # all the while
+    await engine.settle(live)
     engine.streams.find(live.log.name)
     check_gap(live, page, asked.offset)
     closed = page.caught_up and engine.streams.is_closed(live)

@@ -146,6 +146,7 @@ class TouchRoutes:
             if settle != "flush":
                 raise Refused(Code.INVALID, "settle is flush")
             await board.wait_settled(_parse_settle_ms(call, self._settle_ms))
+        await call.engine.settle(board.live)
         return _json(_describe(call, board))
 
     async def activate(self, call: Call, target: Target) -> Answer:
@@ -166,6 +167,7 @@ class TouchRoutes:
         shown = ActivationLimits(
             limits.max_active_templates_per_stream, limits.max_active_templates_per_entity
         )
+        await call.engine.settle(board.live)
         return _json(ActivateReply(activated, denied, shown))
 
     async def wait(self, call: Call, target: Target) -> Answer:
@@ -182,14 +184,18 @@ class TouchRoutes:
         board.totals.waits += 1
         if after is None:
             board.totals.stales += 1
-            return _json(_stale(board, watch))
+            stale = _stale(board, watch)
+            await call.engine.settle(board.live)
+            return _json(stale)
         touched = board.is_touched(watch, after)
         if not touched and request.timeout_ms:
             with board.waiter(watch, request.timeout_ms) as waiter, call.unless_gone(waiter.leave):
                 touched = await waiter.wait()
         board.totals.timeouts += not touched
         streams.use(board.live)
-        return _json(_reply(board, watch, touched=touched))
+        reply = _reply(board, watch, touched=touched)
+        await call.engine.settle(board.live)
+        return _json(reply)
 
 
 def _only(**handlers: Handler) -> dict[str, Handler]:
