@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from virtual import VirtualClock, VirtualLoop
 from writers import Delay, server_writer
 
 from headrace.core.config import LogConfig
+from headrace.core.errors import Refused
 from headrace.core.inlet import Rule
 from headrace.core.read import Gap
 from headrace.core.record import RECORD_OVERHEAD_BYTES
@@ -24,20 +26,55 @@ from headrace.engine.ports import CountedIds, Inline, InlineSealer, Load, Pool
 from headrace.engine.start import Parts, Started, start
 from headrace.engine.upkeep import Pace
 from headrace.storage.journal import Journal, Writer
-from headrace.storage.objects import LocalObjects
+from headrace.storage.objects import LocalObjects, StoreError
 
 CAPS = Caps(tail_bytes=600)
 PACE = Pace(seal_bytes=500, disk_sync_ms=200)
 RESERVE_SEQS = 4
 
 
+class Swallowed(logging.Handler):
+    """Exceptions that the product caught and logged, so that others go on: bugs, and assertions of
+    tests that ran inside it. What a disk that fails brings about is none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._problems: list[BaseException] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        problem = record.exc_info[1] if record.exc_info else None
+        if problem is not None and not isinstance(problem, OSError | Refused | StoreError):
+            self._problems.append(problem)
+
+    def check(self) -> None:
+        """Raise the first of them, if there is one."""
+        problems, self._problems = self._problems, []
+        for problem in problems:
+            raise problem
+
+
 @contextmanager
-def small(perf_counter: Callable[[], float] = lambda: 0.0) -> Iterator[None]:
+def nothing_swallowed() -> Iterator[Swallowed]:
+    """What was caught and logged inside is raised at the end, unless something else was."""
+    swallowed = Swallowed()
+    log = logging.getLogger("headrace")
+    log.addHandler(swallowed)
+    try:
+        yield swallowed
+    finally:
+        log.removeHandler(swallowed)
+    swallowed.check()
+
+
+@contextmanager
+def small(perf_counter: Callable[[], float] = lambda: 0.0) -> Iterator[Swallowed]:
     """Few seqs promised ahead, so that promises run out; time slices as told.
 
     Nothing is forgotten of where copies came from: the model does not either.
     """
     with (
+        nothing_swallowed() as swallowed,
         mock.patch("headrace.core.origin.ORIGINS_KEPT", 1 << 30),
         mock.patch("headrace.core.state.RESERVE_SEQS_MIN", RESERVE_SEQS),
         mock.patch("headrace.engine.live.RESERVE_SEQS_MIN", RESERVE_SEQS),
@@ -48,7 +85,7 @@ def small(perf_counter: Callable[[], float] = lambda: 0.0) -> Iterator[None]:
         mock.patch("headrace.engine.searching.turns.perf_counter", perf_counter),
         mock.patch("headrace.delivery.channel.perf_counter", perf_counter),
     ):
-        yield
+        yield swallowed
 
 
 class Unhurried:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import closing
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ParamSpec, TypeVar
@@ -105,11 +106,10 @@ class Simulation:
             now_s += ticks.choice((0.0, 0.0, 0.003))
             return now_s
 
-        with small(perf_counter):
+        with closing(self.loop), small(perf_counter) as self.swallowed:
             for number in range(LIVES):
                 self._say(f"life {number}")
                 Life(self).run()
-        self.loop.close()
         seen = sum(watcher.worked for watcher in self.watchers)
         # In stories of crash after crash there may be nothing to see.
         assert seen > 20 or self.loop.now_s < 10, "nobody saw anything"
@@ -183,6 +183,7 @@ class Life:
             if not isinstance(problem, Crash | Refused):
                 raise AssertionError(f"in the background: {context}") from problem
         self._loop.complaints.clear()
+        self._world.swallowed.check()
         if self._problem is not None:
             raise self._problem
 

@@ -343,8 +343,11 @@ class Gallery:
         known = decode_id(watcher.last_id) if watcher.last_id else {}
         for name, place in said["topics"].items():
             if name not in watcher.spots:
-                labels = {label for label in known if label.partition("@")[0] == name}
-                assert not labels, f"{name} is in the cursor, and we never heard of it"
+                # A topic to come is watched from its first record on: a cursor may say so before
+                # anything of it came.
+                seqs = [seq for label, seq in known.items() if label.partition("@")[0] == name]
+                assert not any(seqs), f"{name} is in the cursor, and we never heard of it"
+                assert not seqs or (_ALL in watcher.topics and place["from_seq"] == 0)
                 watcher.spots[name] = Spot(place["epoch"], place["from_seq"])
         return True
 

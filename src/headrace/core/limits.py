@@ -21,6 +21,8 @@ READ_BYTES_DEFAULT = 1 << 20
 READ_BYTES_MAX = 8 << 20
 READ_SCANNED_MAX = 100_000
 """Records one read may examine; a filter that drops everything still answers in bounded time."""
+SETTLE_ROUNDS_MAX = 4
+"""How often a read that is done waits for deletions that came meanwhile."""
 WAIT_MS_MAX = 30_000
 
 LIST_PAGE_DEFAULT = 100

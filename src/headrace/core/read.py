@@ -65,7 +65,12 @@ class Page(msgspec.Struct, gc=False):
 
     def forget(self, deleted: Ranges) -> None:
         """Leave out what was deleted since the page was made."""
-        self.slices = [left for piece in self.slices if (left := _without(piece, deleted)).picks]
+        self.slices = without(self.slices, deleted)
+
+
+def without(slices: list[Slice], deleted: Ranges) -> list[Slice]:
+    """The slices, less what was deleted since they were made."""
+    return [left for piece in slices if (left := _without(piece, deleted)).picks]
 
 
 def _without(piece: Slice, deleted: Ranges) -> Slice:

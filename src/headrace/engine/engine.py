@@ -34,6 +34,7 @@ from headrace.core.entry import (
     Unroute,
 )
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import SETTLE_ROUNDS_MAX
 from headrace.core.log import Log
 from headrace.core.record import Block
 from headrace.core.state import State
@@ -241,6 +242,7 @@ class Engine:
                 self._release_trimmed(self.lives[entry.log])
             case Delete():
                 self.deaths += 1
+                self.lives[entry.log].deletions += 1
             case Plan() | Register():
                 self.plan_changes += 1
                 self.lives[entry.log].wake()
@@ -363,6 +365,21 @@ class Engine:
                 await journal.wait_written(written)
         except Refused:
             pass  # read-only: what is in memory is all there is to tell
+
+    async def settle_deletions(self, live: Live, known: int, leave_out: Callable[[], None]) -> None:
+        """Wait as `settle` does; what was deleted since `known` deletions is left out.
+
+        Whoever deleted it may have the answer already, before ours. What we leave out must be
+        durable, too, so we wait again; a log that shrinks all the time ends that after some rounds.
+        """
+        await self.settle(live)
+        for _ in range(SETTLE_ROUNDS_MAX):
+            if live.deletions == known:
+                return
+            known = live.deletions
+            leave_out()
+            await self.settle(live)
+        leave_out()
 
 
 async def _nothing_new() -> None:

@@ -26,6 +26,7 @@ class Live:
     __slots__ = (
         "aged_position",
         "config_position",
+        "deletions",
         "desk",
         "last_read_at_ms",
         "last_write_at_ms",
@@ -68,6 +69,8 @@ class Live:
         """Where records last went for another reason; an answer waits for the commit point of the
         class.
         """
+        self.deletions = 0
+        """How often records were deleted: the list of them changes in place."""
         self.desk: Desk | None = None
         """Where jobs are handed out, once somebody asked for one."""
         self.waiters: dict[asyncio.Future[None], None] | None = None

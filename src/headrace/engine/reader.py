@@ -53,16 +53,15 @@ class Reader:
         """
         engine, log = self._engine, live.log
         await self.prepare(live)
+        deletions = live.deletions
         visible = live.visible if upto is None else min(upto, live.visible)
         plan = reading.plan(log, visible, after, epoch)
         budget = Budget(records_max, bytes_max, READ_SCANNED_MAX)
         page = Gathering(log, plan, budget, wanted)
         if plan.start <= plan.last:
             await self._gather(live, page, plan.last, records_max)
-        answer, deleted = page.page(visible), log.deleted
-        await engine.settle(live)
-        if log.deleted is not deleted:
-            answer.forget(log.deleted)
+        answer = page.page(visible)
+        await engine.settle_deletions(live, deletions, lambda: answer.forget(log.deleted))
         return answer
 
     async def prepare(self, live: Live) -> None:
@@ -190,7 +189,7 @@ class Reader:
     async def fetch(self, live: Live, seqs: Sequence[int]) -> list[Slice]:
         """These records, ascending, wherever they lie; those that are gone by now are left out."""
         found: list[Slice] = []
-        at = 0
+        at, deletions = 0, live.deletions
         while at < len(seqs):
             block = await self._block_of(live, seqs[at])
             if block is None:
@@ -204,7 +203,7 @@ class Reader:
             if picks:
                 found.append(Slice(block, picks))
             at = max(stop, at + 1)
-        return found
+        return found if live.deletions == deletions else reading.without(found, live.log.deleted)
 
     async def _block_of(self, live: Live, seq: int) -> Block | None:
         """A block that reaches this seq."""

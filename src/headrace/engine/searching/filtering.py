@@ -66,7 +66,7 @@ class Filter:
 
         async def take() -> Page:
             await engine.reader.prepare(live)
-            query = parse_filter(live, self._text)
+            query, deletions = parse_filter(live, self._text), live.deletions
             asked = searchable(log)
             self.plan = asked.plan.hash
             plan = reading.plan(log, live.visible, after, epoch)
@@ -87,8 +87,7 @@ class Filter:
                 sieve.scanned_bytes,
                 sieve.limited,
             )
-            await engine.settle(live)
-            page.forget(log.deleted)
+            await engine.settle_deletions(live, deletions, lambda: page.forget(log.deleted))
             return page
 
         return await engine.reader.again(take)

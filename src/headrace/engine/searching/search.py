@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from headrace.core import ranges
+from headrace.core.ranges import Ranges
 from headrace.engine.live import Live
 from headrace.engine.plans import Searchable, searchable
 from headrace.engine.searching.coverage import Coverage
@@ -68,6 +69,10 @@ class Found(msgspec.Struct, frozen=True):
     more: list[Any] | None
     """Where the next page goes on, if there may be one."""
 
+    def forget(self, deleted: Ranges) -> None:
+        """Leave out what was deleted since the hits were found."""
+        self.hits[:] = [hit for hit in self.hits if not ranges.contains(deleted, hit.seq)]
+
 
 async def search(engine: Engine, live: Live, raw: object, parse_offset: ParseOffset) -> Found:
     """Search a log, to its head."""
@@ -76,14 +81,14 @@ async def search(engine: Engine, live: Live, raw: object, parse_offset: ParseOff
 
     async def take() -> Found:
         await engine.reader.prepare(live)
-        asked = searchable(live.log)
+        asked, deletions = searchable(live.log), live.deletions
         request = parse_request(raw, asked.search, parse_offset)  # fields may have changed
         scope = Scope(engine, live, asked.plan.hash, deadline)
         hunt = Hunt(scope, asked, request, deadline)
         await in_turns(engine.pool, hunt.run())
         engine.check_alive(live)
         found = hunt.found()
-        await engine.settle(live)
+        await engine.settle_deletions(live, deletions, lambda: found.forget(live.log.deleted))
         return found
 
     return await engine.reader.again(take)

@@ -1,0 +1,103 @@
+"""A record whose deletion was acknowledged while a reader was on its way is not shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
+
+from hostile import HostileDisk
+from rig import boot
+from virtual import VirtualClock, VirtualLoop
+
+from headrace.core.config import Durability, Kind, LogConfig
+from headrace.core.match import TagEq
+from headrace.core.read import Slice
+from headrace.core.record import draft
+from headrace.engine.caps import Caps
+from headrace.engine.cost import Cost
+from headrace.engine.engine import Engine
+from headrace.engine.ports import Inline
+from headrace.engine.start import Started
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Meanwhile(Inline):
+    """When a read of so many segments is over, something else happens before its reader goes on."""
+
+    reads = 0
+    act: Callable[[], Awaitable[object]]
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        result = work(*args, **kwargs)
+        self.reads -= 1
+        if self.reads == 0:
+            await self.act()
+        return result
+
+
+async def append(engine: Engine, tag: str, config: LogConfig) -> None:
+    drafts = draft([b"{}"], None, [tag])
+    await engine.appender.append("a", drafts, owner="topics", create=config)
+
+
+async def make(pool: Meanwhile, loop: VirtualLoop, config: LogConfig) -> Started:
+    """Four records in a segment each: the first is deleted, the others have the tags 2, 3 and 4."""
+    disk, clock = HostileDisk(), VirtualClock(loop)
+    started = await boot(disk, clock, pool=pool, caps=Caps(tail_bytes=1))
+    for tag in "1234":
+        await append(started.engine, tag, config)
+        started.upkeep.close_file()
+        await started.upkeep.checkpoint()
+    await started.engine.deleter.delete("a", None, TagEq("1"))
+    return started
+
+
+def seqs(slices: list[Slice]) -> list[int]:
+    return [piece.block.seq_at(at) for piece in slices for at in piece.picks]
+
+
+def test_deleted_while_a_page_gathers(loop: VirtualLoop) -> None:
+    async def work() -> None:
+        pool = Meanwhile()
+        engine = (await make(pool, loop, LogConfig())).engine
+        pool.act = lambda: engine.deleter.delete("a", None, TagEq("2"))
+        pool.reads = 3
+        page = await engine.reader.read(engine.live("a"), 0, records_max=9, bytes_max=999)
+        assert pool.reads <= 0, "nothing happened meanwhile"
+        assert seqs(page.slices) == [3, 4]
+
+    loop.run(work())
+
+
+def test_deleted_while_a_page_waits_for_other_deletions(loop: VirtualLoop) -> None:
+    async def work() -> None:
+        config = LogConfig(durability=Durability.FSYNC)
+        engine = (await make(Meanwhile(), loop, config)).engine
+        for tag in "56":
+            await append(engine, tag, config)
+        live = engine.live("a")
+        (_, five), page, (_, six) = await asyncio.gather(
+            engine.deleter.delete("a", None, TagEq("5")),
+            engine.reader.read(live, 4, records_max=9, bytes_max=999),
+            engine.deleter.delete("a", None, TagEq("6")),
+        )
+        assert (five, six) == (1, 1)
+        assert seqs(page.slices) == []
+
+    loop.run(work())
+
+
+def test_deleted_while_a_job_is_read(loop: VirtualLoop) -> None:
+    async def work() -> None:
+        pool = Meanwhile()
+        engine = (await make(pool, loop, LogConfig(kind=Kind.QUEUE))).engine
+        pool.act = lambda: engine.deleter.delete("a", None, TagEq("2"))
+        pool.reads = 2
+        claimed = await engine.queues.claim("a", "node", 9, None, Cost())
+        assert pool.reads <= 0, "nothing happened meanwhile"
+        assert seqs(claimed.jobs) == [3, 4]
+
+    loop.run(work())
