@@ -68,6 +68,7 @@ from headrace.web import docs_page, openapi
 from headrace.web.calls import Gate, install_errors
 from headrace.web.cors import Cors
 from headrace.web.direct import Direct
+from headrace.web.origin_check import OriginCheck
 from headrace.web.protocol import Protocol
 from headrace.web.slots import Cap, Slots
 
@@ -150,7 +151,7 @@ def build_web(
     base_url = f"http://{settings.host}:{settings.port}"
     app.add_route("/openapi.json", _Document(_describe, falcon.MEDIA_JSON))
     app.add_route("/docs", _Document(lambda: _render_docs(base_url), falcon.MEDIA_HTML))
-    direct = Direct(app, topics.DIRECT_PREFIX, hot, refusals, mounts)
+    direct = Direct(app, topics.DIRECT_PREFIX, hot, refusals, mounts, gate.origin_check)
     return Cors(direct, settings.cors_origins) if settings.cors_origins else direct
 
 
@@ -217,7 +218,14 @@ class App:
             per_key=Cap("max_sse_connections_per_key", settings.max_sse_connections_per_key),
         )
         self.gate = Gate(
-            settings.api_keys, slots, streams, settings.max_body_bytes, settings.cors_origins
+            settings.api_keys,
+            slots,
+            streams,
+            settings.max_body_bytes,
+            settings.cors_origins,
+            None
+            if len(settings.api_keys)
+            else OriginCheck(settings.allowed_hosts, settings.cors_origins),
         )
         self._webhooks = Webhooks(allow_local=is_loopback(settings.host))
         self._control = Control(self._webhooks)

@@ -47,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_keys: Keyring = Keyring()
     allow_insecure_no_auth: bool
     probe_auth: bool
+    allowed_hosts: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
 
     max_batch_records: int
@@ -149,6 +150,19 @@ def parse_origins(text: str) -> tuple[str, ...]:
     return origins
 
 
+def parse_hosts(text: str) -> tuple[str, ...]:
+    """Read a comma-separated list of names and addresses without ports, or `*` for any."""
+    hosts = tuple(host.lower().strip("[]") for host in map(str.strip, text.split(",")) if host)
+    if hosts != ("*",):
+        try:
+            for host in hosts:
+                parse_host(host)
+        except ValueError:
+            problem = "host names and addresses without ports, joined by commas, or * alone"
+            raise ValueError(problem) from None
+    return hosts
+
+
 def parse_dialect(text: str) -> str:
     """Read the name of a dialect of streams."""
     if text.lower() not in DIALECTS:
@@ -214,6 +228,12 @@ VARIABLES = (
         "1 allows a public address without keys",
     ),
     Variable("TOPICS_PROBE_AUTH", parse_switch, "0", "1 asks for a key on health and ready too"),
+    Variable(
+        "TOPICS_ALLOWED_HOSTS",
+        parse_hosts,
+        None,
+        "without keys: Host headers that are answered beside loopback ones; * for any",
+    ),
     Variable("TOPICS_CORS_ORIGINS", parse_origins, None, "origins that browsers may call from"),
     # What one request may carry.
     Variable("TOPICS_MAX_BATCH_RECORDS", whole(1), "10000", "most records in one write"),

@@ -72,7 +72,10 @@ def exchange(port: int, request: Request) -> Answer:
 
 def send(connection: http.client.HTTPConnection, request: Request) -> http.client.HTTPResponse:
     """Send a request and wait for the head of its answer."""
-    connection.putrequest(request.method, request.target, skip_accept_encoding=True)
+    connection.putrequest(
+        request.method, request.target, skip_host="Host" in request.headers,
+        skip_accept_encoding=True,
+    )  # fmt: skip
     for name, value in request.headers.items():
         connection.putheader(name, value)
     try:

@@ -8,6 +8,8 @@ I64_MAX = 2**63 - 1
 """The latest time that is kept."""
 
 HEAD_BYTES_MAX = 256 << 10
+HOSTS_KNOWN_MAX = 256
+"""Host headers that a server without keys remembers to be its own."""
 """The request line and the headers of a request."""
 IDEMPOTENCY_KEY_LENGTH_MAX = 256
 META_KEYS_MAX = 64

@@ -23,6 +23,7 @@ from headrace.observe import say
 from headrace.storage.objects import StoreError
 from headrace.web.bodies import accepts_gzip, compress, read_body, read_bytes
 from headrace.web.credentials import NOBODY, Keyring, Principal
+from headrace.web.origin_check import OriginCheck
 from headrace.web.protocol import CONNECTION
 from headrace.web.protocol import Protocol as Connection
 from headrace.web.slots import Slots
@@ -45,6 +46,7 @@ class Gate:
         streams: Slots,
         max_body_bytes: int,
         origins: tuple[str, ...] = (),
+        origin_check: OriginCheck | None = None,
     ) -> None:
         self.keyring = keyring
         self.slots = slots
@@ -53,6 +55,8 @@ class Gate:
         self.wheel = Wheel()
         self.origins = origins
         """Where pages that call us from a browser may come from."""
+        self.origin_check = origin_check
+        """There while no key is configured: pages need no key then, so they must be ours."""
         self.max_body_bytes = max_body_bytes
         self.progress = 0.0
         self.stopping = False
@@ -63,6 +67,11 @@ class Gate:
         self.progress = 1.0
         self._engine = engine
         self._hub = Hub(engine, self.wheel)
+
+    def check_page(self, req: falcon.asgi.Request) -> None:
+        """Refuse a GET that does more than read, if a foreign page asks for it."""
+        if self.origin_check is not None:
+            self.origin_check.check_page(dict(req.scope["headers"]))
 
     @property
     def ready(self) -> bool:

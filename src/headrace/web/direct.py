@@ -11,12 +11,16 @@ from functools import cache
 from time import perf_counter
 from typing import Any, cast
 
+import falcon
 import falcon.asgi
+import msgspec
 from falcon.uri import parse_query_string
 
+from headrace.core.errors import Refused
 from headrace.web.answers import NO_BODY
 from headrace.web.bodies import cut_short
-from headrace.web.calls import Refusals, failure, refuse
+from headrace.web.calls import STATUS, Refusals, failure, refuse
+from headrace.web.origin_check import OriginCheck
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -38,10 +42,12 @@ class DirectRequest:
 
     __slots__ = ("_headers", "_params", "_receive", "scope")
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, headers: dict[bytes, bytes] | None = None
+    ) -> None:
         self.scope = scope
         self._receive = receive
-        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._headers: dict[bytes, bytes] = dict(scope["headers"]) if headers is None else headers
         self._params: dict[str, Any] | None = None
 
     @property
@@ -117,7 +123,7 @@ class Direct:
     """Requests below a few paths go straight to their handlers; others to the application.
 
     Below `prefix` these are the POST requests of `routes`, by what follows a name; below the paths
-    of `mounts`, everything.
+    of `mounts`, everything. Whatever way a request takes, it is checked first.
     """
 
     def __init__(
@@ -127,25 +133,34 @@ class Direct:
         routes: Mapping[str, Respond],
         refusals: Refusals,
         mounts: Mapping[str, Respond] | None = None,
+        origin_check: OriginCheck | None = None,
     ) -> None:
         self._app = app
         self._prefix = prefix
         self._routes = routes
         self._refusals = refusals
         self._mounts = tuple((mounts or {}).items())
+        self._origin_check = origin_check
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
+            headers = dict(scope["headers"])
+            if self._origin_check is not None:
+                try:
+                    self._origin_check.check(scope["method"], headers)
+                except Refused as refused:
+                    await self._send(self._refuse(refused), send)
+                    return
             path: str = scope["path"]
             for mount, answer in self._mounts:
                 if path.startswith(mount):
-                    await self._answer(answer, "", DirectRequest(scope, receive), send)
+                    await self._answer(answer, "", DirectRequest(scope, receive, headers), send)
                     return
             if scope["method"] == "POST" and path.startswith(self._prefix):
                 name, slash, action = path[len(self._prefix) :].partition("/")
                 respond = self._routes.get(slash + action)
                 if respond is not None:
-                    await self._answer(respond, name, DirectRequest(scope, receive), send)
+                    await self._answer(respond, name, DirectRequest(scope, receive, headers), send)
                     return
         await self._app(scope, receive, send)
 
@@ -155,6 +170,18 @@ class Direct:
             await respond(req, resp, name)
         except Exception as error:  # noqa: BLE001  (a bug: answered here as Falcon would there)
             refuse(self._refusals, failure(error, name=name), cast(Any, resp), perf_counter())
+        await self._send(resp, send)
+
+    def _refuse(self, refused: Refused) -> DirectResponse:
+        """What every surface would say."""
+        status, _, body = self._refusals(refused)
+        resp = DirectResponse()
+        resp.status, resp.content_type = STATUS[status], falcon.MEDIA_JSON
+        resp.set_header("cache-control", "no-store")
+        resp.data = msgspec.json.encode(body)
+        return resp
+
+    async def _send(self, resp: DirectResponse, send: Send) -> None:
         status = int(resp.status[:3])
         headers = resp.headers
         if resp.content_type is not None:

@@ -14,8 +14,7 @@ import falcon.asgi
 from headrace.core.errors import Code, Refused
 from headrace.delivery.websocket import Socket
 from headrace.web.calls import STATUS, Gate, Refusals, refuse
-from headrace.web.cors import allowed_origin
-from headrace.web.credentials import LOCAL, Principal
+from headrace.web.credentials import Principal
 from headrace.web.protocol import CONNECTION, Protocol
 
 BEARER = "bearer"
@@ -53,7 +52,7 @@ class SocketEndpoint:
             accept = _accept(req.get_header("SEC-WEBSOCKET-KEY"))
             offered = _offered(req)
             principal = self._authenticate(req, offered)
-            self._check_origin(req, principal)
+            self._gate.check_page(req)  # browsers open sockets for every page
             slot = self._gate.streams.take(principal)
         except Refused as refused:
             refuse(self._refusals, refused, resp, started)
@@ -76,19 +75,6 @@ class SocketEndpoint:
         if header is None and BEARER in offered[:-1]:
             return self._gate.keyring.identify(_unpack(offered[offered.index(BEARER) + 1]))
         return self._gate.keyring.authenticate(header)
-
-    def _check_origin(self, req: falcon.asgi.Request, principal: Principal) -> None:
-        """Without keys, a page from elsewhere must not get in: browsers do not stop it here."""
-        origin = req.get_header("ORIGIN")
-        if principal is not LOCAL or origin is None:
-            return
-        host = origin.partition("://")[2]
-        if host != req.get_header("HOST") and allowed_origin(origin, self._gate.origins) is None:
-            raise Refused(
-                Code.FORBIDDEN,
-                "pages of this origin may not open sockets here; see TOPICS_CORS_ORIGINS",
-                origin=origin,
-            )
 
 
 def _asks_for_socket(req: falcon.asgi.Request) -> bool:

@@ -13,7 +13,7 @@ How a surface offers one:
         ...                               # refuse with Refused; change nothing yet
         return Opening(principal, Jobs(call.wheel, call.engine.clock, beat_s=15.0))
 
-    app.add_route("/v0/topics/{name}/work", StreamEndpoint(gate, refusals, work))
+    app.add_route("/v0/topics/{name}/work", StreamEndpoint(gate, refusals, work, leases=True))
 
 The connection counts against the caps of streams, `gate.streams`, until it ends. Heartbeats, the
 opening lines, slow consumers and the farewell at a shutdown are taken care of.
@@ -89,10 +89,14 @@ Opener = Callable[[StreamCall], Awaitable[Opening]]
 class StreamEndpoint:
     """A Falcon resource: GET opens a stream, or is refused as any request is."""
 
-    def __init__(self, gate: Gate, refusals: Refusals, opener: Opener) -> None:
+    def __init__(
+        self, gate: Gate, refusals: Refusals, opener: Opener, *, leases: bool = False
+    ) -> None:
         self._gate = gate
         self._refusals = refusals
         self._opener = opener
+        self._leases = leases
+        """Whether to open a stream changes something, though it is a GET."""
 
     async def on_get(
         self, req: falcon.asgi.Request, resp: falcon.asgi.Response, name: str = ""
@@ -103,12 +107,21 @@ class StreamEndpoint:
             _ = call.engine  # refuses before and after the engine's time
             if not req.client_accepts(EVENT_STREAM):
                 raise Refused(Code.NOT_ACCEPTABLE, f"a stream is {EVENT_STREAM}", accept=req.accept)
+            if self._leases:
+                self._check_page(req)
             principal, stream = await self._opener(call)
             slot = self._gate.streams.take(principal)
         except Refused as refused:
             refuse(self._refusals, refused, resp, started)
             return
         hand_over(self._gate, req, stream, slot, _HEADERS)
+
+    def _check_page(self, req: falcon.asgi.Request) -> None:
+        """Without keys, an image of another page must not take jobs: it accepts anything."""
+        self._gate.check_page(req)
+        if self._gate.origin_check is not None and EVENT_STREAM not in req.accept.lower():
+            message = f"without keys, say Accept: {EVENT_STREAM}"
+            raise Refused(Code.NOT_ACCEPTABLE, message, accept=req.accept)
 
 
 _HEADERS = [

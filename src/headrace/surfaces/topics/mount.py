@@ -62,7 +62,7 @@ def mount(
     app.add_route(f"{TOPIC}/nack", nack)
     app.add_route(f"{TOPIC}/extend", extend)
     app.add_route(f"{TOPIC}/redrive", Endpoint(gate, refusals, post=queues.redrive))
-    app.add_route(f"{TOPIC}/work", StreamEndpoint(gate, refusals, work.open))
+    app.add_route(f"{TOPIC}/work", StreamEndpoint(gate, refusals, work.open, leases=True))
     app.add_route(
         f"{TOPIC}/search",
         Endpoint(
