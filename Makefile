@@ -1,5 +1,6 @@
 VENV ?= .venv
 PYTHON ?= python3
+WORKERS ?= 2
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
@@ -18,8 +19,8 @@ $(BIN)/.installed: pyproject.toml
 serve: setup ## Run the server on 127.0.0.1:4000 with its data in ./data
 	@exec $(BIN)/headrace serve
 
-test: setup ## Run every test
-	$(BIN)/python -m pytest
+test: setup ## Run every test, in two processes at a time (WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 quick: setup ## Run the tests that need no server process
 	$(BIN)/python -m pytest -m 'not system'

@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from parallel import pytest_itemcollected
 from soak import fresh_seeds, pytest_collection_modifyitems, pytest_runtest_makereport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["fresh_seeds", "pytest_collection_modifyitems", "pytest_runtest_makereport"]
+__all__ = [
+    "fresh_seeds",
+    "pytest_collection_modifyitems",
+    "pytest_itemcollected",
+    "pytest_runtest_makereport",
+]
 
 # How fast examples are made says something about the machine, which may be held up.
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
