@@ -70,8 +70,13 @@ SUBSCRIPTION_LEASE_MS_MIN = 1_000
 SUBSCRIPTION_LEASE_MS_MAX = 600_000
 SUBSCRIPTION_STREAMS_SHOWN = 1_000
 """Streams that one answer or wake of a subscription lists."""
+SUBSCRIPTION_NAMES_SCANNED = 10_000
+"""Names that are looked at to find streams of a pattern which have nothing to do, for an answer."""
 SUBSCRIPTION_STREAMS_MAX = 10_000
 """Streams that one subscription may name."""
+GLOB_LENGTH_MAX = 255
+GLOB_STARS_MAX = 16
+"""Of the pattern of a subscription; matching is linear with any number of them."""
 WEBHOOKS_AT_ONCE = 16
 WEBHOOK_TIMEOUT_S = 10.0
 WEBHOOK_REPLY_BYTES_MAX = 64 << 10

@@ -7,7 +7,6 @@ generation; only its holder, while its lease lasts, may say what is done.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -67,29 +66,6 @@ class Work(msgspec.Struct, frozen=True):
 
 Tails = Callable[[str], Tail | None]
 """Where the stream of a name ends; None when there is no such stream."""
-
-
-class Pattern:
-    """A glob over names: `*` is one segment or a part of it, `**` any number of them."""
-
-    def __init__(self, glob: str) -> None:
-        parts = [_segment(segment) for segment in glob.split("/")]
-        text = "/".join(parts)
-        # "**" stands for no segment, too: the slash that goes with it is part of it.
-        text = text.replace(f"{_ANY}/", f"(?:{_ANY}/)?").replace(f"/{_ANY}", f"(?:/{_ANY})?")
-        self._regex = re.compile(text.replace(_ANY, ".+"), re.DOTALL)
-        self.prefix = glob.partition("*")[0]
-        """What every name that matches begins with."""
-
-    def matches(self, name: str) -> bool:
-        return self._regex.fullmatch(name) is not None
-
-
-_ANY = "\0"
-
-
-def _segment(glob: str) -> str:
-    return _ANY if glob == "**" else re.escape(glob).replace(r"\*", "[^/]*")
 
 
 def work_of(subscription: Subscription, path: str, tail: Tail) -> Work:

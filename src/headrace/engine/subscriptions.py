@@ -18,7 +18,9 @@ from headrace.core import state as catalog
 from headrace.core import subscription as rules
 from headrace.core.entry import Append, Create, Dispatch, Drop, Entry, Follow, Following, Open
 from headrace.core.errors import Code, Refused
+from headrace.core.glob import Glob
 from headrace.core.limits import (
+    SUBSCRIPTION_NAMES_SCANNED,
     SUBSCRIPTION_STREAMS_MAX,
     SUBSCRIPTION_STREAMS_SHOWN,
     WEBHOOK_RETRY_S_MAX,
@@ -26,7 +28,7 @@ from headrace.core.limits import (
 )
 from headrace.core.log import Log
 from headrace.core.streaming import CONFIG
-from headrace.core.subscription import PULL, WEBHOOK, Pattern, Subscription, Tail, Work
+from headrace.core.subscription import PULL, WEBHOOK, Subscription, Tail, Work
 from headrace.engine.live import Live
 from headrace.observe import say
 
@@ -56,7 +58,7 @@ class Active:
     def __init__(self, live: Live, subscription: Subscription) -> None:
         self.live = live
         pattern = subscription.following.pattern
-        self.pattern = None if pattern is None else Pattern(pattern)
+        self.pattern = None if pattern is None else Glob(pattern)
         self.queued = False
         self.sending = False
 
@@ -132,7 +134,8 @@ class Subscriptions:
             tail = self.tail(path) or Tail(link.epoch, 0)
             shown[path] = rules.work_of(subscription, path, tail)
         if active.pattern is not None:
-            for name in self._engine.state.names("", active.pattern.prefix, "streams"):
+            names = self._engine.state.names("", active.pattern.prefix, "streams")
+            for name in islice(names, SUBSCRIPTION_NAMES_SCANNED):
                 if len(shown) >= SUBSCRIPTION_STREAMS_SHOWN:
                     break
                 if name not in shown and active.follows(name) and (end := self.tail(name)):

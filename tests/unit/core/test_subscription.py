@@ -9,7 +9,6 @@ from headrace.core.errors import Code, Refused
 from headrace.core.subscription import (
     PULL,
     Link,
-    Pattern,
     Subscription,
     Tail,
     acknowledge,
@@ -32,25 +31,6 @@ def subscribe(**links: Link) -> Subscription:
 
 def tails(**known: int) -> dict[str, Tail]:
     return {path: Tail(0, seq) for path, seq in known.items()}
-
-
-@pytest.mark.parametrize(
-    ("glob", "good", "bad"),
-    [
-        ("events/*", ["events/a", "events/"], ["events", "events/a/b", "event/a", "x/events/a"]),
-        ("events/**", ["events", "events/a", "events/a/b"], ["eventsa", "event"]),
-        ("**", ["a", "a/b/c"], [""]),
-        ("**/log", ["log", "a/log", "a/b/log"], ["alog", "a/logs"]),
-        ("a/**/z", ["a/z", "a/b/z", "a/b/c/z"], ["az", "a/bz", "a/z/b"]),
-        ("a-*.log", ["a-1.log", "a-.log"], ["a-1xlog", "a-/1.log"]),
-        ("plain", ["plain"], ["plains", "plain/a"]),
-    ],
-)
-def test_patterns(glob: str, good: list[str], bad: list[str]) -> None:
-    pattern = Pattern(glob)
-    assert [name for name in good if not pattern.matches(name)] == []
-    assert [name for name in bad if pattern.matches(name)] == []
-    assert all(name.startswith(pattern.prefix) for name in good if "**" not in glob)
 
 
 def test_only_what_is_listed_and_behind_is_pending() -> None:

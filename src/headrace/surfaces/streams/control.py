@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.core.entry import Following
 from headrace.core.errors import Code, Refused
+from headrace.core.glob import check_glob
 from headrace.core.limits import (
     SUBSCRIPTION_LEASE_MS_MAX,
     SUBSCRIPTION_LEASE_MS_MIN,
@@ -286,7 +287,8 @@ def _find(call: Call, id: str, scope: Scope) -> Active:
 
 
 def _check_pattern(call: Call, pattern: str) -> None:
-    if not pattern or pattern.startswith("__") or len(pattern) > _ID_LENGTH_MAX:
+    check_glob(pattern)
+    if pattern.startswith("__"):
         raise Refused(Code.INVALID, "the pattern is not one")
     _check_reach(call, pattern)
 
