@@ -332,6 +332,7 @@ class App:
         started.engine.streams.patience.limit_s = settings.streams_append_timeout_ms / 1000
         self._control.open(Signer(signing_key(self._disk)))
         started.engine.subscriptions.deliver = self._control.deliver
+        started.engine.transactions.is_gone = self.gate.keyring.is_gone
         self.gate.open(started.engine)
         say(
             "info", "ready",

@@ -120,11 +120,62 @@ def test_the_first_commit_of_a_batch_wins(server: Server) -> None:
     assert rows(server, "wins")[0]["key"] == "k"
     assert server.committed("wins") == 3
     assert not server.stage("wins", 3, "0-1-0", "wins", chunk("9"))
-    assert not server.stage("wins", 1, "0-0-0", "wins", chunk("9"))
     again = server.commit("wins", 3, ["0-1-0"], create=True, once=False)
     assert (again.committed, again.repeated) == (3, True)
-    assert server.commit("wins", 2, [], create=True, once=False).repeated
     assert len(rows(server, "wins")) == 3
+
+
+def test_a_batch_that_was_passed_over_is_refused_and_not_repeated(server: Server) -> None:
+    """Else who commits it would take it for written."""
+    for batch in (0, 1, 3, 4):
+        assert server.stage("over", batch, "0-0-0", "over", chunk(str(batch)))
+        if batch != 3:
+            server.commit("over", batch, ["0-0-0"], create=True, once=False)
+    for batch in (0, 1):
+        assert not server.stage("over", batch, "0-0-0", "over", chunk("9"))
+        assert server.commit("over", batch, ["0-0-0"], create=True, once=False).repeated
+    for batch in (2, 3):
+        with pytest.raises(Failed, match="passed over") as staging:
+            server.stage("over", batch, "0-0-0", "over", chunk("3"))
+        with pytest.raises(Failed, match="passed over") as committing:
+            server.commit("over", batch, ["0-0-0"], create=True, once=False)
+        assert (staging.value.status, committing.value.status) == (400, 400)
+    assert [row["data"] for row in rows(server, "over")] == [b"0", b"1", b"4"]
+
+
+KEYS = {
+    "TOPICS_API_KEYS": "root,reader:read,writer:write,acmeread:read:acme:,acmewrite:write:acme:"
+}
+"""As in `bulk/auth.toml`, so that one server does for both."""
+
+
+@pytest.mark.parametrize("key", ["writer", "acmewrite"])
+def test_a_transaction_belongs_to_who_staged_first(shared_server: SharedServer, key: str) -> None:
+    url, name, log = shared_server(KEYS).url, f"of-root-{key}", f"victim-{key}"
+    with Server(url, "root") as owner, Server(url, key) as other:
+        assert owner.stage(name, 0, "0-0-0", log, chunk("1"))
+        acts = [
+            lambda: other.stage(name, 0, "0-0-1", "acme:x", chunk("2")),
+            lambda: other.commit(name, 0, ["0-0-0"], create=True, once=False),
+            lambda: other.commit(name, 1 << 62, ["0-0-1"], create=True, once=True),
+            lambda: other.abort(name, 0),
+            lambda: other.committed(name),
+        ]
+
+        def refuse_all() -> None:
+            for act in acts:
+                with pytest.raises(Failed) as failed:
+                    act()
+                assert failed.value.status == 403
+                assert "victim" not in failed.value.message
+
+        refuse_all()
+        assert not owner.commit(name, 0, ["0-0-0"], create=True, once=False).repeated
+        assert [row["data"] for row in rows(owner, log)] == [b"1"]
+        refuse_all()
+        assert owner.stage(name, 1, "0-0-0", log, chunk("2"))
+        assert not owner.commit(name, 1, ["0-0-0"], create=True, once=False).repeated
+        assert [row["data"] for row in rows(owner, log)] == [b"1", b"2"]
 
 
 def test_a_commit_names_chunks_that_are_staged(server: Server) -> None:
@@ -206,6 +257,6 @@ def test_what_is_committed_survives_a_kill(tmp_path: Path) -> None:
         process.start()
         with Server(process.url) as server:
             assert server.committed("kill") == 0
-            assert server.commit("kill", 0, [], create=True, once=False).repeated
+            assert server.commit("kill", 0, ["0-0-0"], create=True, once=False).repeated
             server.commit("kill", 1, ["0-0-0"], create=True, once=False)
             assert [row["data"] for row in rows(server, "kill")] == [b"1", b"2", b"3"]

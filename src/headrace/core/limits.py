@@ -119,13 +119,27 @@ UNDER_WAY_S = 5.0
 """How long a change of a log waits for batches that are on their way to it, and they for it."""
 TRANSACTIONS_MAX = 65_536
 """Transactions whose last batch is remembered; forgetting one would let its retries in twice."""
+TRANSACTIONS_PER_KEY_MAX = 16_384
+"""Of these, how many one key may have."""
+TRANSACTION_KEPT_MS = 90 * 86_400_000
+"""How long a transaction is remembered behind its last batch."""
 TRANSACTION_ONCE_MS = 7 * 86_400_000
 """How long a transaction of one batch is remembered: nobody retries it after that."""
+TRANSACTION_ONCE_MS_MIN = 3_600_000
+"""The same where its key has as many as it may have."""
+BATCH_MAX = 1 << 62
+"""The highest number of a batch."""
+BATCH_SPANS_MAX = 128
+"""Runs of batches that are remembered of a transaction: what lies between was passed over."""
 TRANSACTION_NAME_LENGTH_MAX = 64
 TRANSACTION_CHUNKS_MAX = 100_000
 STAGED_MS_MAX = 86_400_000
 """How long a chunk waits for its commit."""
 STAGED_BYTES_MAX = 16 << 30
+STAGED_BYTES_PER_KEY_MAX = 8 << 30
+STAGED_CHUNK_BYTES_MIN = 64 << 10
+"""What a chunk counts for at least: many small ones are as good as a few large ones at filling a
+disk."""
 PAGE_ROWS_MAX = 16_384
 """Records in one page of Arrow."""
 PAGE_RANGES_MAX = 10_000

@@ -8,17 +8,20 @@ that whoever goes on after a crash knows what is left to do.
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 import msgspec
 
 from headrace.core.entry import Arrive
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import ARRIVALS_MAX, TRANSACTION_NAME_LENGTH_MAX
+from headrace.core.limits import ARRIVALS_MAX, BATCH_SPANS_MAX, TRANSACTION_NAME_LENGTH_MAX
 from headrace.core.record import Drafts
 
 Arrived = dict[str, tuple[int, int]]
 """transaction → (batch, chunk) that came last, the one that wrote longest ago first"""
+
+Spans = tuple[tuple[int, int], ...]
+"""First and last of runs of batches, ascending"""
 
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{TRANSACTION_NAME_LENGTH_MAX - 1}}}\Z")
 
@@ -35,6 +38,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     """A chunk as a commit names it."""
 
     chunk: str
+    """As its file is called."""
     log: int
     rows: int
 
@@ -47,11 +51,48 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
     parts: list[Part]
     at_ms: int
     once: bool = False
-    """There will be no other batch, so it need not be remembered for ever."""
+    """There will be no other batch, so it need not be remembered for long."""
+    key: str = ""
+    """Whose transaction it is; nothing: it is from before that was noted."""
+    earlier: Spans = ()
+    """Batches that were committed before, as far as anybody remembers."""
 
     @property
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
+
+    @property
+    def batches(self) -> Spans:
+        """All batches that are committed with this one, those that are forgotten left out."""
+        spans, batch = self.earlier, self.batch
+        if spans and spans[-1][1] == batch - 1:
+            return (*spans[:-1], (spans[-1][0], batch))
+        return (*spans, (batch, batch))[-BATCH_SPANS_MAX:]
+
+    def has(self, batch: int) -> bool:
+        """Whether this batch is committed; refuses one that later ones passed over."""
+        if batch > self.batch:
+            return False
+        if not any(first <= batch <= last for first, last in self.batches):
+            raise Refused(
+                Code.INVALID,
+                f"batch {batch} was passed over: {self.batch} is committed, and batches are "
+                "committed in ascending order",
+                field="batch",
+                committed=self.batch,
+            )
+        return True
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who stages and commits: the id of a key, and which logs it may write to."""
+
+    key: str
+    may_write: Callable[[str], bool] = lambda log: True
+
+
+LOCAL = Caller("local")
+"""Everyone, while no key is configured."""
 
 
 def parse_transaction(text: str) -> str:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import STAGED_BYTES_MAX, STAGED_MS_MAX
+from headrace.core.limits import (
+    STAGED_BYTES_MAX,
+    STAGED_BYTES_PER_KEY_MAX,
+    STAGED_CHUNK_BYTES_MIN,
+    STAGED_MS_MAX,
+)
 from headrace.core.stream import BYTES
 from headrace.core.transaction import Chunk
 from headrace.formats import layout
-from headrace.formats.staged import checksum_of, encode_staged
+from headrace.formats.staged import checksum_of
 from headrace.storage.staging import Staging
 
 if TYPE_CHECKING:
@@ -50,70 +56,134 @@ class Waiting(msgspec.Struct, frozen=True):
     """How long the oldest chunk has waited."""
 
 
+class _Held(msgspec.Struct):
+    """What waits of one transaction."""
+
+    key: str
+    """Whose it is; nothing: it is from before that was noted."""
+    chunks: dict[str, _Staged] = {}
+    """By path."""
+
+
 class Chunks:
-    """All staged chunks of an engine, by their paths."""
+    """All staged chunks of an engine, by transaction."""
 
     def __init__(self, engine: Engine, staging: Staging) -> None:
         self._engine = engine
         self._staging = staging
-        self._staged: dict[str, _Staged] = {}
-        self._staged_bytes = 0
+        self._held: dict[str, _Held] = {}
+        self._bytes: Counter[str] = Counter()
+        """What the chunks of each key count for."""
+        self._writing: set[str] = set()
+        """Chunks on their way to the disk."""
 
     def open(self, found: Mapping[str, int]) -> None:
         """Take in what the disk holds: paths and sizes."""
         now_ms = self._engine.clock.now_ms()
         for path, size_bytes in found.items():
-            self._staged[path] = _Staged(size_bytes, now_ms)
-            self._staged_bytes += size_bytes
+            name = _name(path)
+            held = self._held.setdefault(name.transaction, _Held(name.key))
+            if not held.key:
+                self.give(name.transaction, name.key)
+            held.chunks[path] = _Staged(size_bytes, now_ms)
+            self._bytes[held.key] += _counted(size_bytes)
 
     def __contains__(self, path: str) -> bool:
-        return path in self._staged
+        return self._find(path) is not None
 
     @property
     def waiting(self) -> Waiting:
         """What is staged at this moment."""
-        if not self._staged:
+        if not self._held:
             return Waiting()
-        oldest_ms = min(staged.seen_at_ms for staged in self._staged.values())
+        chunks = [staged for held in self._held.values() for staged in held.chunks.values()]
+        oldest_ms = min(staged.seen_at_ms for staged in chunks)
         return Waiting(
-            len(set(map(_transaction, self._staged))),
-            len(self._staged),
-            self._staged_bytes,
+            len(self._held),
+            len(chunks),
+            sum(staged.size_bytes for staged in chunks),
             max(0, self._engine.clock.now_ms() - oldest_ms),
         )
 
-    async def stage(self, path: str, name: str, chunk: Chunk) -> None:
-        """Keep a chunk.
+    # --- whose they are --------------------------------------------------------------------------
+
+    def key_of(self, transaction: str) -> str | None:
+        """Whose chunks wait; None when there are none."""
+        held = self._held.get(transaction)
+        return None if held is None else held.key
+
+    def give(self, transaction: str, key: str) -> None:
+        """From here on they are the chunks of this key."""
+        held = self._held[transaction]
+        counted = sum(_counted(staged.size_bytes) for staged in held.chunks.values())
+        self._bytes[held.key] -= counted
+        self._bytes[key] += counted
+        held.key = key
+
+    # --- keeping ---------------------------------------------------------------------------------
+
+    async def keep(
+        self, transaction: str, batch: int, name: str, key: str, chunk: Chunk, content: bytes
+    ) -> bool:
+        """Keep a chunk, encoded as `content`; False when it was removed before it was there.
 
         The same chunk again changes nothing; another one under its name is refused.
         """
-        content = await self._engine.pool.run(encode_staged, chunk)
+        path = self.path(transaction, batch, name, key)
+        if path in self._writing:
+            raise Refused(Code.THROTTLED, f"chunk {name} is being staged; try again")
         checksum = checksum_of(content)
-        known = self._staged.get(path)
+        known = self._find(path)
         if known is not None and known.checksum == checksum:
-            return
+            return True
         if known is not None and known.checksum is not None:
             raise Refused(Code.INVALID, f"chunk {name} was staged before with other records")
-        if self._staged_bytes + len(content) > STAGED_BYTES_MAX:
-            raise Refused(
-                Code.THROTTLED,
-                f"{STAGED_BYTES_MAX} bytes wait for their commits, the most this server keeps",
-                limit="staged_bytes",
-                max=STAGED_BYTES_MAX,
-            )
+        self._check_room(key, _counted(len(content)))
+        if known is not None:
+            self._forget(path)
         staged = _Staged(len(content), self._engine.clock.now_ms(), checksum)
-        self._staged[path] = staged
-        self._staged_bytes += len(content) - (known.size_bytes if known else 0)
+        self._held.setdefault(transaction, _Held(key)).chunks[path] = staged
+        self._bytes[key] += _counted(len(content))
+        self._writing.add(path)
+        try:
+            await self._write(path, staged, content)
+        finally:
+            self._writing.discard(path)
+        staged.brought = _brought(chunk)
+        return self._find(path) is staged
+
+    async def _write(self, path: str, staged: _Staged, content: bytes) -> None:
         try:
             await self._engine.pool.run(self._staging.put, path, content)
         except OSError:
-            self._forget(path)
+            if self._find(path) is staged:
+                self._forget(path)
             raise
-        staged.brought = _brought(chunk)
+        if self._find(path) is not staged:  # nobody asks for it any more
+            await self._engine.pool.run(self._staging.remove, [path])
+
+    def _check_room(self, key: str, size_bytes: int) -> None:
+        for held, most, limit in (
+            (self._bytes[key], STAGED_BYTES_PER_KEY_MAX, "staged_bytes_per_key"),
+            (self._bytes.total(), STAGED_BYTES_MAX, "staged_bytes"),
+        ):
+            if held + size_bytes > most:
+                raise Refused(
+                    Code.THROTTLED,
+                    f"{most} bytes wait for their commits, the most this server keeps"
+                    + (" of a key" if limit == "staged_bytes_per_key" else ""),
+                    limit=limit,
+                    max=most,
+                )
+
+    def path(self, transaction: str, batch: int, name: str, key: str) -> str:
+        """Where a chunk is, or is to be."""
+        old = layout.staged_chunk(transaction, batch, name)  # from before keys were noted
+        return old if old in self else layout.staged_chunk(transaction, batch, f"{name}.{key}")
 
     async def look(self, path: str, name: str) -> Brought:
         """What a chunk brings; from here on no other one can be staged under its name."""
-        staged = self._staged.get(path)
+        staged = self._find(path)
         if staged is None:
             raise Refused(Code.INVALID, f"chunk {name} is not staged", field="chunks")
         if staged.brought is None:
@@ -121,7 +191,7 @@ class Chunks:
                 checksum, chunk = await self._engine.pool.run(self._staging.look, path)
             except FileNotFoundError:
                 raise _on_its_way(name) from None
-            if self._staged.get(path) is not staged or staged.checksum not in (None, checksum):
+            if self._find(path) is not staged or staged.checksum not in (None, checksum):
                 raise _on_its_way(name)
             staged.checksum, staged.brought = checksum, _brought(chunk)
         return staged.brought
@@ -129,32 +199,46 @@ class Chunks:
     async def read(self, path: str) -> Chunk:
         return await self._engine.pool.run(self._staging.read, path)
 
-    def of(self, transaction: str, wanted: Callable[[int], bool]) -> list[str]:
+    def of(self, transaction: str, upto: int, since: int = 0) -> list[str]:
         """The chunks of some batches of a transaction."""
-        prefix = f"{layout.STAGED}/{transaction}."
-        return [
-            path
-            for path in self._staged
-            if path.startswith(prefix) and wanted(int(path[len(prefix) :].partition(".")[0]))
-        ]
+        held = self._held.get(transaction)
+        paths = () if held is None else held.chunks
+        return [path for path in paths if since <= _name(path).batch <= upto]
 
     def late(self) -> dict[str, list[str]]:
         """Chunks that waited too long, by transaction."""
-        now_ms = self._engine.clock.now_ms()
+        before_ms = self._engine.clock.now_ms() - STAGED_MS_MAX
         late: dict[str, list[str]] = {}
-        for path, staged in self._staged.items():
-            if now_ms - staged.seen_at_ms > STAGED_MS_MAX:
-                late.setdefault(_transaction(path), []).append(path)
+        for transaction, held in self._held.items():
+            paths = [path for path, each in held.chunks.items() if each.seen_at_ms < before_ms]
+            if paths:
+                late[transaction] = paths
         return late
 
     async def remove(self, paths: list[str]) -> None:
         for path in paths:
             self._forget(path)
-        await self._engine.pool.run(self._staging.remove, paths)
+        if paths:
+            await self._engine.pool.run(self._staging.remove, paths)
+
+    def _find(self, path: str) -> _Staged | None:
+        held = self._held.get(_name(path).transaction)
+        return None if held is None else held.chunks.get(path)
 
     def _forget(self, path: str) -> None:
-        if (staged := self._staged.pop(path, None)) is not None:
-            self._staged_bytes -= staged.size_bytes
+        transaction = _name(path).transaction
+        held = self._held.get(transaction)
+        if held is None or (staged := held.chunks.pop(path, None)) is None:
+            return
+        self._bytes[held.key] -= _counted(staged.size_bytes)
+        if not held.chunks:
+            del self._held[transaction]
+            if not self._bytes[held.key]:
+                del self._bytes[held.key]
+
+
+def _counted(size_bytes: int) -> int:
+    return max(size_bytes, STAGED_CHUNK_BYTES_MIN)
 
 
 def _brought(chunk: Chunk) -> Brought:
@@ -167,6 +251,7 @@ def _on_its_way(name: str) -> Refused:
     return Refused(Code.INVALID, f"chunk {name} is still on its way")
 
 
-def _transaction(path: str) -> str:
-    """Whose chunk it is."""
-    return path.removeprefix(f"{layout.STAGED}/").partition(".")[0]
+def _name(path: str) -> layout.StagedName:
+    name = layout.staged_name(path)
+    assert name is not None, path
+    return name

@@ -22,21 +22,18 @@ from headrace.core import log as one
 from headrace.core.config import Discard, LogConfig
 from headrace.core.entry import Arrive
 from headrace.core.errors import Code, Corrupt, Refused
-from headrace.core.limits import (
-    TRANSACTION_CHUNKS_MAX,
-    TRANSACTION_ONCE_MS,
-    TRANSACTIONS_MAX,
-    TRANSACTIONS_PENDING_MAX,
-)
+from headrace.core.limits import BATCH_MAX, TRANSACTION_CHUNKS_MAX, TRANSACTIONS_PENDING_MAX
 from headrace.core.log import Log, check_owner
 from headrace.core.names import SYSTEM, reserved
 from headrace.core.state import not_found
 from headrace.core.stream import same_type
-from headrace.core.transaction import Chunk, Commit, Part, has_arrived, notes
+from headrace.core.transaction import LOCAL, Caller, Chunk, Commit, Part, has_arrived, notes
 from headrace.engine.chunks import Brought, Chunks, Waiting
 from headrace.engine.live import Live
+from headrace.engine.remembered import Remembered, too_many
 from headrace.engine.underway import UnderWay
 from headrace.formats import layout
+from headrace.formats.staged import encode_staged
 from headrace.observe import say
 from headrace.storage.staging import Staging
 
@@ -54,7 +51,7 @@ class Committed(msgspec.Struct, frozen=True):
     """The highest batch of the transaction that is committed."""
     rows: int
     repeated: bool
-    """This batch, or a later one, was committed before."""
+    """This batch was committed before."""
 
 
 class Transactions:
@@ -65,7 +62,9 @@ class Transactions:
         self._staging = staging
         self._chunks = Chunks(engine, staging)
         self.under_way = UnderWay()
-        self._newest: dict[str, Commit] = {}
+        self.is_gone: Callable[[str], bool] = lambda key: False
+        """Whether a key is not configured any more."""
+        self._remembered = Remembered()
         self._pending: dict[str, Commit] = {}
         """Committed, and not wholly in their logs yet."""
         self._doubted: dict[str, Commit] = {}
@@ -80,13 +79,21 @@ class Transactions:
         """Take in what the disk holds; `resume` goes on with what is left to do."""
         found = await self._engine.pool.run(self._staging.load)
         self._chunks.open(found.chunks)
+        arrived: list[Commit] = []
         for commit in found.commits:
-            self._newest[commit.transaction] = commit
-            # Files go only when everything is there: one that is gone speaks for all.
-            if commit.parts and all(path in self._chunks for path in _paths(commit)):
+            self._remembered.note(commit)
+            if commit.transaction in found.done:
+                pass
+            elif commit.parts and all(path in self._chunks for path in _paths(commit)):
                 self._pending[commit.transaction] = commit
                 self.under_way.go_on(commit.transaction, {part.log for part in commit.parts})
             else:
+                # From before this was noted: files went only when everything was there.
+                arrived.append(commit)
+        if arrived:
+            await self._engine.pool.run(self._staging.finish, arrived)
+        for commit in found.commits:
+            if commit.transaction not in self._pending:
                 await self._tidy(commit)
         await self._engine.pool.run(self._staging.remove, found.stale)
 
@@ -120,18 +127,62 @@ class Transactions:
             async with self._alone(transaction):
                 if transaction not in self._pending:
                     await self._chunks.remove([path for path in paths if path in self._chunks])
-        now_ms = self._engine.clock.now_ms()
-        past = [
-            commit
-            for commit in self._newest.values()
-            if commit.once
-            and commit.transaction not in self._pending
-            and now_ms - commit.at_ms > TRANSACTION_ONCE_MS
-        ]
+        past = self._remembered.past(self._engine.clock.now_ms())
+        await self._forget([each for each in past if each.transaction not in self._locks])
+
+    async def _forget(self, commits: Sequence[Commit]) -> None:
+        """Whoever sends these again gets them in again."""
+        past = [commit for commit in commits if commit.transaction not in self._pending]
         for commit in past:
-            self._newest.pop(commit.transaction, None)
-        paths = [layout.staged_commit(commit.transaction, commit.batch) for commit in past]
+            self._remembered.forget(commit.transaction)
+        paths = [layout.staged_done(commit.transaction, commit.batch) for commit in past]
         await self._engine.pool.run(self._staging.remove, paths)
+
+    # --- whose they are --------------------------------------------------------------------------
+
+    def check(self, transaction: str, by: Caller) -> None:
+        """Refuse whoever has no business with this transaction."""
+        key = self._key_of(transaction)
+        if key is None or key == by.key:
+            return
+        if key and not self.is_gone(key):
+            raise _foreign()
+        newest, logs = self._remembered.get(transaction), self._engine.state.logs
+        for part in newest.parts if newest is not None else ():
+            if part.log in logs and not by.may_write(logs[part.log].name):
+                raise _foreign()
+
+    def _key_of(self, transaction: str) -> str | None:
+        """Whose it is: who staged for it first. None when nothing is known of it."""
+        newest = self._remembered.get(transaction)
+        return self._chunks.key_of(transaction) if newest is None else newest.key
+
+    def _check_own(self, transaction: str, by: Caller) -> None:
+        """After an await: somebody else may have come first."""
+        if self._key_of(transaction) not in (None, by.key):
+            raise _foreign()
+
+    async def _admit(self, transaction: str, by: Caller) -> None:
+        """Refuse whoever has no business with this transaction; take over what is left of a key
+        that is not configured any more.
+        """
+        self.check(transaction, by)
+        if self._key_of(transaction) in (None, by.key):
+            return
+        async with self._alone(transaction):
+            self.check(transaction, by)
+            if pending := self._pending.get(transaction):
+                await self._finish(pending)
+            newest = self._remembered.get(transaction)
+            if newest is not None and newest.key != by.key:
+                taken = msgspec.structs.replace(newest, key=by.key)
+                await self._engine.pool.run(self._staging.rewrite, taken)
+                self._remembered.note(taken)
+            staged = self._chunks.key_of(transaction)
+            if staged == "":
+                self._chunks.give(transaction, by.key)
+            elif staged not in (None, by.key):
+                await self._chunks.remove(self._chunks.of(transaction, BATCH_MAX))
 
     # --- staging ---------------------------------------------------------------------------------
 
@@ -142,28 +193,40 @@ class Transactions:
 
     def last(self, transaction: str) -> int | None:
         """The highest batch that is committed."""
-        newest = self._newest.get(transaction)
+        newest = self._remembered.get(transaction)
         return newest.batch if newest is not None else None
 
-    async def stage(self, transaction: str, batch: int, name: str, chunk: Chunk) -> bool:
+    async def stage(
+        self, transaction: str, batch: int, name: str, chunk: Chunk, by: Caller = LOCAL
+    ) -> bool:
         """Keep a chunk for its commit; False when its batch is committed already.
 
         The same chunk again changes nothing; another one under its name is refused.
         """
         self._engine.check_open()
-        last = self.last(transaction)
-        if last is not None and batch <= last:
+        await self._admit(transaction, by)
+        if self._remembered.has(transaction, batch):
             return False
-        await self._chunks.stage(layout.staged_chunk(transaction, batch, name), name, chunk)
+        content = await self._engine.pool.run(encode_staged, chunk)
+        self._check_own(transaction, by)
+        if self._remembered.has(transaction, batch):
+            return False
+        kept = await self._chunks.keep(transaction, batch, name, by.key, chunk, content)
+        if self._remembered.has(transaction, batch):
+            return False
+        if not kept:
+            raise Refused(Code.INVALID, f"chunk {name} was dropped while it was staged")
         return True
 
-    async def abort(self, transaction: str, batch: int) -> int:
+    async def abort(self, transaction: str, batch: int, by: Caller = LOCAL) -> int:
         """Remove the chunks of a batch that will not be committed; returns how many there were."""
+        await self._admit(transaction, by)
         async with self._alone(transaction):
+            self._check_own(transaction, by)
             last = self.last(transaction)
             if last is not None and batch <= last:
                 return 0
-            paths = self._chunks.of(transaction, lambda number: number == batch)
+            paths = self._chunks.of(transaction, batch, batch)
             await self._chunks.remove(paths)
             return len(paths)
 
@@ -178,59 +241,57 @@ class Transactions:
         owner: str,
         create: LogConfig | None,
         once: bool = False,
-        check: Callable[[str], None] = lambda log: None,
+        by: Caller = LOCAL,
     ) -> Committed:
         """Bring these chunks into their logs, in this order: the first commit of a batch wins.
 
-        `check` is asked about every log; `create` is the config of those that are not there yet.
+        `create` is the config of logs that are not there yet.
         """
+        _check_names(names)
+        await self._admit(transaction, by)
         async with self._alone(transaction):
             self._engine.check_open()
             if pending := self._pending.get(transaction):
                 await self._finish(pending)
-            newest = self._newest.get(transaction)
-            if newest is not None and batch <= newest.batch:
+            self._check_own(transaction, by)
+            newest = self._remembered.get(transaction)
+            if newest is not None and newest.has(batch):
                 return Committed(newest.batch, newest.rows, repeated=True)
-            self._check_caps(newest, names)
-            brought = await self._look(transaction, batch, names)
-            for each in brought:
-                check(each.log)
+            paths = [self._chunks.path(transaction, batch, name, by.key) for name in names]
+            brought = await self._look(paths, names, by)
+            await self._make_room(newest, by)
             logs = await self._resolve(sorted({each.log for each in brought}), owner, create)
             parts = [
-                Part(name, logs[each.log].id, each.records)
-                for name, each in zip(names, brought, strict=True)
+                Part(layout.chunk_of(path), logs[each.log].id, each.records)
+                for path, each in zip(paths, brought, strict=True)
             ]
-            commit = Commit(transaction, batch, parts, self._engine.clock.now_ms(), once)
+            earlier = newest.batches if newest is not None else ()
+            now_ms = self._engine.clock.now_ms()
+            commit = Commit(transaction, batch, parts, now_ms, once, by.key, earlier)
             await self._decide(commit, logs, brought, owner)
-            self._newest.pop(transaction, None)
-            self._newest[transaction] = self._pending[transaction] = commit
+            self._remembered.note(commit)
+            self._pending[transaction] = commit
             await self._finish(commit, newest)
             return Committed(batch, commit.rows, repeated=False)
 
-    def _check_caps(self, newest: Commit | None, names: Sequence[str]) -> None:
-        if len(set(names)) != len(names) or len(names) > TRANSACTION_CHUNKS_MAX:
-            raise Refused(
-                Code.INVALID,
-                f"a commit names each chunk once, and at most {TRANSACTION_CHUNKS_MAX}",
-                field="chunks",
-            )
-        held = [(self._pending, TRANSACTIONS_PENDING_MAX, "transactions_pending")]
+    async def _make_room(self, newest: Commit | None, by: Caller) -> None:
+        if len(self._pending) >= TRANSACTIONS_PENDING_MAX:
+            raise too_many(TRANSACTIONS_PENDING_MAX, "transactions_pending")
         if newest is None:
-            held.append((self._newest, TRANSACTIONS_MAX, "transactions"))
-        for known, most, limit in held:
-            if len(known) >= most:
-                raise Refused(
-                    Code.THROTTLED,
-                    f"there are {most} such transactions, the most this server keeps",
-                    limit=limit,
-                    max=most,
-                )
+            now_ms = self._engine.clock.now_ms()
+            spent = self._remembered.make_room(by.key, now_ms, self._locks)
+            if spent is not None:
+                await self._forget([spent])
 
-    async def _look(self, transaction: str, batch: int, names: Sequence[str]) -> list[Brought]:
-        return [
-            await self._chunks.look(layout.staged_chunk(transaction, batch, name), name)
-            for name in names
-        ]
+    async def _look(self, paths: Sequence[str], names: Sequence[str], by: Caller) -> list[Brought]:
+        """What these chunks bring."""
+        brought: list[Brought] = []
+        for path, name in zip(paths, names, strict=True):
+            found = await self._chunks.look(path, name)
+            if not by.may_write(found.log):  # (another's chunk: where it goes is not to be told)
+                raise Refused(Code.FORBIDDEN, f"this key may not write what chunk {name} brings")
+            brought.append(found)
+        return brought
 
     async def _resolve(
         self, names: Iterable[str], owner: str, create: LogConfig | None
@@ -349,6 +410,7 @@ class Transactions:
             note = Arrive(part.log, commit.transaction, commit.batch, index)
             await self._append(live, chunk, note)
         await engine.journal.wait_synced(engine.journal.tail)
+        await engine.pool.run(self._staging.finish, [commit])
         del self._pending[commit.transaction]
         self.under_way.end(commit.transaction)
         await self._tidy(commit, before)
@@ -379,10 +441,9 @@ class Transactions:
 
     async def _tidy(self, commit: Commit, before: Commit | None = None) -> None:
         """A batch is in its logs: the chunks of it and of those before it are of no use."""
-        past = self._chunks.of(commit.transaction, lambda batch: batch <= commit.batch)
-        await self._chunks.remove(past)
+        await self._chunks.remove(self._chunks.of(commit.transaction, commit.batch))
         if before is not None:
-            old = layout.staged_commit(before.transaction, before.batch)
+            old = layout.staged_done(before.transaction, before.batch)
             await self._engine.pool.run(self._staging.remove, [old])
 
     @asynccontextmanager
@@ -409,3 +470,16 @@ def _paths(commit: Commit) -> list[str]:
     return [
         layout.staged_chunk(commit.transaction, commit.batch, part.chunk) for part in commit.parts
     ]
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if len(set(names)) != len(names) or not 0 < len(names) <= TRANSACTION_CHUNKS_MAX:
+        raise Refused(
+            Code.INVALID,
+            f"a commit names each of its chunks once, 1 to {TRANSACTION_CHUNKS_MAX} of them",
+            field="chunks",
+        )
+
+
+def _foreign() -> Refused:
+    return Refused(Code.FORBIDDEN, "this transaction belongs to another key")

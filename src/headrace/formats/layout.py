@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 LOCK = "LOCK"
 SIGNING_KEY = "signing.key"
 JOURNAL = "journal"
@@ -51,24 +53,51 @@ def snapshot_file(position: int) -> str:
     return f"{SNAPSHOTS}/{position:0{_DIGITS}d}.snap"
 
 
+class StagedName(NamedTuple):
+    """What a staged file is named after."""
+
+    transaction: str
+    batch: int
+    chunk: str
+    """Of a chunk, with the key that staged it; nothing else has one."""
+    kind: str
+
+    @property
+    def key(self) -> str:
+        """Whose chunk it is; nothing for one from before that was noted."""
+        return self.chunk.partition(".")[2]
+
+
 def staged_chunk(transaction: str, batch: int, chunk: str) -> str:
     """Records that wait for their commit."""
     return f"{STAGED}/{transaction}.{batch}.{chunk}.chunk"
 
 
+def chunk_of(path: str) -> str:
+    """What a staged chunk is called."""
+    name = staged_name(path)
+    assert name is not None, path
+    return name.chunk
+
+
 def staged_commit(transaction: str, batch: int) -> str:
-    """What was decided about a batch."""
+    """What was decided about a batch that is on its way to its logs."""
     return f"{STAGED}/{transaction}.{batch}.commit"
 
 
-def staged_parts(name: str) -> tuple[str, int, str, str] | None:
-    """(transaction, batch, chunk, kind) that a staged file is named after; None for a stranger."""
-    transaction, _, rest = name.partition(".")
+def staged_done(transaction: str, batch: int) -> str:
+    """The same when the batch is in its logs."""
+    return f"{STAGED}/{transaction}.{batch}.done"
+
+
+def staged_name(path: str) -> StagedName | None:
+    """What a staged file is named after; None for a stranger."""
+    transaction, _, rest = path.removeprefix(f"{STAGED}/").partition(".")
     batch, _, rest = rest.partition(".")
     chunk, _, kind = rest.rpartition(".")
-    if not (batch.isascii() and batch.isdigit()) or kind not in ("chunk", "commit"):
+    if not (batch.isascii() and batch.isdigit()) or kind not in ("chunk", "commit", "done"):
         return None
-    return transaction, int(batch), chunk, kind
+    return StagedName(transaction, int(batch), chunk, kind)
 
 
 def segment(number: int, attempt: str = "") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -17,6 +17,8 @@ class Found(msgspec.Struct):
 
     commits: list[Commit]
     """Of each transaction the one with the highest batch, oldest first."""
+    done: set[str]
+    """Transactions whose highest batch is in its logs."""
     chunks: dict[str, int]
     """Path → size."""
     stale: list[str]
@@ -34,21 +36,22 @@ class Staging:
 
     def load(self) -> Found:
         newest: dict[str, tuple[int, str]] = {}
-        found = Found([], {}, [])
-        for name in self._disk.list(layout.STAGED):
-            parts, path = layout.staged_parts(name), f"{layout.STAGED}/{name}"
-            if parts is None:
+        found = Found([], set(), {}, [])
+        for file in self._disk.list(layout.STAGED):
+            name, path = layout.staged_name(file), f"{layout.STAGED}/{file}"
+            if name is None:
                 continue
-            transaction, batch, _, kind = parts
-            if kind == "chunk":
+            if name.kind == "chunk":
                 found.chunks[path] = self._disk.size(path)
                 continue
-            known = newest.get(transaction)
+            known, this = newest.get(name.transaction), (name.batch, path)
             if known is not None:
-                found.stale.append(min(known, (batch, path))[1])
-            newest[transaction] = max(known, (batch, path)) if known else (batch, path)
-        for _, path in newest.values():
+                found.stale.append(min(known, this)[1])
+            newest[name.transaction] = max(known, this) if known else this
+        for transaction, (batch, path) in newest.items():
             found.commits.append(decode_commit(self._disk.read(path), path))
+            if path == layout.staged_done(transaction, batch):
+                found.done.add(transaction)
         found.commits.sort(key=lambda commit: commit.at_ms)
         return found
 
@@ -67,6 +70,19 @@ class Staging:
     def decide(self, commit: Commit) -> None:
         """A batch is committed when this returns. Only one process asks, and once for a batch."""
         path = layout.staged_commit(commit.transaction, commit.batch)
+        write_atomically(self._disk, path, (encode_staged(commit),))
+
+    def finish(self, commits: Sequence[Commit]) -> None:
+        """The batches are in their logs: nobody brings them again, whatever files there are."""
+        for commit in commits:
+            old = layout.staged_commit(commit.transaction, commit.batch)
+            if self._disk.exists(old):
+                self._disk.rename(old, layout.staged_done(commit.transaction, commit.batch))
+        self._disk.sync_folder(layout.STAGED)
+
+    def rewrite(self, commit: Commit) -> None:
+        """Say something else of a batch that is in its logs."""
+        path = layout.staged_done(commit.transaction, commit.batch)
         write_atomically(self._disk, path, (encode_staged(commit),))
 
     def revoke(self, commit: Commit) -> None:

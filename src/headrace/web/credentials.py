@@ -119,6 +119,11 @@ class Keyring:
         """What the keys grant, in the order they were written."""
         return tuple(principal for _, principal in self._keys)
 
+    def is_gone(self, id: str) -> bool:
+        """Whether nobody can show a key of this id any more."""
+        known = self.principals or (LOCAL,)
+        return all(principal.id != id for principal in known)
+
     def authenticate(self, authorization_header: str | None) -> Principal:
         """Say whose header this is, or refuse."""
         if not self._keys:

@@ -22,6 +22,7 @@ from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
 from headrace.core.transaction import Chunk
 from headrace.engine.engine import Engine
+from headrace.engine.ports import Load
 from headrace.engine.transactions import Committed
 from headrace.profiles.catalogue import parse_profile
 from headrace.schemas.evolution import parse_update
@@ -415,7 +416,7 @@ def test_the_note_of_a_batch_on_its_way_is_not_forgotten(loop: VirtualLoop) -> N
         read = transactions._staging.read
 
         def fail(path: str) -> Chunk:
-            if transactions.last("t") is not None and path.endswith("0-0-1.chunk"):
+            if transactions.last("t") is not None and path.endswith("0-0-1.local.chunk"):
                 raise OSError(errno.EIO, "cannot be read")
             return read(path)
 
@@ -436,6 +437,63 @@ def test_the_note_of_a_batch_on_its_way_is_not_forgotten(loop: VirtualLoop) -> N
 
     with mock.patch("headrace.core.transaction.ARRIVALS_MAX", 3):
         loop.run(story())
+
+
+class Slow:
+    """A pool in which some work waits until it is let go; all else is done at once."""
+
+    busy = 0.0
+    load = Load(1, 0, 0)
+
+    def __init__(self, slow: str) -> None:
+        self._slow = slow
+        self.go_on = asyncio.Event()
+
+    async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if work.__name__ == self._slow:
+            self._slow = ""
+            await self.go_on.wait()
+        return work(*args, **kwargs)
+
+
+@pytest.mark.parametrize("slow", ["encode_staged", "put"])
+def test_a_chunk_that_comes_behind_its_batch_does_not_come_twice(
+    loop: VirtualLoop, slow: str
+) -> None:
+    """A client that was not answered stages it again; its note in the log is pushed out."""
+
+    async def story() -> None:
+        disk, clock = HostileDisk(), VirtualClock(loop)
+        engine = (await boot(disk, clock)).engine
+        await make_topic(engine)
+        await engine.transactions.stage("t", 0, "0-0-0", Chunk("s", draft(ROWS)))
+        disk, pool = disk.kill(), Slow(slow)
+        engine = (await boot(disk, clock, pool=pool)).engine
+        transactions = engine.transactions
+        again = transactions.stage("t", 0, "0-0-0", Chunk("s", draft(ROWS)))
+        staging = asyncio.create_task(again)
+        await asyncio.sleep(0)
+        await commit(engine, ["0-0-0"])
+        for other in range(3):
+            name = f"u{other}"
+            await transactions.stage(name, 0, "0-0-0", Chunk("s", draft([b"0"])))
+            await transactions.commit(name, 0, ["0-0-0"], owner="topics", create=None)
+        found: list[HostileDisk] = []
+        disk.before = lambda number, kind, path: found.append(disk.copy().kill())
+        pool.go_on.set()
+        assert not await staging
+        for left in [*found, disk.kill()]:
+            engine = (await boot(left, clock)).engine
+            await engine.transactions.resume()
+            assert [row for row in await rows(engine) if row != b"0"] == ROWS
+            assert "t" not in {name.partition(".")[0] for name in chunks_of(left)}
+
+    with mock.patch("headrace.core.transaction.ARRIVALS_MAX", 3):
+        loop.run(story())
+
+
+def chunks_of(disk: HostileDisk) -> list[str]:
+    return [name for name in disk.list("staged") if name.endswith(".chunk")]
 
 
 def test_a_name_that_was_forgotten_can_be_used_again(loop: VirtualLoop) -> None:

@@ -81,6 +81,8 @@ def routes(errors: Errors, error_type: Any) -> list[Route]:
             "GET", f"{TRANSACTIONS}/{{transaction}}", "How far a transaction has come",
             replies({200: Reply(wire.TransactionReply, "The highest batch that is committed")}),
             parameters=(transaction,), scope=Scope.WRITE, group="Bulk",
+            description="A transaction belongs to the key that staged for it first; others are "
+            "refused here and below.",
         ),
         Route(
             "PUT", f"{TRANSACTIONS}/{{transaction}}/{{batch}}/{{chunk}}", "Stage a chunk",
@@ -111,9 +113,10 @@ def routes(errors: Errors, error_type: Any) -> list[Route]:
             ),
             request=wire.CommitRequest, parameters=(transaction, batch), scope=Scope.WRITE,
             group="Bulk",
-            description="The first commit of a batch wins: another one, or one of an earlier "
-            "batch, changes nothing and says `repeated`. What the logs do not take is refused "
-            "before the decision; what is decided comes into them, whatever crashes.",
+            description="At least one chunk. The first commit of a batch wins: another one changes "
+            "nothing and says `repeated`; a batch that a higher one passed over is refused. What "
+            "the logs do not take is refused before the decision; what is decided comes into them, "
+            "whatever crashes.",
             example={"chunks": ["0-0-0", "1-0-0"]},
         ),
         Route(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import falcon.asgi
 import msgspec
 import pyarrow as pa
@@ -13,6 +11,7 @@ from headrace.core.config import LogConfig
 from headrace.core.cursor import encode_cursor, parse_cursor
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
+    BATCH_MAX,
     LIST_PAGE_DEFAULT,
     LIST_PAGE_MAX,
     PAGE_ROWS_MAX,
@@ -22,7 +21,7 @@ from headrace.core.limits import (
 from headrace.core.names import parse_name
 from headrace.core.read import Page
 from headrace.core.state import not_found
-from headrace.core.transaction import Chunk, parse_transaction
+from headrace.core.transaction import Caller, Chunk, parse_transaction
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.formats.segment import table_of
@@ -35,7 +34,6 @@ from headrace.web.credentials import Scope
 ARROW = "application/vnd.apache.arrow.stream"
 OWNER = "topics"
 """New logs are topics: they can be read and written in every way."""
-_BATCH_MAX = 1 << 62
 
 _commit = msgspec.json.Decoder(wire.CommitRequest)
 
@@ -111,6 +109,7 @@ class Bulk:
     async def get(self, call: Call) -> Reply:
         transaction = parse_transaction(call.name)
         call.principal.require(Scope.WRITE)
+        call.engine.transactions.check(transaction, _caller(call))
         last = call.engine.transactions.last(transaction)
         return _reply(wire.TransactionReply(transaction=transaction, committed=last))
 
@@ -120,6 +119,7 @@ class Bulk:
         log = call.req.get_param("log") or ""
         call.principal.require(Scope.WRITE, log)
         engine = call.engine
+        engine.transactions.check(transaction, _caller(call))
         known = engine.state.by_name.get(log)
         if known is None:
             parse_name(log)
@@ -130,7 +130,7 @@ class Bulk:
         body = await call.raw_body(self._body_bytes_max)
         drafts = await engine.pool.run(parse_chunk, body, self._limits, media)
         staged = await engine.transactions.stage(
-            transaction, batch, chunk, Chunk(log, drafts, media is None)
+            transaction, batch, chunk, Chunk(log, drafts, media is None), _caller(call)
         )
         reply = wire.ChunkReply(
             transaction=transaction, batch=batch, chunk=chunk, records=drafts.count, staged=staged
@@ -149,7 +149,7 @@ class Bulk:
             owner=OWNER,
             create=LogConfig() if request.create else None,
             once=request.once,
-            check=partial(call.principal.require, Scope.WRITE),
+            by=_caller(call),
         )
         reply = wire.CommitReply(
             transaction=transaction,
@@ -164,8 +164,12 @@ class Bulk:
         """DELETE …/{transaction}/{batch}"""
         transaction, batch, _ = _parse_path(call.name, 2)
         call.principal.require(Scope.WRITE)
-        removed = await call.engine.transactions.abort(transaction, batch)
+        removed = await call.engine.transactions.abort(transaction, batch, _caller(call))
         return _reply(wire.AbortReply(transaction=transaction, batch=batch, removed=removed))
+
+
+def _caller(call: Call) -> Caller:
+    return Caller(call.principal.id, call.principal.may_see)
 
 
 def _reply(value: msgspec.Struct, status: int = 200) -> Reply:
@@ -218,7 +222,7 @@ def _parse_path(text: str, parts: int) -> tuple[str, int, str]:
     if len(names) != parts:
         raise Refused(Code.NOT_FOUND, f"there is nothing at /v0/transactions/{text}")
     batch = names[1]
-    if not (batch.isascii() and batch.isdigit() and len(batch) < 20) or int(batch) > _BATCH_MAX:
+    if not (batch.isascii() and batch.isdigit() and len(batch) < 20) or int(batch) > BATCH_MAX:
         raise Refused(Code.INVALID, "a batch is a whole number", field="batch")
     chunk = _parse_chunk_name(names[2]) if parts == 3 else ""
     return parse_transaction(names[0]), int(batch), chunk

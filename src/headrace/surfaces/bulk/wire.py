@@ -24,7 +24,7 @@ class ChunkReply(msgspec.Struct, kw_only=True):
 
 class CommitRequest(msgspec.Struct, kw_only=True):
     chunks: list[str] = []
-    """In the order in which they are to come into their logs."""
+    """In the order in which they are to come into their logs; at least one."""
     create: bool = True
     """Whether topics that are not there are created."""
     once: bool = False
@@ -38,7 +38,7 @@ class CommitReply(msgspec.Struct, kw_only=True):
     """The highest batch that is committed."""
     records: int
     repeated: bool
-    """This batch, or a later one, was committed before: nothing changed."""
+    """This batch was committed before: nothing changed."""
 
 
 class TransactionReply(msgspec.Struct, kw_only=True):
