@@ -50,7 +50,7 @@ class Cors:
                 {
                     "type": "http.response.start",
                     "status": 204,
-                    "headers": [*_encode(headers), *shared],
+                    "headers": [*encode_headers(headers), *shared],
                 }
             )
             await send({"type": "http.response.body", "body": b""})
@@ -71,8 +71,9 @@ def shared_headers(origin: str | None, origins: tuple[str, ...]) -> list[tuple[b
     if allowed is not None:
         headers.append(("access-control-allow-origin", allowed))
         headers.append(("access-control-expose-headers", "*"))
-    return _encode(headers)
+    return encode_headers(headers)
 
 
-def _encode(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+def encode_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Headers as ASGI has them."""
     return [(name.encode(), value.encode("latin-1")) for name, value in headers]

@@ -18,8 +18,8 @@ from headrace.core.limits import HOSTS_KNOWN_MAX
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/]+))(?::[0-9]*)?")
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
-_SAME = frozenset((b"same-origin", b"none"))
-"""What a browser says of our own pages, and of what its user typed."""
+_SAME = frozenset((None, b"same-origin", b"none"))
+"""What a browser says of our own pages, and of what its user typed; old ones say nothing."""
 
 
 class OriginCheck:
@@ -46,8 +46,8 @@ class OriginCheck:
 
     def check_page(self, headers: Mapping[bytes, bytes]) -> None:
         """Refuse what a foreign page asks for, whatever it is."""
-        origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site", b"none")
-        if self._any_origin or origin in self._origins:
+        origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
+        if (origin is None and site is None) or self._any_origin or origin in self._origins:
             return
         ours = origin is None or origin.partition(b"://")[2] == headers.get(b"host", b"").lower()
         if not ours or site not in _SAME:

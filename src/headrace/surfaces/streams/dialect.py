@@ -33,6 +33,22 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: bool
     """Whether there are subscriptions, below `__ds`."""
 
+    def private(self) -> Dialect:
+        """The same for a server with keys: what one caller was given is not for others."""
+        return msgspec.structs.replace(
+            self,
+            settled=_private(self.settled),
+            open=_private(self.open),
+            arrived=_private(self.arrived),
+        )
+
+
+def _private(caching: str) -> str:
+    """Cache-Control for the cache of the caller alone."""
+    if caching == "no-store":
+        return caching
+    return "private, " + caching.removeprefix("public, ")
+
 
 NATIVE = Dialect(
     appended=200,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from random import randrange
 from urllib.parse import parse_qsl
 
@@ -36,6 +38,11 @@ from headrace.surfaces.streams.positions import (
 from headrace.web.answers import Answer, Headers
 
 LIVE_MODES = (None, "true", "long-poll", "sse")
+_SANDBOX = ("content-security-policy", "sandbox")
+_INERT = re.compile(
+    r"application/(?:json|x-ndjson|octet-stream|pdf)|text/(?:plain|csv)|(?:image|audio|video|font)/[^+]+"
+)
+"""What a browser shows or keeps, but never runs."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -225,8 +232,17 @@ def _is_settled(live: Live, page: Page, asked: Asked, *, closed: bool) -> bool:
     return lasting and fixed and (closed or not page.caught_up)
 
 
+@lru_cache(maxsize=1024)
+def _may_run(content_type: str) -> bool:
+    """Whether a browser could take it for a page with scripts, which would have our origin."""
+    return _INERT.fullmatch(media_type(content_type)) is None
+
+
 def _with_body(engine: Engine, live: Live, page: Page, asked: Asked, headers: Headers) -> Answer:
-    headers.append(("content-type", content_type_of(live.log)))
+    content_type = content_type_of(live.log)
+    headers.append(("content-type", content_type))
+    if _may_run(content_type):
+        headers.append(_SANDBOX)
     page = engine.shapes.promoted(live.log, page)
     pieces = pieces_array(page) if asked.format == "json" else pieces_raw(page)
     return Answer(200, headers, pieces)

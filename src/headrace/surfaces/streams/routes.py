@@ -29,8 +29,9 @@ from headrace.surfaces.streams.names import CONTROL, WAIT, Target, parse_target
 from headrace.surfaces.streams.positions import content_type_of, format_position
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call, Gate, parse_whole
-from headrace.web.cors import METHODS, preflight
+from headrace.web.cors import METHODS, encode_headers, preflight
 from headrace.web.credentials import Scope
+from headrace.web.direct import DirectResponse
 from headrace.web.streams import hand_over
 
 _SECURITY: Headers = [
@@ -42,6 +43,18 @@ _REQUEST_HEADERS = (
     "stream-seq, stream-ttl, stream-expires-at, stream-closed, stream-forked-from, "
     "stream-fork-offset, stream-fork-sub-offset, producer-id, producer-epoch, producer-seq"
 )
+_ANSWER_HEADERS = (
+    "etag, location, retry-after, stream-next-offset, stream-end-offset, stream-cursor, "
+    "stream-up-to-date, stream-closed, stream-ttl, stream-expires-at, stream-next-cursor, "
+    "stream-sse-data-encoding, stream-filter-scan-limit-reached, stream-filter-scan-limit-bytes, "
+    "stream-filter-scanned-bytes, producer-epoch, producer-seq, producer-expected-seq, "
+    "producer-received-seq"
+)
+_FOR_ALL: Headers = [
+    ("access-control-allow-origin", "*"),
+    ("access-control-expose-headers", _ANSWER_HEADERS),
+]
+_BY_KEY: Headers = [("vary", "authorization")]
 _CONTROL = f"{CONTROL}/".encode()
 _WAIT = f"/{WAIT}".encode()
 _OPERATIONS = {
@@ -78,8 +91,15 @@ class StreamRoutes:
         self._gate = gate
         self._resources = resources or {}
         self._control = control
-        self._dialect = dialect
         self._prefix = prefix
+        has_keys = bool(len(gate.keyring))
+        self._dialect = dialect.private() if has_keys else dialect
+        self._headers = [*_SECURITY, *(_BY_KEY if has_keys else [])]
+        """Of every answer."""
+        if has_keys and not gate.origins:
+            # A page that has a key may use it from anywhere: no browser sends it by itself.
+            self._headers += _FOR_ALL
+        self._encoded = encode_headers(self._headers)
         self._limits = limits
         self._patience = Patience(limits.request_ms / 1000, timed_out)
         # Thousands who wait get their empty answers at the same time: what is late is not too late.
@@ -117,11 +137,15 @@ class StreamRoutes:
 
     async def _respond(self, req: Any, resp: Any, handle: Handle) -> None:
         if req.method == "OPTIONS":
-            answer = Answer(204, preflight(_REQUEST_HEADERS))
+            asked = req.get_header("ACCESS-CONTROL-REQUEST-HEADERS")
+            answer = Answer(204, preflight(", ".join(filter(None, (_REQUEST_HEADERS, asked)))))
         else:
             answer = await self._answer(req, handle)
-        answer.headers += _SECURITY
         answer.send(resp)
+        if isinstance(resp, DirectResponse):
+            resp.headers += self._encoded
+        else:
+            resp.set_headers(self._headers)
 
     async def _miss(self, call: Call) -> Answer:
         raise Refused(Code.NOT_FOUND, f"there is nothing at {call.req.path}")
@@ -312,14 +336,10 @@ class StreamRoutes:
         live.last_read_at_ms = engine.clock.now_ms()
         if asked.mode is None:
             tags = call.req.get_header("IF-NONE-MATCH")
-            answer = await reading.catch_up(engine, live, asked, self._dialect, tags)
-        elif asked.mode == "sse":
+            return await reading.catch_up(engine, live, asked, self._dialect, tags)
+        if asked.mode == "sse":
             return self._follow(call, live, asked)
-        else:
-            answer = await reading.long_poll(engine, live, asked, self._dialect)
-        if len(self._gate.keyring):
-            answer.headers = [_private(header) for header in answer.headers]
-        return answer
+        return await reading.long_poll(engine, live, asked, self._dialect)
 
     def _follow(self, call: Call, live: Live, asked: reading.Asked) -> Answer:
         """Hand the connection over to a sink that follows the stream."""
@@ -328,7 +348,7 @@ class StreamRoutes:
         gate = self._gate
         sink = StreamSink(gate.hub, gate.wheel, self._crowds, live, look, asked.after)
         slot = gate.streams.take(call.principal)
-        hand_over(gate, call.req, sink, slot, [*look.headers, *_SECURITY])
+        hand_over(gate, call.req, sink, slot, [*look.headers, *self._headers])
         return Answer(200, [])
 
     async def _list(self, call: Call) -> Answer:
@@ -386,12 +406,6 @@ def _producer_headers(done: Written, producer: Producer) -> Headers:
     assert stream is not None
     epoch, seq = (stream.producers or {})[producer.id]
     return [("producer-epoch", str(epoch)), ("producer-seq", str(seq))]
-
-
-def _private(header: tuple[str, str]) -> tuple[str, str]:
-    """With keys, what one caller was given is not for others."""
-    name, value = header
-    return (name, value.replace("public", "private")) if name == "cache-control" else header
 
 
 def _url(req: Any) -> str:
