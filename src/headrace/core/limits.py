@@ -238,6 +238,23 @@ SHAPES_MAX = 4096
 REGISTRY_BYTES_MAX = 1 << 20
 """Of all schemas and lenses of a stream."""
 SCHEMA_UPDATE_BYTES_MAX = 256 << 10
+SCHEMA_STEPS_MAX = 1_000_000
+"""What a schema may cost for one value of a document, or one byte of it: see `schemas/cost`."""
+VALIDATION_STEPS_MAX = 10_000_000
+"""What it may cost to validate a document: a tenth of a second in which nobody gets a turn."""
+VALIDATION_VISITS_MAX = 200_000
+VALIDATION_VALUES_MAX = 1_000_000
+"""How often a part of a schema may be asked about a value, and of how many values the document may
+be, where that cost has to be counted."""
+PROBLEM_VALUES_MAX = 5000
+"""Values of a document, for each part of a schema that is asked about the same one, of which it is
+told what is wrong: that takes copies of them all."""
+PATTERN_BYTES_MAX = 1 << 20
+PATTERN_CACHE_BYTES = 64 << 10
+PATTERNS_BYTES_MAX = 16 << 20
+"""Memory for the automaton of a pattern, for its cache, and for all patterns of a schema."""
+PATTERN_BACKTRACK_MAX = 10_000
+"""Steps of a pattern with lookaround or backreferences that was kept before these were refused."""
 SEARCH_BYTES_MAX = 64 << 10
 """Of a log's search configuration."""
 SEARCH_SIZE_DEFAULT = 50

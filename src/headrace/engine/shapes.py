@@ -37,13 +37,14 @@ from headrace.schemas.registry import (
     encode_registry,
     first_registry,
 )
-from headrace.schemas.validation import Validator
+from headrace.schemas.validation import Validator, decode_document
 from headrace.search.config import parse_search
 from headrace.search.pointers import parse_pointer, resolve
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
     from headrace.engine.live import Live
+    from headrace.engine.ports import Pool
 
 
 class _Formed(NamedTuple):
@@ -78,15 +79,18 @@ class Shape:
         sent = self._open(drafts)
         return drafts if sent is None else self._join(drafts, [self._form(sent, drafts, now_ms)])
 
-    async def form_in_turns(self, drafts: Drafts, now_ms: int) -> Drafts:
-        """The same, with a pause for everybody else now and then."""
+    async def form_in_turns(self, drafts: Drafts, now_ms: int, pool: Pool) -> Drafts:
+        """The same, with a pause for everybody else now and then; large documents in the pool."""
         sent = self._open(drafts)
         if sent is None:
             return drafts
         parts: list[_Formed] = []
         for part in _cut(sent):
-            parts.append(self._form(part, drafts, now_ms))
-            await asyncio.sleep(0)
+            if len(part[-1]) >= FORM_BYTES:
+                parts.append(await pool.run(self._form, part, drafts, now_ms))
+            else:
+                parts.append(self._form(part, drafts, now_ms))
+                await asyncio.sleep(0)
         return self._join(drafts, parts)
 
     def _open(self, drafts: Drafts) -> list[bytes] | None:
@@ -124,19 +128,10 @@ class Shape:
             return None
         keys: list[str | None] = []
         for raw in raws:
-            document = _decode(raw)
-            if self._validator is not None:
-                self._validator.check(document)
+            document = self._validator.check(raw) if self._validator else decode_document(raw)
             if self._routing is not None and self._pointer is not None:
                 keys.append(_key(resolve(document, self._pointer), self._routing))
         return keys if self._routing is not None else None
-
-
-def _decode(raw: bytes) -> object:
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Refused(Code.INVALID, f"the document cannot be checked: {error}") from None
 
 
 def _key(found: object, routing: RoutingKey) -> str | None:
@@ -204,7 +199,8 @@ class Shapes:
         shape = self.of(log)
         made: Drafts | Refused
         try:
-            made = await shape.form_in_turns(drafts, self._engine.clock.now_ms())
+            now_ms = self._engine.clock.now_ms()
+            made = await shape.form_in_turns(drafts, now_ms, self._engine.pool)
         except Refused as refused:
             made = refused
 

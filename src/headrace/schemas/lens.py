@@ -13,7 +13,7 @@ import msgspec
 from headrace.core.errors import Code, Refused, refuse_invalid
 from headrace.schemas.builtins import BUILTINS, Builtin, stringify
 from headrace.schemas.kinds import KINDS, kind_fits
-from headrace.schemas.validation import check_schema, compile_schema
+from headrace.schemas.validation import check_schema, check_value
 from headrace.search.pointers import Path, parse_pointer
 
 API_VERSION = "durable.lens/v1"
@@ -132,6 +132,13 @@ class Lens(msgspec.Struct, frozen=True):
 
 def parse_lens(raw: object) -> Lens:
     """Check a lens as it was sent."""
+    lens = load_lens(raw)
+    _check_schemas(lens.kept["ops"], "lens.ops")
+    return lens
+
+
+def load_lens(raw: object) -> Lens:
+    """A lens that was kept: of its schemas nothing is asked any more."""
     lens = _object(raw, "lens")
     _keys(lens, "lens", ("apiVersion", "schema", "from", "to", "ops"), ("description",))
     if lens["apiVersion"] != API_VERSION:
@@ -180,12 +187,10 @@ def _parse_copy(op: dict[str, Any], where: str, _: int) -> Parsed:
 
 
 def _parse_add(op: dict[str, Any], where: str, _: int) -> Parsed:
-    path, schema = _inner(op, "path", where), op["schema"]
-    check_schema(schema, f"{where}.schema")
+    path = _inner(op, "path", where)
     default = op.get("default", msgspec.UNSET)
     if default is msgspec.UNSET:
-        default = _default_of(schema, where)
-    _fits_schema(default, schema, where)
+        default = _default_of(op["schema"], where)
     return Add(path, default), {**op, "default": default}
 
 
@@ -200,17 +205,20 @@ def _default_of(schema: Any, where: str) -> Any:
     return refuse_invalid(f"{where} needs a default")
 
 
-def _fits_schema(default: Any, schema: Any, where: str) -> None:
-    if not compile_schema(schema).is_valid(default):
-        refuse_invalid(f"{where}.default does not fit {where}.schema")
+def _check_schemas(ops: list[dict[str, Any]], where: str) -> None:
+    """Refuse what is no schema, and defaults that do not fit theirs."""
+    for at, op in enumerate(ops):
+        place = f"{where}[{at}]"
+        if "ops" in op:
+            _check_schemas(op["ops"], f"{place}.ops")
+        if "schema" in op:
+            check_schema(op["schema"], f"{place}.schema")
+            if "default" in op and not check_value(op["default"], op["schema"]):
+                refuse_invalid(f"{place}.default does not fit {place}.schema")
 
 
 def _parse_remove(op: dict[str, Any], where: str, _: int) -> Parsed:
-    path = _inner(op, "path", where)
-    check_schema(op["schema"], f"{where}.schema")
-    if "default" in op:
-        _fits_schema(op["default"], op["schema"], where)
-    return Remove(path), op
+    return Remove(_inner(op, "path", where)), op
 
 
 def _parse_hoist(op: dict[str, Any], where: str, _: int) -> Parsed:

@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.schemas.forward import apply_lenses
-from headrace.schemas.lens import Op, parse_lens
+from headrace.schemas.lens import Op, load_lens
 from headrace.schemas.registry import Registry
 
 _offset = attrgetter("offset")
@@ -29,7 +29,7 @@ class Promoter:
         """What leads from a version to the current one."""
         chain: tuple[Sequence[Op], ...] = ()
         for version in range(self.version - 1, 0, -1):
-            chain = (parse_lens(registry.lenses[str(version)]).ops, *chain)
+            chain = (load_lens(registry.lenses[str(version)]).ops, *chain)
             self._lenses[version] = chain
         self.first_current = registry.boundaries[-1].offset + 1 if registry.boundaries else 1
         """The seq from which on records are of the current version as they are."""

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any
 
 import jsonschema_rs
 import msgspec
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import NESTING_MAX
+from headrace.core.limits import (
+    NESTING_MAX,
+    PROBLEM_VALUES_MAX,
+    VALIDATION_STEPS_MAX,
+    VALIDATION_VALUES_MAX,
+)
+from headrace.schemas.cost import (
+    backtracking,
+    breadth,
+    check_cost,
+    check_patterns,
+    cost_of,
+    exceeds,
+    linear,
+    values_in,
+)
 
 _IGNORED = (
     "date",
@@ -40,22 +54,66 @@ _DRAFTS: dict[str, Any] = {
     "https://json-schema.org/draft/2020-12/schema": jsonschema_rs.Draft202012Validator,
 }
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-_PROBLEMS_MAX = 32
 _PROBLEM_CHARS_MAX = 256
 
 
 class Validator:
-    """A schema, ready to be asked."""
+    """A schema, ready to be asked; what was kept may have patterns that are refused today."""
 
     def __init__(self, schema: bytes | msgspec.Raw) -> None:
-        self._validator = compile_schema(msgspec.json.decode(schema))
+        parsed = msgspec.json.decode(schema)
+        try:
+            self._validator = compile_schema(parsed)
+        except Refused:
+            self._validator = compile_schema(parsed, patterns=backtracking())
+        self._cost = cost_of(parsed)
+        self._steps = self._cost.steps
+        self._breadth = breadth(self._cost)
 
-    def check(self, document: Any) -> None:
-        """Refuse a document that is not valid, with all that is wrong with it."""
+    def check(self, raw: bytes) -> Any:
+        """The document of a JSON text; refuses one that is not valid, with its first problem."""
+        values = values_in(raw)
+        steps = values * self._steps.values + len(raw) * self._steps.bytes
+        if steps > VALIDATION_STEPS_MAX and values > VALIDATION_VALUES_MAX:
+            raise _too_much()
+        document = decode_document(raw)
+        if steps > VALIDATION_STEPS_MAX and exceeds(self._cost, document):
+            raise _too_much()
         if not self._validator.is_valid(document):
-            found = self._validator.iter_errors(document)
-            problems = [_told(problem) for problem in islice(found, _PROBLEMS_MAX)]
-            raise Refused(Code.INVALID, "; ".join(problems))
+            raise self._refusal(document, values)
+        return document
+
+    def _refusal(self, document: Any, values: int) -> Refused:
+        # To tell what is wrong takes copies of all that is, which is too much of a large document.
+        if values * self._breadth > PROBLEM_VALUES_MAX:
+            return Refused(Code.INVALID, "the document is not valid, and too large to say where")
+        try:
+            self._validator.validate(document)
+        except jsonschema_rs.ValidationError as problem:
+            return Refused(Code.INVALID, _told(problem))
+        raise AssertionError("what is not valid has a problem")
+
+
+def decode_document(raw: bytes) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Refused(Code.INVALID, f"the document cannot be checked: {error}") from None
+
+
+def check_value(value: Any, schema: Any) -> bool:
+    """Whether a value that somebody sent with a schema is valid under it."""
+    if exceeds(cost_of(schema), value):
+        raise _too_much()
+    return bool(compile_schema(schema).is_valid(value))
+
+
+def _too_much() -> Refused:
+    return Refused(
+        Code.INVALID,
+        "the document has too many values for its schema: it would take too long to check it",
+        max_steps=VALIDATION_STEPS_MAX,
+    )
 
 
 def _told(problem: Any) -> str:
@@ -69,7 +127,9 @@ def check_schema(schema: Any, where: str) -> None:
     if not isinstance(schema, dict | bool):
         raise Refused(Code.INVALID, f"{where} must be a schema")
     _check_parts(schema, where, NESTING_MAX)
+    check_patterns(schema, where)
     compile_schema(schema, where)
+    check_cost(schema, where)
 
 
 def _check_parts(value: Any, where: str, depth: int) -> None:
@@ -96,10 +156,13 @@ def draft_of(schema: Any) -> Any:
     return found
 
 
-def compile_schema(schema: Any, where: str = "schema", draft: Any = None) -> Any:
+def compile_schema(
+    schema: Any, where: str = "schema", draft: Any = None, patterns: Any = None
+) -> Any:
     """A validator of this draft or of that which the schema names; refuses what is no schema."""
+    reader = draft or draft_of(schema)
     try:
-        return (draft or draft_of(schema))(schema, _FORMATS, validate_formats=True)
+        return reader(schema, _FORMATS, validate_formats=True, pattern_options=patterns or linear())
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         said = getattr(error, "message", None) or str(error)
         raise Refused(Code.INVALID, f"{where} is no JSON Schema: {said[:256]}") from None
