@@ -11,9 +11,12 @@ import pyarrow.compute as pc
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import GROUP_BYTES_MAX, META_KEYS_MAX, NESTING_MAX, STREAM_KEY_BYTES_MAX
 from headrace.core.record import Blobs, Drafts, Texts
+from headrace.formats.ipc import Outline, outline
 from headrace.web.bodies import is_too_deep
 
 _COLUMNS = {"data", "meta", "tag", "node", "key"}
+_TYPES = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.null())
+"""What is as large as its bytes, or has none."""
 _values = msgspec.json.Decoder(list[msgspec.Raw])
 _metas = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
@@ -30,20 +33,7 @@ class ChunkLimits(msgspec.Struct, frozen=True):
 
 def parse_chunk(body: bytes, limits: ChunkLimits, media: str | None) -> Drafts:
     """The records of an Arrow stream; `media` is what payloads are when they are not JSON."""
-    table = _table(body)
-    unknown = set(table.column_names) - _COLUMNS
-    if unknown or "data" not in table.column_names:
-        raise Refused(
-            Code.INVALID,
-            "a chunk has the columns data and, if wanted, meta, tag, node and key",
-            columns=table.column_names,
-        )
-    if not 0 < len(table) <= limits.records:
-        raise Refused(
-            Code.BATCH_TOO_LARGE if len(table) else Code.INVALID,
-            f"a chunk has 1 to {limits.records} records, not {len(table)}",
-            max=limits.records,
-        )
+    table = _table(body, limits)
     data = _binary(table, "data")
     if data is None or data.null_count:
         raise Refused(Code.INVALID, "data is missing in some records", field="data")
@@ -67,14 +57,41 @@ def parse_chunk(body: bytes, limits: ChunkLimits, media: str | None) -> Drafts:
     )
 
 
-def _table(body: bytes) -> pa.Table:
+def _table(body: bytes, limits: ChunkLimits) -> pa.Table:
+    """The rows of a chunk, which are no more bytes than its body; others are not decoded."""
     try:
+        _check_outline(outline(body, batches_max=limits.records), limits)
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
             table = reader.read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Refused(Code.INVALID, f"the body is not an Arrow stream: {error}") from None
     return table
+
+
+def _check_outline(found: Outline, limits: ChunkLimits) -> None:
+    names = found.schema.names
+    if "data" not in names or not set(names) <= _COLUMNS or len(set(names)) < len(names):
+        raise Refused(
+            Code.INVALID,
+            "a chunk has the columns data and, if wanted, meta, tag, node and key",
+            columns=[name[:100] for name in names[:10]],
+        )
+    for field in found.schema:
+        if field.type not in _TYPES:
+            raise Refused(
+                Code.INVALID,
+                f"{field.name} is text or bytes, and neither a dictionary, nor runs, nor views",
+                field=field.name,
+            )
+    if found.compressed:
+        raise Refused(Code.INVALID, "a chunk is not compressed by Arrow; Content-Encoding may be")
+    if not 0 < found.rows <= limits.records:
+        raise Refused(
+            Code.BATCH_TOO_LARGE if found.rows else Code.INVALID,
+            f"a chunk has 1 to {limits.records} records, not {found.rows}",
+            max=limits.records,
+        )
 
 
 def _binary(table: pa.Table, name: str) -> pa.Array | None:
