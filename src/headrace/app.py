@@ -227,8 +227,7 @@ class App:
             if len(settings.api_keys)
             else OriginCheck(settings.allowed_hosts, settings.cors_origins),
         )
-        self._webhooks = Webhooks(allow_local=is_loopback(settings.host))
-        self._control = Control(self._webhooks)
+        self._control = Control(Webhooks(settings.webhook_hosts))
         self._server = ServerRoutes(self.gate, _server_limits(settings))
         self._pulse = Pulse()
         self._disk = RealDisk(settings.data_dir)
@@ -371,7 +370,6 @@ class App:
                     await stop(self._started)
             except (OSError, TimeoutError) as error:
                 say("error", "the last snapshot was not written", problem=str(error))
-        self._webhooks.close()
         await self._sealer.close()
         self._pool.close()
         say("info", "stopped")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headrace.delivery.addresses import AllowedHosts
 from headrace.storage.stores import split_bucket
 from headrace.web.credentials import Keyring
 
@@ -75,6 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     streams_request_timeout_ms: int
     streams_append_timeout_ms: int
     streams_metrics_ms: int
+    webhook_hosts: AllowedHosts = AllowedHosts()
 
     seal_bytes: int
     tail_bytes: int
@@ -292,6 +294,13 @@ VARIABLES = (
         whole(0, 3_600_000),
         "10000",
         "how often the server writes its metrics to __stream_metrics__; 0: never",
+    ),
+    Variable(
+        "HEADRACE_WEBHOOK_HOSTS",
+        AllowedHosts.parse,
+        None,
+        "private receivers that webhooks may call, over http too: networks, addresses and host "
+        "names, joined by commas; unset: public addresses only",
     ),
     # How the engine uses the machine.
     Variable(

@@ -116,13 +116,13 @@ class Client:
         await self.engine.shapes.install_profile(live, parse_profile(profile))
         self._diary.acknowledge()
 
-    async def subscribe(self, id: str, kind: str, **more: Any) -> None:
+    async def subscribe(self, id: str, kind: str, created_by: str = "", **more: Any) -> None:
         asked = {"pattern": None, "streams": [], "url": None, "wake_stream": None, **more}
         following = Following(
             kind, asked["pattern"], asked["streams"], asked["url"], asked["wake_stream"], 3000,
             None, "", self.engine.clock.now_ms(),
         )  # fmt: skip
-        await self.engine.subscriptions.put(id, following)
+        await self.engine.subscriptions.put(id, following, created_by)
         self._diary.acknowledge()
 
     async def work(self, id: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from itertools import pairwise
 from typing import Any
@@ -13,9 +14,11 @@ from hostile import HostileDisk
 from rig import boot, small
 from virtual import VirtualClock, VirtualLoop
 
+from headrace.core.limits import WEBHOOKS_AT_ONCE, WEBHOOKS_PER_KEY_AT_ONCE
 from headrace.core.subscription import PULL, WEBHOOK, Work
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
+from headrace.engine.start import stop
 from headrace.engine.subscriptions import DeliveryFailed
 
 Story = Callable[[Engine, Client], Coroutine[Any, Any, None]]
@@ -247,3 +250,126 @@ def test_a_wake_stream_lives_on_with_its_wakes(tell: Callable[[Story], None]) ->
         assert engine.state.by_name["wakes"].head == 4
 
     tell(story)
+
+
+class Gate:
+    """Webhooks that answer when they are let; counts who is called at a time."""
+
+    def __init__(self, slow: str = "") -> None:
+        self.open = asyncio.Event()
+        self.calls: Counter[str] = Counter()
+        self.under_way: Counter[str] = Counter()
+        self._slow = slow
+
+    async def __call__(self, live: Live, works: list[Work]) -> bool:
+        name = live.log.name.rpartition("/")[2]
+        self.calls[name] += 1
+        self.under_way[name] += 1
+        assert self.under_way[name] == 1, "one call of a subscription at a time"
+        try:
+            if name.startswith(self._slow):
+                await self.open.wait()
+        finally:
+            self.under_way[name] -= 1
+        return True
+
+
+def test_a_subscription_has_one_call_at_a_time(tell: Callable[[Story], None]) -> None:
+    """A receiver that says by callback that all is done, and goes on with its answer."""
+
+    async def story(engine: Engine, client: Client) -> None:
+        gate = engine.subscriptions.deliver = Gate()
+        await client.subscribe("s", WEBHOOK, pattern="*", url="http://x")
+        await client.create("a", b"1")
+        await asyncio.sleep(0.5)
+        for _ in range(3):
+            active = engine.subscriptions.find("s")
+            subscription = active.subscription
+            if not subscription.idle:
+                acks = [("a", 0, engine.state.by_name["a"].head)]
+                await engine.subscriptions.acknowledge(
+                    active, subscription.wake or "", subscription.generation, acks, done=True
+                )
+            await client.write("a", b"more")
+            await asyncio.sleep(0.5)
+        assert gate.calls["s"] == 1
+        gate.open.set()
+        await asyncio.sleep(0.5)
+        assert gate.calls["s"] == 2, "what came meanwhile is told afterwards"
+        assert engine.subscriptions.find("s").subscription.idle
+
+    tell(story)
+
+
+def test_receivers_that_never_end_leave_room_for_others(tell: Callable[[Story], None]) -> None:
+    async def story(engine: Engine, client: Client) -> None:
+        gate = engine.subscriptions.deliver = Gate("slow")
+        for number in range(3 * WEBHOOKS_PER_KEY_AT_ONCE):
+            await client.subscribe(f"slow{number}", WEBHOOK, pattern="a", url="x", created_by="k")
+        await client.create("a", b"1")
+        await asyncio.sleep(0.5)
+        assert gate.under_way.total() == WEBHOOKS_PER_KEY_AT_ONCE
+        await client.subscribe("fast", WEBHOOK, pattern="b", url="x", created_by="other")
+        await client.create("b", b"1")
+        await asyncio.sleep(0.5)
+        assert gate.calls["fast"] == 1
+        gate.open.set()
+        await asyncio.sleep(0.5)
+        assert len(gate.calls) == 3 * WEBHOOKS_PER_KEY_AT_ONCE + 1, "and everybody has a turn"
+
+    tell(story)
+
+
+def test_a_wait_for_a_slot_is_no_part_of_the_lease(tell: Callable[[Story], None]) -> None:
+    async def story(engine: Engine, client: Client) -> None:
+        gate = engine.subscriptions.deliver = Gate("slow")
+        for number in range(WEBHOOKS_AT_ONCE):
+            await client.subscribe(f"slow{number}", WEBHOOK, pattern="a", url="x")
+        await client.create("a", b"1")
+        await client.subscribe("last", WEBHOOK, pattern="b", url="x")
+        await client.create("b", b"1")
+        await asyncio.sleep(60)
+        last = engine.subscriptions.find("last").subscription
+        assert (last.generation, gate.calls["last"]) == (0, 0)
+        gate.open.set()
+        await asyncio.sleep(0.5)
+        assert (last.generation, gate.calls["last"]) == (1, 1)
+
+    tell(story)
+
+
+def test_a_stop_waits_for_no_webhook_and_the_next_start_calls_again() -> None:
+    loop, disk = VirtualLoop(), HostileDisk()
+    clock = VirtualClock(loop)
+    gates = [Gate(), Gate()]
+
+    async def live() -> None:
+        started = await boot(disk, clock)
+        engine = started.engine
+        engine.subscriptions.deliver = gates[0]
+        client = Client(engine, Diary())
+        await client.subscribe("s", WEBHOOK, pattern="*", url="http://x")
+        await client.create("a", b"1")
+        await asyncio.sleep(0.1)
+        assert gates[0].under_way.total() == 1
+        await stop(started)
+        assert gates[0].under_way.total() == 0
+
+    async def again() -> None:
+        started = await boot(disk, clock)
+        engine = started.engine
+        engine.subscriptions.deliver = gates[1]
+        gates[1].open.set()
+        beside = asyncio.create_task(engine.subscriptions.run())
+        await asyncio.sleep(1)
+        subscription = engine.subscriptions.find("s").subscription
+        assert gates[1].calls["s"] == 1, "long before its lease is over"
+        assert (subscription.generation, subscription.failures) == (1, 0)
+        assert subscription.idle
+        beside.cancel()
+
+    with small():
+        loop.run(live())
+        disk.world.locked.clear()
+        loop.run(again())
+    loop.close()

@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,34 @@ def test_a_stop_without_any_client_is_quick_and_clean(new_server: Servers) -> No
         if took[-1] < DRAIN_LIMIT_S:
             return
     pytest.fail(f"as if there were somebody to wait for: {took}")
+
+
+def test_a_stop_waits_for_no_webhook(new_server: Servers) -> None:
+    """The receiver sends a byte now and then, for ever."""
+    called, over = threading.Event(), threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            called.set()
+            while not over.wait(0.2):
+                connection.sendall(b".")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        receiver = threading.Thread(target=drip, args=(listener,), daemon=True)
+        receiver.start()
+        server = new_server(HEADRACE_WEBHOOK_HOSTS="127.0.0.1").start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        with Connection(server.port) as connection:
+            wanted = {"type": "webhook", "pattern": "a", "webhook": {"url": url}}
+            connection.ask("PUT", "/ds/v1/stream/__ds/subscriptions/s", wanted)
+            assert connection.call("PUT", "/ds/v1/stream/a", b"[1]")[0] == 201
+        assert called.wait(DEADLINE_S)
+        assert server.stop() == 0
+        assert "Traceback" not in server.output()
+        over.set()
+        receiver.join()
 
 
 def test_an_interrupt_stops_like_a_termination(new_server: Servers) -> None:

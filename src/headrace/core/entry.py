@@ -33,6 +33,8 @@ class Create(msgspec.Struct, frozen=True, gc=False, array_like=True):
     config: LogConfig
     at_ms: int
     reserved: int
+    created_by: str = ""
+    """Id of the key that made it; nothing where nobody has a key."""
 
 
 class Configure(msgspec.Struct, frozen=True, gc=False, array_like=True):

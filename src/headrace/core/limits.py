@@ -77,8 +77,23 @@ SUBSCRIPTION_STREAMS_MAX = 10_000
 GLOB_LENGTH_MAX = 255
 GLOB_STARS_MAX = 16
 """Of the pattern of a subscription; matching is linear with any number of them."""
-WEBHOOKS_AT_ONCE = 16
+SUBSCRIPTION_DESCRIPTION_LENGTH_MAX = 4096
+WORKER_LENGTH_MAX = 256
+WEBHOOKS_AT_ONCE = 64
+WEBHOOKS_PER_KEY_AT_ONCE = 16
+WEBHOOKS_SLOW_AT_ONCE = 32
+"""Calls under way: of all subscriptions, of those that one key made, and of those whose receiver
+was slow or failed the last time. A subscription has one."""
+WEBHOOK_SLOW_S = 1.0
+"""A receiver that takes longer counts as slow."""
 WEBHOOK_TIMEOUT_S = 10.0
+"""Of a whole call: looking up the name, connecting, sending and the last byte of the reply."""
+WEBHOOK_CONNECT_S = 3.0
+WEBHOOK_ADDRESSES_MAX = 4
+"""How long an address of a receiver may take to answer, and how many are tried."""
+WEBHOOK_LOOKUPS_MAX = 256
+"""Host names that are looked up at a time, those that nobody waits for any more included."""
+WEBHOOK_URL_LENGTH_MAX = 2048
 WEBHOOK_REPLY_BYTES_MAX = 64 << 10
 WEBHOOK_RETRY_S_MAX = 60
 TOUCH_MS_MIN = 1000

@@ -86,6 +86,8 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     """How its records can be searched: JSON as sent; nothing for a log without such a plan."""
     arrived: Arrived | None = None
     """How far transactions have come here, those that wrote last."""
+    created_by: str = ""
+    """Id of the key that made it, for the caps of each key; nothing where nobody had one."""
 
     def __post_init__(self) -> None:
         """A decoder makes a list for each empty set; a hundred thousand logs share one tuple."""

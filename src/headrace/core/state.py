@@ -31,6 +31,8 @@ class State:
         """The lowest epoch of a stream whose name nobody remembers."""
         self.census: Counter[tuple[str, Durability, Kind]] = Counter()
         """How many logs there are of each owner, class and kind: nobody has to go and count."""
+        self.created: Counter[tuple[str, str]] = Counter()
+        """How many logs of each owner a key made that are there now."""
         self.queues: set[int] = set()
         self._names: dict[str, SortedNames] = {}  # by owner
         self._texts: dict[str, str] = {}
@@ -41,6 +43,7 @@ class State:
         """Take in a log as it is: from a snapshot, or new."""
         log.config = self.share(log.config)
         log.owner = self.share_text(log.owner)
+        log.created_by = self.share_text(log.created_by)
         self.logs[log.id] = log
         self.by_name[log.name] = log
         self.next_id = max(self.next_id, log.id + 1)
@@ -48,6 +51,7 @@ class State:
         self.size_bytes += log.size_bytes
         self._names.setdefault(log.owner, SortedNames()).add(log.name)
         self._enrol(log)
+        self._credit(log, 1)
         if log.stream is not None:
             log.stream.content_type = self.share_text(log.stream.content_type)
 
@@ -58,6 +62,7 @@ class State:
         self.size_bytes -= log.size_bytes
         self._names[log.owner].remove(log.name)
         self._strike(log)
+        self._credit(log, -1)
 
     def configured(self, log: Log, before: LogConfig) -> None:
         """A log was given another config."""
@@ -69,6 +74,14 @@ class State:
         self.census[log.owner, log.config.durability, log.config.kind] += 1
         if log.config.kind is Kind.QUEUE:
             self.queues.add(log.id)
+
+    def _credit(self, log: Log, number: int) -> None:
+        """Count a log for the key that made it."""
+        if log.created_by:
+            key = log.owner, log.created_by
+            self.created[key] += number
+            if not self.created[key]:
+                del self.created[key]
 
     def _strike(self, log: Log, config: LogConfig | None = None) -> None:
         config = log.config if config is None else config
@@ -124,19 +137,28 @@ def not_found(name: str) -> Refused:
     return Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
 
 
-def create(state: State, name: str, owner: str, config: LogConfig, now_ms: int) -> Create:
+def create(
+    state: State, name: str, owner: str, config: LogConfig, now_ms: int, created_by: str = ""
+) -> Create:
     """A new log under a free name.
 
     Its first seqs are promised with it, so its first append need not.
     """
     assert name not in state.by_name, name
     reserved = 0 if config.synced else RESERVE_SEQS_MIN
-    return Create(state.next_id, name, owner, config, now_ms, reserved)
+    return Create(state.next_id, name, owner, config, now_ms, reserved, created_by)
 
 
 def new_log(entry: Create) -> Log:
     """The log as its creation leaves it; also to decide on before it is one."""
-    log = Log(entry.log, entry.name, entry.owner, entry.config, reserved=entry.reserved)
+    log = Log(
+        entry.log,
+        entry.name,
+        entry.owner,
+        entry.config,
+        reserved=entry.reserved,
+        created_by=entry.created_by,
+    )
     if entry.config.trims:
         log.ledger = Ledger()
     return log

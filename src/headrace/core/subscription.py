@@ -100,6 +100,18 @@ def wake(
     return Dispatch(log, subscription.generation + 1, name, holder, lease_until_ms)
 
 
+def wake_again(log: int, subscription: Subscription, holder: str, lease_until_ms: int) -> Dispatch:
+    """The same wake once more; how often it failed is still known."""
+    return Dispatch(
+        log,
+        subscription.generation,
+        subscription.wake,
+        holder,
+        lease_until_ms,
+        subscription.failures,
+    )
+
+
 def claim(
     log: int, subscription: Subscription, worker: str, name: str, now_ms: int, *, work: bool
 ) -> Dispatch:
@@ -148,11 +160,20 @@ def acknowledge(
 
 def fail(log: int, subscription: Subscription, retry_at_ms: int) -> Dispatch:
     """A webhook could not be delivered; the same wake is tried again then."""
+    return _retry(log, subscription, subscription.failures + 1, retry_at_ms)
+
+
+def put_off(log: int, subscription: Subscription, retry_at_ms: int) -> Dispatch:
+    """A webhook was not waited for; the same wake is tried again then."""
+    return _retry(log, subscription, subscription.failures, retry_at_ms)
+
+
+def _retry(log: int, subscription: Subscription, failures: int, retry_at_ms: int) -> Dispatch:
     return Dispatch(
         log,
         subscription.generation,
         subscription.wake,
-        failures=subscription.failures + 1,
+        failures=failures,
         retry_at_ms=retry_at_ms,
     )
 

@@ -3,120 +3,186 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
-import ipaddress
 import re
-import socket
 import ssl
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from urllib.parse import SplitResult, urlsplit
+
+import httptools
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
+    WEBHOOK_ADDRESSES_MAX,
+    WEBHOOK_CONNECT_S,
     WEBHOOK_REPLY_BYTES_MAX,
     WEBHOOK_TIMEOUT_S,
-    WEBHOOKS_AT_ONCE,
+    WEBHOOK_URL_LENGTH_MAX,
 )
+from headrace.delivery.addresses import (
+    Address,
+    AllowedHosts,
+    is_host_name,
+    is_public,
+    parse_address,
+)
+from headrace.delivery.resolver import LookupFailed, Resolver
 from headrace.engine.subscriptions import DeliveryFailed
 
-_LOCAL = ipaddress.ip_network("127.0.0.0/24")
-_URL_LENGTH_MAX = 2048
 _VISIBLE = re.compile(r"[!-~]+")
 _PORTS = {"http": 80, "https": 443}
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_READ_BYTES = 16 << 10
+_FAILURES = (
+    OSError,
+    ValueError,
+    LookupFailed,
+    httptools.HttpParserError,
+    httptools.HttpParserUpgrade,
+)
 
 
 class Webhooks:
-    """Sends requests from threads of its own: they wait for others, who may take their time."""
+    """Sends requests to receivers, which may be slow, elsewhere than they seem, or hostile."""
 
-    def __init__(self, *, allow_local: bool) -> None:
-        self._allow_local = allow_local
-        self._pool = ThreadPoolExecutor(WEBHOOKS_AT_ONCE, thread_name_prefix="webhook")
-        self._tls = ssl.create_default_context()
+    def __init__(self, allowed: AllowedHosts, resolver: Resolver | None = None) -> None:
+        self._allowed = allowed
+        self._resolver = resolver or Resolver()
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context()
 
     def check(self, url: str) -> None:
         """Refuse a URL that must not be called, as far as the URL itself tells."""
+        if len(url) > WEBHOOK_URL_LENGTH_MAX or _VISIBLE.fullmatch(url) is None:
+            raise _rejected("it is written in visible ASCII characters, not too many")
         try:
             parts = urlsplit(url)
             host, _ = parts.hostname or "", parts.port
-            host.encode("idna")
         except ValueError:
             raise _rejected("it is not a URL") from None
-        if len(url) > _URL_LENGTH_MAX or _VISIBLE.fullmatch(url) is None:
-            raise _rejected("it is written in visible ASCII characters, not too many")
-        if parts.username is not None or parts.password is not None or not host:
-            raise _rejected("it needs a host, and no credentials")
+        if parts.username is not None or parts.password is not None:
+            raise _rejected("it holds credentials")
+        address = parse_address(host)
+        if address is None and not is_host_name(host):
+            raise _rejected("it needs a host")
         if parts.scheme not in _PORTS:
             raise _rejected("it must begin with https://")
-        if self._is_local(parts):
+        if address is not None:
+            self._check_address(parts, address)
+        elif parts.scheme == "http" and not self._may_be_plain(host):
+            raise _rejected("it must begin with https://")
+
+    def _check_address(self, parts: SplitResult, address: Address) -> None:
+        if self._allowed.has_address(address):
             return
         if parts.scheme != "https":
             raise _rejected("it must begin with https://")
-        if (address := _literal(host)) is not None and not _is_public(address):
-            raise _rejected(f"{host} is not a public address")
+        if not is_public(address):
+            raise _rejected(f"{address} is not a public address")
 
-    def _is_local(self, parts: SplitResult) -> bool:
-        """Whether this is a receiver on this machine, which development may use."""
-        address = _literal(parts.hostname or "")
-        local = parts.hostname == "localhost" or (address is not None and address in _LOCAL)
-        return self._allow_local and parts.scheme == "http" and local
+    def _may_be_plain(self, host: str) -> bool:
+        """Whether a name may turn out to lead where plain HTTP is allowed."""
+        return self._allowed.has_name(host) or bool(self._allowed.networks)
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-        """The body of the reply; DeliveryFailed unless it was a success."""
-        loop = asyncio.get_running_loop()
+        """The body of the reply; DeliveryFailed unless it was a success, in time."""
         try:
             async with asyncio.timeout(WEBHOOK_TIMEOUT_S):
-                return await loop.run_in_executor(self._pool, self._post, url, body, headers)
+                return await self._post(urlsplit(url), body, headers)
         except TimeoutError:
-            raise DeliveryFailed(f"no answer in {WEBHOOK_TIMEOUT_S:.0f} s") from None
-
-    def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-        parts = urlsplit(url)
-        target = parts.path or "/"
-        if parts.query:
-            target += f"?{parts.query}"
-        try:
-            connection = self._connect(parts)
-            try:
-                connection.request("POST", target, body, {**headers, "host": parts.netloc})
-                response = connection.getresponse()
-                reply = response.read(WEBHOOK_REPLY_BYTES_MAX)
-            finally:
-                connection.close()
-        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise DeliveryFailed(f"no answer in {WEBHOOK_TIMEOUT_S:g} s") from None
+        except _FAILURES as error:
             raise DeliveryFailed(f"{type(error).__name__}: {error}") from None
-        if not 200 <= response.status < 300:
-            raise DeliveryFailed(f"status {response.status}")
-        return reply
 
-    def _connect(self, parts: SplitResult) -> http.client.HTTPConnection:
+    async def _post(self, parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> bytes:
+        reader, writer = await self._connect(parts)
+        try:
+            writer.write(_format_head(parts, len(body), headers) + body)
+            await writer.drain()
+            return await _read_reply(reader)
+        finally:
+            writer.transport.abort()
+
+    async def _connect(
+        self, parts: SplitResult
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection to an address that was looked at: what a name means can change."""
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses = [str(address[0]) for *_, address in found]
-        for address in map(ipaddress.ip_address, addresses):
-            if not self._is_local(parts) and not _is_public(address):
+        tls = parts.scheme == "https"
+        addresses = await self._resolver.resolve(host, port)
+        for address in addresses:
+            if not self._may_connect(host, address, tls=tls):
                 raise DeliveryFailed(f"{host} is not a public address")
-        connection = http.client.HTTPConnection(host, port, timeout=WEBHOOK_TIMEOUT_S)
-        connection.sock = socket.create_connection((addresses[0], port), WEBHOOK_TIMEOUT_S)
-        if parts.scheme == "https":
-            connection.sock = self._tls.wrap_socket(connection.sock, server_hostname=host)
-        return connection
+        problem = "there is no address"
+        for address in addresses[:WEBHOOK_ADDRESSES_MAX]:
+            try:
+                async with asyncio.timeout(WEBHOOK_CONNECT_S):
+                    return await asyncio.open_connection(
+                        str(address),
+                        port,
+                        ssl=self._tls if tls else None,
+                        server_hostname=host if tls else None,
+                    )
+            except OSError as error:
+                problem = f"{type(error).__name__}: {error}"
+        raise DeliveryFailed(f"cannot connect: {problem}")
 
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def _may_connect(self, host: str, address: Address, *, tls: bool) -> bool:
+        if self._allowed.has_name(host) or self._allowed.has_address(address):
+            return True
+        return tls and is_public(address)
 
 
-def _literal(host: str) -> Address | None:
+def _format_head(parts: SplitResult, length: int, headers: Mapping[str, str]) -> bytes:
+    target = parts.path or "/"
+    if parts.query:
+        target += f"?{parts.query}"
+    lines = [
+        f"POST {target} HTTP/1.1",
+        f"host: {parts.netloc}",
+        f"content-length: {length}",
+        "connection: close",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode("ascii")
+
+
+async def _read_reply(reader: asyncio.StreamReader) -> bytes:
+    """What was answered, as far as it fits; head, framing and trailers count, too."""
+    reply = _Reply()
+    left = WEBHOOK_REPLY_BYTES_MAX
     try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
+        while left and not reply.ended:
+            data = await reader.read(min(left, _READ_BYTES))
+            if not data:
+                break
+            left -= len(data)
+            reply.parser.feed_data(data)
+    finally:
+        del reply.parser  # which knows the reply
+    if not 200 <= reply.status < 300:
+        raise DeliveryFailed(f"status {reply.status}" if reply.status else "no answer")
+    return bytes(reply.body)
 
 
-def _is_public(address: Address) -> bool:
-    return address.is_global and not address.is_multicast
+class _Reply:
+    """A reply as it comes in."""
+
+    def __init__(self) -> None:
+        self.parser = httptools.HttpResponseParser(self)
+        self.status = 0
+        self.body = bytearray()
+        self.ended = False
+
+    def on_headers_complete(self) -> None:
+        self.status = self.parser.get_status_code()
+
+    def on_body(self, data: bytes) -> None:
+        self.body += data
+
+    def on_message_complete(self) -> None:
+        self.ended = self.status >= 200  # else there is more to come
 
 
 def _rejected(why: str) -> Refused:

@@ -148,6 +148,7 @@ class Engine:
     def drain(self) -> None:
         """The server is about to stop: whoever waits gets an answer now."""
         self.draining = True
+        self.subscriptions.drain()
         for live in self.lives.values():
             live.wake()
 

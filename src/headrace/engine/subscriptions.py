@@ -24,11 +24,12 @@ from headrace.core.limits import (
     SUBSCRIPTION_STREAMS_MAX,
     SUBSCRIPTION_STREAMS_SHOWN,
     WEBHOOK_RETRY_S_MAX,
-    WEBHOOKS_AT_ONCE,
+    WEBHOOK_SLOW_S,
 )
 from headrace.core.log import Log
 from headrace.core.streaming import CONFIG
 from headrace.core.subscription import PULL, WEBHOOK, Subscription, Tail, Work
+from headrace.engine.delivery_slots import DeliverySlots
 from headrace.engine.live import Live
 from headrace.observe import say
 
@@ -53,7 +54,7 @@ Deliver = Callable[[Live, list[Work]], Awaitable[bool]]
 class Active:
     """One subscription in operation."""
 
-    __slots__ = ("live", "pattern", "queued", "sending")
+    __slots__ = ("live", "pattern", "queued", "sending", "slow")
 
     def __init__(self, live: Live, subscription: Subscription) -> None:
         self.live = live
@@ -61,6 +62,9 @@ class Active:
         self.pattern = None if pattern is None else Glob(pattern)
         self.queued = False
         self.sending = False
+        """A webhook is called, or about to be: there is one call at a time."""
+        self.slow = False
+        """It took long the last time, or failed."""
 
     @property
     def subscription(self) -> Subscription:
@@ -86,7 +90,7 @@ class Subscriptions:
         self._active: dict[int, Active] = {}
         self._matches: dict[str, tuple[Active, ...]] = {}
         """Who follows a stream, as far as somebody asked."""
-        self._turns = asyncio.Semaphore(WEBHOOKS_AT_ONCE)
+        self._slots = DeliverySlots()
         self._tasks: set[asyncio.Task[None]] = set()
         self.deliver: Deliver = _nobody
 
@@ -221,7 +225,7 @@ class Subscriptions:
         if subscription.following.kind == PULL:
             self._write_wake(active, work)
         else:
-            self._send_wake(active, rules.wake)
+            self._send_wake(active)
 
     def _write_wake(self, active: Active, work: Work) -> None:
         """Say in the wake stream that there is work; both are true or neither."""
@@ -241,36 +245,66 @@ class Subscriptions:
 
     # --- webhooks --------------------------------------------------------------------------------
 
-    def _send_wake(self, active: Active, decide: Callable[..., Dispatch]) -> None:
-        subscription = active.subscription
-        until_ms = self._engine.clock.now_ms() + subscription.following.lease_ms
-        entry = decide(active.live.log.id, subscription, _name(), WEBHOOK, until_ms)
-        position = self._engine.commit([entry], sync=True)
-        active.sending = True
-        task = asyncio.create_task(self._send(active, entry, position))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _send_wake(self, active: Active) -> None:
+        """Call the webhook when there is a slot; what comes meanwhile is looked at afterwards."""
+        if not active.sending:
+            active.sending = True
+            task = asyncio.create_task(self._send(active))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, active: Active, wake: Dispatch, position: int) -> None:
+    async def _send(self, active: Active) -> None:
         try:
-            async with self._turns:
-                await self._engine.journal.wait_synced(position)
-                works = self.pending(active)
-                done = await self.deliver(active.live, works)
-            if done and self._is_out(active, wake):
-                links = active.subscription.links  # some may have been taken out meanwhile
-                acks = [
-                    (work.path, work.tail.epoch, work.tail.seq)
-                    for work in works
-                    if work.path in links
-                ]
-                self._acknowledge(active, acks, done=True)
-        except DeliveryFailed as failure:
-            self._retry(active, wake, str(failure))
+            async with self._slots.hold(active.live.log.created_by, slow=active.slow):
+                wake = self._decide_wake(active)
+                if wake is not None:
+                    await self._call(active, wake)
         except Refused:
             pass  # read-only: the next start goes on
         finally:
             active.sending = False
+            self._line_up(active)
+
+    def _decide_wake(self, active: Active) -> Dispatch | None:
+        """The wake to send now; None when there is nothing to tell any more.
+
+        Decided with the slot in hand: the lease does not run out while others are called.
+        """
+        engine, subscription = self._engine, active.subscription
+        if active.live.log.id not in self._active or engine.draining:
+            return None
+        now_ms = engine.clock.now_ms()
+        log, until_ms = active.live.log.id, now_ms + subscription.following.lease_ms
+        if subscription.idle:
+            if next(rules.pending(subscription, self.tail), None) is None:
+                return None
+            return rules.wake(log, subscription, _name(), WEBHOOK, until_ms)
+        if subscription.holder is None and now_ms >= subscription.retry_at_ms:
+            return rules.wake_again(log, subscription, WEBHOOK, until_ms)
+        return None
+
+    async def _call(self, active: Active, wake: Dispatch) -> None:
+        position = self._engine.commit([wake], sync=True)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            await self._engine.journal.wait_synced(position)
+            works = self.pending(active)
+            done = await self.deliver(active.live, works)
+        except DeliveryFailed as failure:
+            active.slow = True
+            self._retry(active, wake, str(failure))
+            return
+        except asyncio.CancelledError:
+            self._put_off(active, wake)
+            raise
+        active.slow = loop.time() - began > WEBHOOK_SLOW_S
+        if done and self._is_out(active, wake):
+            links = active.subscription.links  # some may have been taken out meanwhile
+            acks = [
+                (work.path, work.tail.epoch, work.tail.seq) for work in works if work.path in links
+            ]
+            self._acknowledge(active, acks, done=True)
 
     def _is_out(self, active: Active, wake: Dispatch) -> bool:
         """Whether nothing has ended this wake meanwhile."""
@@ -284,10 +318,28 @@ class Subscriptions:
         failures = active.subscription.failures
         wait_s = min(WEBHOOK_RETRY_S_MAX, 1 << min(failures, 10))
         wait_ms = int(wait_s * 1000 * (1 + random.uniform(-_JITTER, _JITTER)))
-        say("warning", "a webhook failed", subscription=id_of(active), problem=problem)
+        if not failures:  # those that follow tell nothing new
+            say("warning", "a webhook fails", subscription=id_of(active), problem=problem)
         retry_at_ms = self._engine.clock.now_ms() + wait_ms
         entry = rules.fail(active.live.log.id, active.subscription, retry_at_ms)
         self._engine.commit([entry], sync=True)
+
+    def _put_off(self, active: Active, wake: Dispatch) -> None:
+        """The server stops: whether the webhook heard of the wake or not, the next start tells."""
+        if self._is_out(active, wake) and self._engine.journal.failure is None:
+            now_ms = self._engine.clock.now_ms()
+            entry = rules.put_off(active.live.log.id, active.subscription, now_ms)
+            self._engine.commit([entry], sync=True)
+
+    def drain(self) -> None:
+        """The server is about to stop: no webhook is waited for."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def stop(self) -> None:
+        """Wait until every call that was under way is written down as one to repeat."""
+        self.drain()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -311,11 +363,11 @@ class Subscriptions:
                 self._engine.commit([ended], sync=True)
                 self._line_up(active)
             elif subscription.retry_at_ms and now_ms >= subscription.retry_at_ms:
-                self._send_wake(active, _again)
+                self._send_wake(active)
 
     # --- for those who ask -----------------------------------------------------------------------
 
-    async def put(self, id: str, following: Following) -> tuple[Active, bool]:
+    async def put(self, id: str, following: Following, created_by: str = "") -> tuple[Active, bool]:
         """Subscribe, or find that somebody did so just like this; says whether it is new."""
         engine = self._engine
         engine.check_open()
@@ -328,7 +380,7 @@ class Subscriptions:
             return active, False
         engine.caps.check_logs(engine.state, OWNER)
         created: Create = catalog.create(
-            engine.state, PREFIX + id, OWNER, CONFIG, engine.clock.now_ms()
+            engine.state, PREFIX + id, OWNER, CONFIG, engine.clock.now_ms(), created_by
         )
         follow = Follow(created.log, self._links(following.streams), following=following)
         position = engine.commit([created, follow], sync=True, together=True)
@@ -452,13 +504,6 @@ def id_of(active: Active) -> str:
 def _same(one: Following, other: Following) -> bool:
     replace = msgspec.structs.replace
     return replace(one, base_url="", at_ms=0) == replace(other, base_url="", at_ms=0)
-
-
-def _again(log: int, subscription: Subscription, name: str, holder: str, until_ms: int) -> Dispatch:
-    """The same wake once more; how often it failed is still known."""
-    return Dispatch(
-        log, subscription.generation, subscription.wake, holder, until_ms, subscription.failures
-    )
 
 
 def _name() -> str:

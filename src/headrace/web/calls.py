@@ -26,7 +26,7 @@ from headrace.web.credentials import NOBODY, Keyring, Principal
 from headrace.web.origin_check import OriginCheck
 from headrace.web.protocol import CONNECTION
 from headrace.web.protocol import Protocol as Connection
-from headrace.web.slots import Slots
+from headrace.web.slots import Slot, Slots
 
 T = TypeVar("T")
 
@@ -134,6 +134,10 @@ class Call:
     def authenticate(self) -> None:
         """Say who calls, or refuse."""
         self.principal = self._gate.keyring.authenticate(self.req.get_header("AUTHORIZATION"))
+
+    def take_slot(self) -> Slot:
+        """Count this request for whoever calls; refuses when they have too many."""
+        return self._gate.slots.take(self.principal)
 
     @property
     def engine(self) -> Engine:

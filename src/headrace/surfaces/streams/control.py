@@ -12,9 +12,12 @@ from headrace.core.entry import Following
 from headrace.core.errors import Code, Refused
 from headrace.core.glob import check_glob
 from headrace.core.limits import (
+    SUBSCRIPTION_DESCRIPTION_LENGTH_MAX,
     SUBSCRIPTION_LEASE_MS_MAX,
     SUBSCRIPTION_LEASE_MS_MIN,
     SUBSCRIPTION_STREAMS_MAX,
+    SUBSCRIPTION_STREAMS_SHOWN,
+    WORKER_LENGTH_MAX,
 )
 from headrace.core.subscription import WEBHOOK, Work
 from headrace.delivery.signing import Claims, Signer
@@ -27,7 +30,7 @@ from headrace.surfaces.streams.names import CONTROL, parse_name
 from headrace.surfaces.streams.offsets import Mark, format_offset, parse_offset
 from headrace.web.answers import Answer
 from headrace.web.calls import Call, decode
-from headrace.web.credentials import Scope
+from headrace.web.credentials import NO_SCOPE, Principal, Scope
 
 _subscribe = msgspec.json.Decoder(wire.SubscribeRequest)
 _streams = msgspec.json.Decoder(wire.StreamsRequest)
@@ -37,10 +40,13 @@ _reply = msgspec.json.Decoder(wire.WebhookReply)
 
 _ID_LENGTH_MAX = 255
 _BODY_BYTES_MAX = 1 << 20
-BEARER_ACTIONS = frozenset(("callback", "ack", "release"))
-"""What is allowed by the token of a wake, not by a key."""
-
 Handler = Callable[[Call, str, str], Awaitable[Answer]]
+
+
+class Woken(Principal, frozen=True, kw_only=True):
+    """Who comes with the token of a wake instead of a key."""
+
+    claims: Claims
 
 
 class Control:
@@ -49,17 +55,18 @@ class Control:
     def __init__(self, webhooks: Webhooks) -> None:
         self._webhooks = webhooks
         self._signer: Signer | None = None
-        self._handlers: dict[tuple[str, str], Handler] = {
-            ("PUT", ""): self.put,
-            ("GET", ""): self.get,
-            ("DELETE", ""): self.delete,
-            ("POST", "streams"): self.link,
-            ("DELETE", "streams"): self.unlink,
-            ("POST", "claim"): self.claim,
-            ("POST", "callback"): self.ack,
-            ("POST", "ack"): self.ack,
-            ("POST", "release"): self.release,
+        self._handlers: dict[tuple[str, str], tuple[Handler, Scope | None]] = {
+            ("PUT", ""): (self.put, Scope.ADMIN),
+            ("GET", ""): (self.get, Scope.READ),
+            ("DELETE", ""): (self.delete, Scope.ADMIN),
+            ("POST", "streams"): (self.link, Scope.ADMIN),
+            ("DELETE", "streams"): (self.unlink, Scope.ADMIN),
+            ("POST", "claim"): (self.claim, Scope.READ | Scope.WRITE),
+            ("POST", "callback"): (self.ack, None),
+            ("POST", "ack"): (self.ack, None),
+            ("POST", "release"): (self.release, None),
         }
+        """Each with the scope of a key that it needs; None where the token of a wake is needed."""
 
     def open(self, signer: Signer) -> None:
         """There is a key to sign with: part of what a data directory holds."""
@@ -81,17 +88,24 @@ class Control:
         allowed = [method for method, known in self._handlers if known == action]
         if not allowed or not 0 < len(id) <= _ID_LENGTH_MAX:
             raise Refused(Code.NOT_FOUND, f"there is nothing at {resource}")
-        handler = self._handlers.get((call.req.method, action))
-        if handler is None:
+        known = self._handlers.get((call.req.method, action))
+        if known is None:
             raise Refused(
                 Code.METHOD_NOT_ALLOWED,
                 f"{call.req.method} does not go with this path",
                 allow=", ".join([*allowed, "OPTIONS"]),
             )
-        if action not in BEARER_ACTIONS:
-            call.authenticate()
         _ = call.engine  # refuses before and after the engine's time
-        return await handler(call, id, rest)
+        handler, scope = known
+        # Nothing of the request is looked at before it is clear who may ask for what.
+        if scope is not None:
+            call.authenticate()
+            call.principal.require(scope)
+        else:
+            claims = self.signer.read_token(call.req.get_header("AUTHORIZATION"))
+            call.principal = Woken(f"subscription {claims.log}", NO_SCOPE, claims=claims)
+        with call.take_slot():
+            return await handler(call, id, rest)
 
     def _keys(self) -> Answer:
         body = msgspec.json.encode({"keys": [self.signer.jwk]})
@@ -119,6 +133,8 @@ class Control:
             raise Refused(Code.INVALID, f"at most {SUBSCRIPTION_STREAMS_MAX} streams have a name")
         if not SUBSCRIPTION_LEASE_MS_MIN <= request.lease_ttl_ms <= SUBSCRIPTION_LEASE_MS_MAX:
             raise Refused(Code.INVALID, "lease_ttl_ms is from a second to ten minutes")
+        if len(request.description or "") > SUBSCRIPTION_DESCRIPTION_LENGTH_MAX:
+            raise Refused(Code.INVALID, "the description is too long")
         if request.pattern is not None:
             _check_pattern(call, request.pattern)
         url = wake_stream = None
@@ -201,8 +217,8 @@ class Control:
     async def claim(self, call: Call, id: str, rest: str) -> Answer:
         request = await _body(call, _claim)
         _find(call, id, Scope.READ | Scope.WRITE)
-        if not request.worker:
-            raise Refused(Code.INVALID, "worker is empty")
+        if not 0 < len(request.worker) <= WORKER_LENGTH_MAX:
+            raise Refused(Code.INVALID, f"worker has 1 to {WORKER_LENGTH_MAX} characters")
         active, works = await call.engine.subscriptions.claim(id, request.worker)
         return _json(
             wire.ClaimReply(
@@ -221,6 +237,8 @@ class Control:
 
     async def ack(self, call: Call, id: str, rest: str) -> Answer:
         active, request = await self._fenced(call, id)
+        if len(request.acks) > SUBSCRIPTION_STREAMS_SHOWN:
+            raise Refused(Code.INVALID, f"at most {SUBSCRIPTION_STREAMS_SHOWN} acks at a time")
         acks = [_parse_ack(ack) for ack in request.acks]
         more = await call.engine.subscriptions.acknowledge(
             active, request.wake_id, request.generation, acks, done=request.done
@@ -234,7 +252,8 @@ class Control:
 
     async def _fenced(self, call: Call, id: str) -> tuple[Active, wire.AckRequest]:
         """The subscription and the request, of a bearer who was woken for just this."""
-        claims = self.signer.read_token(call.req.get_header("AUTHORIZATION"))
+        assert isinstance(call.principal, Woken)
+        claims = call.principal.claims
         request = await _body(call, _ack)
         active = call.engine.subscriptions.find(id)
         if active.live.log.id != claims.log:

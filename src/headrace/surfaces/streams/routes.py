@@ -168,7 +168,10 @@ class StreamRoutes:
         """The answer; a refusal is raised only when nobody knows what the request came to."""
         call: Call | None = None
         try:
-            call = Call(self._gate, req, "", known=not self._is_control(req))
+            if self._is_control(req):  # it says itself who is asking
+                call = Call(self._gate, req, "", known=False)
+                return await handle(call)
+            call = Call(self._gate, req, "")
             slots = self._gate.streams if _waits_long(req) else self._gate.slots
             with slots.take(call.principal):
                 return await handle(call)

@@ -1,0 +1,90 @@
+"""Who may call a webhook now: slots, shared out so that nobody slow has them all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from headrace.core.limits import (
+    WEBHOOKS_AT_ONCE,
+    WEBHOOKS_PER_KEY_AT_ONCE,
+    WEBHOOKS_SLOW_AT_ONCE,
+)
+
+Lane = tuple[str, bool]
+"""Whose subscription it is, and whether its receiver is a slow one."""
+
+
+class DeliverySlots:
+    """A bounded number of slots in all, for each key, and for slow receivers together.
+
+    Those who wait form one lane for each key and pace; the lanes take turns. Without keys nobody
+    can be told apart, and only the other two bounds count.
+    """
+
+    def __init__(
+        self,
+        total: int = WEBHOOKS_AT_ONCE,
+        per_key: int = WEBHOOKS_PER_KEY_AT_ONCE,
+        slow: int = WEBHOOKS_SLOW_AT_ONCE,
+    ) -> None:
+        self._total = total
+        self._per_key = per_key
+        self._slow = slow
+        self._held: Counter[Lane] = Counter()
+        self._lanes: dict[Lane, deque[asyncio.Future[None]]] = {}
+
+    @asynccontextmanager
+    async def hold(self, key: str, *, slow: bool) -> AsyncIterator[None]:
+        """Wait for a slot, and hold it meanwhile."""
+        lane = key, slow
+        if lane not in self._lanes and self._has_room(lane):
+            self._held[lane] += 1
+        else:
+            await self._wait(lane)
+        try:
+            yield
+        finally:
+            self._free(lane)
+
+    async def _wait(self, lane: Lane) -> None:
+        granted = asyncio.get_running_loop().create_future()
+        waiting = self._lanes.setdefault(lane, deque())
+        waiting.append(granted)
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if not granted.cancelled():
+                self._free(lane)
+            else:
+                waiting.remove(granted)
+                if not waiting:
+                    del self._lanes[lane]
+            raise
+
+    def _has_room(self, lane: Lane) -> bool:
+        key, slow = lane
+        held = self._held
+        if held.total() >= self._total:
+            return False
+        if slow and sum(held[each] for each in held if each[1]) >= self._slow:
+            return False
+        return not key or held[key, False] + held[key, True] < self._per_key
+
+    def _free(self, lane: Lane) -> None:
+        self._held[lane] -= 1
+        if not self._held[lane]:
+            del self._held[lane]
+        self._grant()
+
+    def _grant(self) -> None:
+        """Give what is free to who waits, one lane after the other."""
+        for lane, waiting in list(self._lanes.items()):
+            if self._has_room(lane):
+                waiting.popleft().set_result(None)
+                self._held[lane] += 1
+                del self._lanes[lane]
+                if waiting:
+                    self._lanes[lane] = waiting  # behind all others

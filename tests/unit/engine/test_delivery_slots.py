@@ -1,0 +1,109 @@
+"""Slots for webhooks: nobody who is slow, or has many, takes them all."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.engine.delivery_slots import DeliverySlots
+
+
+class Caller:
+    """Holds a slot until it is told to go on."""
+
+    def __init__(self, slots: DeliverySlots, key: str, *, slow: bool = False) -> None:
+        self.holds = False
+        self._over = asyncio.Event()
+        self.task = asyncio.create_task(self._call(slots, key, slow))
+
+    async def _call(self, slots: DeliverySlots, key: str, slow: bool) -> None:
+        async with slots.hold(key, slow=slow):
+            self.holds = True
+            try:
+                await self._over.wait()
+            finally:
+                self.holds = False
+
+    async def end(self) -> None:
+        self._over.set()
+        await self.task
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def holding(callers: list[Caller]) -> int:
+    return sum(caller.holds for caller in callers)
+
+
+def test_a_key_has_its_share_and_no_more() -> None:
+    async def story() -> None:
+        slots = DeliverySlots(total=8, per_key=3, slow=8)
+        many = [Caller(slots, "a") for _ in range(10)]
+        await settle()
+        assert holding(many) == 3
+        other = Caller(slots, "b")
+        await settle()
+        assert other.holds
+        await many[0].end()
+        assert holding(many) == 3
+
+    asyncio.run(story())
+
+
+def test_slow_receivers_leave_room_for_others() -> None:
+    async def story() -> None:
+        slots = DeliverySlots(total=8, per_key=8, slow=4)
+        slow = [Caller(slots, "", slow=True) for _ in range(20)]
+        await settle()
+        assert holding(slow) == 4
+        fast = [Caller(slots, "") for _ in range(5)]
+        await settle()
+        assert holding(fast) == 4
+        await slow[0].end()
+        assert (holding(slow), holding(fast)) in ((4, 4), (3, 5))
+
+    asyncio.run(story())
+
+
+def test_keys_take_turns() -> None:
+    async def story() -> None:
+        slots = DeliverySlots(total=1, per_key=1, slow=1)
+        first = Caller(slots, "a")
+        await settle()
+        many = [Caller(slots, "a") for _ in range(10)]
+        await settle()
+        late = Caller(slots, "b")
+        await settle()
+        await first.end()
+        await next(caller for caller in [*many, late] if caller.holds).end()
+        assert late.holds or (late.task.done() and holding(many) == 1)
+
+    asyncio.run(story())
+
+
+def test_who_waits_no_more_leaves_nothing_behind() -> None:
+    async def story() -> None:
+        slots = DeliverySlots(total=1, per_key=1, slow=1)
+        holder = Caller(slots, "a")
+        await settle()
+        waiting = [Caller(slots, "a") for _ in range(3)]
+        await settle()
+        waiting[0].task.cancel()
+        waiting[2].task.cancel()
+        await settle()
+        await holder.end()
+        assert waiting[1].holds
+        # Given a slot and cancelled in the same turn: the slot goes on.
+        last = Caller(slots, "a")
+        await settle()
+        waiting[1]._over.set()
+        await asyncio.sleep(0)
+        last.task.cancel()
+        await settle()
+        assert not slots._lanes
+        assert not slots._held
+
+    asyncio.run(story())
