@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 from hostile import HARMLESS, HostileDisk, Survival
 from rig import Unhurried, boot, view, view_all
 from virtual import VirtualClock, VirtualLoop
@@ -24,7 +25,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.record import draft
 from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
-from headrace.core.transaction import Chunk
+from headrace.core.transaction import Caller, Chunk
 from headrace.engine.engine import Engine
 from headrace.engine.transactions import Committed
 from headrace.schemas.evolution import parse_update
@@ -170,6 +171,9 @@ async def recover(
         if batch <= (last if (last := engine.transactions.last(transaction)) is not None else -1)
     }
     assert acked <= decided, f"forgotten: {acked - decided}"
+    for transaction, _ in decided:
+        with pytest.raises(Refused, match="belongs to another key"):
+            engine.transactions.check(transaction, Caller("other"))
     check(await contents(engine), decided)
     await prepare(engine)
     for transaction, batch in BATCHES:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,17 @@ class Committed(msgspec.Struct, frozen=True):
     rows: int
     repeated: bool
     """This batch was committed before."""
+
+
+class GivenUp(msgspec.Struct, frozen=True):
+    """What an operator gave up with a transaction."""
+
+    chunks: int
+    """Chunks that were staged."""
+    batch: int | None
+    """The batch that was decided and not wholly in its logs, if there was one."""
+    missing: int
+    """How many of its records are in no log."""
 
 
 class Transactions:
@@ -230,6 +241,23 @@ class Transactions:
             await self._chunks.remove(paths)
             return len(paths)
 
+    async def give_up(self, transaction: str) -> GivenUp:
+        """Forget all of a transaction, also a batch that is decided and cannot arrive.
+
+        For operators: whoever sends that batch again brings all of it again.
+        """
+        async with self._alone(transaction):
+            pending = self._pending.get(transaction)
+            missing = sum(part.rows for _, part in self._left(pending)) if pending else 0
+            paths = self._chunks.of(transaction, BATCH_MAX)
+            await self._engine.pool.run(self._staging.forget, transaction)
+            self._remembered.forget(transaction)
+            await self._chunks.remove(paths)
+            if pending is not None:
+                del self._pending[transaction]
+                self.under_way.end(transaction)
+            return GivenUp(len(paths), pending.batch if pending else None, missing)
+
     # --- deciding --------------------------------------------------------------------------------
 
     async def commit(
@@ -400,20 +428,29 @@ class Transactions:
     async def _finish(self, commit: Commit, before: Commit | None = None) -> None:
         """Bring what is left of a committed batch into its logs."""
         engine = self._engine
-        for index, (part, path) in enumerate(zip(commit.parts, _paths(commit), strict=True)):
-            live = engine.lives.get(part.log)
-            if live is None or has_arrived(
-                live.log.arrived, commit.transaction, commit.batch, index
-            ):
-                continue  # (a log that was dropped took with it what it would have got)
-            chunk = await self._chunks.read(path)
-            note = Arrive(part.log, commit.transaction, commit.batch, index)
-            await self._append(live, chunk, note)
+        paths = _paths(commit)
+        for index, part in self._left(commit):
+            chunk = await self._chunks.read(paths[index])
+            if (live := engine.lives.get(part.log)) is not None:
+                note = Arrive(part.log, commit.transaction, commit.batch, index)
+                await self._append(live, chunk, note)
         await engine.journal.wait_synced(engine.journal.tail)
         await engine.pool.run(self._staging.finish, [commit])
         del self._pending[commit.transaction]
         self.under_way.end(commit.transaction)
         await self._tidy(commit, before)
+
+    def _left(self, commit: Commit) -> Iterator[tuple[int, Part]]:
+        """The chunks of a committed batch that are not in their logs yet.
+
+        (A log that was dropped took with it what it would have got.)
+        """
+        for index, part in enumerate(commit.parts):
+            live = self._engine.lives.get(part.log)
+            if live is not None and not has_arrived(
+                live.log.arrived, commit.transaction, commit.batch, index
+            ):
+                yield index, part
 
     async def _append(self, live: Live, chunk: Chunk, note: Arrive) -> None:
         engine, log = self._engine, live.log

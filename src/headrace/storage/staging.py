@@ -90,6 +90,14 @@ class Staging:
         self._disk.remove(layout.staged_commit(commit.transaction, commit.batch))
         self._disk.sync_folder(layout.STAGED)
 
+    def forget(self, transaction: str) -> None:
+        """Nothing was decided about any batch of a transaction when this returns."""
+        for file in self._disk.list(layout.STAGED):
+            name = layout.staged_name(file)
+            if name is not None and name.transaction == transaction and name.kind != "chunk":
+                self._disk.remove(f"{layout.STAGED}/{file}")
+        self._disk.sync_folder(layout.STAGED)
+
     def remove(self, paths: Iterable[str]) -> None:
         for path in paths:
             self._disk.remove(path)

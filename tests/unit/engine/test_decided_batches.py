@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Coroutine
+from random import Random
 from typing import Any, NamedTuple
 from unittest import mock
 
 import msgspec
 import pytest
-from hostile import HostileDisk
+from hostile import HostileDisk, Survival
 from rig import CAPS, Unhurried, boot, view
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Discard, LogConfig
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.limits import TRANSACTION_ONCE_MS
 from headrace.core.record import Drafts, draft
 from headrace.core.stream import JSON, Write
@@ -401,6 +402,54 @@ def fail_the_decision(disk: HostileDisk) -> None:
             disk.faults[number] = errno.EIO
 
     disk.before = note
+
+
+# --- given up -------------------------------------------------------------------------------------
+
+
+async def damage(engine: Engine, disk: HostileDisk) -> None:
+    """A batch is decided; its second chunk cannot be read any more when it is to be brought."""
+    names = await stage(engine, batch=1)
+    damaged = "staged/t.1.0-0-1.local.chunk"
+
+    def note(number: int, kind: str, path: str) -> None:
+        if path == "staged" and kind == "sync_folder":
+            disk.before = lambda number, kind, path: None
+            disk.write(damaged, (b"not what it was",))
+
+    disk.before = note
+    with pytest.raises(Corrupt):
+        await commit(engine, names, batch=1)
+
+
+def test_a_batch_that_cannot_arrive_is_given_up(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        disk, clock = HostileDisk(), VirtualClock(loop)
+        engine = (await boot(disk, clock)).engine
+        await make_stream(engine)
+        await engine.logs.put("other", "topics", LogConfig())
+        assert not (await commit(engine, await stage(engine, batch=0))).repeated
+        await damage(engine, disk)
+        with pytest.raises(Refused, match="still on their way"):
+            await close(engine)
+
+        found: list[HostileDisk] = []
+        disk.before = lambda number, kind, path: found.append(disk.copy())
+        given = await engine.transactions.give_up("t")
+        assert (given.batch, given.chunks, given.missing) == (1, 3, 3)
+        assert engine.transactions.last("t") is None
+        await close(engine)
+        assert await rows(engine) == [*ROWS, *ROWS[:2]]
+        for left in found:
+            for each in (left.kill(), left.lose_power(Survival.EVERYTHING, Random(1))):
+                again = (await boot(each, clock)).engine
+                await again.transactions.resume()
+                assert again.transactions.last("t") in (None, 1)
+                await again.transactions.give_up("t")
+                await close(again)
+        assert disk.list("staged") == []
+
+    loop.run(story())
 
 
 # --- notes ----------------------------------------------------------------------------------------

@@ -161,11 +161,22 @@ class Bulk:
         return _reply(reply)
 
     async def delete(self, call: Call) -> Reply:
-        """DELETE …/{transaction}/{batch}"""
+        """DELETE …/{transaction}/{batch}, or all of a transaction"""
+        if "/" not in call.name:
+            return await self._give_up(call)
         transaction, batch, _ = _parse_path(call.name, 2)
         call.principal.require(Scope.WRITE)
         removed = await call.engine.transactions.abort(transaction, batch, _caller(call))
         return _reply(wire.AbortReply(transaction=transaction, batch=batch, removed=removed))
+
+    async def _give_up(self, call: Call) -> Reply:
+        transaction = parse_transaction(call.name)
+        call.principal.require(Scope.ADMIN)
+        done = await call.engine.transactions.give_up(transaction)
+        reply = wire.GiveUpReply(
+            transaction=transaction, removed=done.chunks, batch=done.batch, missing=done.missing
+        )
+        return _reply(reply)
 
 
 def _caller(call: Call) -> Caller:

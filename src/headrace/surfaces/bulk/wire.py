@@ -46,6 +46,16 @@ class TransactionReply(msgspec.Struct, kw_only=True):
     committed: int | None
 
 
+class GiveUpReply(msgspec.Struct, kw_only=True):
+    transaction: str
+    removed: int
+    """Chunks that were staged."""
+    batch: int | None
+    """The batch that was decided and not wholly in its logs, if there was one."""
+    missing: int
+    """How many of its records are in no log."""
+
+
 class AbortReply(msgspec.Struct, kw_only=True):
     transaction: str
     batch: int
