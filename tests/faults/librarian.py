@@ -27,6 +27,7 @@ from headrace.pipeline.kernels.builds import merge_builds
 from headrace.pipeline.pending import generation_of, load_plans
 from headrace.pipeline.pieces import read_index
 from headrace.storage import manifests
+from headrace.storage.leases import hold_lease
 from headrace.storage.objects import LocalObjects, Objects
 
 
@@ -45,19 +46,20 @@ class Librarian:
         manifest = self.manifest
         wanted = manifest.numbers if numbers is None else set(numbers)
         plans = load_plans(self._objects, manifest)
-        made = [
-            self._build(segment, plans, generation_of(manifest))
-            for segment in manifest.segments
-            if segment.number in wanted
-        ]
-        if made:
-            add_builds(self._objects, made)
+        with hold_lease(self._objects, "index") as lease:
+            made = [
+                self._build(lease.token, segment, plans, generation_of(manifest))
+                for segment in manifest.segments
+                if segment.number in wanted
+            ]
+            if made:
+                add_builds(self._objects, made, lease)
         return made
 
     def merge(self, builds: Iterable[Build]) -> Build:
         """One build in place of these."""
         held = list(builds)
-        store = Store(self._objects)
+        store = Store(self._objects, "merge")
         described = [decode_descriptor(self._objects.get(b.name), b.name) for b in held]
         made = store.finish(
             merge_builds(
@@ -80,8 +82,8 @@ class Librarian:
             for name in (held.name, *(file.name for file in described.files)):
                 self._objects.remove(name)
 
-    def _build(self, segment: Segment, plans: Plans, generation: int) -> Build:
-        store = Store(self._objects)
+    def _build(self, job: str, segment: Segment, plans: Plans, generation: int) -> Build:
+        store = Store(self._objects, job)
         rows = pq.ParquetFile(pa.BufferReader(self._objects.get(segment.name)))
         index = read_index(self._objects, segment)
         return store.finish(

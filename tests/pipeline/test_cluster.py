@@ -147,5 +147,5 @@ def test_jobs_run_on_a_cluster_that_loses_a_worker(
     assert audit(spark, shelf.place).problems == []
     numbers = [number for build in shelf.manifest.builds for number in build.segments]
     assert sorted(numbers) == sorted(shelf.manifest.numbers)
-    clean(shelf.place, int(time.time() * 1000) + 10_000, grace_s=1)
+    clean(shelf.place, grace_s=0)
     assert shelf.objects_there() == shelf.named()

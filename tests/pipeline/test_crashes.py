@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -66,7 +65,7 @@ def _nothing_is_lost(spark: SparkSession, shelf: Shelf, live: dict[tuple[str, in
     assert shelf.indexed("a")["w"] == sorted(seq for log, seq in live if log == "a")
     numbers = [number for build in shelf.manifest.builds for number in build.segments]
     assert sorted(numbers) == sorted(shelf.manifest.numbers)
-    clean(shelf.place, int(time.time() * 1000) + 10_000, grace_s=1)
+    clean(shelf.place, grace_s=0)
     assert shelf.objects_there() == shelf.named()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from headrace.formats import layout
@@ -13,6 +12,7 @@ from headrace.pipeline.follow import follow
 from headrace.pipeline.merge import merge
 from headrace.pipeline.retain import retain
 from headrace.pipeline.retire import clean
+from headrace.storage.leases import hold_lease
 
 from .shelf import Shelf, payloads, search
 
@@ -52,7 +52,7 @@ def test_following_again_finds_nothing_to_do(spark: SparkSession, shelf: Shelf) 
     before = shelf.manifest
     follow(spark, shelf.place, once=True)
     assert shelf.manifest == before
-    assert clean(shelf.place, int(time.time() * 1000) + 10_000, 1).objects == 0
+    assert clean(shelf.place, grace_s=0).objects == 0
 
 
 def test_only_segments_of_changed_plans_are_indexed_again(
@@ -85,7 +85,7 @@ def test_merged_builds_say_the_same(spark: SparkSession, shelf: Shelf) -> None:
     assert [(len(b.segments), b.level) for b in shelf.manifest.builds] == [(8, 1), (1, 0)]
     assert shelf.indexed("a") == before
     assert merge(spark, shelf.place).rows == []
-    clean(shelf.place, int(time.time() * 1000) + 10_000, 1)
+    clean(shelf.place, grace_s=0)
     assert shelf.objects_there() == shelf.named()
     # A new plan for one log takes the merged build apart, whole.
     shelf.plan({"a": search("w", "v")})
@@ -120,7 +120,7 @@ def test_rewritten_segments_are_indexed_anew(spark: SparkSession, shelf: Shelf) 
     shelf.mark({}, dropped=["a"])
     retain(spark, shelf.place)
     assert (shelf.manifest.segments, shelf.manifest.builds) == ((), ())
-    clean(shelf.place, int(time.time() * 1000) + 10_000, 1)
+    clean(shelf.place, grace_s=0)
     assert shelf.objects_there() == set()
 
 
@@ -145,7 +145,8 @@ def test_builds_of_a_newer_plan_are_not_replaced(spark: SparkSession, shelf: She
     shelf.plan({"a": search("v")})
     backfill(spark, shelf.place)
     new = shelf.manifest
-    add_builds(shelf.objects, old)
+    with hold_lease(shelf.objects, "test") as lease:
+        add_builds(shelf.objects, old, lease)
     assert shelf.manifest == new
 
 
@@ -157,5 +158,6 @@ def test_segments_that_are_gone_are_not_listed(spark: SparkSession, shelf: Shelf
     builds = shelf.manifest.builds
     shelf.mark({}, dropped=["a"])
     retain(spark, shelf.place)
-    assert add_builds(shelf.objects, builds).manifest.builds == ()
+    with hold_lease(shelf.objects, "test") as lease:
+        assert add_builds(shelf.objects, builds, lease).manifest.builds == ()
     assert shelf.objects.list(layout.BUILDS) != []

@@ -170,6 +170,12 @@ SPARES_MAX = 2
 SPARE_BYTES_MAX = 128 << 20
 """A journal file that is to become larger than this grows in the end."""
 
+LEASE_S = 180.0
+"""How long a job of the pipeline counts as at work that does not say so again."""
+LEASE_RENEW_S = 30.0
+LEASES_MAX = 1000
+"""Jobs that may be at work on one object store while something is removed from it."""
+
 ROW_GROUP_ROWS = 16_384
 ROW_GROUP_BYTES = 4 << 20
 COMPANION_ROWS = 8_192

@@ -17,15 +17,16 @@ MANIFESTS = "manifests"
 BUILDS = "builds"
 PLANS = "plans"
 MARKS = "marks"
+LEASES = "leases"
 
-STORE = (SEGMENTS, COMPANIONS, MANIFESTS, BUILDS, PLANS, MARKS)
+STORE = (SEGMENTS, COMPANIONS, MANIFESTS, BUILDS, PLANS, MARKS, LEASES)
 """The folders of the object store."""
 
 FOLDERS = (
     JOURNAL,
     SNAPSHOTS,
     STAGED,
-    *(f"{OBJECTS}/{folder}" for folder in STORE if folder != BUILDS),
+    *(f"{OBJECTS}/{folder}" for folder in STORE if folder not in (BUILDS, LEASES)),
 )
 """Where the server may have left files unfinished."""
 
@@ -36,6 +37,7 @@ _DIGITS = 20
 _PIPELINE = "p-"
 """Begins the names of segments that the pipeline made."""
 _RETIRED = "retired-"
+_CLOCK = "clock-"
 
 
 def journal_file(position: int) -> str:
@@ -155,7 +157,27 @@ def is_retired(name: str) -> bool:
 def is_foreign(name: str) -> bool:
     """Whether the pipeline wrote this object, or is about to: the server leaves it alone."""
     folder, _, file = name.rpartition("/")
-    return folder == BUILDS or file.startswith(_PIPELINE)
+    return folder in (BUILDS, LEASES) or file.startswith(_PIPELINE)
+
+
+def job_of(name: str) -> str:
+    """The token of the job that made an object of the pipeline: what its lease is named after."""
+    stem = name.rpartition("/")[2].partition(".")[0]
+    return stem.removeprefix(_PIPELINE).partition("-")[0]
+
+
+def lease(token: str) -> str:
+    """That a job is at work."""
+    return f"{LEASES}/{token}.json"
+
+
+def clock(token: str) -> str:
+    """Stored to see what time it is in the store."""
+    return f"{LEASES}/{_CLOCK}{token}.json"
+
+
+def is_clock(name: str) -> bool:
+    return name.startswith(f"{LEASES}/{_CLOCK}")
 
 
 def plans(generation: int) -> str:

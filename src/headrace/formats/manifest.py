@@ -90,6 +90,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Which logs want companions, and which."""
     marks: Named | None = None
     """What is dead in the segments."""
+    fence: int = 0
+    """How often objects were removed that somebody may have been about to publish."""
+    spared: tuple[str, ...] = ()
+    """Tokens of the jobs that may publish although they began before the last fence."""
 
     def find(self, number: int) -> Segment | None:
         return next((s for s in self.segments if s.number == number), None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -426,7 +425,7 @@ def _janitor(spark: SparkSession | None, place: Place, options: argparse.Namespa
     from headrace.pipeline.retire import clean
     from headrace.printing import count, size
 
-    removed = clean(place, int(time.time() * 1000), options.grace)
+    removed = clean(place, options.grace)
     what = f"{count(removed.objects, 'object')} removed, {size(removed.size_bytes)}"
     if removed.waiting:
         what += f"; {removed.waiting} more will be when the grace period is over"

@@ -1,5 +1,8 @@
 """Publishing what jobs made: every change of the manifest that the pipeline makes.
 
+What a change adds was made under a lease (`storage/leases`): it is published only while that holds,
+and only if every object is there.
+
 An object that a manifest no longer names may still be read by somebody who holds an older version.
 So before a change is published, a small object lists what it retires; the janitor removes those
 objects once the list is old enough, if by then no manifest names them.
@@ -13,11 +16,13 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from headrace.formats import layout
+from headrace.formats.companion import decode_descriptor
 from headrace.formats.manifest import Build, Manifest, Segment, dropped, replaced
 from headrace.pipeline import crash
-from headrace.pipeline.errors import Overtaken
+from headrace.pipeline.errors import Overtaken, Unpublished
 from headrace.pipeline.limits import DEAD_SHARE_MAX, MERGE
 from headrace.storage import manifests
+from headrace.storage.leases import Fenced, HeldLease
 from headrace.storage.objects import Objects
 
 
@@ -36,7 +41,7 @@ class Retired(msgspec.Struct, frozen=True):
 
 
 def replace_segments(
-    objects: Objects, sources: Sequence[Segment], outputs: Sequence[Segment]
+    objects: Objects, sources: Sequence[Segment], outputs: Sequence[Segment], lease: HeldLease
 ) -> Published:
     """The outputs take the place of the sources. `Overtaken` when a source is gone already.
 
@@ -51,7 +56,7 @@ def replace_segments(
             raise Overtaken(f"one of the segments {numbers} is gone")
         return without_dead_builds(changed, numbers)
 
-    return publish(objects, change)
+    return publish(objects, change, lease)
 
 
 def drop_segments(objects: Objects, sources: Iterable[Segment]) -> Published:
@@ -65,7 +70,7 @@ def drop_segments(objects: Objects, sources: Iterable[Segment]) -> Published:
     return publish(objects, change)
 
 
-def add_builds(objects: Objects, builds: Sequence[Build]) -> Published:
+def add_builds(objects: Objects, builds: Sequence[Build], lease: HeldLease) -> Published:
     """List builds in place of those that their segments had: a segment is in one build at a time.
 
     Left out are builds of segments that are gone, and of segments that somebody else has indexed
@@ -90,7 +95,7 @@ def add_builds(objects: Objects, builds: Sequence[Build]) -> Published:
         held = tuple(sorted([*kept, *new], key=lambda build: build.segments))
         return None if held == manifest.builds else _with_builds(manifest, held)
 
-    return publish(objects, change)
+    return publish(objects, change, lease)
 
 
 def _outranks(held: Build, build: Build) -> bool:
@@ -120,8 +125,13 @@ def _with_builds(manifest: Manifest, builds: Iterable[Build]) -> Manifest:
     return msgspec.structs.replace(manifest, builds=tuple(builds))
 
 
-def publish(objects: Objects, change: manifests.Change) -> Published:
-    """Publish a change, having written down which objects it retires."""
+def publish(
+    objects: Objects, change: manifests.Change, lease: HeldLease | None = None
+) -> Published:
+    """Publish a change, having written down which objects it retires.
+
+    What it adds was made by `lease`; without one it adds nothing.
+    """
     gone: frozenset[str] = frozenset()
 
     def listing(manifest: Manifest) -> Manifest | None:
@@ -130,17 +140,52 @@ def publish(objects: Objects, change: manifests.Change) -> Published:
         if changed is None:
             gone = frozenset()
             return None
-        gone = frozenset(named(manifest) - named(changed))
+        before, after = named(manifest), named(changed)
+        gone = frozenset(before - after)
         crash.point("before-retire")
         if gone:
             retired = Retired(tuple(sorted(gone)))
             objects.put(layout.retired(secrets.token_hex(8)), msgspec.json.encode(retired))
+        crash.point("before-check")
+        _require_there(objects, after - before, manifest, lease)
+        # From here on nothing can go: a fence would be another version, and we would look again.
         crash.point("before-publish")
         return changed
 
-    manifest = manifests.update(objects, listing)
+    try:
+        manifest = manifests.update(objects, listing)
+    except Fenced as fenced:
+        raise Unpublished(str(fenced)) from None
     crash.point("published")
     return Published(manifest, gone)
+
+
+def _require_there(
+    objects: Objects, names: Collection[str], manifest: Manifest, lease: HeldLease | None
+) -> None:
+    """`Fenced` or `Unpublished` unless these objects are there and stay there."""
+    if not names:
+        return
+    assert lease is not None
+    assert all(layout.job_of(name) == lease.token for name in names)
+    lease.require(manifest)
+    for name in sorted(names):
+        try:
+            for part in _parts(objects, name):
+                if objects.look(part) is None:
+                    raise FileNotFoundError(part)
+        except FileNotFoundError as missing:
+            raise Unpublished(
+                f"{missing} is gone before it was published, and not by our janitor: nothing was "
+                "published, run the job again"
+            ) from None
+
+
+def _parts(objects: Objects, name: str) -> Iterable[str]:
+    """The objects that one which a manifest names stands for."""
+    if not name.startswith(f"{layout.BUILDS}/"):
+        return (name,)
+    return (file.name for file in decode_descriptor(objects.get(name), name).files)
 
 
 def named(manifest: Manifest) -> set[str]:

@@ -23,6 +23,7 @@ from headrace.pipeline.rewrite import Span, rewrite
 from headrace.pipeline.rows import read
 from headrace.printing import count, size
 from headrace.storage import manifests
+from headrace.storage.leases import hold_lease
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,10 +106,11 @@ def _compact(
     pieces = [piece for segment in run for piece in found[segment.number]]
     logs = read(spark, place, run).select("log_id", "log").distinct().collect()
     spans = plan_spans(pieces, {row.log_id: row.log for row in logs}, sizes.output_bytes)
-    outputs = [one.segment for one in rewrite(spark, place, run, marks, spans)]
-    prove(spark, place, run, outputs, marks)
-    crash.point("proved")
-    replace_segments(objects, run, outputs)
+    with hold_lease(objects, "compact") as lease:
+        outputs = [one.segment for one in rewrite(spark, place, run, marks, lease, spans)]
+        prove(spark, place, run, outputs, marks)
+        crash.point("proved")
+        replace_segments(objects, run, outputs, lease)
     return (
         f"{run[0].number}–{run[-1].number}",
         len(run),

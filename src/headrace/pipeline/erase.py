@@ -22,6 +22,7 @@ from headrace.pipeline.retire import remove_now
 from headrace.pipeline.rewrite import rewrite
 from headrace.pipeline.rows import is_live, read
 from headrace.printing import count
+from headrace.storage.leases import hold_lease
 from headrace.storage.objects import Objects
 
 if TYPE_CHECKING:
@@ -98,19 +99,20 @@ def _erase(
     there = load(objects)[0].numbers
     group = [(segment, dead) for segment, dead in group if segment.number in there]
     sources = [segment for segment, _ in group]
-    written = rewrite(spark, place, sources, marks)
-    prove(spark, place, sources, [one.segment for one in written], marks)
-    crash.point("proved")
-    for at, (segment, dead) in enumerate(group):
-        outputs = [one.segment for one in written if one.output == at]
-        try:
-            published = replace_segments(objects, [segment], outputs)
-        except Overtaken:
-            continue  # dropped or rewritten by somebody else meanwhile
-        new = [s.number for s in published.manifest.segments if segment.number in s.sources]
-        kept = sum(output.rows for output in outputs)
-        row = segment.number, str(new[0]) if new else "nothing", dead, kept
-        yield row, published.gone
+    with hold_lease(objects, "erase") as lease:
+        written = rewrite(spark, place, sources, marks, lease)
+        prove(spark, place, sources, [one.segment for one in written], marks)
+        crash.point("proved")
+        for at, (segment, dead) in enumerate(group):
+            outputs = [one.segment for one in written if one.output == at]
+            try:
+                published = replace_segments(objects, [segment], outputs, lease)
+            except Overtaken:
+                continue  # dropped or rewritten by somebody else meanwhile
+            new = [s.number for s in published.manifest.segments if segment.number in s.sources]
+            kept = sum(output.rows for output in outputs)
+            row = segment.number, str(new[0]) if new else "nothing", dead, kept
+            yield row, published.gone
 
 
 def _require_gone(objects: Objects, retired: set[str]) -> None:

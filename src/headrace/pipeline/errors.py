@@ -15,5 +15,9 @@ class NoSpark(CannotRun):
     """Spark or its Java is not here; says how to get it."""
 
 
+class Unpublished(JobFailed):
+    """What a job made was removed before it counted; nothing changed, and it can be made again."""
+
+
 class Overtaken(Exception):
     """Somebody changed what a plan was made for; plan again."""

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment
 from headrace.pipeline import crash
-from headrace.pipeline.errors import JobFailed
+from headrace.pipeline.errors import JobFailed, Unpublished
 from headrace.pipeline.index import Failure, Indexed, index, total
 from headrace.pipeline.limits import POLL_S
 from headrace.pipeline.merge import merge_all
@@ -75,6 +75,7 @@ class Indexer:
         wanted = {row.number for row in frame.collect()}
         crash.point("batch")
         pending = Pending(self._place)
+        stood_still = False
         while wanted:
             work = pending.look()
             due = [unit for unit in work.units if self._is_due(unit, wanted)]
@@ -82,7 +83,13 @@ class Indexer:
             if group is None:
                 break
             started = time.monotonic()
-            done = index(spark, self._place, work, group)
+            try:
+                done = index(spark, self._place, work, group)
+            except Unpublished:
+                if stood_still:
+                    raise
+                stood_still = True
+                continue  # taken for dead, and the files for nobody's: once more
             self._gave_up |= {failure.segment for failure in done.failures}
             wanted -= {segment.number for unit in group for segment in unit.segments}
             self.seconds += time.monotonic() - started

@@ -25,6 +25,7 @@ from headrace.pipeline.pending import Unit, Work
 from headrace.pipeline.pieces import read_index
 from headrace.pipeline.place import Place
 from headrace.pipeline.tasks import attempt, run_tasks
+from headrace.storage.leases import HeldLease, hold_lease
 from headrace.storage.objects import Objects
 from headrace.storage.segments import UNREADABLE
 
@@ -51,9 +52,18 @@ class Indexed(msgspec.Struct):
 def index(spark: SparkSession, place: Place, work: Work, units: Sequence[Unit]) -> Indexed:
     """Build the companions of these units, one task for each segment, and publish them together."""
     segments = [segment for unit in units for segment in unit.segments]
-    task = partial(build_segment, place, work.plans, work.generation)
-    answers = run_tasks(spark, task, segments)
-    crash.point("built")
+    objects = place.open()
+    with hold_lease(objects, "index") as lease:
+        task = partial(build_segment, place, work.plans, work.generation, lease.token)
+        answers = run_tasks(spark, task, segments)
+        crash.point("built")
+        return _publish(objects, units, answers, lease)
+
+
+def _publish(
+    objects: Objects, units: Sequence[Unit], answers: Sequence[Build | Failure], lease: HeldLease
+) -> Indexed:
+    """List the builds of the units that are whole."""
     failures = [answer for answer in answers if isinstance(answer, Failure)]
     failed = {failure.segment for failure in failures}
     whole = {
@@ -64,7 +74,7 @@ def index(spark: SparkSession, place: Place, work: Work, units: Sequence[Unit]) 
     }
     builds = [a for a in answers if isinstance(a, Build) and whole.issuperset(a.segments)]
     if builds:
-        add_builds(place.open(), builds)
+        add_builds(objects, builds, lease)
     return Indexed(
         len(builds),
         sum(build.rows for build in builds),
@@ -73,14 +83,16 @@ def index(spark: SparkSession, place: Place, work: Work, units: Sequence[Unit]) 
     )
 
 
-def build_segment(place: Place, plans: Plans, generation: int, segment: Segment) -> Build | Failure:
+def build_segment(
+    place: Place, plans: Plans, generation: int, job: str, segment: Segment
+) -> Build | Failure:
     """The task: read one segment, write its companions, say how they are called."""
     objects = place.open()
     try:
         raw = objects.get(segment.name)
         if xxh3_64_hexdigest(raw) != segment.checksum:
             raise Corrupt(segment.name, 0, "checksum mismatch")
-        store = Store(objects)
+        store = Store(objects, job)
         table = read_index(objects, segment)
         crash.point("task")
         rows = pq.ParquetFile(pa.BufferReader(raw))
@@ -94,11 +106,11 @@ def build_segment(place: Place, plans: Plans, generation: int, segment: Segment)
 
 
 class Store:
-    """Where the files of one build go: names that nobody else uses."""
+    """Where the files of one build go: names that nobody else uses, of the job that makes it."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, job: str) -> None:
         self._objects = objects
-        self._token = secrets.token_hex(8)
+        self._token = f"{job}-{secrets.token_hex(4)}"
 
     def write(self, family: str, content: pa.Buffer) -> str:
         name = layout.build_file(self._token, family)

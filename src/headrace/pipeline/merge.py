@@ -21,6 +21,7 @@ from headrace.pipeline.place import Place, check_object
 from headrace.pipeline.report import Report
 from headrace.pipeline.tasks import run_tasks
 from headrace.printing import count, size
+from headrace.storage.leases import hold_lease
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,23 +63,24 @@ def merge_all(spark: SparkSession, place: Place) -> Iterator[tuple[int, list[Bui
             return
         lowest = min(group[0].level for group in groups)
         groups = [group for group in groups if group[0].level == lowest]
-        new = run_tasks(spark, partial(merge_group, place), groups)
-        crash.point("merged")
-        listed = {b.name for b in add_builds(pending.objects, new).manifest.builds}
+        with hold_lease(pending.objects, "merge") as lease:
+            new = run_tasks(spark, partial(merge_group, place, lease.token), groups)
+            crash.point("merged")
+            listed = {b.name for b in add_builds(pending.objects, new, lease).manifest.builds}
         done = [build for build in new if build.name in listed]
         if not done:
             return  # somebody else is at it
         yield lowest + 1, done
 
 
-def merge_group(place: Place, group: Sequence[Build]) -> Build:
+def merge_group(place: Place, job: str, group: Sequence[Build]) -> Build:
     """The task: one build that says what these say."""
     objects = place.open()
     descriptors = []
     for build in group:
         check_object(objects, build.name, build.checksum)
         descriptors.append(decode_descriptor(objects.get(build.name), build.name))
-    store = Store(objects)
+    store = Store(objects, job)
 
     def open_file(file: File) -> pq.ParquetFile:
         check_object(objects, file.name, file.checksum)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from headrace.formats import layout
+from headrace.formats.manifest import Manifest
 from headrace.pipeline import crash
 from headrace.pipeline.commit import Retired, named
 from headrace.pipeline.limits import GRACE_S
 from headrace.pipeline.place import Place
-from headrace.storage import manifests
 from headrace.storage.disk import RealDisk
+from headrace.storage.leases import now_ms, remove_fenced
 from headrace.storage.objects import Listed, Objects
 
 
@@ -22,50 +23,66 @@ class Removed(msgspec.Struct):
     objects: int = 0
     size_bytes: int = 0
     waiting: int = 0
-    """Objects nobody needs that are not old enough."""
+    """Objects nobody needs that are not old enough, or that a job may still publish."""
 
 
-def clean(place: Place, now_ms: int, grace_s: float = GRACE_S) -> Removed:
-    """Remove objects of the pipeline that no manifest names and that are older than the grace.
-
-    The server's own objects are only removed when the pipeline has retired them.
-    """
-    objects, removed = place.open(), Removed()
-    young_ms = now_ms - int(grace_s * 1000)
-    lists = [listed for listed in objects.list(layout.BUILDS) if layout.is_retired(listed.name)]
-    held, due = set[str](), set[str]()
-    for listed in lists:
-        names = msgspec.json.decode(objects.get(listed.name), type=Retired).names
-        (held if listed.modified_ms > young_ms else due).update(names)
-    found = list(_found(objects))
-    # Loaded after the listing: what is published from here on is not in it.
-    needed = named(manifests.load(objects))
-    for listed in found:
-        name, owner = listed.name, _owner(listed.name)
-        if owner in needed or not (layout.is_foreign(name) or name in due or name in held):
-            continue
-        if owner in held or (owner not in due and listed.modified_ms > young_ms):
-            removed.waiting += 1
-            continue
-        objects.remove(name)
-        crash.point("removed")
-        removed.objects += 1
-        removed.size_bytes += listed.size_bytes
-    for listed in lists:
-        if listed.modified_ms <= young_ms:
-            objects.remove(listed.name)
+def clean(place: Place, grace_s: float = GRACE_S) -> Removed:
+    """Remove what the pipeline left, and files that killed tasks began; times are the store's."""
+    objects = place.open()
+    young_ms = now_ms(objects) - int(grace_s * 1000)
+    removed = remove_unnamed(objects, young_ms)
     removed.objects += _sweep(place, young_ms)
     return removed
 
 
+def remove_unnamed(objects: Objects, young_ms: int) -> Removed:
+    """Remove objects of the pipeline that no manifest names and that were stored before `young_ms`.
+
+    Those of jobs that are at work stay, whatever their age. The server's own objects are only
+    removed when the pipeline has retired them.
+    """
+    lists = [listed for listed in objects.list(layout.BUILDS) if layout.is_retired(listed.name)]
+    held, due = set[str](), set[str]()
+    for listed in lists:
+        try:
+            names = msgspec.json.decode(objects.get(listed.name), type=Retired).names
+        except FileNotFoundError:
+            continue  # another janitor was here
+        (held if listed.modified_ms > young_ms else due).update(names)
+    found = list(_found(objects))
+    waiting = 0
+
+    def doom(manifest: Manifest, at_work: frozenset[str]) -> Sequence[Listed]:
+        nonlocal waiting
+        waiting, doomed, needed = 0, list[Listed](), named(manifest)
+        for listed in found:
+            name, owner = listed.name, _owner(listed.name)
+            if owner in needed or not (layout.is_foreign(name) or name in due or name in held):
+                continue
+            young = listed.modified_ms > young_ms or layout.job_of(name) in at_work
+            if owner in held or (owner not in due and young):
+                waiting += 1
+            else:
+                doomed.append(listed)
+        return doomed
+
+    doomed = remove_fenced(objects, doom, lambda name: crash.point("removed"))
+    for listed in lists:
+        if listed.modified_ms <= young_ms:
+            objects.remove(listed.name)
+    return Removed(len(doomed), sum(listed.size_bytes for listed in doomed), waiting)
+
+
 def remove_now(objects: Objects, names: Iterable[str]) -> list[str]:
     """Remove these objects, and all files of builds among them, unless a manifest names them."""
-    wanted = set(names) - named(manifests.load(objects))
-    gone = [listed.name for listed in _found(objects) if _owner(listed.name) in wanted]
-    for name in gone:
-        objects.remove(name)
-        crash.point("removed")
-    return gone
+    wanted, found = set(names), list(_found(objects))
+
+    def doom(manifest: Manifest, at_work: frozenset[str]) -> Sequence[Listed]:
+        gone = wanted - named(manifest)
+        return [listed for listed in found if _owner(listed.name) in gone]
+
+    doomed = remove_fenced(objects, doom, lambda name: crash.point("removed"))
+    return [listed.name for listed in doomed]
 
 
 def _owner(name: str) -> str:
@@ -84,7 +101,7 @@ def _sweep(place: Place, young_ms: int) -> int:
     if place.objects is not None:
         return 0
     disk, count = RealDisk(place.data_dir), 0
-    for folder in (layout.SEGMENTS, layout.COMPANIONS, layout.BUILDS):
+    for folder in (layout.SEGMENTS, layout.COMPANIONS, layout.BUILDS, layout.LEASES):
         path = f"{layout.OBJECTS}/{folder}"
         for file in disk.list(path, unfinished=True):
             if layout.is_foreign(f"{folder}/{file}"):

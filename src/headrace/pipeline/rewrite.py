@@ -26,6 +26,7 @@ from headrace.formats.segment import SCHEMA, LogRows, block_of, build
 from headrace.pipeline import crash
 from headrace.pipeline.place import Place
 from headrace.pipeline.rows import NUMBER, is_live, read, small_table
+from headrace.storage.leases import HeldLease
 from headrace.storage.objects import Objects
 
 if TYPE_CHECKING:
@@ -82,10 +83,10 @@ def rewrite(
     place: Place,
     segments: Sequence[Segment],
     marks: Marks,
+    lease: HeldLease,
     spans: Sequence[Span] | None = None,
 ) -> list[Written]:
     """Write the live rows of these segments to new files: as planned, or each segment by itself."""
-    token = secrets.token_hex(8)
     rows = read(spark, place, segments).where(is_live(marks))
     if spans is None:
         numbers = [segment.number for segment in segments]
@@ -96,7 +97,7 @@ def rewrite(
         placed.select(*_WANTED, OUTPUT)
         .repartitionById(count, OUTPUT)
         .sortWithinPartitions("log", "log_id", "seq")
-        .mapInArrow(_Writer(place, token), "answer binary")
+        .mapInArrow(_Writer(place, lease.token), "answer binary")
         .collect()
     )
     written: list[Written] = [pickle.loads(row.answer) for row in answers]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from secrets import token_hex
 
 import msgspec
@@ -35,17 +36,33 @@ def load_newer(objects: Objects, version: int) -> Manifest | None:
     while True:
         names = [listed.name for listed in objects.list(layout.MANIFESTS)]
         if not names or names[-1] <= layout.manifest(version):
-            return None
+            return _successor(objects, version)
         try:
-            manifest = decode_manifest(objects.get(names[-1]), names[-1])
+            manifest = _load_one(objects, names[-1])
         except FileNotFoundError:
             # Others published so many since we looked that this one was forgotten.
             if objects.list(layout.MANIFESTS)[-1].name == names[-1]:
                 raise
             continue
-        if layout.manifest(manifest.version) != names[-1]:
-            raise Corrupt(names[-1], 0, f"holds version {manifest.version}")
-        return manifest
+        return _successor(objects, manifest.version) or manifest
+
+
+def _successor(objects: Objects, version: int) -> Manifest | None:
+    """The newest of the versions right behind this one: a list may be late to show them."""
+    newest = None
+    while True:
+        version += 1
+        try:
+            newest = _load_one(objects, layout.manifest(version))
+        except FileNotFoundError:
+            return newest
+
+
+def _load_one(objects: Objects, name: str) -> Manifest:
+    manifest = decode_manifest(objects.get(name), name)
+    if layout.manifest(manifest.version) != name:
+        raise Corrupt(name, 0, f"holds version {manifest.version}")
+    return manifest
 
 
 def update(objects: Objects, change: Change) -> Manifest:
@@ -63,10 +80,8 @@ def update(objects: Objects, change: Change) -> Manifest:
         next_one = msgspec.structs.replace(
             changed, version=newest.version + 1, line=line, token=token_hex(_TOKEN_BYTES)
         )
-        try:
+        with suppress(Conflict):
             publish(objects, next_one)
-        except Conflict:
-            continue
         if _is_in_line(objects, next_one):
             return next_one
 
@@ -74,14 +89,16 @@ def update(objects: Objects, change: Change) -> Manifest:
 def _is_in_line(objects: Objects, published: Manifest) -> bool:
     """Whether what we published is what others build upon.
 
-    It is not if they published so many versions while we made ours that the one of our number was
-    forgotten already: then its name was free again, and nobody will ever look at it.
+    It is not if somebody else was first, nor if they published so many versions while we made ours
+    that the one of our number was forgotten already: then its name was free again, and nobody will
+    ever look at it. It may be although we were told that the name is taken: by us, when the answer
+    to that was lost.
     """
     newest = load(objects)
     ahead = newest.version - published.version
-    if ahead <= 0:
-        return True
-    return ahead <= len(newest.line) and newest.line[-ahead] == _hash(published)
+    if ahead == 0:
+        return newest == published
+    return 0 < ahead <= len(newest.line) and newest.line[-ahead] == _hash(published)
 
 
 def _hash(manifest: Manifest) -> str:

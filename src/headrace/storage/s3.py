@@ -57,8 +57,8 @@ class S3Objects:
             try:
                 obstore.put(self._once, name, bytes(content), mode="create", use_multipart=False)
             except (AlreadyExistsError, PreconditionError):
-                # An attempt of ours that seemed to fail may be what is there.
-                return doubtful and self.get(name) == content
+                # An attempt of ours that seemed to fail may be what is there, or was.
+                return doubtful and self._holds(name, content)
             except BaseError as error:
                 if pause_s is None or not _may_pass(error):
                     raise self._error(name, error) from None
@@ -67,6 +67,12 @@ class S3Objects:
             else:
                 return True
         raise AssertionError
+
+    def _holds(self, name: str, content: bytes) -> bool:
+        try:
+            return self.get(name) == content
+        except FileNotFoundError:
+            return False
 
     def get(self, name: str) -> bytes:
         with self._told(name):
