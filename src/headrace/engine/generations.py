@@ -19,6 +19,7 @@ from headrace.formats.manifest import Manifest, Segment
 from headrace.storage import manifests
 from headrace.storage.manifests import Change
 from headrace.storage.objects import Objects, StoreError
+from headrace.storage.ownership import Ownership
 from headrace.storage.vanished import Vanished
 
 _Extents = dict[int, list[Extent]]
@@ -27,7 +28,14 @@ _Extents = dict[int, list[Extent]]
 class Generations:
     """The manifest in force."""
 
-    def __init__(self, engine: Engine, objects: Objects, pool: Pool, manifest: Manifest) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        objects: Objects,
+        pool: Pool,
+        manifest: Manifest,
+        ownership: Ownership,
+    ) -> None:
         self.manifest = manifest
         """Every log knows its segments."""
         self.resident: deque[list[tuple[int, int]]] = deque()
@@ -37,6 +45,7 @@ class Generations:
         self._engine = engine
         self._objects = objects
         self._pool = pool
+        self._ownership = ownership
         self._changing = asyncio.Lock()
         engine.renew = self.look
         engine.inspection.renewed(manifest)
@@ -44,9 +53,16 @@ class Generations:
     async def publish(self, change: Change) -> Manifest:
         """Publish what `change` makes of the newest manifest, and change over to that."""
         async with self._changing:
-            published = await self._pool.run(manifests.update, self._objects, change)
+            claiming = self._ownership.claiming(change)
+            published = await self._pool.run(manifests.update, self._objects, claiming)
+            self._ownership.note(published)
             await self._change_over(published)
             return self.manifest
+
+    async def claim(self) -> None:
+        """From here on nobody else publishes as the server of this store."""
+        if not self._ownership.claimed:
+            await self.publish(lambda manifest: manifest)
 
     async def look(self) -> None:
         """Change over to what others have published, if they have."""
@@ -66,6 +82,8 @@ class Generations:
     async def _change_over(self, manifest: Manifest) -> None:
         if manifest.version <= self.manifest.version:
             return
+        # Of another's manifest we would believe that our journal is sealed where his is.
+        self._ownership.require(manifest)
         # What we go by must not be lost after a snapshot that relies on it.
         await self._pool.run(self._objects.settle, layout.MANIFESTS)
         held = self.manifest.numbers

@@ -24,6 +24,7 @@ from headrace.formats.manifest import Manifest, Named
 from headrace.formats.marks import ID_MAX, Marks, encode_marks
 from headrace.formats.plans import Plans, encode_plans
 from headrace.storage.objects import Objects
+from headrace.storage.ownership import NotOurs
 from headrace.storage.requests import PUT, Artifact
 
 _KEEP = 4
@@ -59,7 +60,7 @@ class Publication:
             content = encode_plans(Plans(plans=tuple(found)))
             put = await self._put(content, held, layout.plans, _name_plans)
             self._note_plans({plan.log_id: plan.hash for plan in found}, put=put)
-            await self._forget(layout.PLANS)
+            await self._forget(layout.PLANS, self._generations.manifest.plans)
         self._planned = changes
 
     def _note_plans(self, hashes: dict[int, str], *, put: bool) -> None:
@@ -81,7 +82,7 @@ class Publication:
         await self._engine.journal.wait_synced(self._engine.journal.tail)
         content = await self._pool.run(encode_marks, marks)
         await self._put(content, self._generations.manifest.marks, layout.marks, _name_marks)
-        await self._forget(layout.MARKS)
+        await self._forget(layout.MARKS, self._generations.manifest.marks)
         self._died = deaths
 
     async def _capture(self) -> Marks:
@@ -117,14 +118,21 @@ class Publication:
         if held is not None and held.checksum == checksum:
             return False
         generation = held.generation + 1 if held is not None else 1
+        # A name that is taken may be published: the answer to our last attempt may have been lost.
+        while not await self._pool.run(self._objects.put_new, name_of(generation), content):
+            generation += 1
         named = Named(name=name_of(generation), checksum=checksum, generation=generation)
-        await self._pool.run(self._objects.put, named.name, content)
-        await self._generations.publish(lambda manifest: name_it(manifest, named))
+        try:
+            await self._generations.publish(lambda manifest: name_it(manifest, named))
+        except NotOurs:
+            await self._pool.run(self._objects.remove, named.name)
+            raise
         return True
 
-    async def _forget(self, folder: str) -> None:
+    async def _forget(self, folder: str, held: Named | None) -> None:
         for old in (await self._pool.run(self._objects.list, folder))[:-_KEEP]:
-            await self._pool.run(self._objects.remove, old.name)
+            if held is None or old.name != held.name:
+                await self._pool.run(self._objects.remove, old.name)
 
 
 def _dead(log: Log) -> Ranges:

@@ -16,6 +16,7 @@ from headrace.formats import layout
 from headrace.storage.disk import Disk, sweep
 from headrace.storage.journal import Journal, Writer
 from headrace.storage.objects import Objects
+from headrace.storage.ownership import own
 from headrace.storage.recovery import Recovered, Recovery, settle
 from headrace.storage.segments import Segments
 from headrace.storage.staging import Staging
@@ -46,6 +47,8 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
     """Recover what the disk holds and go into operation; losses are durable before anybody sees
     them.
     """
+    # First of all: by another's manifest our journal would look damaged.
+    ownership = await parts.pool.run(own, parts.disk, parts.objects)
     segments = Segments(parts.objects, parts.block_cache_bytes)
     recovery = Recovery(parts.disk, parts.objects, segments, progress)
     recovered = await parts.pool.run(recovery.run)
@@ -70,6 +73,7 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
         parts.ids,
         parts.pace,
         recovered.manifest,
+        ownership,
     )
     upkeep.resume(recovered)
     engine.routers.open()

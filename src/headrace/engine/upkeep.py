@@ -31,6 +31,7 @@ from headrace.storage import manifests, snapshots
 from headrace.storage.disk import Disk
 from headrace.storage.journal import ignore
 from headrace.storage.objects import Objects
+from headrace.storage.ownership import Ownership
 from headrace.storage.recovery import Recovered
 from headrace.storage.sealing import SealFailed, SealJob
 
@@ -80,6 +81,7 @@ class Upkeep:
         ids: Ids,
         pace: Pace,
         manifest: Manifest,
+        ownership: Ownership,
     ) -> None:
         self._engine = engine
         self._disk = disk
@@ -88,7 +90,7 @@ class Upkeep:
         self._pool = pool
         self._ids = ids
         self._pace = pace
-        self.generations = Generations(engine, objects, pool, manifest)
+        self.generations = Generations(engine, objects, pool, manifest, ownership)
         self._publication = Publication(engine, objects, pool, self.generations)
         self._closed: deque[_Closed] = deque()
         self._wake = asyncio.Event()
@@ -310,14 +312,25 @@ class Upkeep:
     async def remove_orphans(self) -> None:
         """Remove what sealers left that nobody can have heard of; the pipeline tidies up itself.
 
-        At the start, while nobody else is likely to publish: some of it may stay for the next one.
+        At the start, before we seal. First the store is claimed: whoever sealed them cannot publish
+        them any more.
         """
+        if await self._orphans():
+            await self.generations.claim()
+            for name in await self._orphans():
+                await self._pool.run(self._objects.remove, name)
+
+    async def _orphans(self) -> list[str]:
+        found = [
+            listed.name
+            for folder in (layout.SEGMENTS, layout.COMPANIONS)
+            for listed in await self._pool.run(self._objects.list, folder)
+            if not layout.is_foreign(listed.name)
+        ]
+        # Looked at after the list: what is published from here on is not in it.
         named = await self._pool.run(manifests.named, self._objects)
         named.update(name for segment in self.manifest.segments for name in segment.names)
-        for folder in (layout.SEGMENTS, layout.COMPANIONS):
-            for listed in await self._pool.run(self._objects.list, folder):
-                if listed.name not in named and not layout.is_foreign(listed.name):
-                    await self._pool.run(self._objects.remove, listed.name)
+        return [name for name in found if name not in named]
 
     # --- snapshots -------------------------------------------------------------------------------
 

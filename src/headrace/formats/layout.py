@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 LOCK = "LOCK"
 SIGNING_KEY = "signing.key"
+SERVER_ID = "server.id"
 JOURNAL = "journal"
 SNAPSHOTS = "snapshots"
 OBJECTS = "objects"

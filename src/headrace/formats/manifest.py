@@ -68,6 +68,15 @@ class Named(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     generation: int
 
 
+class Owner(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The server that seals into a store."""
+
+    directory: str
+    """The id of its data directory: no other may use the store."""
+    start: str
+    """Drawn at each start: with copies of one data directory, the last one to publish counts."""
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the object store holds, as of one version."""
 
@@ -90,6 +99,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Which logs want companions, and which."""
     marks: Named | None = None
     """What is dead in the segments."""
+    owner: Owner | None = None
+    """Whose journal is sealed here; nobody's until a server has published."""
     fence: int = 0
     """How often objects were removed that somebody may have been about to publish."""
     spared: tuple[str, ...] = ()
