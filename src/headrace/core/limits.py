@@ -170,6 +170,8 @@ SPARES_MAX = 2
 SPARE_BYTES_MAX = 128 << 20
 """A journal file that is to become larger than this grows in the end."""
 
+LOST_LOGS_SHOWN = 20
+"""Logs that are named when a segment is lost."""
 LEASE_S = 180.0
 """How long a job of the pipeline counts as at work that does not say so again."""
 LEASE_RENEW_S = 30.0

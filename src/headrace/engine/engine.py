@@ -108,6 +108,8 @@ class Engine:
         """Called after each write; upkeep looks whether there is something to do."""
         self.renew: Callable[[], Awaitable[None]] = _nothing_new
         """Takes over what others have published of segments."""
+        self.let_go: Callable[[str], Awaitable[bool]] = _nothing_else
+        """Does without an object that is lost; says whether that is possible."""
         self.backlog: Callable[[], Backlog] = Backlog
         """What waits to be sealed."""
         self.deaths = 0
@@ -385,6 +387,10 @@ class Engine:
 
 async def _nothing_new() -> None:
     pass
+
+
+async def _nothing_else(name: str) -> bool:
+    return False
 
 
 def _show(ends: Sequence[tuple[Live, int]]) -> None:

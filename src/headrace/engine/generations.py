@@ -15,7 +15,8 @@ from headrace.engine.engine import Engine
 from headrace.engine.ports import Pool
 from headrace.engine.slices import slices
 from headrace.formats import layout
-from headrace.formats.manifest import Manifest, Segment
+from headrace.formats.manifest import Manifest, Segment, without_builds
+from headrace.observe import say
 from headrace.storage import manifests
 from headrace.storage.manifests import Change
 from headrace.storage.objects import Objects, StoreError
@@ -48,6 +49,7 @@ class Generations:
         self._ownership = ownership
         self._changing = asyncio.Lock()
         engine.renew = self.look
+        engine.let_go = self.let_go
         engine.inspection.renewed(manifest)
 
     async def publish(self, change: Change) -> Manifest:
@@ -75,6 +77,20 @@ class Generations:
                 raise
             except OSError as error:  # readers come here too, and are told to try again
                 raise StoreError(str(error)) from error
+
+    async def let_go(self, name: str) -> bool:
+        """Do without a build that is lost: its records are searched as if they had none, until the
+        pipeline has made another. Of anything else there is no other.
+        """
+        lost = next((build for build in self.manifest.builds if build.name == name), None)
+        if lost is None:
+            return False
+        await self.publish(lambda manifest: without_builds(manifest, {name}))
+        say(
+            "warning", "a build had vanished: what it covered is to be indexed again",
+            name=name, segments=",".join(map(str, lost.segments)),
+        )  # fmt: skip
+        return True
 
     async def _newer_than(self, manifest: Manifest) -> Manifest | None:
         return await self._pool.run(manifests.load_newer, self._objects, manifest.version)

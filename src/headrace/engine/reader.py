@@ -252,9 +252,9 @@ class Reader:
             version = engine.segments.version
             try:
                 return await take()
-            except Vanished:
+            except Vanished as gone:
                 await engine.renew()
-                if engine.segments.version == version:
+                if engine.segments.version == version and not await engine.let_go(gone.name):
                     raise  # nobody replaced it: it is lost
 
     def source(self, live: Live) -> Live:

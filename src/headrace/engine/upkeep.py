@@ -28,6 +28,7 @@ from headrace.formats.manifest import Manifest, Segment, dropped, sealed
 from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, encode_part
 from headrace.observe import say
 from headrace.storage import manifests, snapshots
+from headrace.storage.companions import held_in, missing, restore
 from headrace.storage.disk import Disk
 from headrace.storage.journal import ignore
 from headrace.storage.objects import Objects
@@ -158,6 +159,7 @@ class Upkeep:
             try:
                 if not swept:
                     await self.remove_orphans()
+                    await self.find_vanished()
                     swept = True
                 await self._wake.wait()
                 self._wake.clear()
@@ -331,6 +333,31 @@ class Upkeep:
         named = await self._pool.run(manifests.named, self._objects)
         named.update(name for segment in self.manifest.segments for name in segment.names)
         return [name for name in found if name not in named]
+
+    async def find_vanished(self) -> None:
+        """Look for objects that the manifest names and that are not there: companions and builds
+        are made again, and of records that are lost it is said which.
+        """
+        manifest = self.manifest
+        gone = await self._pool.run(missing, self._objects, manifest)
+        if not gone:
+            return
+        await self.generations.look()  # others may have replaced them meanwhile
+        for build in self.manifest.builds:
+            if build.name in gone:
+                await self.generations.let_go(build.name)
+        for segment in self.manifest.segments:
+            if segment.name in gone:
+                say(
+                    "error", "a segment is lost: reading what it holds will fail",
+                    name=segment.name, rows=segment.rows, holds=self._held_in(segment),
+                )  # fmt: skip
+            elif not gone.isdisjoint(segment.names):
+                await self._pool.run(restore, self._objects, segment)
+
+    def _held_in(self, segment: Segment) -> str:
+        """What a segment holds of which logs, for people."""
+        return held_in(self._engine.state.logs.values(), segment.number)
 
     # --- snapshots -------------------------------------------------------------------------------
 

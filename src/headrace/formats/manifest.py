@@ -167,6 +167,14 @@ def dropped(manifest: Manifest, numbers: Container[int]) -> Manifest | None:
     return _with(manifest, kept)
 
 
+def without_builds(manifest: Manifest, names: Container[str]) -> Manifest | None:
+    """These builds are lost: what they covered is to be indexed again."""
+    kept = tuple(build for build in manifest.builds if build.name not in names)
+    if len(kept) == len(manifest.builds):
+        return None
+    return msgspec.structs.replace(manifest, builds=kept)
+
+
 def _listed(segment: Segment, number: int, manifest: Manifest) -> Segment:
     return msgspec.structs.replace(segment, number=number, since=manifest.version + 1)
 

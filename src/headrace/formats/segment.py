@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.core.limits import ROW_GROUP_BYTES, ROW_GROUP_ROWS
+from headrace.core.limits import RECORD_OVERHEAD_BYTES, ROW_GROUP_BYTES, ROW_GROUP_ROWS
 from headrace.core.record import Block
 from headrace.formats.table import encode_table
 
@@ -253,11 +253,10 @@ def build(rows: Iterable[LogRows]) -> Built:
                     if pending.full:
                         pending = _flush(writer, pending, pieces)
         _flush(writer, pending, pieces)
-    tagged.sort()
     return Built(
         cast(bytes, memoryview(sink.getvalue())),  # as large as a journal file: not copied
-        encode_table(INDEX_SCHEMA, sorted(msgspec.structs.astuple(piece) for piece in pieces)),
-        encode_table(TAGS_SCHEMA, tagged) if tagged else None,
+        _encode_pieces(pieces),
+        _encode_tags(tagged),
         logs,
         sum(piece.rows for piece in pieces),
         sum(piece.record_bytes for piece in pieces),
@@ -286,6 +285,61 @@ def _tagged(log: int, block: Block) -> Iterator[tuple[int, str, int, int]]:
     for index, tag in enumerate(block.tags):
         if tag is not None:
             yield log, tag, block.seq_at(index), sizes[index]
+
+
+class Derived(msgspec.Struct):
+    """The companions of a segment, as bytes."""
+
+    index: bytes
+    tags: bytes | None
+
+
+def derive(file: pq.ParquetFile) -> Derived:
+    """The companions of a segment that is there, made from its rows as `build` made them."""
+    pieces: list[Piece] = []
+    tagged: list[tuple[int, str, int, int]] = []
+    for row_group in range(file.num_row_groups):
+        table = file.read_row_group(row_group, columns=_DERIVED_FROM, use_threads=False)
+        logs, seqs, stamps = (table.column(name).to_pylist() for name in ("log_id", "seq", "ts"))
+        sizes = _sizes(table)
+        start = 0
+        for row, log in enumerate(logs):
+            if row + 1 == len(logs) or logs[row + 1] != log:
+                stop = row + 1
+                size = sum(sizes[start:stop])
+                pieces.append(
+                    Piece(
+                        log, seqs[start], seqs[row], row_group, start, stop - start, size,
+                        stamps[row],
+                    )
+                )  # fmt: skip
+                start = stop
+        tags = table.column("tag").to_pylist()
+        tagged += [
+            (log, tag, seq, size)
+            for log, tag, seq, size in zip(logs, tags, seqs, sizes, strict=True)
+            if tag is not None
+        ]
+    return Derived(_encode_pieces(pieces), _encode_tags(tagged))
+
+
+_DERIVED_FROM = ["log_id", "seq", "ts", "tag", "data", "meta"]
+
+
+def _sizes(table: pa.Table) -> list[int]:
+    """What each row counts for."""
+    data = pc.binary_length(table.column("data"))
+    meta = pc.fill_null(pc.binary_length(table.column("meta")), 0)
+    sizes: list[int] = pc.add(pc.add(data, meta), RECORD_OVERHEAD_BYTES).to_pylist()
+    return sizes
+
+
+def _encode_pieces(pieces: list[Piece]) -> bytes:
+    return encode_table(INDEX_SCHEMA, sorted(msgspec.structs.astuple(piece) for piece in pieces))
+
+
+def _encode_tags(tagged: list[tuple[int, str, int, int]]) -> bytes | None:
+    return encode_table(TAGS_SCHEMA, sorted(tagged)) if tagged else None
 
 
 def block_of(table: pa.Table, start: int, stop: int) -> Block:

@@ -17,7 +17,7 @@ import msgspec
 
 from headrace.formats import layout
 from headrace.formats.companion import decode_descriptor
-from headrace.formats.manifest import Build, Manifest, Segment, dropped, replaced
+from headrace.formats.manifest import Build, Manifest, Segment, dropped, replaced, without_builds
 from headrace.pipeline import crash
 from headrace.pipeline.errors import Overtaken, Unpublished
 from headrace.pipeline.limits import DEAD_SHARE_MAX, MERGE
@@ -68,6 +68,11 @@ def drop_segments(objects: Objects, sources: Iterable[Segment]) -> Published:
         return None if changed == manifest else changed
 
     return publish(objects, change)
+
+
+def drop_builds(objects: Objects, names: Collection[str]) -> Published:
+    """Builds of which something is missing go; what they covered is indexed again."""
+    return publish(objects, lambda manifest: without_builds(manifest, names))
 
 
 def add_builds(objects: Objects, builds: Sequence[Build], lease: HeldLease) -> Published:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from headrace.formats.companion import File, decode_descriptor
 from headrace.formats.manifest import Build, Manifest
 from headrace.pipeline import crash
-from headrace.pipeline.commit import add_builds
+from headrace.pipeline.commit import add_builds, drop_builds
 from headrace.pipeline.index import Store
 from headrace.pipeline.kernels.builds import merge_builds
 from headrace.pipeline.limits import MERGE, MERGE_BYTES_MAX
@@ -64,22 +64,32 @@ def merge_all(spark: SparkSession, place: Place) -> Iterator[tuple[int, list[Bui
         lowest = min(group[0].level for group in groups)
         groups = [group for group in groups if group[0].level == lowest]
         with hold_lease(pending.objects, "merge") as lease:
-            new = run_tasks(spark, partial(merge_group, place, lease.token), groups)
+            answers = run_tasks(spark, partial(merge_group, place, lease.token), groups)
             crash.point("merged")
+            lost = {answer for answer in answers if isinstance(answer, str)}
+            new = [answer for answer in answers if isinstance(answer, Build)]
+            if lost:
+                drop_builds(pending.objects, lost)
             listed = {b.name for b in add_builds(pending.objects, new, lease).manifest.builds}
         done = [build for build in new if build.name in listed]
-        if not done:
+        if not done and not lost:
             return  # somebody else is at it
         yield lowest + 1, done
 
 
-def merge_group(place: Place, job: str, group: Sequence[Build]) -> Build:
-    """The task: one build that says what these say."""
+def merge_group(place: Place, job: str, group: Sequence[Build]) -> Build | str:
+    """The task: one build that says what these say; or the name of one that is lost."""
     objects = place.open()
     descriptors = []
     for build in group:
-        check_object(objects, build.name, build.checksum)
-        descriptors.append(decode_descriptor(objects.get(build.name), build.name))
+        try:
+            check_object(objects, build.name, build.checksum)
+            descriptors.append(decode_descriptor(objects.get(build.name), build.name))
+            lost = any(objects.look(file.name) is None for file in descriptors[-1].files)
+        except FileNotFoundError:
+            lost = True
+        if lost:
+            return build.name
     store = Store(objects, job)
 
     def open_file(file: File) -> pq.ParquetFile:

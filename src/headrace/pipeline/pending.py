@@ -13,6 +13,7 @@ import msgspec
 from headrace.formats.companion import FORMAT, decode_descriptor
 from headrace.formats.manifest import Build, Manifest, Segment
 from headrace.formats.plans import Plans, decode_plans
+from headrace.pipeline.commit import drop_builds
 from headrace.pipeline.limits import INDEX_GROUP
 from headrace.pipeline.pieces import read_index
 from headrace.pipeline.place import Place
@@ -73,8 +74,12 @@ class Pending:
                 plans = self._load_plans(manifest)
                 return Work(manifest, plans, list(self._units(manifest, plans)))
             except FileNotFoundError:
-                if manifests.load(self.objects).version == manifest.version:
+                if manifests.load(self.objects).version != manifest.version:
+                    continue
+                lost = {b.name for b in manifest.builds if self.objects.look(b.name) is None}
+                if not lost:
                     raise  # named, and not there
+                drop_builds(self.objects, lost)
 
     def _load_plans(self, manifest: Manifest) -> Plans:
         name = manifest.plans.name if manifest.plans else ""

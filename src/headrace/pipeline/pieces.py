@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from xxhash import xxh3_64_hexdigest
 
 from headrace.core import ranges
-from headrace.core.errors import Corrupt
 from headrace.core.ranges import EMPTY
 from headrace.formats.manifest import Segment
 from headrace.formats.marks import Marks
 from headrace.formats.segment import Piece
 from headrace.pipeline.place import Place
 from headrace.pipeline.tasks import run_tasks
+from headrace.storage.companions import load_index
 from headrace.storage.objects import Objects
 
 if TYPE_CHECKING:
@@ -29,9 +28,7 @@ _TASK_SEGMENTS = 64
 
 def read_index(objects: Objects, segment: Segment) -> pa.Table:
     """The index companion of a segment."""
-    raw = objects.get(segment.index)
-    if xxh3_64_hexdigest(raw) != segment.index_checksum:
-        raise Corrupt(segment.index, 0, "checksum mismatch in the index")
+    raw = load_index(objects, segment)
     return pq.read_table(pa.BufferReader(raw), use_threads=False)
 
 

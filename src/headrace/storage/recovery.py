@@ -19,6 +19,7 @@ from headrace.formats import layout
 from headrace.formats.frame import Frame
 from headrace.formats.manifest import Manifest
 from headrace.storage import manifests, snapshots
+from headrace.storage.companions import held_in
 from headrace.storage.disk import Disk, write_atomically
 from headrace.storage.objects import Objects
 from headrace.storage.replay import Copies, JournalFile, frames_of, journal_files
@@ -212,11 +213,20 @@ class Recovery:
                 self._place_records(manifest, seen)
                 self._rebuild_ledgers()
                 return manifest, self._losses()
-            except Vanished:
+            except Vanished as gone:
                 newer = manifests.load_newer(self._objects, manifest.version)
                 if newer is None:
-                    raise
+                    raise self._lost(manifest, gone) from None
                 manifest = newer
+
+    def _lost(self, manifest: Manifest, gone: Vanished) -> Vanished:
+        """What is lost with an object that we cannot start without."""
+        for segment in manifest.segments:
+            if gone.name in segment.names:
+                holds = held_in(self._state.logs.values(), segment.number)
+                holds = holds or f"{segment.rows} records of {segment.logs} logs"
+                return Vanished(gone.name, f": segment {segment.number}, which holds {holds}")
+        return gone
 
     def _place_records(self, manifest: Manifest, seen: int) -> None:
         """A snapshot knows the segments of the manifest version it has seen: replaced ones go, and

@@ -14,9 +14,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from xxhash import xxh3_64_hexdigest
 
-from headrace.core.errors import Corrupt
 from headrace.core.limits import HELD_MAX
 from headrace.core.log import Extent, Log
 from headrace.core.match import TagEq, TagMatch
@@ -26,6 +24,7 @@ from headrace.formats.segment import INDEX_COLUMNS, Piece, block_of
 from headrace.formats.table import read_table
 from headrace.storage.builds import Builds
 from headrace.storage.cache import Cache
+from headrace.storage.companions import load_index, load_tags
 from headrace.storage.objects import Listed, Objects
 from headrace.storage.requests import GET, HEAD, OPEN, Artifact, Requests
 from headrace.storage.vanished import gone_is_vanished
@@ -274,15 +273,20 @@ class Segments:
             if segment.tags is None or first >= before:
                 continue
             self.requests.count(log.id, Artifact.TAGS, OPEN + GET)
-            with gone_is_vanished(segment.tags):
-                table = pq.read_table(
-                    self._objects.open(segment.tags),
-                    columns=["seq", "size"],
-                    filters=_tag_filter(log.id, match) & (pc.field("seq") < before),
-                )
+            table = pq.read_table(
+                self._open_tags(segment, segment.tags),
+                columns=["seq", "size"],
+                filters=_tag_filter(log.id, match) & (pc.field("seq") < before),
+            )
             seqs, sizes = table.column("seq").to_pylist(), table.column("size").to_pylist()
             found.extend(sorted(zip(seqs, sizes, strict=True)))
         return found
+
+    def _open_tags(self, segment: Segment, name: str) -> pa.NativeFile:
+        try:
+            return self._objects.open(name)
+        except FileNotFoundError:
+            return pa.BufferReader(load_tags(self._objects, segment))
 
     def _index(self, segment: Segment, log: int | None = None) -> _Index:
         number = segment.number
@@ -292,11 +296,7 @@ class Segments:
                 return index
         if log is not None:
             self.requests.count(log, Artifact.INDEX, GET)
-        with gone_is_vanished(segment.index):
-            raw = self._objects.get(segment.index)
-        if xxh3_64_hexdigest(raw) != segment.index_checksum:
-            raise Corrupt(segment.index, 0, "checksum mismatch in the index")
-        index = _Index(read_table(raw))
+        index = _Index(read_table(load_index(self._objects, segment)))
         with self._lock:
             self._indexes[number] = index
             while len(self._indexes) > _INDEXES_MAX:

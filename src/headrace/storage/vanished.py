@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from headrace.storage.objects import StoreError
 
-class Vanished(FileNotFoundError):
-    """A file is gone: it was replaced, and we have not heard of it yet."""
+
+class Vanished(StoreError, FileNotFoundError):
+    """An object is gone: it was replaced and we have not heard of it yet, or it is lost."""
+
+    def __init__(self, name: str, more: str = "") -> None:
+        super().__init__(f"{name} is missing from the object store{more}")
+        self.name = name
 
 
 @contextmanager
@@ -17,4 +23,4 @@ def gone_is_vanished(name: str) -> Iterator[None]:
     except Vanished:
         raise
     except FileNotFoundError as missing:
-        raise Vanished(f"{name} is missing") from missing
+        raise Vanished(name) from missing

@@ -21,6 +21,7 @@ from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
 from headrace.observe import say
 from headrace.storage.objects import StoreError
+from headrace.storage.vanished import Vanished
 from headrace.web.bodies import accepts_gzip, compress, read_body, read_bytes
 from headrace.web.credentials import NOBODY, Keyring, Principal
 from headrace.web.origin_check import OriginCheck
@@ -289,6 +290,9 @@ def parse_whole(req: falcon.asgi.Request, name: str, default: int, most: int) ->
 
 def failure(error: Exception, **about: Any) -> Refused:
     """What to answer when something failed that nobody refused; tells the log."""
+    if isinstance(error, Vanished):
+        say("error", "records are lost", problem=str(error), **about)
+        return Refused(Code.NOT_READY, f"some of these records cannot be read: {error}")
     if isinstance(error, StoreError):
         say("error", "the object store failed", problem=str(error), **about)
         return Refused(Code.NOT_READY, "the object store with these records cannot be reached")
