@@ -8,7 +8,7 @@ from random import Random
 
 import msgspec
 import pytest
-from hostile import HostileDisk
+from hostile import HostileDisk, Survival
 from rig import CAPS, boot, view
 from rival import Rival
 from virtual import VirtualClock, VirtualLoop
@@ -235,6 +235,55 @@ def test_a_damaged_manifest_of_others_does_not_end_the_server(loop: VirtualLoop)
     run(loop, story)
 
 
+class Hasty(HostileDisk):
+    """A process that was killed, or is about to be, before the name of its manifest is durable."""
+
+    def sync_folder(self, folder: str) -> None:
+        if not folder.endswith(layout.MANIFESTS):
+            super().sync_folder(folder)
+
+
+def test_what_the_server_goes_by_is_durable_before_it_does(loop: VirtualLoop) -> None:
+    """A snapshot that relies on a version must not outlive it."""
+
+    async def story(scene: Scene) -> None:
+        before = [(await view(scene.engine, name)).records for name in NAMES]
+        rival = Rival(LocalObjects(Hasty(scene.disk.world)), Random(2))
+        assert rival.replace(scene.numbers[1:4], Marks(), outputs=2)
+        await scene.upkeep.generations.look()
+        await scene.upkeep.snapshot()
+        disk = scene.disk.lose_power(Survival.NOTHING, Random(0))
+        after = await boot(disk, scene.clock)
+        assert [(await view(after.engine, name)).records for name in NAMES] == before
+
+    run(loop, story)
+
+
+def test_a_segment_goes_when_what_made_it_dead_is_durable(loop: VirtualLoop) -> None:
+    """A power loss that takes a deletion back finds its records where they were."""
+
+    async def story(scene: Scene) -> None:
+        found: list[HostileDisk] = []
+
+        def note(number: int, kind: str, path: str) -> None:
+            if kind == "remove" and layout.SEGMENTS in path:
+                found.append(scene.disk.copy().lose_power(Survival.NOTHING, Random(0)))
+
+        for name in NAMES:
+            await scene.engine.deleter.delete(name, 7, None)
+        scene.disk.before = note
+        await scene.upkeep.checkpoint()
+        assert len(found) == 3
+        for disk in found:
+            after = await boot(disk, scene.clock, caps=CAPS.__class__(tail_bytes=0))
+            for name in NAMES:
+                left = await view(after.engine, name)
+                assert sorted(left.records) == list(range(7, 13))
+                assert left.count == 6, "a deletion is not known, and its records are gone"
+
+    run(loop, story)
+
+
 # --- marks ---
 
 
@@ -290,7 +339,7 @@ def test_marks_wait_for_the_journal(loop: VirtualLoop) -> None:
         synced_before: list[int] = []
 
         def note(number: int, kind: str, path: str) -> None:
-            if layout.MARKS in path and kind == "rename":
+            if layout.MARKS in path and kind == "link":
                 synced_before.append(scene.engine.journal.synced)
 
         scene.disk.before = note

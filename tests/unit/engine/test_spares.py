@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Coroutine
+from random import Random
 from typing import Any
 
 import pytest
+from hostile import HostileDisk, Survival
 
 from headrace.core.limits import SPARE_BYTES_MAX, SPARES_MAX
 from headrace.engine.ports import CountedIds, Inline
 from headrace.engine.spares import Spares
 from headrace.formats import layout
 from headrace.formats.manifest import Segment
+from headrace.storage.disk import Disk
 from headrace.storage.journal import Journal
 from headrace.storage.memory import MemoryDisk
 from headrace.storage.sealing import SealFailed, SealJob
@@ -24,7 +27,7 @@ FILE_BYTES = 6400
 class Blanker:
     """Blanks when it is let to."""
 
-    def __init__(self, disk: MemoryDisk) -> None:
+    def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self.go = asyncio.Event()
         self.go.set()
@@ -158,6 +161,28 @@ def test_one_that_failed_takes_no_room(failure: Exception) -> None:
             await bench.spares.restock()
         assert bench.unfinished == []
         assert not bench.journal.spares
+
+    run(work())
+
+
+def test_a_file_that_is_written_over_never_comes_back_under_its_old_name() -> None:
+    """A power loss right behind it may find the old name, but then with the old bytes."""
+
+    async def work() -> None:
+        disk = HostileDisk()
+        disk.make_folder(layout.JOURNAL)
+        old = layout.journal_file(0)
+        for path in (old, layout.journal_file(FILE_BYTES)):
+            disk.write(path, (b"x" * FILE_BYTES,))
+        disk.sync_folder(layout.JOURNAL)
+        journal = Journal(disk, FILE_BYTES)
+        blanker = Blanker(disk)
+        spares = Spares(journal, disk, blanker, Inline(), CountedIds(), FILE_BYTES)
+        await spares.retire(FILE_BYTES)
+        assert journal.spares
+        for survival in Survival:
+            after = disk.lose_power(survival, Random(1))
+            assert not after.exists(old) or after.read(old) == b"x" * FILE_BYTES
 
     run(work())
 
