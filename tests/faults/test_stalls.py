@@ -4,6 +4,10 @@ manifest names is missing, and the server reads it and starts on it.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from threading import Event
+from unittest import mock
+
 import pytest
 from hostile import HostileDisk
 from librarian import Librarian
@@ -14,9 +18,13 @@ from virtual import VirtualClock, VirtualLoop
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.formats import layout
+from headrace.formats.lease import decode_lease
+from headrace.pipeline.commit import drop_builds
 from headrace.pipeline.limits import MERGE
-from headrace.storage import manifests
+from headrace.pipeline.retire import remove_unnamed
+from headrace.storage import leases, manifests
 from headrace.storage.leases import Fenced, hold_lease
+from headrace.storage.objects import StoreError
 
 NONE = -1
 
@@ -128,3 +136,81 @@ def test_nothing_is_published_where_there_is_nothing_to_remove() -> None:
     with hold_lease(store, "test"):
         janitor(store)
     assert manifests.load(store).version == 0
+
+
+def test_a_lease_is_stored_again_while_the_job_works() -> None:
+    renewed = Event()
+
+    class Seen(Store):
+        def put(self, name: str, content: bytes) -> None:
+            super().put(name, content)
+            if decode_lease(content, name).renewals > 1:
+                renewed.set()
+
+    store = Seen(HostileDisk().world)
+    with mock.patch.object(leases, "LEASE_RENEW_S", 0.001), hold_lease(store, "test") as lease:
+        assert renewed.wait(30)
+    assert store.look(layout.lease(lease.token)) is None
+
+
+def test_a_renewal_that_fails_is_tried_again() -> None:
+    tried, renewed = Event(), Event()
+
+    class Moody(Store):
+        def put(self, name: str, content: bytes) -> None:
+            if not tried.is_set():
+                tried.set()
+                raise StoreError("busy")
+            super().put(name, content)
+            renewed.set()
+
+    store = Moody(HostileDisk().world)
+    with mock.patch.object(leases, "LEASE_RENEW_S", 0.001), hold_lease(store, "test"):
+        assert renewed.wait(30)
+
+
+def test_a_fence_right_before_a_lease_is_stored_does_not_cost_the_job() -> None:
+    class Busy(Store):
+        others = 0
+
+        def put_new(self, name: str, content: bytes) -> bool:
+            if name.startswith(layout.LEASES) and not self.others:
+                self.others += 1
+                self.put(layout.rewritten("stray")[0], b"x")
+                janitor(self)
+            return super().put_new(name, content)
+
+    store = Busy(HostileDisk().world)
+    with hold_lease(store, "test") as lease:
+        assert manifests.load(store).fence == 1
+        lease.require(manifests.load(store))
+        assert len(store.list(layout.LEASES)) == 1
+
+
+def test_what_was_replaced_stays_for_the_grace_period(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        disk = await _fill(VirtualClock(loop), 2, indexed=True)
+        store = Store(disk.world)
+        store.now_ms += HOUR_MS
+        old = {build.name for build in manifests.load(store).builds}
+        drop_builds(store, old)
+        store.now_ms += HOUR_MS // 2
+        assert remove_unnamed(store, store.now_ms - HOUR_MS).objects == 0
+        assert all(store.look(name) is not None for name in old)
+        store.now_ms += HOUR_MS
+        assert remove_unnamed(store, store.now_ms - HOUR_MS).objects > len(old)
+        assert store.list(layout.BUILDS) == []
+
+    loop.run(story())
+
+
+def test_too_many_jobs_stop_the_janitor_and_not_the_jobs() -> None:
+    store = Store(HostileDisk().world)
+    store.put(layout.rewritten("stray")[0], b"x")
+    with mock.patch.object(leases, "LEASES_MAX", 1), ExitStack() as stack:
+        held = [stack.enter_context(hold_lease(store, "test")) for _ in range(2)]
+        with pytest.raises(StoreError, match="2 jobs"):
+            janitor(store)
+        for lease in held:
+            lease.require(manifests.load(store))
+    assert store.look(layout.rewritten("stray")[0]) is not None
