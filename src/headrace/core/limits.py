@@ -14,6 +14,8 @@ HOSTS_KNOWN_MAX = 256
 IDEMPOTENCY_KEY_LENGTH_MAX = 256
 META_KEYS_MAX = 64
 NESTING_MAX = 128
+INLINE_BYTES_MAX = 256 << 10
+"""Of a body that is unpacked and parsed on the loop; larger ones are in a thread."""
 
 RECORD_OVERHEAD_BYTES = 16
 """What a record counts for in `bytes` beside its data and meta."""

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import codecs
 import re
 import zlib
+from collections.abc import Callable
+from typing import TypeVar
 
 import falcon.asgi
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import NESTING_MAX
+from headrace.core.limits import INLINE_BYTES_MAX
+
+T = TypeVar("T")
 
 _JSON = "application/json"
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 async def read_bytes(req: falcon.asgi.Request, bytes_max: int) -> bytes:
     """The body, whatever it is; empty when there is none."""
-    return _unpack(req, await _receive(req, bytes_max), bytes_max)
+    return await _unpack(req, await _receive(req, bytes_max), bytes_max)
 
 
 async def read_body(req: falcon.asgi.Request, bytes_max: int) -> bytes:
@@ -24,8 +29,11 @@ async def read_body(req: falcon.asgi.Request, bytes_max: int) -> bytes:
     raw = await _receive(req, bytes_max)
     if raw and req.content_type != _JSON:
         check_json_type(req.content_type)
-    raw = _unpack(req, raw, bytes_max)
-    check_utf8(raw)
+    raw = await _unpack(req, raw, bytes_max)
+    if len(raw) <= INLINE_BYTES_MAX or raw.isascii():
+        check_utf8(raw)
+    else:
+        await _beside(check_utf8, raw)
     return raw
 
 
@@ -41,20 +49,39 @@ async def _receive(req: falcon.asgi.Request, bytes_max: int) -> bytes:
     return raw
 
 
-def _unpack(req: falcon.asgi.Request, raw: bytes, bytes_max: int) -> bytes:
+async def _unpack(req: falcon.asgi.Request, raw: bytes, bytes_max: int) -> bytes:
     encoding = req.get_header("CONTENT-ENCODING") if raw else None
-    return _decompress(raw, encoding, bytes_max) if encoding else raw
+    if not encoding or encoding.strip().lower() == "identity":
+        return raw
+    if encoding.strip().lower() not in ("gzip", "x-gzip"):
+        raise Refused(
+            Code.MEDIA_TYPE, "Content-Encoding is gzip or nothing", content_encoding=encoding
+        )
+    inflation = Inflation(raw, bytes_max)
+    if not inflation.go_on(INLINE_BYTES_MAX):
+        await _beside(inflation.go_on, bytes_max + 1)
+    return inflation.plain
+
+
+async def _beside(work: Callable[[T], object], given: T) -> None:
+    """Do what would hold up the loop in a thread: none of it holds the interpreter for long."""
+    await asyncio.get_running_loop().run_in_executor(None, work, given)
 
 
 def check_utf8(raw: bytes) -> None:
     """Refuse text that is not UTF-8."""
-    if not raw.isascii():
-        try:
-            raw.decode()
-        except UnicodeDecodeError as error:
-            raise Refused(
-                Code.INVALID, f"the body is not UTF-8 (byte {error.start})", field="body"
-            ) from None
+    if raw.isascii():
+        return
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    start = kept = 0
+    try:
+        for start in range(0, len(raw), INLINE_BYTES_MAX):
+            kept = len(decoder.getstate()[0])
+            stop = start + INLINE_BYTES_MAX
+            decoder.decode(raw[start:stop], final=stop >= len(raw))
+    except UnicodeDecodeError as error:
+        at = start - kept + error.start
+        raise Refused(Code.INVALID, f"the body is not UTF-8 (byte {at})", field="body") from None
 
 
 def check_json_type(content_type: str | None) -> None:
@@ -69,23 +96,42 @@ def check_json_type(content_type: str | None) -> None:
         )
 
 
-def _decompress(raw: bytes, encoding: str, bytes_max: int) -> bytes:
-    if encoding.strip().lower() == "identity":
-        return raw
-    if encoding.strip().lower() not in ("gzip", "x-gzip"):
-        raise Refused(
-            Code.MEDIA_TYPE, "Content-Encoding is gzip or nothing", content_encoding=encoding
-        )
-    inflate = zlib.decompressobj(wbits=31)
-    try:
-        plain = inflate.decompress(raw, bytes_max + 1)
-    except zlib.error as error:
-        raise Refused(Code.INVALID, f"the body is not gzip: {error}", field="body") from None
-    if len(plain) > bytes_max:
-        raise _too_large(bytes_max)
-    if not inflate.eof or inflate.unused_data:
-        raise Refused(Code.INVALID, "the gzip body is cut short or has bytes behind it")
-    return plain
+class Inflation:
+    """A gzip body on its way to what it was, which is never more than its limit and a byte."""
+
+    def __init__(self, raw: bytes, bytes_max: int) -> None:
+        self._inflate = zlib.decompressobj(wbits=31)
+        self._rest = raw
+        self._parts: list[bytes] = []
+        self._room = bytes_max + 1
+        self._bytes_max = bytes_max
+
+    @property
+    def plain(self) -> bytes:
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+    def go_on(self, bytes_max: int) -> bool:
+        """Inflate so many bytes more; says whether that was all. Refuses what is no gzip body."""
+        try:
+            part = self._inflate.decompress(self._rest, min(bytes_max, self._room))
+        except zlib.error as error:
+            raise Refused(Code.INVALID, f"the body is not gzip: {error}", field="body") from None
+        self._parts.append(part)
+        self._room -= len(part)
+        if not self._room:
+            raise _too_large(self._bytes_max)
+        self._rest = self._inflate.unconsumed_tail
+        if self._inflate.eof:
+            if self._inflate.unused_data:
+                raise _not_whole()
+            return True
+        if not self._rest and len(part) < bytes_max:
+            raise _not_whole()
+        return False
+
+
+def _not_whole() -> Refused:
+    return Refused(Code.INVALID, "the gzip body is cut short or has bytes behind it")
 
 
 def cut_short() -> Refused:
@@ -97,22 +143,6 @@ def _too_large(bytes_max: int) -> Refused:
     return Refused(
         Code.BODY_TOO_LARGE, f"a body has at most {bytes_max} bytes", max_body_bytes=bytes_max
     )
-
-
-def is_too_deep(json: bytes) -> bool:
-    """Whether valid JSON nests deeper than we take. Cheap for anything small or flat."""
-    if len(json) <= 2 * NESTING_MAX:
-        return False
-    if json.count(b"[") + json.count(b"{") <= NESTING_MAX:
-        return False
-    depth = deepest = 0
-    for byte in _STRINGS.sub(b"", json):
-        if byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest > NESTING_MAX
 
 
 def accepts_gzip(accept_encoding: str | None) -> bool:

@@ -263,7 +263,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         ) from None
     except RecursionError:
         raise Refused(Code.INVALID, "the JSON is nested too deeply") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused(Code.INVALID, f"the body is not JSON: {error}") from None
 
 

@@ -12,7 +12,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import GROUP_BYTES_MAX, META_KEYS_MAX, NESTING_MAX, STREAM_KEY_BYTES_MAX
 from headrace.core.record import Blobs, Drafts, Texts
 from headrace.formats.ipc import Outline, outline
-from headrace.web.bodies import is_too_deep
+from headrace.formats.nesting import is_too_deep
 
 _COLUMNS = {"data", "meta", "tag", "node", "key"}
 _TYPES = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.null())

@@ -12,7 +12,8 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import NESTING_MAX
 from headrace.core.record import Drafts
 from headrace.core.stream import JSON, media_type
-from headrace.web.bodies import check_utf8, is_too_deep
+from headrace.formats.nesting import is_too_deep
+from headrace.web.bodies import check_utf8
 
 _array = msgspec.json.Decoder(list[Raw])
 _value = msgspec.json.Decoder(Raw)

@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.core.cursor import encode_cursor, parse_cursor
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
+from headrace.core.limits import INLINE_BYTES_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX
 from headrace.core.names import METRICS_STREAM, SYSTEM, SYSTEM_PREFIX
 from headrace.core.record import Drafts
 from headrace.core.stream import Producer, Write, same_type
@@ -233,7 +233,7 @@ class StreamRoutes:
         spec = parse_spec(call, target.name, self._dialect)
         body = await call.raw_body(self._limits.body_bytes)
         key = fields.parse_key(call.req.get_header("STREAM-KEY"))
-        drafts = parse_drafts(body, type_of_body(call, spec), key) if body else None
+        drafts = await _parse(call, body, type_of_body(call, spec), key) if body else None
         streams = call.engine.streams
         live, created = await streams.create(target.name, spec, drafts)
         headers: Headers = [
@@ -280,7 +280,10 @@ class StreamRoutes:
         )
         drafts = None
         if content_type is not None and same_type(content_type, content_type_of(live.log)):
-            drafts = _parse_append(live, body, fields.parse_key(get("STREAM-KEY")))
+            key = fields.parse_key(get("STREAM-KEY"))
+            drafts = await _parse(call, body, content_type_of(live.log), key)
+            if drafts is None:
+                raise Refused(Code.INVALID, "an append needs at least one message")
         try:
             done = await streams.write(target.name, drafts, wanted)
         except Refused as refused:
@@ -397,11 +400,10 @@ def _type_of_append(call: Call, body: bytes, *, close: bool) -> str | None:
     return content_type
 
 
-def _parse_append(live: Live, body: bytes, key: str | None) -> Drafts:
-    drafts = parse_drafts(body, content_type_of(live.log), key)
-    if drafts is None:
-        raise Refused(Code.INVALID, "an append needs at least one message")
-    return drafts
+async def _parse(call: Call, body: bytes, content_type: str, key: str | None) -> Drafts | None:
+    if len(body) <= INLINE_BYTES_MAX:
+        return parse_drafts(body, content_type, key)
+    return await call.engine.pool.run(parse_drafts, body, content_type, key)
 
 
 def _producer_headers(done: Written, producer: Producer) -> Headers:

@@ -13,8 +13,8 @@ from msgspec import UNSET, Raw
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import GROUP_BYTES_MAX, I64_MAX, META_KEYS_MAX, NESTING_MAX
 from headrace.core.record import Blobs, Drafts, Texts
+from headrace.formats.nesting import is_too_deep
 from headrace.surfaces.topics.wire import AppendRequest, PlainAppendRequest, RecordRequest
-from headrace.web.bodies import is_too_deep
 
 
 class AppendLimits(msgspec.Struct, frozen=True):
