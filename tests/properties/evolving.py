@@ -200,6 +200,10 @@ def _plunge(draw: st.DrawFn, held: dict[str, Schema], fresh: Iterator[str]) -> M
             op = {"op": "plunge", "from": f"/{name}", "host": f"/{host}", "name": inner}
             after = shape({**held[host]["properties"], inner: held[name]})
             made.append((op, {**_without(held, name), host: after}))
+        for host in ("x", next(fresh)):  # nobody declared it, and x is there now and then
+            if host not in held:
+                op = {"op": "plunge", "from": f"/{name}", "host": f"/{host}", "name": "p"}
+                made.append((op, {**_without(held, name), host: shape({"p": held[name]})}))
     return made
 
 
@@ -329,6 +333,8 @@ def _apply(document: Any, op: Op) -> None:
             _put(document, op["to"], deepcopy(value))
         case "plunge":
             value = _take(document, op["from"])
+            if not isinstance(document.get(_name(op["host"])), dict):
+                _put(document, op["host"], {})
             _get(document, op["host"])[op["name"]] = value
         case "wrap":
             _put(document, op["path"], [_get(document, op["path"])])

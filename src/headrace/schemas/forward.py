@@ -99,8 +99,8 @@ def _plunge(op: Plunge, holder: Node, key: Any) -> None:
         *above, last = op.host
         at, inner = _place(holder, key, above)
         parent = _open(at, inner)
-        if isinstance(parent, dict):
-            parent.setdefault(last, {})
+        if isinstance(parent, dict) and not isinstance(_open_or_none(parent, last), dict):
+            parent[last] = {}
     _set(holder, key, (*op.host, op.name), value)
 
 
@@ -124,6 +124,10 @@ def _open(holder: Node, key: Any) -> Node:
         elif first == _BRACKET:
             node = holder[key] = _array.decode(node)
     return node
+
+
+def _open_or_none(holder: dict[str, Node], key: str) -> Node:
+    return _open(holder, key) if key in holder else None
 
 
 def _place(holder: Node, key: Any, path: Sequence[str]) -> tuple[Node, Any]:

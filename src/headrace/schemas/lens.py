@@ -54,7 +54,7 @@ class Hoist(msgspec.Struct, frozen=True):
 
 
 class Plunge(msgspec.Struct, frozen=True):
-    """Put a value into an object."""
+    """Put a value into an object, which is made where there is none."""
 
     source: Path
     host: Path

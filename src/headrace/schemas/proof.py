@@ -67,6 +67,8 @@ _SPEAK_OF_MORE = {
     "unevaluatedProperties",
 }
 """Keywords by which a schema says something of properties that it does not name."""
+_SAID: Known = {"$comment": "patternProperties say something of them"}
+"""What is known of properties that patterns speak of: nothing, but they are not absent."""
 _FIRST_MS = -62_167_219_200_000
 _LAST_MS = 253_402_300_799_999
 """The milliseconds that a date-time can name: years 0 to 9999."""
@@ -178,7 +180,7 @@ def _change(known: Known, path: Sequence[str], name: str, value: Known, where: s
         "type": "object",
         "properties": {**known.get("properties", {}), name: value},
         "required": required,
-        "additionalProperties": unknown(known),
+        "additionalProperties": _SAID if "patternProperties" in known else unknown(known),
     }
 
 
@@ -205,28 +207,38 @@ def _placed(value: Known) -> Known:
 
 
 def _create(known: Known, host: Sequence[str], where: str) -> Known:
-    """The same with an object there that may have been missing."""
+    """The same with an object there that may have been missing, or of which nothing was said."""
     if not host:
         return known
     parent = _get(known, host[:-1], where)
     if kinds_of(parent) != OBJECT:
         refuse_invalid(f"{where}: {_pointer(host[:-1])} is not always an object")
-    parent = spread(parent)
-    if host[-1] in parent.get("required", ()):
+    parent, name = spread(parent), host[-1]
+    if name in parent.get("required", ()):
         return known
-    held = property_of(parent, host[-1])
-    if held is False:
-        made: Known = {"enum": [{}]}
-    else:
-        if kinds_of(held) != OBJECT:
-            refuse_invalid(f"{where}: {_pointer(host)} may be something else than an object")
+    made = _host(parent, name)
+    if made is None:
+        refuse_invalid(f"{where}: {_pointer(host)} may be something else than an object")
+    return _change(known, host[:-1], name, made, where)
+
+
+def _host(parent: dict[str, Any], name: str) -> Known | None:
+    """What is known of a host behind `createHost`; None: it is declared, and maybe no object.
+
+    One that is not declared counts as absent. What is there all the same and is no object is
+    replaced.
+    """
+    held = property_of(parent, name)
+    if held is False or (held in (True, {}) and name not in parent.get("properties", {})):
+        return {"enum": [{}]} if "patternProperties" not in parent else {"type": "object"}
+    if kinds_of(held) == OBJECT:
         held = spread(held)  # what is required of it is so only where it was there before
-        made = {
+        return {
             "type": "object",
             "properties": held.get("properties", {}),
             "additionalProperties": unknown(held),
         }
-    return _change(known, host[:-1], host[-1], made, where)
+    return None if name in parent.get("properties", {}) else {"type": "object"}
 
 
 # --- what values become ---------------------------------------------------------------------------

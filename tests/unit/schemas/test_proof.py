@@ -48,6 +48,7 @@ WRAP = {"op": "wrap", "path": "/a", **S}
 HEAD = {"op": "head", "path": "/a"}
 LOWER = convert("string>string", {"builtin": "lowercase"})
 PLUNGE = {"op": "plunge", "from": "/a", "host": "/h", "name": "x"}
+OPEN = {"additionalProperties": True}
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,10 @@ PLUNGE = {"op": "plunge", "from": "/a", "host": "/h", "name": "x"}
          [{"op": "hoist", "host": "/h", "name": "x", "to": "/x"}]),
         (obj("a", a=INT) | {"additionalProperties": False}, obj("h", h=obj("x", x=INT)), [PLUNGE]),
         (obj("a", a=INT), obj("h", h=obj("x", x=INT)), [PLUNGE]),
+        (obj("a", a=INT) | OPEN, obj("h", h=obj("x", x=INT)) | OPEN, [PLUNGE]),
+        (obj("a", a=INT) | {"minProperties": 1}, obj("h", h=obj("x", x=INT, y=TEXT)), [PLUNGE]),
+        (obj("a", a=INT) | {"anyOf": [{"required": ["a"]}]}, obj("h", h=obj("x", x=INT)), [PLUNGE]),
+        (obj("a", a=INT) | {"additionalProperties": TEXT}, obj("h", h=obj("x", x=INT)), [PLUNGE]),
         (obj("a", a=TEXT), obj("b", b=TEXT) | {"additionalProperties": False}, [AB]),
         (obj("a", a=TEXT), obj("b", b=TEXT, n=INT), [AB]),
         (obj("a o", a=TEXT, o=obj(x=INT)), obj("b o", b=TEXT, o=obj(x=INT, y=INT)), [AB]),
@@ -105,7 +110,6 @@ def test_shown(old: Any, new: Any, ops: list[dict[str, Any]]) -> None:
     assert problem(old, new, *ops) == ""
 
 
-OPEN = {"additionalProperties": True}
 ARRAY = {"type": "array", "items": obj("a", a=TEXT)}
 
 
@@ -136,13 +140,22 @@ ARRAY = {"type": "array", "items": obj("a", a=TEXT)}
          {"op": "hoist", "host": "/h", "name": "x", "to": "/x"}, "/h/x is required"),
         (obj("h", h=obj(x=INT)), obj("h x", h=obj(), x=INT),
          {"op": "hoist", "host": "/h", "name": "x", "to": "/x"}, "/h/x is not required"),
-        (obj("a", a=INT) | OPEN, obj("h", h=obj("x", x=INT)), PLUNGE, "/h may be something else"),
+        (obj("a", a=INT, h=TEXT), obj("h", h=obj("x", x=INT)), PLUNGE, "/h may be something else"),
+        (obj("a", a=INT, h={}) | OPEN, obj("h", h=obj("x", x=INT)), PLUNGE,
+         "/h may be something else"),
+        (obj("a h", a=INT), obj("h", h=obj("x", x=INT)), PLUNGE, "not always an object to hold"),
+        (obj("a", a=INT) | {"patternProperties": {"h": obj(y=INT)}},
+         obj("h", h=obj("x", x=INT) | {"additionalProperties": False}), PLUNGE,
+         "may have properties"),
+        (obj("a", a=INT) | {"additionalProperties": obj(y=INT)},
+         obj("h", h=obj("x", x=INT, y=TEXT)) | {"additionalProperties": {}}, PLUNGE,
+         "/h/y may be of type integer"),
         (obj("a", a=INT, h=obj("y", y=INT)), obj("h", h=obj("x y", x=INT, y=INT)), PLUNGE,
          "/h/y is required"),
         (obj("a", a=INT, h=obj()), obj("h", h=obj("x", x=INT)), {**PLUNGE, "createHost": False},
          "/h is not required"),
         (obj("a", a=INT) | OPEN, obj("a h", a=INT, h=obj("x", x=INT)) | OPEN,
-         {**PLUNGE, "removeFromSource": True}, "/h may be something else"),
+         {**PLUNGE, "removeFromSource": True}, "/a is required"),
         (obj("a", a=TEXT), obj("a", a=TEXT), WRAP, "/a may be of type array"),
         (obj("a", a=TEXT), obj("a", a={"type": "array", "minItems": 2}), WRAP, "minItems"),
         (obj("a", a={"type": "array", "items": INT}), obj("a", a=INT), HEAD, "may be empty"),
