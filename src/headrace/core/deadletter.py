@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec import Raw
 
@@ -20,7 +22,7 @@ def stamp(meta: bytes | None, queue: str, deliveries: int, seq: int) -> bytes:
 
     They come last: of two members with one name, the last counts.
     """
-    fresh = _encode({FROM: queue, DELIVERIES: deliveries, SOURCE_SEQ: seq})
+    fresh = _encode({FROM: queue, DELIVERIES: str(deliveries), SOURCE_SEQ: str(seq)})
     rest, _ = strip(meta)
     inner = b"" if rest is None else rest.strip()[1:-1].strip()
     return b"{" + inner + b"," + fresh[1:] if inner else fresh
@@ -36,8 +38,14 @@ def strip(meta: bytes | None) -> tuple[bytes | None, str | None]:
     return (_encode(left) if left else None), queue
 
 
+def queues_named(metas: Iterable[bytes | None] | None) -> set[str]:
+    """The queues to which stamps in these metas would lead a re-drive: anybody can write a meta."""
+    marked = [meta for meta in metas or () if meta is not None and _MARK in meta]
+    return {queue for meta in marked if (queue := strip(meta)[1]) is not None}
+
+
 def _text(raw: Raw | None) -> str | None:
-    """A string, if it is one: anybody can write a meta."""
+    """A string, if it is one."""
     if raw is None:
         return None
     try:

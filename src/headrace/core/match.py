@@ -25,8 +25,10 @@ TagMatch = TagEq | TagPrefix
 
 
 def parse_match(value: object) -> TagMatch:
-    """`"X"`, `["tag","Eq","X"]` or `["tag","Glob","X*"]`."""
+    """`"X"`, `"X*"`, `["tag","Eq","X"]` or `["tag","Glob","X*"]`."""
     match value:
+        case str() if value.endswith("*"):
+            return parse_match(["tag", "Glob", value])
         case str():
             return TagEq(value)
         case ["tag", "Eq", str() as tag]:

@@ -36,6 +36,12 @@ class Plan(msgspec.Struct, frozen=True):
 
 Ends = tuple[Log | None, Log | None]
 """Source and destination, as far as they are there."""
+Authorise = Callable[[str, str], None]
+"""Refuses who may not touch a source and a destination."""
+
+
+def _anybody(source: str, dest: str) -> None:
+    pass
 
 
 class Routers:
@@ -117,15 +123,21 @@ class Routers:
 
     # --- creating and deleting -------------------------------------------------------------------
 
-    async def put(self, name: str, plan: Plan, owner: str) -> bool:
-        """Create the router or change it; says whether it is new."""
+    async def put(self, name: str, plan: Plan, owner: str, authorise: Authorise = _anybody) -> bool:
+        """Create the router or change it; says whether it is new.
+
+        Who changes one must be allowed to touch what it leads from and to until now.
+        """
         engine, known = self._engine, self._routers.get(name)
+        if known is not None:
+            authorise(known.source.log.name, known.dest.log.name)
         if plan.source == plan.dest:
             raise Refused(Code.INVALID, "a router leads to another topic", field="dest")
         if known is not None and not _is_same(known, plan):
             await self.forwarder.finish(known)
             if self._routers.get(name) is not known:
-                return await self.put(name, plan, owner)  # somebody else changed it meanwhile
+                # Somebody else changed it meanwhile.
+                return await self.put(name, plan, owner, authorise)
         if known is None:
             engine.caps.check_routers(len(self._routers))
         ends = self._ends(plan, owner)
@@ -182,14 +194,18 @@ class Routers:
         changes.append(Route(ids[1], name, ids[0], plan.rule, _beginning(ends[0], plan)))
         return changes
 
-    async def delete(self, name: str) -> bool:
-        """End the router; what it brought stays. False when there is none."""
+    async def delete(self, name: str, authorise: Authorise = _anybody) -> bool:
+        """End the router; what it brought stays. False when there is none.
+
+        Who ends it must be allowed to touch what it leads from and to.
+        """
         router = self._routers.get(name)
         if router is None:
             return False
+        authorise(router.source.log.name, router.dest.log.name)
         await self.forwarder.finish(router)
         if router.ended:
-            return await self.delete(name)
+            return await self.delete(name, authorise)
         position = self._engine.commit([Unroute(router.dest.log.id, name)], sync=True)
         await self._engine.journal.wait_synced(position)
         return True

@@ -9,7 +9,10 @@ from headrace.core.match import TagEq, TagPrefix, parse_match
 
 
 def test_what_is_understood() -> None:
-    assert parse_match("x*") == TagEq("x*"), "a bare string is exact, star or not"
+    assert parse_match("pre:") == TagEq("pre:"), "a bare string is exact"
+    assert parse_match("pre:*") == TagPrefix("pre:"), "but a star at its end makes it a prefix"
+    assert parse_match("a*b") == TagEq("a*b")
+    assert parse_match(["tag", "Eq", "x*"]) == TagEq("x*"), "to say it for certain"
     assert parse_match(["tag", "Eq", "x"]) == TagEq("x")
     assert parse_match(["tag", "Glob", "x:*"]) == TagPrefix("x:")
     assert parse_match(["tag", "Glob", "*"]) == TagPrefix("")
@@ -19,7 +22,7 @@ def test_what_is_understood() -> None:
     "value",
     [None, 1, [], {}, ["tag"], ["tag", "Eq", 1], ["node", "Eq", "x"], ["tag", "Like", "x"],
      ["tag", "Glob", "x"], ["tag", "Glob", "a*b*"], ["tag", "Glob", "**"], ["tag", "Glob", ""],
-     ["tag", "Eq", "x", "y"]],
+     ["tag", "Eq", "x", "y"], "a*b*", "**"],
 )  # fmt: skip
 def test_what_is_refused(value: object) -> None:
     with pytest.raises(Refused):

@@ -512,7 +512,7 @@ def test_a_dead_letter_is_moved_whole(tell: Tell) -> None:
         (letter,) = await shop.read("dlq")
         assert letter == (
             b'{"n":0}',
-            b'{"$dead_letter_from":"q","$dead_letter_deliveries":1,"$dead_letter_src_seq":1}',
+            b'{"$dead_letter_from":"q","$dead_letter_deliveries":"1","$dead_letter_src_seq":"1"}',
         )
 
     tell(story)

@@ -135,7 +135,10 @@ def _parse_mark(value: Any, sort: Sort, search: Search, parse_offset: ParseOffse
 def _number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         refuse_invalid(f"search_after needs a number for {name}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # JSON has whole numbers beyond all floats
+        refuse_invalid(f"search_after needs a number for {name}")
 
 
 def _integer(value: Any, field: Field) -> int:

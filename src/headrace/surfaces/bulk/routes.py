@@ -7,6 +7,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import UNSET
 
+from headrace.core import deadletter
 from headrace.core.config import LogConfig
 from headrace.core.cursor import encode_cursor, parse_cursor
 from headrace.core.errors import Code, Refused
@@ -129,6 +130,10 @@ class Bulk:
             raise Refused(Code.MEDIA_TYPE, f"a chunk needs Content-Type: {ARROW}")
         body = await call.raw_body(self._body_bytes_max)
         drafts = await engine.pool.run(parse_chunk, body, self._limits, media)
+        if call.principal.prefixes and drafts.metas is not None:
+            # As for an append: a stamp leads a re-drive to a queue.
+            queues = await engine.pool.run(deadletter.queues_named, drafts.metas)
+            call.principal.require(Scope.WRITE, *queues)
         staged = await engine.transactions.stage(
             transaction, batch, chunk, Chunk(log, drafts, media is None), _caller(call)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -24,7 +25,9 @@ from headrace.core.limits import (
 
 _CHECKPOINT = "c."
 _MORE = 0x80
+_SEQ_BITS = 64
 _AT = "@"
+_EPOCH = re.compile(r"[0-9]{1,20}", re.ASCII)
 
 _seqs = msgspec.json.Decoder(dict[str, int])
 
@@ -46,9 +49,13 @@ def format_label(topic: str, epoch: int | None) -> str:
 
 
 def parse_label(label: str) -> tuple[str, int | None]:
-    """The topic, and its epoch if the label tells."""
-    topic, at, epoch = label.partition(_AT)
-    return topic, int(epoch) if at and epoch.isascii() and epoch.isdigit() else None
+    """The topic, and its epoch if the label tells; ValueError for one that we did not make."""
+    topic, at, digits = label.partition(_AT)
+    if not at:
+        return topic, None
+    if _EPOCH.fullmatch(digits) is None or (epoch := int(digits)) > U64_MAX:
+        raise ValueError(label)
+    return topic, epoch
 
 
 def encode_map(members: Iterable[bytes]) -> bytes:
@@ -71,6 +78,8 @@ def parse_composite(text: str) -> Composite:
         seqs = _seqs.decode(_unpack(text))
         if not all(0 <= seq <= U64_MAX for seq in seqs.values()):
             raise ValueError(text)
+        for label in seqs:
+            parse_label(label)
         return seqs
     except (ValueError, binascii.Error, msgspec.MsgspecError):
         raise Refused(Code.INVALID, "this cursor is not one of ours", field="cursor") from None
@@ -155,6 +164,8 @@ def _encode_seqs(seqs: Iterable[int]) -> bytearray:
 def _parse_seqs(raw: bytes) -> list[int]:
     seqs, seq, shift = [], 0, 0
     for byte in raw:
+        if shift >= _SEQ_BITS:
+            raise ValueError(raw)
         seq |= (byte & (_MORE - 1)) << shift
         shift += 7
         if byte < _MORE:

@@ -200,7 +200,7 @@ ROUTES = [
             Code.INVALID, Code.LOG_NOT_FOUND, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE, Code.READ_ONLY,
         ),
         request=wire.DeleteRequest, parameters=(_NAME,), scope=Scope.DELETE, group="Records",
-        description='`match` is a tag, `["tag","Eq","X"]` or `["tag","Glob","X*"]`.',
+        description='`match` is a tag or `X*`, `["tag","Eq","X"]` or `["tag","Glob","X*"]`.',
         example={"match": ["tag", "Glob", "chat-42:*"]},
     ),
     Route(

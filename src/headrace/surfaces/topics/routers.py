@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -31,7 +32,8 @@ class Routers:
         plan = _parse_plan(request)
         # Both may be created for the caller, and records will flow between them.
         call.principal.require(NO_SCOPE, plan.source, plan.dest)
-        created = await call.engine.routers.put(name, plan, OWNER)
+        authorise = partial(call.principal.require, NO_SCOPE)
+        created = await call.engine.routers.put(name, plan, OWNER, authorise)
         rule = _rule(plan.source, plan.dest, plan.rule)
         reply = wire.RouterReply(router=name, created=created, **rule)
         return Reply([wire.open_object(reply)], 201 if created else 200)
@@ -78,7 +80,8 @@ class Routers:
 
     async def delete(self, call: Call) -> Reply:
         name = _authorise(call, Scope.DELETE)
-        deleted = await call.engine.routers.delete(name)
+        authorise = partial(call.principal.require, NO_SCOPE)
+        deleted = await call.engine.routers.delete(name, authorise)
         reply = wire.RouterDropReply(router=name, deleted=deleted)
         return Reply([wire.open_object(reply)])
 

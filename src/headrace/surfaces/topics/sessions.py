@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -18,7 +17,6 @@ from headrace.surfaces.topics.events import Look
 from headrace.web.credentials import Principal
 from headrace.web.slots import Cap
 
-_WID = re.compile(r"wid_[A-Za-z0-9_-]{22}\Z")
 _WID_BYTES = 16
 _TAG_BYTES = 3
 
@@ -137,12 +135,6 @@ class Session:
                 place.go_back(seq, epoch)
             elif resolved is None or not place.listed:
                 place.start_over()  # the cursor is older than all we remember, or than this topic
-
-
-def parse_wid(text: str) -> str:
-    if _WID.match(text) is None:
-        raise Refused(Code.INVALID, "this is not the id of a watch session", field="wid")
-    return text
 
 
 class Sessions:

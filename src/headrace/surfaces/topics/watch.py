@@ -21,7 +21,7 @@ from headrace.surfaces.topics.following import (
     parse_look,
     parse_wish,
 )
-from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin, parse_wid
+from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
 from headrace.surfaces.topics.watchstream import WatchStream
 from headrace.web.calls import Call, Reply, decode, parse_bool
 from headrace.web.credentials import LOCAL
@@ -73,7 +73,7 @@ class Watch:
 
     async def get(self, call: StreamCall) -> Opening:
         """Open the stream of a session; a stream it had before ends."""
-        session = self._sessions.find(parse_wid(call.name))
+        session = self._sessions.find(call.name)
         if session.principal is not LOCAL and call.authenticate().id != session.principal.id:
             raise Refused(Code.UNAUTHENTICATED, "this session belongs to another key")
         cursor = call.req.get_header("LAST-EVENT-ID") or call.req.get_param("cursor")

@@ -97,6 +97,9 @@ def packed(text: str) -> str:
         "", "!", "e30=x", packed("[1]"), packed("{"), packed('{"a":-1}'), packed('{"a":1.5}'),
         packed('{"a":"1"}'), packed(f'{{"a":{U64_MAX + 1}}}'), packed('{"a":true}'),
         "c.", "c.tag", "c.tag.x.AA", "c.tag.0.!", "c.tag.0.gA", "c.tag.-1.AA.", "x" * 100_000,
+        packed(f'{{"a@{"9" * 5000}":1}}'), packed(f'{{"a@{U64_MAX + 1}":1}}'),
+        packed('{"a@":1}'), packed('{"a@x":1}'), packed('{"a@1@2":1}'), packed('{"a@-1":1}'),
+        f"c.tag.{'9' * 5000}.AA", "c.tag.0." + "_" * 1000,
     ],
 )  # fmt: skip
 def test_a_cursor_of_somebody_else_is_refused(text: str) -> None:
