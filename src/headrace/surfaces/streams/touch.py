@@ -140,13 +140,13 @@ class TouchRoutes:
         }
 
     async def meta(self, call: Call, target: Target) -> Answer:
-        board = _board(call, target)
+        board, engine = _board(call, target), call.engine
         settle = call.req.get_param("settle")
         if settle is not None:
             if settle != "flush":
                 raise Refused(Code.INVALID, "settle is flush")
             await board.wait_settled(_parse_settle_ms(call, self._settle_ms))
-        await call.engine.settle(board.live)
+        await engine.settle(board.live)
         return _json(_describe(call, board))
 
     async def activate(self, call: Call, target: Target) -> Answer:
@@ -176,7 +176,7 @@ class TouchRoutes:
         with self._patience.limit():
             request = decode(_wait, await call.raw_body(_BODY_BYTES_MAX))
         interest, declared = _parse_interest(request)
-        board, streams = _board(call, target), call.engine.streams
+        board, engine = _board(call, target), call.engine
         after = _parse_after(board, request.cursor)
         if after is not None and declared:
             board.activate(declared, request.inactivity_ttl_ms)
@@ -185,16 +185,16 @@ class TouchRoutes:
         if after is None:
             board.totals.stales += 1
             stale = _stale(board, watch)
-            await call.engine.settle(board.live)
+            await engine.settle(board.live)
             return _json(stale)
         touched = board.is_touched(watch, after)
         if not touched and request.timeout_ms:
             with board.waiter(watch, request.timeout_ms) as waiter, call.unless_gone(waiter.leave):
                 touched = await waiter.wait()
         board.totals.timeouts += not touched
-        streams.use(board.live)
+        engine.streams.use(board.live)
         reply = _reply(board, watch, touched=touched)
-        await call.engine.settle(board.live)
+        await engine.settle(board.live)
         return _json(reply)
 
 
