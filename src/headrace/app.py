@@ -376,7 +376,7 @@ class App:
 
     def _lock(self) -> None:
         try:
-            self._settings.data_dir.mkdir(parents=True, exist_ok=True)
+            self._disk.make_folder("")
             self._disk.lock(layout.LOCK)
         except BlockingIOError:
             raise StartError(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.formats.layout import TEMPORARY
-from headrace.storage.disk import Disk, RealDisk, write_atomically
+from headrace.storage.disk import Disk, RealDisk, make_folders, write_atomically
 
 
 def test_a_written_file_reads_back_whole(disk: Disk) -> None:
@@ -217,8 +217,11 @@ def test_two_processes_cannot_hold_one_data_directory(tmp_path: Path) -> None:
     holder._held[0].close()
 
 
-def test_a_new_folder_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder's name is an entry of the one above; unsynced there, it goes with all it holds."""
+def test_a_folder_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder's name is an entry of the one above; unsynced there, it goes with all it holds.
+
+    Also one that is there: who made it may have been killed before the sync.
+    """
     synced: list[str] = []
     real_fsync = os.fsync
 
@@ -229,8 +232,10 @@ def test_a_new_folder_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "fsync", note)
     root = tmp_path.resolve() / "data"
     disk = RealDisk(root)
-    disk.make_folder("objects/segments")
-    assert synced == [str(tmp_path.resolve()), str(root), str(root / "objects")]
-    synced.clear()
-    disk.make_folder("objects/segments")
-    assert synced == []
+    for _ in range(2):
+        synced.clear()
+        make_folders(disk, ("objects/segments", "journal"))
+        above = synced[: -len(("root", "objects"))]
+        assert str(tmp_path.resolve()) == above[0], "the name of the data directory"
+        assert [Path(folder) for folder in above] == list(root.parents)[: len(above)]
+        assert synced[len(above) :] == [str(root), str(root / "objects")]

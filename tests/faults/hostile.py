@@ -3,20 +3,27 @@
 `HostileDisk` is one process's view of a `World`, the bytes that outlive processes. A view that
 crashed does nothing more; `kill` and `lose_power` give a new view of what is left, on a copy, so
 that one crash can be survived in many ways.
+
+A sync that failed leaves its pages clean: no later sync writes them, and the cache may drop them at
+any time, so that what was read once is not there the next time. A folder is a name in the one above
+it, and the data directory itself is no exception: without a sync there, it goes with all it holds.
+(A folder sync that fails may be tried again: file systems with a journal of their own either keep
+such a change for the next commit or take no more changes at all.)
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from random import Random
 from threading import Lock
+from typing import Any
 
 import pyarrow as pa
 
-from headrace.formats.layout import TEMPORARY
+from headrace.formats.layout import JOURNAL, TEMPORARY
 
 PAGE_BYTES = 64
 """Small, so that even a short frame lies on several pages."""
@@ -64,13 +71,30 @@ class _Content:
         self.dirty: list[tuple[int, int]] = []
         self.abandoned: list[tuple[int, int]] = []  # a sync failed: clean in the cache, not on disk
         self.emptied = False
+        self.unseen = False
+        """Writing back failed with nobody there to be told; the next sync says so, once."""
 
     def clone(self) -> _Content:
         twin = _Content()
         twin.cached, twin.stable = self.cached[:], self.stable[:]
         twin.dirty, twin.abandoned = self.dirty[:], self.abandoned[:]
-        twin.emptied = self.emptied
+        twin.emptied, twin.unseen = self.emptied, self.unseen
         return twin
+
+    def read(self) -> bytes:
+        """What a program reads; it may be the last to see what no sync brought to the disk."""
+        seen = bytes(self.cached)
+        self.evict()
+        return seen
+
+    def evict(self, random: Random | None = None) -> None:
+        """The cache drops pages that it takes for clean: all that a sync failed on, or some."""
+        pages = [page for low, high in self.abandoned for page in _pages(low, high)]
+        kept = [page for page in pages if random is not None and random.random() < 0.5]
+        stable = b"" if self.emptied else self.stable
+        for low, high in set(pages) - set(kept):
+            self.cached[low:high] = stable[low:high].ljust(high - low, b"\0")
+        self.abandoned = kept
 
     def empty(self) -> None:
         self.emptied = bool(self.stable)
@@ -81,8 +105,12 @@ class _Content:
     def write(self, start: int, data: bytes) -> None:
         """New bytes in the cache; the platters keep the old ones until they land, part by part."""
         if data:
-            self.dirty.append((start, start + len(data)))
-            self.cached[start : start + len(data)] = data
+            stop = start + len(data)
+            self.dirty.append((start, stop))
+            self.cached[start:stop] = data
+            cuts = ((low, min(high, start), max(low, stop), high) for low, high in self.abandoned)
+            halves = (half for a, b, c, d in cuts for half in ((a, b), (c, d)))
+            self.abandoned = [(low, high) for low, high in halves if low < high]
 
     def sync(self) -> None:
         if self.emptied:
@@ -116,7 +144,7 @@ class _Content:
         self.cached = bytearray(self.stable)
         self.dirty.clear()
         self.abandoned.clear()
-        self.emptied = False
+        self.emptied = self.unseen = False
 
     def _lengthen(self, random: Random, pages: list[tuple[int, int]]) -> None:
         """The length may reach the disk before the bytes do: zeroes where they should be."""
@@ -135,21 +163,18 @@ def _pages(start: int, stop: int) -> Iterable[tuple[int, int]]:
         start = end
 
 
-_Names = dict[str, _Content]
-
-
 class _Folder:
     """Names as programs see them, as they are on disk, and the changes between."""
 
     def __init__(self) -> None:
         self.names: _Names = {}
         self.stable: _Names = {}
-        self.changes: list[tuple[str, str, _Content | None]] = []  # (old, new, content)
+        self.changes: list[tuple[str, str, _Content | _Folder | None]] = []  # (old, new, what)
 
-    def change(self, old: str, new: str, content: _Content | None) -> None:
-        """Take away `old`, give `content` the name `new`; either may be empty."""
-        self.changes.append((old, new, content))
-        _change(self.names, old, new, content)
+    def change(self, old: str, new: str, what: _Content | _Folder | None) -> None:
+        """Take away `old`, give `what` the name `new`; either may be empty."""
+        self.changes.append((old, new, what))
+        _change(self.names, old, new, what)
 
     def sync(self) -> None:
         self.stable = dict(self.names)
@@ -170,17 +195,24 @@ class _Folder:
         self.changes = []
 
 
-def _change(names: _Names, old: str, new: str, content: _Content | None) -> None:
+_Names = dict[str, _Content | _Folder]
+
+
+def _change(names: _Names, old: str, new: str, what: _Content | _Folder | None) -> None:
     names.pop(old, None)
-    if new and content is not None:
-        names[new] = content
+    if new and what is not None:
+        names[new] = what
+
+
+_ROOT = "data"
 
 
 class World:
     """The bytes that outlive processes."""
 
     def __init__(self) -> None:
-        self.folders: dict[str, _Folder] = {"": _Folder()}
+        self.above = _Folder()
+        """Where the data directory is, once somebody has made it."""
         self.boot = 1
         self.locked: set[str] = set()
         self.torn: tuple[_Content, int, bytes] | None = None
@@ -188,32 +220,46 @@ class World:
 
     def clone(self) -> World:
         """A world of its own; a file with two names still is one file."""
-        twins: dict[int, _Content] = {}
+        twins: dict[int, _Content | _Folder] = {}
 
-        def twin(content: _Content) -> _Content:
-            if id(content) not in twins:
-                twins[id(content)] = content.clone()
-            return twins[id(content)]
+        def twin(what: _Content | _Folder | None) -> Any:
+            if isinstance(what, _Content) and id(what) not in twins:
+                twins[id(what)] = what.clone()
+            elif isinstance(what, _Folder) and id(what) not in twins:
+                held = twins[id(what)] = _Folder()
+                held.names = {name: twin(content) for name, content in what.names.items()}
+                held.stable = {name: twin(content) for name, content in what.stable.items()}
+                held.changes = [(old, new, twin(content)) for old, new, content in what.changes]
+            return twins.get(id(what))
 
         world = World()
         world.boot = self.boot
-        for path, folder in self.folders.items():
-            held = world.folders[path] = _Folder()
-            held.names = {name: twin(content) for name, content in folder.names.items()}
-            held.stable = {name: twin(content) for name, content in folder.stable.items()}
-            held.changes = [
-                (old, new, content and twin(content)) for old, new, content in folder.changes
-            ]
+        world.above = twin(self.above)
         if self.torn is not None:
             world.torn = (twin(self.torn[0]), *self.torn[1:])
         return world
 
-    def contents(self) -> frozenset[tuple[str, str, bytes, bytes]]:
-        """Every file by folder and name, as seen and as stable; for comparing."""
+    def walk(self) -> Iterator[tuple[str, _Content | _Folder]]:
+        """Everything that has a name, by its path: folders before what is in them.
+
+        Which names a folder has is looked up after it was handed out.
+        """
+        waiting: list[tuple[str, _Content | _Folder]] = [("", self.above)]
+        while waiting:
+            path, what = waiting.pop()
+            yield path, what
+            if isinstance(what, _Folder):
+                waiting += ((f"{path}/{name}", inner) for name, inner in what.names.items())
+
+    @property
+    def files(self) -> dict[str, _Content]:
+        return {path: what for path, what in self.walk() if isinstance(what, _Content)}
+
+    def contents(self) -> frozenset[tuple[str, bytes, bytes]]:
+        """Every file by its path, as seen and as stable; for comparing."""
         return frozenset(
-            (folder, name, bytes(content.cached), bytes(content.stable))
-            for folder, held in self.folders.items()
-            for name, content in held.names.items()
+            (path, bytes(content.cached), bytes(content.stable))
+            for path, content in self.files.items()
         )
 
 
@@ -229,6 +275,8 @@ class HostileDisk:
         """Call number → errno it fails with. A write that fails has written half."""
         self.before: Callable[[int, str, str], None] = lambda number, kind, path: None
         """Told number, kind and path of each call before it happens."""
+        self.sync_failed = False
+        """A sync of the journal failed: what it covered may be gone while the machine goes on."""
         self._dead = False
         self._one_step = Lock()
         """Held from the look at a name to its change: several threads may want it."""
@@ -245,10 +293,11 @@ class HostileDisk:
         twin._dead = True
         return twin
 
-    def kill(self, torn: Random | None = None) -> HostileDisk:
+    def kill(self, torn: Random | None = None, evicted: Random | None = None) -> HostileDisk:
         """What the next process finds after this one was killed: everything written.
 
-        When it was killed inside a write, `torn` draws how much of that write is there.
+        When it was killed inside a write, `torn` draws how much of that write is there; after a
+        sync that failed, `evicted` draws which of its pages are still in the cache.
         """
         self._dead = True
         world = self.world.clone()
@@ -256,7 +305,19 @@ class HostileDisk:
             content, start, data = world.torn
             content.write(start, data[: torn.randint(0, len(data))])
         world.torn = None
+        for content in world.files.values() if evicted else ():
+            content.evict(evicted)
         return HostileDisk(world)
+
+    def fail_to_write_back(self, random: Random) -> HostileDisk:
+        """Killed, and what it left unsynced did not reach the disk either; the machine goes on."""
+        left = self.kill()
+        for content in left.world.files.values():
+            if content.dirty:
+                content.fail_sync()
+                content.unseen = True
+                content.evict(random)
+        return left
 
     def lose_power(self, survival: Survival, random: Random) -> HostileDisk:
         """What is found when the power is back."""
@@ -264,14 +325,11 @@ class HostileDisk:
         world = self.world.clone()
         world.boot += 1
         world.torn = None
-        for folder in world.folders.values():
-            folder.lose_power(survival, random)
         settled: set[int] = set()
-        for folder in world.folders.values():
-            for content in folder.names.values():
-                if id(content) not in settled:
-                    content.lose_power(survival, random)
-                    settled.add(id(content))
+        for _, what in world.walk():
+            if id(what) not in settled:
+                what.lose_power(survival, random)
+                settled.add(id(what))
         return HostileDisk(world)
 
     def _call(self, kind: str, path: str) -> None:
@@ -302,7 +360,11 @@ class HostileDisk:
     def _sync_content(self, kind: str, path: str, content: _Content) -> None:
         try:
             self._call(kind, path)
+            if content.unseen:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         except OSError:
+            self.sync_failed |= path.endswith(".log")
+            content.unseen = False
             content.fail_sync()
             raise
         content.sync()
@@ -314,9 +376,11 @@ class HostileDisk:
 
     def make_folder(self, path: str) -> None:
         self._call("make_folder", path)
-        parts = path.split("/")
-        for depth in range(1, len(parts) + 1):
-            self.world.folders.setdefault("/".join(parts[:depth]), _Folder())
+        folder = self.world.above
+        for name in (_ROOT, *filter(None, path.split("/"))):
+            if name not in folder.names:
+                folder.change("", name, _Folder())
+            folder = _as_folder(folder.names[name])
 
     def list(self, folder: str, *, unfinished: bool = False) -> list[str]:
         self._call("list", folder)
@@ -326,7 +390,7 @@ class HostileDisk:
     def exists(self, path: str) -> bool:
         self._call("exists", path)
         folder, name = self._place(path)
-        return name in folder.names or path in self.world.folders
+        return name in folder.names
 
     def size(self, path: str) -> int:
         self._call("size", path)
@@ -339,14 +403,14 @@ class HostileDisk:
 
     def read(self, path: str) -> bytes:
         self._call("read", path)
-        return bytes(self._content(path).cached)
+        return self._content(path).read()
 
     def map(self, path: str) -> memoryview:
         return memoryview(self.read(path))
 
     def open_read(self, path: str) -> pa.NativeFile:
         self._call("open_read", path)
-        return pa.BufferReader(bytes(self._content(path).cached))
+        return pa.BufferReader(self._content(path).read())
 
     def create_append(self, path: str) -> HostileFile:
         self._call("create_append", path)
@@ -380,11 +444,9 @@ class HostileDisk:
 
     def _open_or_create(self, path: str) -> _Content:
         folder, name = self._place(path)
-        content = folder.names.get(name)
-        if content is None:
-            content = _Content()
-            folder.change("", name, content)
-        return content
+        if name not in folder.names:
+            folder.change("", name, _Content())
+        return self._content(path)
 
     def rename(self, old: str, new: str) -> None:
         self._call("rename", new)
@@ -410,9 +472,20 @@ class HostileDisk:
             if name in folder.names:
                 folder.change(name, "", None)
 
+    def sync(self, path: str) -> None:
+        self._sync_content("sync", path, self._content(path))
+
     def sync_folder(self, folder: str) -> None:
-        self._call("sync_folder", folder)
+        try:
+            self._call("sync_folder", folder)
+        except OSError:
+            self.sync_failed |= folder == JOURNAL
+            raise
         self._folder(folder).sync()
+
+    def sync_root(self) -> None:
+        self._call("sync_root", "")
+        self.world.above.sync()
 
     def lock(self, path: str) -> None:
         self._call("lock", path)
@@ -425,9 +498,12 @@ class HostileDisk:
 
     def _folder(self, path: str) -> _Folder:
         try:
-            return self.world.folders[path]
+            folder = _as_folder(self.world.above.names[_ROOT])
+            for name in filter(None, path.split("/")):
+                folder = _as_folder(folder.names[name])
         except KeyError:
             raise FileNotFoundError(errno.ENOENT, "no such folder", path) from None
+        return folder
 
     def _place(self, path: str) -> tuple[_Folder, str]:
         folder, _, name = path.rpartition("/")
@@ -436,9 +512,16 @@ class HostileDisk:
     def _content(self, path: str) -> _Content:
         folder, name = self._place(path)
         try:
-            return folder.names[name]
+            content = folder.names[name]
         except KeyError:
             raise FileNotFoundError(errno.ENOENT, "no such file", path) from None
+        assert isinstance(content, _Content)
+        return content
+
+
+def _as_folder(what: _Content | _Folder) -> _Folder:
+    assert isinstance(what, _Folder)
+    return what
 
 
 class HostileFile:

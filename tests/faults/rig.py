@@ -120,6 +120,7 @@ async def boot(
 
     Without `forwarding`, what was found can be looked at before routers go on.
     """
+    disk.make_folder("")
     disk.lock("LOCK")
     ids, pool = CountedIds(), pool or Inline()
     objects = LocalObjects(disk, CountedIds().token)

@@ -121,6 +121,9 @@ async def _fail_at(number: int, clock: VirtualClock) -> None:
         await run_story(disk, clock, past)
     except (OSError, Refused):
         assert past.states[-1] == {}, "an error of the disk reached a user"
+    # What a failed sync covered may be gone, as if the power had been lost.
+    blow = Blow.POWER if disk.sync_failed else Blow.KILL
     kill, power = disk.kill(), disk.lose_power(Survival.PREFIX, Random(number))
-    await recover(kill, clock, past, past.mark(), Blow.KILL)
+    await recover(disk.kill(evicted=Random(number)), clock, past, past.mark(), blow)
+    await recover(kill, clock, past, past.mark(), blow)
     await recover(power, clock, past, past.mark(), Blow.POWER)

@@ -198,6 +198,10 @@ async def _fail_at(number: int, code: int, clock: VirtualClock, story: Story) ->
     except (OSError, Refused):
         assert history.now == {}, "an error of the disk reached a user"
     mark = history.mark()
-    kill, power = disk.kill(), disk.lose_power(Survival.PREFIX, Random(number))
-    await recover_and_go_on(kill, clock, history, mark, Blow.KILL)
+    # What a failed sync covered may be gone, as if the power had been lost.
+    blow = Blow.POWER if disk.sync_failed else Blow.KILL
+    power = disk.lose_power(Survival.PREFIX, Random(number))
+    await recover_and_go_on(disk.kill(), clock, history, mark, blow)
+    if disk.sync_failed:
+        await recover_and_go_on(disk.kill(evicted=Random(number)), clock, history, mark, blow)
     await recover(power, clock, history, mark, Blow.POWER)

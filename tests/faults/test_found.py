@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from random import Random
 from typing import ParamSpec, TypeVar
 
 import pytest
-from hostile import HostileDisk
+from hostile import Crash, HostileDisk
 from oracle import Blow, History, judge
 from rig import boot, view_all
 from virtual import VirtualClock, VirtualLoop
 from workload import DISK, EPHEMERAL, FSYNC, MEMORY, Client
 
 from headrace.core.config import LogConfig
+from headrace.core.errors import Refused
 from headrace.core.match import TagEq
 from headrace.engine.caps import Caps
 from headrace.engine.ports import Inline
 from headrace.engine.start import Started
+from headrace.formats import layout
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -161,4 +164,81 @@ def test_a_page_misses_nothing_that_leaves_memory_while_it_reads(loop: VirtualLo
         assert [piece.block.seq_at(at) for piece in page.slices for at in piece.picks] == [1, 3, 4]
 
     started: Started
+    loop.run(work())
+
+
+async def _append_unsynced(disk: HostileDisk, clock: VirtualClock, *, fail: bool) -> History:
+    """Three acknowledged records of class disk, of which no sync knows; perhaps one failed."""
+    history = History()
+    client = Client(await boot(disk, clock), clock, history)
+    await client.append("a", 1, config=LogConfig(durability=DISK))
+    await client.append("a", 2)
+    if fail:
+
+        def watch(number: int, kind: str, path: str) -> None:
+            if kind == "sync" and not disk.faults:
+                disk.faults[number] = errno.EIO
+
+        disk.before = watch
+        journal = client.engine.journal
+        with pytest.raises(Refused):
+            await journal.wait_synced(journal.tail)
+        await asyncio.sleep(0.1)
+    return history
+
+
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_failed_sync_lost_is_told_in_the_same_boot(
+    loop: VirtualLoop, seed: int, fail: bool
+) -> None:
+    """Whoever saw it fail: the process itself, or nobody before the next start."""
+
+    async def work() -> None:
+        disk, clock, random = HostileDisk(), VirtualClock(loop), Random(seed)
+        history = await _append_unsynced(disk, clock, fail=fail)
+        mark = history.mark()
+        left = disk.kill(evicted=random) if fail else disk.fail_to_write_back(random)
+        assert left.boot_id() == disk.boot_id()
+        again = left.copy()
+        views = await view_all((await boot(left, clock)).engine)
+        judge(history, mark, Blow.POWER, views, clock.now_ms())
+        assert views["a"].head > 3, "what was promised cannot be given out again"
+        assert views["a"].gaps
+        assert not left.exists(layout.UNSYNCED)
+        # A start that is killed has learnt something that nobody is told twice.
+        again = HostileDisk(again.world)
+        again.before = lambda number, kind, path: again.crash() if kind == "create_append" else None
+        with pytest.raises(Crash):
+            await boot(again, clock)
+        views = await view_all((await boot(again.kill(), clock)).engine)
+        judge(history, mark, Blow.POWER, views, clock.now_ms())
+        assert views["a"].head > 3
+
+    loop.run(work())
+
+
+def test_a_failed_sync_is_noted_when_the_disk_takes_notes_again(loop: VirtualLoop) -> None:
+    async def work() -> None:
+        disk, clock = HostileDisk(), VirtualClock(loop)
+        started = await boot(disk, clock)
+        client = Client(started, clock, History())
+        await client.append("a", 1, config=LogConfig(durability=DISK))
+        broken = True
+
+        def watch(number: int, kind: str, path: str) -> None:
+            if broken and kind in ("sync", "truncate"):
+                disk.faults[number] = errno.EIO
+
+        disk.before = watch
+        await client.append("a", 1)
+        timers = asyncio.create_task(started.upkeep.run_timers())
+        await asyncio.sleep(3)
+        assert started.engine.journal.failure is not None
+        assert not disk.exists(layout.UNSYNCED)
+        broken = False
+        await asyncio.sleep(3)
+        assert disk.exists(layout.UNSYNCED)
+        timers.cancel()
+
     loop.run(work())

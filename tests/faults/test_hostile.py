@@ -8,13 +8,15 @@ from random import Random
 import pytest
 from hostile import BLANK_BYTES, Crash, HostileDisk, Survival
 
+from headrace.storage.disk import make_folders
+
 ANY = list(Survival)
 
 
 @pytest.fixture
 def disk() -> HostileDisk:
     made = HostileDisk()
-    made.make_folder("f")
+    make_folders(made, ("f",))
     return made
 
 
@@ -155,6 +157,61 @@ def test_a_failed_sync_is_not_made_good_by_the_next(disk: HostileDisk) -> None:
     file.sync()
     assert disk.read("f/log") == b"lostkept"
     assert disk.lose_power(Survival.NOTHING, Random(0)).read("f/log") == b"\0\0\0\0kept"
+
+
+def _unsynced(disk: HostileDisk) -> None:
+    file = disk.create_append("f/log")
+    file.write([b"a" * 100])
+    file.sync()
+    disk.sync_folder("f")
+    disk.faults[disk.calls + 1] = errno.EIO
+    file.write([b"b" * 300])
+    with pytest.raises(OSError, match="Input/output error"):
+        file.sync()
+
+
+def test_what_a_failed_sync_covered_is_read_once(disk: HostileDisk) -> None:
+    _unsynced(disk)
+    assert disk.read("f/log") == b"a" * 100 + b"b" * 300
+    assert disk.read("f/log") == b"a" * 100 + bytes(300)
+
+
+def test_what_a_failed_sync_covered_may_be_gone_in_the_same_boot(disk: HostileDisk) -> None:
+    _unsynced(disk)
+    assert disk.kill().read("f/log") == b"a" * 100 + b"b" * 300
+    left = {disk.kill(evicted=Random(seed)).read("f/log") for seed in range(20)}
+    assert len(left) > 5
+    assert all(found.startswith(b"a" * 100) and len(found) == 400 for found in left)
+    assert disk.kill(evicted=Random(0)).boot_id() == disk.boot_id()
+
+
+def test_what_cannot_be_written_back_is_told_once(disk: HostileDisk) -> None:
+    file = disk.create_append("f/log")
+    file.write([b"a" * 300])
+    left = disk.fail_to_write_back(Random(0))
+    with pytest.raises(OSError, match="Input/output error"):
+        left.sync("f/log")
+    left.sync("f/log")
+    assert left.lose_power(Survival.EVERYTHING, Random(0)).read("f/log") != b"a" * 300
+
+
+@pytest.mark.parametrize("unsynced", ["", "f", "f/inner"])
+def test_a_new_folder_needs_a_sync_of_the_one_above(unsynced: str) -> None:
+    disk = HostileDisk()
+    disk.make_folder("f/inner")
+    disk.write("f/inner/a", (b"x",))
+    syncs = {"": disk.sync_root}
+    syncs |= {"f": lambda: disk.sync_folder(""), "f/inner": lambda: disk.sync_folder("f")}
+    for folder, sync in syncs.items():
+        if folder != unsynced:
+            sync()
+    disk.sync_folder("f/inner")
+    assert disk.kill().read("f/inner/a") == b"x"
+    after = disk.lose_power(Survival.NOTHING, Random(0))
+    with pytest.raises(FileNotFoundError):
+        after.list(unsynced)
+    after.make_folder(unsynced)
+    assert after.list(unsynced) == []
 
 
 def test_a_full_disk_takes_half_a_write(disk: HostileDisk) -> None:

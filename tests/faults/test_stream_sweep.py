@@ -200,7 +200,8 @@ def test_fail_every_call(loop: VirtualLoop) -> None:
         except OSError:
             continue  # it failed while starting
         last = len(diary.pages) - 1
-        survivors = [disk.kill(), disk.lose_power(Survival.PREFIX, Random(moment.number))]
+        random = Random(moment.number)
+        survivors = [disk.kill(evicted=random), disk.lose_power(Survival.PREFIX, random)]
         for left in survivors:
             then = Moment(0, moment.call, left, diary.promised, last)
             loop.run(recover(left, clock, diary, then))

@@ -149,11 +149,14 @@ class Life:
             halt(self._started)
         self._check_complaints()
         self._say(f"end: {ending}")
-        blow = Blow.POWER if power else Blow.KILL
+        # What a failed sync covered may be gone although the machine goes on.
+        failed = self._disk.sync_failed
+        blow = Blow.POWER if power or failed else Blow.KILL
         if power:
             disk = self._disk.lose_power(ending, self._random)
         else:
-            disk = self._disk.kill(torn=self._random if ending == "torn" else None)
+            torn = self._random if ending == "torn" else None
+            disk = self._disk.kill(torn, evicted=self._random if failed else None)
         self._world.clock.skew_ms += self._random.choice((0, 0, 0, 700, -700))
         self._world.disk, self._world.blow = self._stumble(disk, blow)
         self._world.mark = mark

@@ -117,12 +117,16 @@ class Shift:
         self._factory.say(f"end: {ending}")
         disk = self._factory.disk
         self._factory.lenient = set()
-        if isinstance(ending, Survival):
-            self._factory.disk = disk.lose_power(ending, self._random)
+        power = isinstance(ending, Survival)
+        if power or disk.sync_failed:  # what a failed sync covered may be gone in the same boot
             classes = {name: config.durability for name, config in QUEUES.items()}
             self._factory.lenient = {n for n, c in classes.items() if c is not Durability.FSYNC}
+        if isinstance(ending, Survival):
+            self._factory.disk = disk.lose_power(ending, self._random)
         else:
-            self._factory.disk = disk.kill(torn=self._random if ending == "torn" else None)
+            torn = self._random if ending == "torn" else None
+            evicted = self._random if disk.sync_failed else None
+            self._factory.disk = disk.kill(torn, evicted)
 
     def _check_complaints(self) -> None:
         for context in self._loop.complaints:

@@ -13,6 +13,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.ports import Clock, Ids, Pool, Sealer
 from headrace.engine.upkeep import Pace, Upkeep
 from headrace.formats import layout
+from headrace.storage import unsynced
 from headrace.storage.disk import Disk, sweep
 from headrace.storage.journal import Journal, Writer
 from headrace.storage.objects import Objects
@@ -79,6 +80,8 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
     engine.routers.open()
     await engine.transactions.open()
     await journal.wait_synced(journal.tail)
+    if recovered.sync_failed:
+        await parts.pool.run(unsynced.forget, parts.disk)
     return Started(engine, upkeep, recovered)
 
 

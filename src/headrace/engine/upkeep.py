@@ -182,6 +182,7 @@ class Upkeep:
             await asyncio.sleep(self._pace.disk_sync_ms / 1000)
             journal = self._engine.journal
             if journal.failure is not None:
+                await self._pool.run(journal.note_failure)
                 continue
             if journal.synced < journal.tail:
                 ignore(journal.wait_synced(journal.tail))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LOCK = "LOCK"
+UNSYNCED = "UNSYNCED"
+"""There while a sync of the journal has failed and no start has drawn the consequences."""
 SIGNING_KEY = "signing.key"
 SERVER_ID = "server.id"
 JOURNAL = "journal"

@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -49,7 +50,7 @@ class Disk(Protocol):
         """
 
     def make_folder(self, path: str) -> None:
-        """A folder and those above it, durable when this returns."""
+        """A folder and those above it, the data directory too. `make_folders` syncs their names."""
 
     def list(self, folder: str, *, unfinished: bool = False) -> list[str]:
         """Names in a folder, sorted: of finished files, or of those that never got their name."""
@@ -95,7 +96,16 @@ class Disk(Protocol):
 
     def remove(self, path: str) -> None: ...
 
+    def sync(self, path: str) -> None:
+        """A file as others have written it is on stable storage when this returns.
+
+        OSError also when it is known that writing it there has failed before.
+        """
+
     def sync_folder(self, folder: str) -> None: ...
+
+    def sync_root(self) -> None:
+        """The name of the data directory itself, and those of what is above it, are durable."""
 
     def lock(self, path: str) -> None:
         """Hold this file until the process ends; BlockingIOError when another process does."""
@@ -107,6 +117,22 @@ def sweep(disk: Disk, folders: Iterable[str]) -> None:
         for name in disk.list(folder, unfinished=True):
             if not is_foreign(name):
                 disk.remove(f"{folder}/{name}")
+
+
+def make_folders(disk: Disk, paths: Iterable[str]) -> None:
+    """Folders, durable when this returns, whoever made them.
+
+    A folder is a name in the one above it. One that is there may still not be durable: whoever made
+    it may have been killed before the sync.
+    """
+    above = set()
+    for path in paths:
+        disk.make_folder(path)
+        parts = path.split("/")
+        above |= {"/".join(parts[:depth]) for depth in range(len(parts) if path else 0)}
+    disk.sync_root()
+    for folder in sorted(above):
+        disk.sync_folder(folder)
 
 
 def write_atomically(disk: Disk, path: str, parts: Iterable[bytes]) -> None:
@@ -176,11 +202,7 @@ class RealDisk:
             return ""  # unknown: every unclean stop is then taken for a power loss
 
     def make_folder(self, path: str) -> None:
-        folder = self._root / path
-        new = [part for part in (folder, *folder.parents) if not part.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        for part in reversed(new):
-            _sync(part.parent)
+        (self._root / path).mkdir(parents=True, exist_ok=True)
 
     def list(self, folder: str, *, unfinished: bool = False) -> list[str]:
         names = os.listdir(self._root / folder)
@@ -252,8 +274,19 @@ class RealDisk:
     def remove(self, path: str) -> None:
         (self._root / path).unlink(missing_ok=True)
 
+    def sync(self, path: str) -> None:
+        _sync(self._root / path)
+
     def sync_folder(self, folder: str) -> None:
         _sync(self._root / folder)
+
+    def sync_root(self) -> None:
+        folder = self._root.resolve()
+        for above in folder.parents:
+            if above.stat().st_dev != folder.stat().st_dev:
+                return  # another file system; that this one is mounted there is not our doing
+            with suppress(PermissionError):  # who made a folder may read it: this one was not ours
+                _sync(above)
 
     def lock(self, path: str) -> None:
         file = open(self._root / path, "a+b")  # noqa: SIM115  (held until the process ends)

@@ -21,7 +21,8 @@ from headrace.core.entry import Entry
 from headrace.core.errors import Code, Refused
 from headrace.formats import layout
 from headrace.formats.frame import encode_frame, encode_group
-from headrace.observe import Histogram
+from headrace.observe import Histogram, say
+from headrace.storage import unsynced
 from headrace.storage.disk import AppendFile, Buffer, Disk
 
 SYNC_LATENCY_US = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000, 100_000, 1_000_000)
@@ -41,6 +42,10 @@ class Stats:
         self.sync_latency_us = Histogram(
             "topics_wal_fsync_latency_us", "Time of one sync of the journal.", SYNC_LATENCY_US
         )
+
+
+class SyncFailed(OSError):
+    """What a sync was to cover is in doubt: now, and whatever later syncs say."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -85,6 +90,7 @@ class Journal:
         self._waiting_written: deque[_Waiter] = deque()
         self._waiting_synced: deque[_Waiter] = deque()
         self._file: AppendFile | None = None
+        self._noted = False
         self._loop: asyncio.AbstractEventLoop
         self._writer: Writer | None = None
 
@@ -242,6 +248,7 @@ class Journal:
         except OSError as failure:
             self.fail(failure)
         report(self.reached_by_writer)
+        self.note_failure()
 
     def write_next(self) -> int | None:
         """Write what is pending, up to where a new file starts; returns that position."""
@@ -277,7 +284,10 @@ class Journal:
     def sync(self) -> None:
         assert self._file is not None
         started = time.perf_counter()
-        self._file.sync()
+        try:
+            self._file.sync()
+        except OSError as failure:
+            raise SyncFailed(*failure.args) from failure
         self.synced_to(self.reached_by_writer.written, started)
 
     def synced_to(self, position: int, started: float) -> None:
@@ -290,6 +300,20 @@ class Journal:
         reached = self.reached_by_writer
         self.reached_by_writer = Progress(reached.written, reached.synced, failure)
 
+    def note_failure(self) -> None:
+        """Remember beyond this process that a sync failed; to be tried again if that fails. Blocks.
+
+        Whoever comes next might otherwise take what is in the cache, or no longer, for all there
+        ever was.
+        """
+        failure = self.reached_by_writer.failure
+        if isinstance(failure, SyncFailed) and not self._noted:
+            try:
+                unsynced.note(self._disk, str(failure))
+                self._noted = True
+            except OSError as problem:
+                say("error", "a failed sync could not be noted", problem=str(problem))
+
     def fileno(self) -> int:
         assert self._file is not None
         return self._file.fileno()
@@ -299,7 +323,10 @@ class Journal:
         # A process that died before its first whole frame here left the name; nothing in it counts.
         self._disk.remove(path)
         file = self._open_spare(path) or self._disk.create_append(path)
-        self._disk.sync_folder(layout.JOURNAL)
+        try:
+            self._disk.sync_folder(layout.JOURNAL)
+        except OSError as failure:
+            raise SyncFailed(*failure.args) from failure
         return file
 
     def _open_spare(self, path: str) -> AppendFile | None:

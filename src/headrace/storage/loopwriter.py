@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 
 from headrace.storage import syncworker
-from headrace.storage.journal import Journal, Writer, WriterThread
+from headrace.storage.journal import Journal, SyncFailed, Writer, WriterThread
 from headrace.storage.scheduling import come_first
 
 _STOP_S = 5.0
@@ -115,7 +115,8 @@ class LoopWriter:
             self._journal.synced_to(self._covered, self._started)
         except OSError as failure:
             self._loop.remove_reader(self._sync.fileno())
-            self._journal.fail(failure)
+            self._journal.fail(SyncFailed(*failure.args))
+            self._loop.run_in_executor(None, self._journal.note_failure)
         self._go_on()
 
     def _turn(self, position: int) -> None:
@@ -130,6 +131,7 @@ class LoopWriter:
             self._sync.use(self._journal.fileno())
         except OSError as failure:
             self._journal.fail(failure)
+            self._journal.note_failure()
 
     def _go_on(self) -> None:
         self._busy = False

@@ -100,7 +100,13 @@ class MemoryDisk:
     def remove(self, path: str) -> None:
         self.files.pop(path, None)
 
+    def sync(self, path: str) -> None:
+        self._file(path)
+
     def sync_folder(self, folder: str) -> None:
+        pass
+
+    def sync_root(self) -> None:
         pass
 
     def lock(self, path: str) -> None:

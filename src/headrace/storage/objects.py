@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.formats.layout import OBJECTS, STORE, TEMPORARY
-from headrace.storage.disk import Disk, write_atomically
+from headrace.storage.disk import Disk, make_folders, write_atomically
 
 
 class StoreError(OSError):
@@ -62,8 +62,8 @@ class LocalObjects:
     def __init__(self, disk: Disk, token: Callable[[], str] = _random_token) -> None:
         self._disk = disk
         self._token = token
+        make_folders(disk, (f"{OBJECTS}/{folder}" for folder in STORE))
         for folder in STORE:
-            disk.make_folder(f"{OBJECTS}/{folder}")
             # A killed process may have left names that are not durable yet; we build upon them.
             self.settle(folder)
 

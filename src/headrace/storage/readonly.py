@@ -70,7 +70,13 @@ class ReadOnlyDisk:
     def remove(self, path: str) -> None:
         _refuse(path)
 
+    def sync(self, path: str) -> None:
+        pass
+
     def sync_folder(self, folder: str) -> None:
+        pass
+
+    def sync_root(self) -> None:
         pass
 
     def lock(self, path: str) -> None:

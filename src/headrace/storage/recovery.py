@@ -18,11 +18,11 @@ from headrace.core.state import State
 from headrace.formats import layout
 from headrace.formats.frame import Frame
 from headrace.formats.manifest import Manifest
-from headrace.storage import manifests, snapshots
+from headrace.storage import manifests, snapshots, unsynced
 from headrace.storage.companions import held_in
-from headrace.storage.disk import Disk, write_atomically
+from headrace.storage.disk import Disk, make_folders, write_atomically
 from headrace.storage.objects import Objects
-from headrace.storage.replay import Copies, JournalFile, frames_of, journal_files
+from headrace.storage.replay import Copies, JournalFile, frames_in, journal_files
 from headrace.storage.segments import Segments
 from headrace.storage.vanished import Vanished
 
@@ -37,10 +37,10 @@ class Recovered(msgspec.Struct):
     manifest: Manifest
     position: int
     """Where the journal goes on."""
-    synced: int
-    """From here on, what the journal's last file holds may not be on stable storage.
+    unsynced: bytes
+    """The end of the journal, as it was read, which may not be on stable storage.
 
-    Or a little before that, so that no forward is parted from what it forwards.
+    Or a little more of it, so that no forward is parted from what it forwards.
     """
     blocks: dict[int, list[Block]]
     """Records that are in no segment yet, by log."""
@@ -50,19 +50,18 @@ class Recovered(msgspec.Struct):
     """What the restart took, records and leases; journaled before anybody sees it."""
     frames: int
     clean: bool
+    sync_failed: bool
+    """A sync of the journal failed before: what was not synced may be gone in the same boot."""
 
 
 def settle(disk: Disk, recovered: Recovered) -> None:
     """What a killed process had written but not synced is a durable part of the journal after this.
 
-    It is written anew: after a sync that failed, another one succeeds without writing anything.
+    It is written anew: after a sync that failed, another one succeeds without writing anything. And
+    as it was read before: after such a sync, the next read may find something else.
     """
-    start, stop = recovered.synced, recovered.position
-    if start < stop:
-        last = journal_files(disk)[-1]
-        with disk.open_read(last.path) as file:
-            tail = file.read_at(stop - start, start - last.start)
-        write_atomically(disk, layout.journal_file(start), (tail,))
+    if tail := recovered.unsynced:
+        write_atomically(disk, layout.journal_file(recovered.position - len(tail)), (tail,))
 
 
 class Recovery:
@@ -85,14 +84,14 @@ class Recovery:
         self._blocks: dict[int, list[Block]] = {}
         self._closed: list[tuple[int, int, dict[int, str], int]] = []
         self._frames = 0
-        self._synced = 0
+        self._unsynced = b""
+        self._sync_failed = False
         self._boot_id = ""
         self._clean = False
         self._snapshot_is_newest = True
 
     def run(self) -> Recovered:
-        for folder in (layout.JOURNAL, layout.SNAPSHOTS):
-            self._disk.make_folder(folder)
+        make_folders(self._disk, (layout.JOURNAL, layout.SNAPSHOTS))
         manifest = manifests.load(self._objects)
         seen = self._load_snapshot()
         position = self._replay(manifest.sealed_to)
@@ -101,12 +100,13 @@ class Recovery:
             self._state,
             manifest,
             position,
-            self._synced,
+            self._unsynced,
             self._blocks,
             self._closed,
             losses,
             self._frames,
             self._clean,
+            self._sync_failed,
         )
 
     def _load_snapshot(self) -> int:
@@ -128,6 +128,7 @@ class Recovery:
 
     def _replay(self, sealed_to: int) -> int:
         files = journal_files(self._disk)
+        self._sync_failed = unsynced.found(self._disk, files[-1].path if files else None)
         start = min(self._replay_from, sealed_to) if files else 0
         if files and files[0].start > start:
             raise Corrupt(
@@ -154,10 +155,11 @@ class Recovery:
             raise Corrupt(layout.JOURNAL, 0, f"the journal is missing; it was known up to {synced}")
 
     def _replay_file(self, file: JournalFile, sealed_to: int) -> int:
-        position = self._synced = file.start
+        position = synced = file.start
         touched: dict[int, str] = {}
         copies = Copies(file.path, file.start)
-        for frame in frames_of(self._disk, file):
+        raw = memoryview(self._disk.read(file.path))
+        for frame in frames_in(raw, file):
             self._frames += 1
             if self._is_needed(frame, sealed_to):
                 known = frame.position < self._replay_from
@@ -165,12 +167,12 @@ class Recovery:
                     self._replay_entry(entry, frame.position, sealed_to, touched)
             else:
                 copies.skip(frame)
-            self._synced = max(self._synced, frame.synced)
+            synced = max(synced, frame.synced)
             position = frame.position + frame.size
         if position > sealed_to:
             size_bytes = position - file.start + copies.size_bytes
             self._closed.append((file.start, position, touched, size_bytes))
-        self._synced = copies.part_at(self._synced)
+        self._unsynced = bytes(raw[copies.part_at(synced) - file.start : position - file.start])
         return position
 
     def _is_needed(self, frame: Frame, sealed_to: int) -> bool:
@@ -253,6 +255,7 @@ class Recovery:
 
     def _losses(self) -> list[Lose | Release]:
         same_boot = bool(self._boot_id) and self._boot_id == self._disk.boot_id()
+        same_boot = same_boot and not self._sync_failed
         losses: list[Lose | Release] = []
         # An older snapshot knows less of what was never journaled: as after an unclean stop.
         clean = self._clean and self._snapshot_is_newest

@@ -9,7 +9,7 @@ import msgspec
 from headrace.core.transaction import Chunk, Commit
 from headrace.formats import layout
 from headrace.formats.staged import checksum_of, decode_chunk, decode_commit, encode_staged
-from headrace.storage.disk import Disk, write_atomically
+from headrace.storage.disk import Disk, make_folders, write_atomically
 
 
 class Found(msgspec.Struct):
@@ -30,7 +30,7 @@ class Staging:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        disk.make_folder(layout.STAGED)
+        make_folders(disk, (layout.STAGED,))
         # A killed process may have left names that are not durable yet; we build upon them.
         disk.sync_folder(layout.STAGED)
 
