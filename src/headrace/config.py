@@ -11,6 +11,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headrace.core.limits import (
+    BATCH_RECORDS_CEILING,
+    BODY_BYTES_CEILING,
+    NAME_BYTES_CEILING,
+    SEAL_BYTES_CEILING,
+)
 from headrace.delivery.addresses import AllowedHosts
 from headrace.storage.stores import split_bucket
 from headrace.web.credentials import Keyring
@@ -101,14 +107,15 @@ def whole(minimum: int, maximum: int = (1 << 63) - 1) -> Callable[[str], int]:
     return parse_whole
 
 
-def size(minimum: int) -> Callable[[str], int]:
-    """Make a parser for byte sizes of at least the minimum."""
+def size(minimum: int, maximum: int = (1 << 63) - 1) -> Callable[[str], int]:
+    """Make a parser for byte sizes between two bounds, both included."""
+    upto = f" and at most {maximum}" if maximum < (1 << 63) - 1 else ""
 
     def parse_size(text: str) -> int:
         match = _SIZE.fullmatch(text)
         bytes_ = int(match[1]) * _UNITS[match[2].lower()] if match else -1
-        if not minimum <= bytes_ < 1 << 63:
-            raise ValueError(f"bytes, at least {minimum}, as 65536, 64KiB, 64MiB or 1GiB")
+        if not minimum <= bytes_ <= maximum:
+            raise ValueError(f"bytes, at least {minimum}{upto}, as 65536, 64KiB, 64MiB or 1GiB")
         return bytes_
 
     return parse_size
@@ -238,16 +245,36 @@ VARIABLES = (
     ),
     Variable("TOPICS_CORS_ORIGINS", parse_origins, None, "origins that browsers may call from"),
     # What one request may carry.
-    Variable("TOPICS_MAX_BATCH_RECORDS", whole(1), "10000", "most records in one write"),
     Variable(
-        "TOPICS_MAX_RECORD_BYTES", size(1), "1MiB", "largest data and meta of a record together"
+        "TOPICS_MAX_BATCH_RECORDS",
+        whole(1, BATCH_RECORDS_CEILING),
+        "10000",
+        "most records in one write",
     ),
-    Variable("TOPICS_MAX_BODY_BYTES", size(1), "64MiB", "largest request body, also once unzipped"),
-    Variable("TOPICS_MAX_META_BYTES", size(1), "16KiB", "largest meta of a record"),
-    Variable("TOPICS_MAX_TAG_BYTES", size(1), "256", "largest tag"),
-    Variable("TOPICS_MAX_NODE_BYTES", size(1), "128", "largest node id"),
+    Variable(
+        "TOPICS_MAX_RECORD_BYTES",
+        size(1, BODY_BYTES_CEILING),
+        "1MiB",
+        "largest data and meta of a record together",
+    ),
+    Variable(
+        "TOPICS_MAX_BODY_BYTES",
+        size(1, BODY_BYTES_CEILING),
+        "64MiB",
+        "largest request body, also once unzipped",
+    ),
+    Variable(
+        "TOPICS_MAX_META_BYTES", size(1, BODY_BYTES_CEILING), "16KiB", "largest meta of a record"
+    ),
+    Variable("TOPICS_MAX_TAG_BYTES", size(1, NAME_BYTES_CEILING), "256", "largest tag"),
+    Variable("TOPICS_MAX_NODE_BYTES", size(1, NAME_BYTES_CEILING), "128", "largest node id"),
     Variable("TOPICS_MAX_LIMIT", whole(1), "1000", "most records in one read"),
-    Variable("TOPICS_MAX_CLAIM", whole(1), "1000", "most jobs in one claim, ack, nack or extend"),
+    Variable(
+        "TOPICS_MAX_CLAIM",
+        whole(1, BATCH_RECORDS_CEILING),
+        "1000",
+        "most jobs in one claim, ack, nack or extend",
+    ),
     Variable("TOPICS_MAX_WATCH_TOPICS", whole(1), "256", "most topics in one watch"),
     # What the instance, or one key, may hold.
     Variable("TOPICS_MAX_TOPICS", whole(0), "100000", "most topics; 0: unlimited"),
@@ -276,7 +303,12 @@ VARIABLES = (
         "how /v1/stream answers: native, or base as /ds/v1/stream always does",
     ),
     Variable("STREAMS_MAX", whole(0), "0", "most streams; 0: unlimited"),
-    Variable("STREAMS_MAX_BODY_BYTES", size(1), "10MiB", "largest body of a write to a stream"),
+    Variable(
+        "STREAMS_MAX_BODY_BYTES",
+        size(1, BODY_BYTES_CEILING),
+        "10MiB",
+        "largest body of a write to a stream",
+    ),
     Variable(
         "STREAMS_REQUEST_TIMEOUT_MS",
         whole(200, 3_600_000),
@@ -310,7 +342,12 @@ VARIABLES = (
         "where segments go: s3://bucket/prefix (with the AWS_* variables); unset: the data "
         "directory",
     ),
-    Variable("HEADRACE_SEAL_BYTES", size(1), "64MiB", "journal bytes sealed into one segment"),
+    Variable(
+        "HEADRACE_SEAL_BYTES",
+        size(1, SEAL_BYTES_CEILING),
+        "64MiB",
+        "journal bytes sealed into one segment",
+    ),
     Variable("HEADRACE_TAIL_BYTES", size(0), "256MiB", "memory for records kept hot"),
     Variable("HEADRACE_BLOCK_CACHE_BYTES", size(0), "64MiB", "memory for blocks read from disk"),
     Variable(

@@ -43,7 +43,28 @@ def test_the_command_line_wins_over_the_environment() -> None:
     [("1", 1), ("65536", 65536), ("64KiB", 64 << 10), ("2 mib", 2 << 20), ("1GiB", 1 << 30)],
 )
 def test_sizes_have_units(text: str, expected: int) -> None:
-    assert load({"TOPICS_MAX_BODY_BYTES": text}).max_body_bytes == expected
+    assert load({"HEADRACE_SEAL_BYTES": text}).seal_bytes == expected
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("TOPICS_MAX_BODY_BYTES", "129MiB"),
+        ("STREAMS_MAX_BODY_BYTES", "129MiB"),
+        ("TOPICS_MAX_RECORD_BYTES", "129MiB"),
+        ("TOPICS_MAX_META_BYTES", "129MiB"),
+        ("TOPICS_MAX_TAG_BYTES", "65KiB"),
+        ("TOPICS_MAX_NODE_BYTES", "65KiB"),
+        ("TOPICS_MAX_BATCH_RECORDS", "1000001"),
+        ("TOPICS_MAX_CLAIM", "1000001"),
+        ("HEADRACE_SEAL_BYTES", "1025MiB"),
+    ],
+)
+def test_no_setting_allows_what_the_journal_or_a_segment_cannot_hold(
+    variable: str, text: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"{variable}=.*at most|{variable}=.*from 1 to"):
+        load({variable: text})
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,8 @@ ORIGINS_KEPT = 64
 FORWARD_RECORDS_MAX = 1024
 FORWARD_BYTES_MAX = 1 << 20
 """What a router looks at and copies at a time."""
+FORWARD_FRAME_BYTES = 16 << 20
+"""When the steps of several routers come to this, they are committed before the next one."""
 FORWARD_SLICE_MS = 1.0
 """Forwarding yields to requests after this long."""
 FORWARD_RETRY_S = 0.05
@@ -126,6 +128,8 @@ SPENT_PASSED_MAX = 4096
 """Jobs that failed too often which a claim passes over to find others."""
 DEAD_LETTERS_MAX = 256
 """Jobs that move to the dead letters at a time."""
+MOVE_BYTES_MAX = 8 << 20
+"""Records that move to the dead letters, or back, in one frame; one record may be larger."""
 DEAD_LETTERS_RETRY_S = 1.0
 """When workers who wait try again to move jobs for which there was no room."""
 ARRIVALS_MAX = 1024
@@ -163,7 +167,16 @@ PAGE_RANGES_MAX = 10_000
 """Ranges of dead records that a plan of reading lists; beyond, it names none."""
 
 FRAME_BYTES_MAX = 256 << 20
-"""A frame length above this is damage, not data."""
+"""What one frame may hold: no write asks for more, and the encoder refuses."""
+BODY_BYTES_CEILING = FRAME_BYTES_MAX // 2
+"""The most a setting may allow of bodies and records: in a frame they take a little more."""
+CHUNK_BYTES_MAX = FRAME_BYTES_MAX // 4 * 3
+"""A staged chunk: it must fit into one frame, with its notes."""
+BATCH_RECORDS_CEILING = 1_000_000
+NAME_BYTES_CEILING = 64 << 10
+"""The most settings may allow of records in one call, and of tags and nodes."""
+SEAL_BYTES_CEILING = 1 << 30
+"""The most a setting may allow of one segment: columns of Parquet end at twice of that."""
 JOURNAL_PENDING_BYTES_MAX = 128 << 20
 """Bytes waiting for the journal writer before new writes are turned away."""
 

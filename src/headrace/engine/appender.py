@@ -16,6 +16,7 @@ from headrace.core.log import Log, check_owner
 from headrace.core.record import Drafts
 from headrace.engine.cost import Cost
 from headrace.engine.live import Live
+from headrace.formats.frame import check_append
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -98,6 +99,7 @@ class Appender:
         log = catalog.new_log(create)
         entry = one.append(log, drafts, key, now_ms)
         engine.caps.check_total(engine.state, entry)
+        check_append(entry)
         delays = lease.delay(log, entry.block.first, due_ms, now_ms) if due_ms else ()
         live = engine.logs.create_now(create)
         position = self.enqueue(live, entry, now_ms, delays)
@@ -108,7 +110,7 @@ class Appender:
         )
 
     def enqueue(self, live: Live, entry: Append, now_ms: int, beside: Sequence[Entry] = ()) -> int:
-        """Apply an append and put it in journal order, with a promise of further seqs if one is
+        """Put an append in journal order and apply it, with a promise of further seqs if one is
         due.
 
         What is decided beside it comes true together with it, or not at all.
@@ -119,17 +121,21 @@ class Appender:
         entries += [other for other in beside if other.log != log.id or log.config.journaled]
         promise = live.promise(entry.block.last, now_ms)
         if promise is not None:
-            engine.apply(promise.entry)
             entries.insert(0, promise.entry)
+        position = journal.tail
+        if entries:
+            # The journal may refuse what it cannot hold: nothing has changed by then.
+            sync = log.config.synced or promise is not None
+            position = journal.enqueue(entries, sync=sync, together=bool(beside))
+        if promise is not None:
+            engine.apply(promise.entry)
         engine.apply(entry)
         for other in beside:
             engine.apply(other)
         if not entries:
             engine.on_growth()
-            return journal.tail
+            return position
         # The file an entry lands in is known only once it is enqueued: upkeep looks after that.
-        sync = log.config.synced or promise is not None
-        position = journal.enqueue(entries, sync=sync, together=bool(beside))
         if entry.trim is not None:
             live.shrunk_position = position
         engine.on_growth()

@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
+    CHUNK_BYTES_MAX,
     STAGED_BYTES_MAX,
     STAGED_BYTES_PER_KEY_MAX,
     STAGED_CHUNK_BYTES_MIN,
@@ -132,6 +133,13 @@ class Chunks:
         path = self.path(transaction, batch, name, key)
         if path in self._writing:
             raise Refused(Code.THROTTLED, f"chunk {name} is being staged; try again")
+        if len(content) > CHUNK_BYTES_MAX:
+            # Behind its commit nobody could refuse it, and it comes to its log in one frame.
+            raise Refused(
+                Code.BODY_TOO_LARGE,
+                f"a chunk is at most {CHUNK_BYTES_MAX} bytes, not {len(content)}",
+                max=CHUNK_BYTES_MAX,
+            )
         checksum = checksum_of(content)
         known = self._find(path)
         if known is not None and known.checksum == checksum:

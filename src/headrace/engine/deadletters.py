@@ -6,8 +6,8 @@ one of the two places, never in both or in neither.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -18,16 +18,18 @@ from headrace.core.config import Kind, LogConfig
 from headrace.core.deletion import delete_seqs
 from headrace.core.entry import Delete
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import READ_BYTES_MAX, READ_SCANNED_MAX
+from headrace.core.limits import MOVE_BYTES_MAX, READ_BYTES_MAX, READ_SCANNED_MAX
 from headrace.core.log import check_owner
 from headrace.core.read import Slice
 from headrace.core.record import Blobs, Drafts, draft
 from headrace.engine.live import Live
+from headrace.formats.frame import check_append
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
 
 _PAGE_RECORDS = 1000
+T = TypeVar("T", "_Letter", "_Planned")
 
 
 class _Letter(msgspec.Struct, frozen=True, gc=False):
@@ -40,6 +42,13 @@ class _Letter(msgspec.Struct, frozen=True, gc=False):
     tag: str | None
     node: str | None
     key: str | None
+
+
+class _Planned(msgspec.Struct, frozen=True, gc=False):
+    """One record that is to go; what it holds is read when it does."""
+
+    seq: int
+    size_bytes: int
 
 
 class Redriven(msgspec.Struct, frozen=True):
@@ -57,15 +66,17 @@ class DeadLetters:
         self._engine = engine
 
     async def bury(self, live: Live, spent: list[int]) -> bool:
-        """Move these jobs to where the queue wants its dead letters; says whether any went.
+        """Move the first of these jobs, as many as go at a time, to where the queue wants its dead
+        letters; says whether any went.
 
         When that place is full or cannot be made they stay, to be tried again.
         """
         engine, log = self._engine, live.log
-        pieces = await engine.reader.fetch(live, spent)
+        pieces = await engine.reader.fetch(live, spent, MOVE_BYTES_MAX)
         engine.check_alive(live)
         # Whatever happened while they were read: they must still be there, and nobody's.
-        letters = [letter for letter in _letters(pieces) if letter.seq in log.jobs.returned]
+        there = (letter for letter in _letters(pieces) if letter.seq in log.jobs.returned)
+        letters = next(_loads(there), [])
         name = log.config.dead_letter
         if not letters or name is None:
             return False
@@ -94,7 +105,10 @@ class DeadLetters:
         for target in routes:
             authorise(target)
         moved = 0
-        for target, letters in routes.items():
+        loads = ((target, load) for target, seqs in routes.items() for load in _loads(seqs))
+        for target, load in loads:
+            pieces = await engine.reader.fetch(live, [item.seq for item in load])
+            letters = list(_letters(pieces))
             engine.check_alive(live)
             # What somebody claimed or deleted since it was read is left alone.
             free = [item for item in letters if self._is_free(live, item.seq)]
@@ -115,10 +129,10 @@ class DeadLetters:
 
     async def _plan(
         self, live: Live, count_max: int, to: str | None
-    ) -> tuple[dict[str, list[_Letter]], int]:
+    ) -> tuple[dict[str, list[_Planned]], int]:
         """Which records go where, and how many can go nowhere."""
         engine = self._engine
-        routes: dict[str, list[_Letter]] = {}
+        routes: dict[str, list[_Planned]] = {}
         planned = skipped = after = scanned = 0
         while planned < count_max and scanned < READ_SCANNED_MAX:
             page = await engine.reader.read(
@@ -131,7 +145,7 @@ class DeadLetters:
                 if target is None or not self._may_go(live, letter, target):
                     skipped += 1
                     continue
-                routes.setdefault(target, []).append(letter)
+                routes.setdefault(target, []).append(_Planned(letter.seq, letter.size_bytes))
                 planned += 1
             after, scanned = page.next, scanned + page.scanned
             if page.caught_up:
@@ -169,6 +183,7 @@ class DeadLetters:
             engine.caps.check_logs(engine.state, live.log.owner)
             made = catalog.create(engine.state, name, live.log.owner, create, now_ms)
             append = one.append(catalog.new_log(made), drafts, None, now_ms)
+            check_append(append)
             target = engine.logs.create_now(made)
         else:
             raise catalog.not_found(name)
@@ -177,6 +192,20 @@ class DeadLetters:
         ends = ((target, append.block.last), (live, live.visible))
         for shown in engine.show_when_committed(position, ends).values():
             await shown
+
+
+def _loads(items: Iterable[T]) -> Iterator[list[T]]:
+    """What moves in one frame each: at least one record, and not much more than a few bytes."""
+    load: list[T] = []
+    size_bytes = 0
+    for item in items:
+        if load and size_bytes + item.size_bytes > MOVE_BYTES_MAX:
+            yield load
+            load, size_bytes = [], 0
+        load.append(item)
+        size_bytes += item.size_bytes
+    if load:
+        yield load
 
 
 def _letters(pieces: list[Slice]) -> Iterator[_Letter]:

@@ -219,15 +219,16 @@ class Engine:
         """
         if self.journal.failure is not None:
             raise self.journal.refusal()
+        stored = entries if stored is None else stored
+        # The journal may refuse what it cannot hold: nothing has changed by then.
+        position = self.journal.enqueue(stored, sync=sync, together=together)
         for entry in entries:
             self.apply(entry)
-        stored = entries if stored is None else stored
-        position = self.journal.enqueue(stored, sync=sync, together=together)
         self.on_growth()
         return position
 
     def apply(self, entry: Entry) -> None:
-        """Make an entry true; whoever calls this puts it in journal order before the next await."""
+        """Make an entry true that was put in journal order, without an await between."""
         catalog.apply(self.state, entry)
         match entry:
             case Append():

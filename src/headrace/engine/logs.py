@@ -66,9 +66,10 @@ class Logs:
     def create_now(self, create: Create) -> Live:
         """Bring a log into existence for an append that follows at once and waits for both."""
         engine = self._engine
+        position = engine.journal.enqueue([create], sync=True)
         engine.apply(create)
         live = engine.lives[create.log]
-        live.config_position = engine.journal.enqueue([create], sync=True)
+        live.config_position = position
         return live
 
     async def _configure(self, live: Live, config: LogConfig) -> None:

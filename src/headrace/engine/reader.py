@@ -186,11 +186,16 @@ class Reader:
             at = stop
         return found
 
-    async def fetch(self, live: Live, seqs: Sequence[int]) -> list[Slice]:
-        """These records, ascending, wherever they lie; those that are gone by now are left out."""
+    async def fetch(
+        self, live: Live, seqs: Sequence[int], bytes_max: int | None = None
+    ) -> list[Slice]:
+        """These records, ascending, wherever they lie; those that are gone by now are left out.
+
+        With `bytes_max`, it ends behind the block with which they come to so much.
+        """
         found: list[Slice] = []
-        at, deletions = 0, live.deletions
-        while at < len(seqs):
+        at, size_bytes, deletions = 0, 0, live.deletions
+        while at < len(seqs) and (bytes_max is None or size_bytes < bytes_max):
             block = await self._block_of(live, seqs[at])
             if block is None:
                 at += 1
@@ -202,6 +207,8 @@ class Reader:
             ]
             if picks:
                 found.append(Slice(block, picks))
+                if bytes_max is not None:
+                    size_bytes += sum(block.measure(pick, pick + 1) for pick in picks)
             at = max(stop, at + 1)
         return found if live.deletions == deletions else reading.without(found, live.log.deleted)
 

@@ -19,6 +19,7 @@ from headrace.core.copies import Copying
 from headrace.core.entry import Append, Entry
 from headrace.core.errors import Refused
 from headrace.core.inlet import Inlet
+from headrace.core.limits import FORWARD_FRAME_BYTES
 from headrace.core.record import Block
 from headrace.core.route import Batch, Forwarding, Wants
 from headrace.engine.appender import journaled
@@ -27,6 +28,9 @@ from headrace.engine.live import Live, Promise
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
 
+
+_ENTRY_BYTES = 256
+_PICK_BYTES = 9
 
 Shown = dict[int, asyncio.Future[None]]
 """Destination → when readers may see what was last brought there."""
@@ -81,6 +85,8 @@ class Pass:
         self._promises: list[Promise] = []
         self._ends: dict[int, tuple[Live, int]] = {}
         self._derived_bytes = 0
+        self._stored_bytes = 0
+        """What the journal keeps of them, roughly."""
 
     def step(self, router: Router, sealed: Iterable[Block] = ()) -> Step:
         """Decide how a router comes on, with sealed blocks before those in memory.
@@ -90,7 +96,7 @@ class Pass:
         engine, source, dest = self._engine, router.source, router.dest
         if not engine.door.open or engine.journal.failure is not None:
             return Step.BLOCKED
-        if dest.log.id in self._ends:
+        if dest.log.id in self._ends or self._stored_bytes >= FORWARD_FRAME_BYTES:
             self.commit()  # what comes next is decided on what came before
         for live in (source, dest):
             if live.log.config.ttl_ms:
@@ -154,12 +160,14 @@ class Pass:
             self._stored.append(promise.entry)
         self._entries.append(forward)
         self._stored.append(forward)
+        self._stored_bytes += _ENTRY_BYTES + _PICK_BYTES * len(forward.picks)
         if append is not None:
             if derived:
                 self._derived_bytes += append.block.size_bytes
             else:
                 append = Append(append.log, copies.owned(append.block), None, append.trim)
                 self._stored += journaled(live.log, append)
+                self._stored_bytes += append.block.size_bytes
             self._entries.append(append)
         self._ends[live.log.id] = live, last
 
@@ -177,5 +185,5 @@ class Pass:
             if isinstance(entry, Append) and entry.trim is not None:
                 engine.lives[entry.log].shrunk_position = position
         self._entries, self._stored, self._promises = [], [], []
-        self._ends, self._derived_bytes = {}, 0
+        self._ends, self._derived_bytes, self._stored_bytes = {}, 0, 0
         self._shown |= engine.show_when_committed(position, ends)

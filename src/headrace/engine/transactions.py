@@ -20,11 +20,12 @@ import msgspec
 
 from headrace.core import log as one
 from headrace.core.config import Discard, LogConfig
-from headrace.core.entry import Arrive
+from headrace.core.entry import Append, Arrive
 from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.limits import BATCH_MAX, TRANSACTION_CHUNKS_MAX, TRANSACTIONS_PENDING_MAX
 from headrace.core.log import Log, check_owner
 from headrace.core.names import SYSTEM, reserved
+from headrace.core.record import block
 from headrace.core.state import not_found
 from headrace.core.stream import same_type
 from headrace.core.transaction import LOCAL, Caller, Chunk, Commit, Part, has_arrived, notes
@@ -33,6 +34,7 @@ from headrace.engine.live import Live
 from headrace.engine.remembered import Remembered, too_many
 from headrace.engine.underway import UnderWay
 from headrace.formats import layout
+from headrace.formats.frame import check_append
 from headrace.formats.staged import encode_staged
 from headrace.observe import say
 from headrace.storage.staging import Staging
@@ -395,7 +397,7 @@ class Transactions:
             chunk = await self._chunks.read(path)
             form = await self._engine.streams.prepare(log, chunk.drafts)
             if form is not None:
-                form(chunk.drafts)
+                check_append(Append(log.id, block(form(chunk.drafts), 1, 0)))
 
     def _check_room(self, logs: Mapping[str, Log], brought: Sequence[Brought]) -> None:
         """Refuse what does not fit into a log, or into the server."""

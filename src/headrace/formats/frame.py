@@ -53,13 +53,14 @@ from headrace.core.entry import (
     Trim,
     Unroute,
 )
-from headrace.core.errors import Corrupt
+from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.limits import FRAME_BYTES_MAX
 
 _PREFIX = struct.Struct("<IQ")
 _REST = struct.Struct("<QBQ")
 HEADER_BYTES = _PREFIX.size + _REST.size
 _ZEROES = bytes(64 << 10)
+_MANY = 4096
 
 _KINDS: dict[int, type[Entry]] = {
     1: Create,
@@ -140,7 +141,7 @@ class Frame(msgspec.Struct, gc=False):
 
 
 def encode_frame(entry: Entry, position: int, synced: int) -> bytearray:
-    """The bytes of the frame at this position.
+    """The bytes of the frame at this position; refuses what no frame can hold.
 
     Encoded in place: a batch is copied once, not thrice.
     """
@@ -156,20 +157,45 @@ def encode_group(entries: Sequence[Entry], position: int, synced: int) -> bytear
 def _frame(body: Entry | _Group, kind: int, log: int, position: int, synced: int) -> bytearray:
     frame = bytearray(HEADER_BYTES)
     _encode_into(body, frame, HEADER_BYTES)
+    if len(frame) - HEADER_BYTES > FRAME_BYTES_MAX:
+        raise _too_large(len(frame))
     _REST.pack_into(frame, _PREFIX.size, synced, kind, log)
     checksum = xxh3_64_intdigest(memoryview(frame)[_PREFIX.size :], position)
     _PREFIX.pack_into(frame, 0, len(frame) - HEADER_BYTES, checksum)
     return frame
 
 
+def check_append(entry: Append) -> None:
+    """Refuse an append that no frame can hold, before anything is done for it.
+
+    Only a large one is measured: nothing else of a record is as long as its data may be.
+    """
+    block = entry.block
+    if len(block.data) > FRAME_BYTES_MAX // 8 or block.count > _MANY:
+        size = len(_encoder.encode(entry))
+        if size > FRAME_BYTES_MAX:
+            raise _too_large(size)
+
+
+def _too_large(size: int) -> Refused:
+    return Refused(
+        Code.BODY_TOO_LARGE,
+        f"this would be {size} bytes in one piece; the journal takes {FRAME_BYTES_MAX}",
+        max=FRAME_BYTES_MAX,
+    )
+
+
 def decode_frame(buffer: memoryview, offset: int, position: int) -> Frame | None:
-    """The valid frame at this offset, or None when there is none."""
+    """The valid frame at this offset, or None when there is none.
+
+    However large: one whose checksum is right was written, and is no damage.
+    """
     body_at = offset + HEADER_BYTES
     if body_at > len(buffer):
         return None
     length, checksum = _PREFIX.unpack_from(buffer, offset)
     stop = body_at + length
-    if length > FRAME_BYTES_MAX or stop > len(buffer):
+    if stop > len(buffer):
         return None
     if xxh3_64_intdigest(buffer[offset + _PREFIX.size : stop], position) != checksum:
         return None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
 from headrace.core.config import LogConfig
 from headrace.core.entry import Append, Create, Delete, Drop, Entry, Reserve, Stop
-from headrace.core.errors import Corrupt
+from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.record import block, draft
 from headrace.formats.frame import (
     GROUP,
     HEADER_BYTES,
     _candidates,
     blank_from,
+    check_append,
     decode_frame,
     encode_frame,
     encode_group,
@@ -134,3 +137,26 @@ def test_what_has_nothing_to_do_with_records_can_be_left_out_of_a_group() -> Non
     assert alone is not None
     assert group.record_entries == [APPEND, Drop(1)]
     assert alone.record_entries == [CREATE]
+
+
+def test_the_encoder_refuses_what_no_frame_may_hold() -> None:
+    size = len(encode_frame(APPEND, 0, 0)) - HEADER_BYTES
+    with mock.patch("headrace.formats.frame.FRAME_BYTES_MAX", size):
+        encode_frame(APPEND, 0, 0)
+        check_append(APPEND)
+    with mock.patch("headrace.formats.frame.FRAME_BYTES_MAX", size - 1):
+        for encode in (
+            lambda: encode_frame(APPEND, 0, 0),
+            lambda: encode_group([APPEND, Drop(1)], 0, 0),
+            lambda: check_append(APPEND),
+        ):
+            with pytest.raises(Refused) as refused:
+                encode()
+            assert refused.value.code is Code.BODY_TOO_LARGE
+
+
+def test_a_frame_that_was_written_is_read_however_large() -> None:
+    """Older versions wrote larger ones than this; their checksums say that they are whole."""
+    raw = journal((CREATE, 0), (APPEND, 0), (Drop(1), 0))
+    with mock.patch("headrace.formats.frame.FRAME_BYTES_MAX", 1):
+        assert entries_of(raw) == [CREATE, APPEND, Drop(1)]
