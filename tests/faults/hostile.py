@@ -389,7 +389,10 @@ class HostileDisk:
 
     def exists(self, path: str) -> bool:
         self._call("exists", path)
-        folder, name = self._place(path)
+        try:
+            folder, name = self._place(path)
+        except FileNotFoundError:
+            return False
         return name in folder.names
 
     def size(self, path: str) -> int:
