@@ -276,6 +276,9 @@ SHAPES_MAX = 4096
 REGISTRY_BYTES_MAX = 1 << 20
 """Of all schemas and lenses of a stream."""
 SCHEMA_UPDATE_BYTES_MAX = 256 << 10
+PROOF_STEPS_MAX = 20_000
+PROOF_MS_MAX = 2_000
+"""So much is compared, and for so long, before a lens counts as too complicated."""
 SCHEMA_STEPS_MAX = 1_000_000
 """What a schema may cost for one value of a document, or one byte of it: see `schemas/cost`."""
 VALIDATION_STEPS_MAX = 10_000_000

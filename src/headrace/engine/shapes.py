@@ -17,7 +17,7 @@ import msgspec
 
 from headrace.core.entry import Adopt, Entry, Plan, Register
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import FORM_BYTES, SHAPES_MAX, STREAM_KEY_BYTES_MAX
+from headrace.core.limits import FORM_BYTES, PROOF_MS_MAX, SHAPES_MAX, STREAM_KEY_BYTES_MAX
 from headrace.core.log import Log
 from headrace.core.read import Page, Slice
 from headrace.core.record import Block, Drafts, draft, payloads
@@ -26,7 +26,8 @@ from headrace.core.streaming import Form, stream_of
 from headrace.engine.plans import checked
 from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Installed, Profile
-from headrace.schemas.evolution import Update, check_bindings, evolve
+from headrace.schemas.effort import Effort
+from headrace.schemas.evolution import Update, check_bindings, evolve, prove_update
 from headrace.schemas.promotion import Promoter
 from headrace.schemas.registry import (
     NOTHING,
@@ -265,9 +266,29 @@ class Shapes:
 
     async def install_schema(self, live: Live, update: Update) -> None:
         """Change what the records of the stream are from here on."""
-        await self._let_batches_pass(live)
+        await self._prove(live, update)
         stream = stream_of(live.log)
         await self._commit(live, self._evolution(live.log, stream, update))
+
+    async def _prove(self, live: Live, update: Update) -> None:
+        """Prove the lens of an update, in the pool, for the registry of when that is done."""
+        await self._let_batches_pass(live)
+        registry = stream_of(live.log).registry
+        while update.lens is not None:
+            held = decode_registry(registry)
+            evolve(held, update, live.log.name, live.log.head)  # what it refuses needs no proof
+            await self._engine.pool.run(prove_update, held, update, self.effort())
+            self._engine.check_alive(live)
+            await self._let_batches_pass(live)
+            if stream_of(live.log).registry is registry:
+                break
+            registry = stream_of(live.log).registry
+
+    def effort(self) -> Effort:
+        """What one update may cost, from now on."""
+        clock = self._engine.clock
+        deadline_ms = clock.now_ms() + PROOF_MS_MAX
+        return Effort(lambda: clock.now_ms() >= deadline_ms)
 
     def _evolution(self, log: Log, stream: Stream, update: Update) -> list[Entry]:
         registry = evolve(decode_registry(stream.registry), update, log.name, log.head)

@@ -28,6 +28,7 @@ from headrace.core.limits import (
     VALIDATION_STEPS_MAX,
     VALIDATION_VISITS_MAX,
 )
+from headrace.schemas.effort import Effort
 
 _SAME = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 _SAME_BY_NAME = ("dependencies", "dependentSchemas")
@@ -227,8 +228,9 @@ def _asked(pattern: str) -> Steps:
     return Steps(_NAME_STEPS, size // 32)
 
 
-def check_patterns(schema: Any, where: str) -> None:
+def check_patterns(schema: Any, where: str, effort: Effort) -> None:
     """Refuse patterns that take more than linear time, and more of them than there is room for."""
+    effort.spend()
     room = PATTERNS_BYTES_MAX
     stack = [schema]
     while stack:
@@ -242,6 +244,7 @@ def check_patterns(schema: Any, where: str) -> None:
         for pattern in (held.get("pattern"), *(inner if isinstance(inner, dict) else ())):
             if not isinstance(pattern, str):
                 continue
+            effort.spend()
             size = automaton_bytes(pattern)
             if size is None:
                 raise Refused(

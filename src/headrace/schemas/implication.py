@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.core.errors import Code, Refused
+from headrace.schemas.effort import Effort
 from headrace.schemas.kinds import KINDS, kind_of
-from headrace.schemas.validation import compile_schema
+from headrace.schemas.validation import check_costs, compile_schema
 
 Known = Any
 """A schema: a boolean or an object. `False` for what is not there."""
@@ -22,8 +22,6 @@ _ALL = frozenset(KINDS)
 _FEW: dict[str, list[Any]] = {"boolean": [False, True], "null": [None]}
 """Types with few values."""
 _ENFORCED_FORMAT = "date-time"
-_STEPS_MAX = 20_000
-"""So much is compared before a lens counts as too complicated."""
 
 
 class Placed(dict[str, Any]):
@@ -68,13 +66,14 @@ def spread(known: Known) -> dict[str, Any]:
     values = finite(known)
     if values is None:
         return known if isinstance(known, dict) else {}
-    names = {name: None for value in values for name in value}
+    held: dict[str, list[Any]] = {}
+    for value in values:
+        for name, inner in value.items():
+            held.setdefault(name, []).append(inner)
     return {
         "type": "object",
-        "properties": {
-            name: {"enum": [value[name] for value in values if name in value]} for name in names
-        },
-        "required": [name for name in names if all(name in value for value in values)],
+        "properties": {name: {"enum": inner} for name, inner in held.items()},
+        "required": [name for name, inner in held.items() if len(inner) == len(values)],
         "additionalProperties": False,
     }
 
@@ -135,15 +134,13 @@ Rule = Callable[[Case], Iterator[str]]
 class Implication:
     """Compares what is known with a new schema, which is of this draft."""
 
-    def __init__(self, draft: Any) -> None:
+    def __init__(self, draft: Any, effort: Effort) -> None:
         self._draft = draft
-        self._steps = 0
+        self._effort = effort
 
     def problem(self, known: Known, new: Known, at: str = "") -> str | None:
         """Why a value of which this is known may not be valid; None: it is valid."""
-        self._steps += 1
-        if self._steps > _STEPS_MAX:
-            raise Refused(Code.INVALID, "the schemas are too complicated for a lens to be proven")
+        self._effort.spend()
         if known is False:
             return None
         if problem := _undeclared(known, new, at):
@@ -168,6 +165,7 @@ class Implication:
         return None
 
     def _check_values(self, values: list[Any], new: Known, at: str) -> str | None:
+        check_costs(new, values)
         validator = compile_schema(new, draft=self._draft)
         for value in values:
             if not validator.is_valid(value):

@@ -12,6 +12,7 @@ import msgspec
 
 from headrace.core.errors import Code, Refused, refuse_invalid
 from headrace.schemas.builtins import BUILTINS, Builtin, stringify
+from headrace.schemas.effort import Effort
 from headrace.schemas.kinds import KINDS, kind_fits
 from headrace.schemas.validation import check_schema, check_value
 from headrace.search.pointers import Path, parse_pointer
@@ -130,10 +131,10 @@ class Lens(msgspec.Struct, frozen=True):
     """As it was sent, with the defaults of what it adds."""
 
 
-def parse_lens(raw: object) -> Lens:
+def parse_lens(raw: object, effort: Effort | None = None) -> Lens:
     """Check a lens as it was sent."""
     lens = load_lens(raw)
-    _check_schemas(lens.kept["ops"], "lens.ops")
+    _check_schemas(lens.kept["ops"], "lens.ops", effort or Effort())
     return lens
 
 
@@ -205,14 +206,14 @@ def _default_of(schema: Any, where: str) -> Any:
     return refuse_invalid(f"{where} needs a default")
 
 
-def _check_schemas(ops: list[dict[str, Any]], where: str) -> None:
+def _check_schemas(ops: list[dict[str, Any]], where: str, effort: Effort) -> None:
     """Refuse what is no schema, and defaults that do not fit theirs."""
     for at, op in enumerate(ops):
         place = f"{where}[{at}]"
         if "ops" in op:
-            _check_schemas(op["ops"], f"{place}.ops")
+            _check_schemas(op["ops"], f"{place}.ops", effort)
         if "schema" in op:
-            check_schema(op["schema"], f"{place}.schema")
+            check_schema(op["schema"], f"{place}.schema", effort)
             if "default" in op and not check_value(op["default"], op["schema"]):
                 refuse_invalid(f"{place}.default does not fit {place}.schema")
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.core.errors import Refused, refuse_invalid
+from headrace.schemas.effort import Effort
 from headrace.schemas.implication import (
     OBJECT,
     Implication,
@@ -74,13 +75,14 @@ _LAST_MS = 253_402_300_799_999
 """The milliseconds that a date-time can name: years 0 to 9999."""
 
 
-def prove(old: Known, new: Known, lens: Lens) -> None:
+def prove(old: Known, new: Known, lens: Lens, effort: Effort | None = None) -> None:
     """Refuse a lens that cannot be shown to lead from every old document to a new one."""
+    effort = effort or Effort()
     draft = draft_of(new)
     if draft_of(old) is not draft:
         refuse_invalid("the new schema must be of the same JSON Schema draft as the old one")
-    known = known_behind(lens, _taken_at_its_word(old))
-    if problem := Implication(draft).problem(known, new):
+    known = known_behind(lens, _taken_at_its_word(old), effort)
+    if problem := Implication(draft, effort).problem(known, new):
         refuse_invalid(f"lens cannot be proven: {problem}")
 
 
@@ -100,18 +102,19 @@ def _taken_at_its_word(schema: Known) -> Known:
     return taken
 
 
-def known_behind(lens: Lens, old: Known) -> Known:
+def known_behind(lens: Lens, old: Known, effort: Effort | None = None) -> Known:
     """What is known of documents behind the lens; refuses a lens that a document could fail in."""
-    return _pass(lens.ops, old, "lens.ops")
+    return _pass(lens.ops, old, "lens.ops", effort or Effort())
 
 
-def _pass(ops: Sequence[Op], known: Known, where: str) -> Known:
+def _pass(ops: Sequence[Op], known: Known, where: str, effort: Effort) -> Known:
     for at, op in enumerate(ops):
-        known = _step(op, known, f"{where}[{at}]")
+        effort.spend()
+        known = _step(op, known, f"{where}[{at}]", effort)
     return known
 
 
-def _step(op: Op, known: Known, where: str) -> Known:
+def _step(op: Op, known: Known, where: str, effort: Effort) -> Known:
     match op:
         case Rename(source=source, to=to):
             value = _get(known, source, where)
@@ -145,9 +148,11 @@ def _step(op: Op, known: Known, where: str) -> Known:
             inner = _get(known, path, where)
             if kinds_of(inner) != OBJECT:
                 refuse_invalid(f"{where}: {_pointer(path)} is not always an object")
-            return _replace(known, path, _pass(ops, inner, f"{where}.ops"), where, placed=False)
-        case Map(path=path, ops=ops):
-            return _replace(known, path, _mapped(op, _get(known, path, where), where), where)
+            passed = _pass(ops, inner, f"{where}.ops", effort)
+            return _replace(known, path, passed, where, placed=False)
+        case Map(path=path):
+            mapped = _mapped(op, _get(known, path, where), where, effort)
+            return _replace(known, path, mapped, where)
 
 
 # --- where values are -----------------------------------------------------------------------------
@@ -258,7 +263,7 @@ def _first(known: Known, where: str) -> Known:
     return elements_of(known)
 
 
-def _mapped(op: Map, known: Known, where: str) -> Known:
+def _mapped(op: Map, known: Known, where: str, effort: Effort) -> Known:
     if kinds_of(known) != frozenset({"array"}):
         refuse_invalid(f"{where}: {_pointer(op.path)} is not always an array")
     values = finite(known)
@@ -272,7 +277,7 @@ def _mapped(op: Map, known: Known, where: str) -> Known:
     else:
         inner = elements_of(known)
         bounds = {key: known[key] for key in ("minItems", "maxItems") if key in known}
-    return {"type": "array", "items": _pass(op.ops, inner, f"{where}.ops"), **bounds}
+    return {"type": "array", "items": _pass(op.ops, inner, f"{where}.ops", effort), **bounds}
 
 
 def _converted(op: Convert, known: Known, where: str) -> Known:

@@ -15,6 +15,7 @@ from headrace.core.limits import (
     VALIDATION_VALUES_MAX,
 )
 from headrace.schemas.cost import (
+    Cost,
     backtracking,
     breadth,
     check_cost,
@@ -24,6 +25,7 @@ from headrace.schemas.cost import (
     linear,
     values_in,
 )
+from headrace.schemas.effort import Effort
 
 _IGNORED = (
     "date",
@@ -103,9 +105,14 @@ def decode_document(raw: bytes) -> Any:
 
 def check_value(value: Any, schema: Any) -> bool:
     """Whether a value that somebody sent with a schema is valid under it."""
-    if exceeds(cost_of(schema), value):
-        raise _too_much()
+    check_costs(schema, [value])
     return bool(compile_schema(schema).is_valid(value))
+
+
+def check_costs(schema: Any, values: list[Any]) -> None:
+    """Refuse values that would take too long to be checked, all of them together."""
+    if exceeds(Cost(elements=[cost_of(schema)]), values):
+        raise _too_much()
 
 
 def _too_much() -> Refused:
@@ -122,12 +129,12 @@ def _told(problem: Any) -> str:
     return said if len(said) <= _PROBLEM_CHARS_MAX else f"{said[:_PROBLEM_CHARS_MAX]}…"
 
 
-def check_schema(schema: Any, where: str) -> None:
-    """Refuse what is no schema, or one that refers to another."""
+def check_schema(schema: Any, where: str, effort: Effort | None = None) -> None:
+    """Refuse what is no schema, or one that refers to another or costs too much."""
     if not isinstance(schema, dict | bool):
         raise Refused(Code.INVALID, f"{where} must be a schema")
     _check_parts(schema, where, NESTING_MAX)
-    check_patterns(schema, where)
+    check_patterns(schema, where, effort or Effort())
     compile_schema(schema, where)
     check_cost(schema, where)
 

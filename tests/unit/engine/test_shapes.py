@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 from hostile import HostileDisk
-from rig import boot
+from rig import Unhurried, boot
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.entry import Register
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import PROOF_MS_MAX
 from headrace.core.read import EVERYTHING, Page
 from headrace.core.record import draft
 from headrace.core.stream import JSON, Write
@@ -92,5 +93,39 @@ def test_a_lens_that_fails_after_all_fails_the_read(loop: VirtualLoop) -> None:
         told = look.encode("s", Records(0, page), 1)
         assert told.startswith(b'event: error\ndata:{"error":{"code":"bad_request"')
         assert b"control" not in told
+
+    loop.run(play())
+
+
+def test_a_lens_is_proven_in_the_pool_for_the_registry_it_is_for(loop: VirtualLoop) -> None:
+    """Two come at once: one of them is for a version that is past when it is proven."""
+    waited: list[str] = []
+
+    class Noted(Unhurried):
+        async def run(self, work: Any, *args: Any, **kwargs: Any) -> Any:
+            waited.append(work.__name__)
+            return await super().run(work, *args, **kwargs)
+
+    async def play() -> None:
+        clock = VirtualClock(loop)
+        engine = (await boot(HostileDisk(), clock, pool=Noted())).engine
+        live, _ = await engine.streams.create("s", Spec(content_type=JSON), None)
+        await engine.shapes.install_schema(live, update(schema=schema("a")))
+        changes = [update(schema=schema(to), lens=lens("a", to)) for to in ("b", "c")]
+        told = await asyncio.gather(
+            *(engine.shapes.install_schema(live, each) for each in changes), return_exceptions=True
+        )
+        refused = [each for each in told if isinstance(each, Refused)]
+        assert [each.code for each in refused] == [Code.CONFLICT]
+        assert waited.count("prove_update") == 2
+        stream = live.log.stream
+        assert stream is not None
+        assert decode_registry(stream.registry).current_version == 2
+
+        effort = engine.shapes.effort()
+        effort.spend()
+        await asyncio.sleep(PROOF_MS_MAX / 1000)
+        with pytest.raises(Refused, match="too complicated"):
+            effort.spend()
 
     loop.run(play())

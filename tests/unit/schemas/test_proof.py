@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from headrace.core.errors import Refused
+from headrace.schemas import proof
+from headrace.schemas.effort import Effort
+from headrace.schemas.implication import spread
 from headrace.schemas.lens import parse_lens
 from headrace.schemas.proof import prove
 
@@ -203,3 +208,68 @@ def test_a_proof_ends() -> None:
         new = {"type": "object", "additionalProperties": {"allOf": [new, new]}}
     said = problem(obj("a", a=TEXT, x=old), obj("b", b=TEXT, x=new), AB)
     assert "too complicated" in said or "may" in said
+
+
+def wide(name: str) -> dict[str, Any]:
+    return obj(name, **{f"p{at}": TEXT for at in range(50)}, **{name: TEXT})
+
+
+CHAIN = [rename(f"/n{at}", f"/n{at + 1}") for at in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "ops"),
+    [
+        (wide("n0"), wide("n100"), CHAIN),
+        (obj("o", o=wide("n0")), obj("o", o=wide("n100")),
+         [{"op": "in", "path": "/o", "ops": CHAIN}]),
+        (obj("l", l={"type": "array", "items": wide("n0")}),
+         obj("l", l={"type": "array", "items": wide("n100")}),
+         [{"op": "map", "path": "/l", "ops": CHAIN}]),
+    ],
+)  # fmt: skip
+def test_the_time_is_asked_at_every_step(
+    old: Any, new: Any, ops: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, real = 0, proof._step
+
+    def step(op: Any, *more: Any) -> Any:
+        nonlocal taken
+        taken += 1
+        return real(op, *more)
+
+    monkeypatch.setattr(proof, "_step", step)
+    lens = parse_lens(
+        {"apiVersion": "durable.lens/v1", "schema": "s", "from": 1, "to": 2, "ops": ops}
+    )
+    asked: list[int] = []
+    prove(old, new, lens, Effort(lambda: bool(asked.append(taken))))
+    assert max(later - sooner for sooner, later in pairwise(asked)) <= 1
+    assert len(asked) > taken + 50, "also where schemas are compared"
+    for last in (7, len(asked) - 7):
+        answers = iter([False] * last)
+        with pytest.raises(Refused, match="too complicated"):
+            prove(old, new, lens, Effort(partial(next, answers, True)))
+
+
+def test_an_enum_of_objects_is_spread_in_one_go() -> None:
+    """Each of them has a name of its own: a list for each name is as long as it must be."""
+
+    class Counted(dict[str, Any]):
+        looks = 0
+
+        def __contains__(self, name: object) -> bool:
+            Counted.looks += 1
+            return super().__contains__(name)
+
+    values = [Counted({f"n{at}": at, "all": at}) for at in range(500)]
+    known = spread({"enum": values})
+    assert known["required"] == ["all"]
+    assert len(known["properties"]) == 501
+    assert Counted.looks == 0
+
+
+def test_values_are_not_checked_where_that_takes_too_long() -> None:
+    old = obj("a", a={"enum": [[at] for at in range(2000)]})
+    new = obj("b", b={"enum": [[at] for at in range(3000)]})
+    assert "too long" in problem(old, new, AB)

@@ -32,8 +32,8 @@ async def get(call: Call, target: Target) -> Answer:
 
 async def post(call: Call, target: Target) -> Answer:
     call.principal.require(Scope.ADMIN, target.name)
-    update = parse_update(await call.raw_body(SCHEMA_UPDATE_BYTES_MAX))
-    engine = call.engine
+    raw, engine = await call.raw_body(SCHEMA_UPDATE_BYTES_MAX), call.engine
+    update = await engine.pool.run(parse_update, raw, engine.shapes.effort())
     live = engine.streams.own(target.name)
     await engine.shapes.install_schema(live, update)
     answer = _show(live.log)
