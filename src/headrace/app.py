@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine
-from functools import cache
+from functools import cache, partial
 from types import FrameType
 from typing import Any
 
@@ -67,9 +67,10 @@ from headrace.surfaces.topics.work import Work
 from headrace.web import docs_page, openapi
 from headrace.web.calls import Gate, install_errors
 from headrace.web.cors import Cors
+from headrace.web.descriptors import backlog, raise_limit, room_for_connections
 from headrace.web.direct import Direct
 from headrace.web.origin_check import OriginCheck
-from headrace.web.protocol import Protocol
+from headrace.web.protocol import Connections, Protocol
 from headrace.web.slots import Cap, Slots
 
 SWITCH_INTERVAL_S = 0.0005
@@ -247,12 +248,13 @@ class App:
         The port is bound before recovery, so that probes can watch it.
         """
         self._lock()
-        listener = self._bind()
+        descriptors = raise_limit()
+        listener = self._bind(backlog(descriptors))
         config = uvicorn.Config(
             build_web(
                 self._settings, self.gate, self._pulse, self._control, self._server, self._pipeline
             ),
-            http=Protocol,
+            http=partial(Protocol, shared=self._connections(descriptors)),  # type: ignore[arg-type]
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -260,7 +262,7 @@ class App:
             proxy_headers=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=int(DRAIN_S),
-            backlog=2048,
+            backlog=backlog(descriptors),
         )
         server = Server(config, self)
         tasks = [
@@ -386,7 +388,16 @@ class App:
         except OSError as error:
             raise StartError(f"cannot use {self._settings.data_dir}: {error.strerror}") from None
 
-    def _bind(self) -> socket.socket:
+    def _connections(self, descriptors: int) -> Connections:
+        settings = self._settings
+        room = room_for_connections(descriptors)
+        return Connections(
+            count_max=min(settings.max_connections or room, room),
+            head_s=settings.head_timeout_ms / 1000,
+            body_s=settings.body_timeout_ms / 1000,
+        )
+
+    def _bind(self, waiting_max: int) -> socket.socket:
         settings = self._settings
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -399,7 +410,7 @@ class App:
                 f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
                 "choose another with TOPICS_HOST, TOPICS_PORT or --port"
             ) from None
-        listener.listen(2048)
+        listener.listen(waiting_max)
         listener.set_inheritable(False)
         port = listener.getsockname()[1]
         if settings.port_file is not None:

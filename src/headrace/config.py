@@ -76,6 +76,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_total_bytes: int
     session_ttl_ms: int
 
+    max_connections: int
+    head_timeout_ms: int
+    body_timeout_ms: int
+
     streams_dialect: str
     streams_max: int
     streams_max_body_bytes: int
@@ -295,6 +299,25 @@ VARIABLES = (
     ),
     Variable("TOPICS_MAX_TOTAL_BYTES", size(0), "0", "most live record bytes in all; 0: unlimited"),
     Variable("TOPICS_SESSION_TTL_MS", whole(1), "300000", "how long an unused watch session lives"),
+    # What a connection may do.
+    Variable(
+        "HEADRACE_MAX_CONNECTIONS",
+        whole(0),
+        "0",
+        "most connections at a time; 0: as many as the limit of open files leaves room for",
+    ),
+    Variable(
+        "HEADRACE_HEAD_TIMEOUT_MS",
+        whole(1, 3_600_000),
+        "30000",
+        "longest time until the head of a request has come on a connection",
+    ),
+    Variable(
+        "HEADRACE_BODY_TIMEOUT_MS",
+        whole(1, 3_600_000),
+        "30000",
+        "longest time that nothing comes of a body",
+    ),
     # Streams.
     Variable(
         "STREAMS_DIALECT",

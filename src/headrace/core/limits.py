@@ -11,6 +11,27 @@ HEAD_BYTES_MAX = 256 << 10
 HOSTS_KNOWN_MAX = 256
 """Host headers that a server without keys remembers to be its own."""
 """The request line and the headers of a request."""
+HEADERS_MAX = 256
+"""Headers of a request."""
+HEADS_BYTES_MAX = 16 << 20
+HEAD_BYTES_FAIR = 16 << 10
+"""Heads that do not come at once, of all connections together; beyond, none may be larger than its
+fair share.
+"""
+CONTENT_LENGTH_DIGITS_MAX = 19
+FEED_BYTES = 4096
+"""What the HTTP parser is given at a time, unless it is one piece of a body for certain."""
+CHUNKS_PER_TURN = 512
+"""Chunks of a body that are taken in before other connections get a turn."""
+CHUNK_FRAMING_BYTES_MAX = 16 << 10
+"""What may come between two pieces of a body in chunks, or behind the last one: the size of a
+chunk and its extensions, trailers.
+"""
+LINGER_BYTES_MAX = 1 << 20
+"""What a peer that was turned away may still send before the connection is cut."""
+LISTEN_BACKLOG_MAX = 2048
+FILES_RESERVED = 128
+"""Descriptors that connections leave to the journal, segments and everything else."""
 IDEMPOTENCY_KEY_LENGTH_MAX = 256
 META_KEYS_MAX = 64
 NESTING_MAX = 128

@@ -1,0 +1,139 @@
+"""One HTTP connection in memory: what the peer sends, what it gets, and how often others wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import uvicorn
+from plumbing import Pipe
+from uvicorn.server import ServerState
+from virtual import VirtualLoop
+
+from headrace.web.protocol import Connections, Protocol
+
+READ_BYTES = 256 << 10
+"""What a loop reads at a time."""
+KEEP_ALIVE_S = 75
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class Line(Pipe):
+    """The server's end of a connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = 0
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def close(self) -> None:
+        if not self.closing:
+            super().close()
+            self._lose()
+
+    def abort(self) -> None:
+        super().abort()
+        self._lose()
+
+    def _lose(self) -> None:
+        protocol, self.protocol = self.protocol, None
+        if protocol is not None:
+            asyncio.get_running_loop().call_soon(protocol.connection_lost, None)
+
+    async def send(self, raw: bytes) -> None:
+        """The peer sends this, as much of it as is read; counts the turns that takes."""
+        for at in range(0, len(raw), READ_BYTES):
+            await self.settle()
+            if self.closing:
+                return
+            self.protocol.data_received(raw[at : at + READ_BYTES])
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Until nothing more happens by itself."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(0)
+            if not loop._ready:  # type: ignore[attr-defined]
+                return
+            self.turns += 1
+
+    @property
+    def heard(self) -> bytes:
+        return b"".join(self.sent)
+
+    @property
+    def statuses(self) -> list[int]:
+        """Of all answers so far; the test's own application says little besides."""
+        return [int(part[:3]) for part in self.heard.split(b"HTTP/1.1 ")[1:]]
+
+
+class Site:
+    """A server without sockets."""
+
+    def __init__(self, app: Application, shared: Connections) -> None:
+        self.config = uvicorn.Config(
+            app, http=Protocol, lifespan="off", log_config=None, access_log=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+        )  # fmt: skip
+        self.state = ServerState()
+        self.shared = shared
+
+    def connect(self) -> Line:
+        loop = asyncio.get_running_loop()
+        protocol = Protocol(self.config, self.state, {}, loop, shared=self.shared)
+        line = Line()
+        line.protocol = protocol
+        protocol.connection_made(line)
+        return line
+
+
+class Echo:
+    """Answers 200 with what it knows of a request."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.headers: list[dict[bytes, bytes]] = []
+        self.pieces = 0
+        self.waiting: asyncio.Event | None = None
+        """Set, it holds answers back."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            event = await receive()
+            if event["type"] != "http.request":
+                return
+            body += event["body"]
+            more = event["more_body"]
+            self.pieces += 1
+        if self.waiting is not None:
+            await self.waiting.wait()
+        self.bodies.append(body)
+        self.headers.append(dict(scope["headers"]))
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+def run(
+    story: Callable[[Site], Coroutine[Any, Any, None]],
+    app: Application | None = None,
+    shared: Connections | None = None,
+) -> None:
+    loop = VirtualLoop()
+
+    async def tell() -> None:
+        await story(Site(app or Echo(), shared or Connections()))
+
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run(tell())
+        assert not loop.complaints
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
