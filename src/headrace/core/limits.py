@@ -280,6 +280,10 @@ FORMER_TOPICS_MAX = 4096
 their epoch.
 """
 
+FRAMES_PER_TURN = 256
+"""Frames of one socket that are taken in before other connections get a turn."""
+MESSAGE_PARTS_MAX = 16_384
+"""Frames that one message may come in."""
 PUBLISHES_MAX = 1024
 PUBLISHES_BYTES_MAX = 16 << 20
 """Publications one socket may have under way before nothing more is read from it."""

@@ -192,10 +192,15 @@ class Sink(asyncio.Protocol):
         else:
             self._leave()
         self._on_close()
+        self._on_end = self._on_close = _nothing  # they name us: without these rings we are gone
 
     def shutdown(self) -> None:
         """The server is about to stop (called by uvicorn)."""
         self.end(ShuttingDown())
+
+
+def _nothing() -> None:
+    pass
 
 
 def _give_up_on_dead_peers(transport: asyncio.Transport) -> None:

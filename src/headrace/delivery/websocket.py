@@ -1,7 +1,8 @@
 """WebSocket frames (RFC 6455), and a sink that speaks and listens in them.
 
 Only what a server needs, without extensions: a frame for many connections is made once, and a
-message that is too large is passed over instead of ending the connection.
+message that is too large is passed over instead of ending the connection. What comes is taken in by
+turns, and unmasked as it comes: no frame, however it is cut, makes others wait.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import struct
 
+from headrace.core.limits import FRAMES_PER_TURN, MESSAGE_PARTS_MAX
 from headrace.delivery.endings import Ending, Failed, ShuttingDown, SlowConsumer
 from headrace.delivery.sink import Sink
 from headrace.delivery.wheel import Wheel
@@ -24,7 +26,7 @@ _CONTROL_BYTES_MAX = 125
 _SHORT, _LONG = 126, 127
 _MASK_BYTES = 4
 
-NORMAL, GOING_AWAY, PROTOCOL_ERROR, NOT_TEXT = 1000, 1001, 1002, 1007
+NORMAL, GOING_AWAY, PROTOCOL_ERROR, NOT_TEXT, POLICY = 1000, 1001, 1002, 1007, 1008
 INTERNAL, TRY_AGAIN = 1011, 1013
 _NO_CODE = 1005
 _PING_FRAME = bytes((_LAST | _PING, 0))
@@ -64,17 +66,22 @@ class Socket(Sink):
     """A connection on which both sides speak. A surface fills in what happens with a message."""
 
     __slots__ = (
+        "_behind",
         "_buffer",
         "_bytes_max",
         "_close_code",
+        "_frame_last",
+        "_frame_left",
+        "_frame_mask",
+        "_heard",
         "_held",
         "_large",
+        "_message",
         "_opcode",
         "_out",
         "_parts",
+        "_pushed",
         "_size",
-        "_skip",
-        "_skip_last",
         "_soon",
     )
 
@@ -82,19 +89,29 @@ class Socket(Sink):
         super().__init__(wheel, beat_s)
         self._bytes_max = bytes_max
         self._buffer = bytearray()
+        """What came and was not taken in yet."""
         self._held = False
+        """Whether the surface wants nothing more for now."""
+        self._behind = False
+        """Whether there are frames left for the next turn of the loop."""
+        self._heard = False
+        """Whether anything came since the last heartbeat."""
         self._close_code = _NO_CODE
         """What a violation asks for."""
         self._opcode = 0
         """Of the message under way; 0 when there is none."""
-        self._parts: list[bytes] = []
+        self._message = bytearray()
+        self._parts = 0
         self._size = 0
         self._large = False
         """Whether that message is too large: what comes of it is passed over."""
-        self._skip = 0
-        """Bytes to come of a frame that is too large to be taken in, and whether it is the last."""
-        self._skip_last = False
+        self._frame_left = 0
+        """Bytes to come of a frame that is taken in as it comes."""
+        self._frame_last = False
+        self._frame_mask = b""
+        """How the next of them are masked."""
         self._out: list[bytes] = []
+        self._pushed: list[bytes] = []
         self._soon = asyncio.get_running_loop().call_soon
 
     # --- for surfaces to fill in ------------------------------------------------------------------
@@ -121,9 +138,15 @@ class Socket(Sink):
         """Send a message soon, together with others of this round of the loop."""
         if self.closed:
             return
-        if not self._out:
+        if not (self._out or self._pushed):
             self._soon(self._flush)
         self._out.append(frame(text))
+
+    def push(self, frames: bytes) -> None:
+        """Send frames behind all messages of this round of the loop."""
+        if not (self._out or self._pushed):
+            self._soon(self._flush)
+        self._pushed.append(frames)
 
     def say_now(self, text: bytes) -> None:
         """Send a message before anything else that is written from here on."""
@@ -131,16 +154,19 @@ class Socket(Sink):
         self.write(frame(text))
 
     def _flush(self) -> None:
-        if self._out:
-            out, self._out = self._out, []
-            self.write(b"".join(out))
+        if self._out or self._pushed:
+            self.write(b"".join(self._take_out()))
+
+    def _take_out(self) -> list[bytes]:
+        out, self._out, self._pushed = [*self._out, *self._pushed], [], []
+        return out
 
     def beat(self) -> bytes:
         return _PING_FRAME
 
     def farewell(self, ending: Ending) -> bytes:
         said = self.words(ending)
-        out, self._out = self._out, []
+        out = self._take_out()
         if said:
             out.append(frame(said))
         code = _close_code(ending) if self._close_code == _NO_CODE else self._close_code
@@ -150,70 +176,115 @@ class Socket(Sink):
         """Our side is over; the peer says goodbye, too, and closes."""
         self.transport.write_eof()
 
+    def _leave(self) -> None:
+        super()._leave()
+        self._buffer, self._message = bytearray(), bytearray()  # up to the limit of a message
+
+    def attend(self, now: float) -> float:
+        """Give up on a message that was begun and has stood still from one heartbeat to another."""
+        still, self._heard = not self._heard, False
+        if still and (self._opcode or self._buffer) and not (self.closed or self._held):
+            self.end(Failed(408, "a message was not said to its end"))
+            return 0
+        return super().attend(now)
+
     # --- listening --------------------------------------------------------------------------------
 
     def hold(self) -> None:
         """Take nothing more in for now."""
-        if not self._held:
+        if not (self._held or self.closed):
             self._held = True
             self.transport.pause_reading()
 
     def release(self) -> None:
         if self._held and not self.closed:
             self._held = False
-            self.transport.resume_reading()
-            self._soon(self._listen)
+            if not self._behind:
+                self.transport.resume_reading()
+                self._soon(self._listen)
 
     def data_received(self, data: bytes) -> None:
         if not self.closed:
+            self._heard = True
             self._buffer += data
-            self._listen()
+            if not self._behind:
+                self._listen()
 
     def _listen(self) -> None:
         try:
-            self._take_frames()
+            behind = self._take_frames()
         except Violation as violation:
             self._close_code = violation.code
             self.end(Failed(400, str(violation)))
+            return
+        if behind and not self.closed:
+            self._behind = True
+            self.transport.pause_reading()
+            self._soon(self._go_on)
 
-    def _take_frames(self) -> None:
-        """Take in every frame that is all there."""
-        buffer, at = self._buffer, 0
-        while not (self._held or self.closed):
-            if self._skip:
-                passed = min(self._skip, len(buffer) - at)
-                at += passed
-                self._skip -= passed
-                if self._skip:
+    def _go_on(self) -> None:
+        """Others had a turn: take in what is left."""
+        if self.closed:
+            return
+        self._behind = False
+        self._listen()
+        if not (self._behind or self._held or self.closed):
+            self.transport.resume_reading()
+
+    def _take_frames(self) -> bool:
+        """Take in what is there, for one turn; whether that was not all."""
+        buffer, at, behind = self._buffer, 0, True
+        for _ in range(FRAMES_PER_TURN):
+            if self._held or self.closed:
+                behind = False
+                break
+            if self._frame_left:
+                at = self._take_piece(buffer, at)
+                if self._frame_left:
+                    behind = False
                     break
-                self._end_part(last=self._skip_last)
                 continue
             start, size = _read_head(buffer, at)
             if not start:
+                behind = False
                 break
             first = buffer[at]
-            if size > self._bytes_max and not first & _CONTROL:
-                self._begin_part(first & _OPCODE, size)
-                self._skip, self._skip_last = size, bool(first & _LAST)
-                at = start
-                continue
-            stop = start + size
-            if len(buffer) < stop:
+            if size <= self._bytes_max and len(buffer) >= start + size:
+                payload = unmask(buffer[start : start + size], buffer[start - _MASK_BYTES : start])
+                at = start + size
+                self._take(first & _OPCODE, bool(first & _LAST), payload)
+            elif first & _CONTROL:
+                behind = False
                 break
-            payload = unmask(buffer[start:stop], buffer[start - _MASK_BYTES : start])
-            at = stop
-            self._take(first & _OPCODE, bool(first & _LAST), payload)
+            else:
+                self._begin_part(first & _OPCODE, size)
+                self._frame_left, self._frame_last = size, bool(first & _LAST)
+                self._frame_mask = bytes(buffer[start - _MASK_BYTES : start])
+                at = start
         del buffer[:at]
+        return behind
+
+    def _take_piece(self, buffer: bytearray, at: int) -> int:
+        """Take in what has come of a frame that has not come whole; returns where it stops."""
+        stop = min(at + self._frame_left, len(buffer))
+        if not self._large:
+            self._message += unmask(buffer[at:stop], self._frame_mask)
+        turn = (stop - at) % _MASK_BYTES
+        self._frame_mask = self._frame_mask[turn:] + self._frame_mask[:turn]
+        self._frame_left -= stop - at
+        if not self._frame_left:
+            self._end_part(last=self._frame_last)
+        return stop
 
     def _take(self, opcode: int, last: bool, payload: bytes) -> None:
         if opcode == _TEXT and last and not self._opcode:
             self.message(_check_text(payload))
         elif opcode & _CONTROL:
-            self._take_control(opcode, last, payload)
+            self._take_control(opcode, payload)
         else:
             self._begin_part(opcode, len(payload))
             if not self._large:
-                self._parts.append(payload)
+                self._message += payload
             self._end_part(last=last)
 
     def _begin_part(self, opcode: int, size: int) -> None:
@@ -221,26 +292,28 @@ class Socket(Sink):
         if (opcode == _CONTINUATION) != bool(self._opcode):
             raise Violation("a message is not where it should be")
         self._opcode = self._opcode or opcode
+        self._parts += 1
+        if self._parts > MESSAGE_PARTS_MAX:
+            raise Violation(f"a message has at most {MESSAGE_PARTS_MAX} parts", POLICY)
         self._size += size
         if self._size > self._bytes_max:
             self._large = True
-            self._parts.clear()
+            self._message = bytearray()
 
     def _end_part(self, *, last: bool) -> None:
         if not last:
             return
-        opcode, large, parts = self._opcode, self._large, self._parts
-        self._opcode, self._size, self._large, self._parts = 0, 0, False, []
+        opcode, large, message = self._opcode, self._large, self._message
+        self._opcode, self._size, self._parts, self._large = 0, 0, 0, False
+        self._message = bytearray()
         if large:
             self.refuse_large(self._bytes_max)
         elif opcode == _BINARY:
             self.refuse_binary()
         else:
-            self.message(_check_text(b"".join(parts)))
+            self.message(_check_text(bytes(message)))
 
-    def _take_control(self, opcode: int, last: bool, payload: bytes) -> None:
-        if not last or len(payload) > _CONTROL_BYTES_MAX:
-            raise Violation("a control frame is not like this")
+    def _take_control(self, opcode: int, payload: bytes) -> None:
         if opcode == _PING:
             self.write(frame(payload, _PONG))
         elif opcode == _CLOSE:
@@ -269,6 +342,8 @@ def _read_head(buffer: bytearray, at: int) -> tuple[int, int]:
         if buffer[start : start + 1] >= b"\x80":
             raise Violation("a frame is longer than any can be")
         size, start = int.from_bytes(buffer[start : start + 8], "big"), start + 8
+    if first & _CONTROL and (not first & _LAST or size > _CONTROL_BYTES_MAX):
+        raise Violation("a control frame is not like this")
     start += _MASK_BYTES
     return (start, size) if len(buffer) >= start else (0, 0)
 

@@ -49,6 +49,8 @@ from headrace.web.heads import Unacceptable
 CONNECTION = "headrace.connection"
 """Where a request's scope names the connection it came on."""
 _OFFER = (b"upgrade", b"http2-settings", b"connection")
+_PREFACE_CAME = ("Pause on PRI/Upgrade",)
+"""What the parser says when a client speaks HTTP/2."""
 _HEAD_END = b"\r\n\r\n"
 _IDLE, _HEAD, _BODY = 0, 1, 2
 """What the parser is in the middle of."""
@@ -69,12 +71,13 @@ class Connections(msgspec.Struct):
 class OneWrite:
     """A transport that gathers writes until the current step ends."""
 
-    __slots__ = ("_chunks", "_loop", "_transport", "is_closing")
+    __slots__ = ("_chunks", "_loop", "_released", "_transport", "is_closing")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._chunks: list[bytes] = []
+        self._released = False
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
@@ -89,11 +92,15 @@ class OneWrite:
     def _flush(self) -> None:
         if self._chunks:
             chunks, self._chunks = self._chunks, []
-            self._transport.writelines(chunks)
+            if not self._released:
+                self._transport.writelines(chunks)
 
     def release(self) -> asyncio.Transport:
-        """The transport itself, with all that was gathered on its way."""
+        """The transport itself, with all that was gathered on its way; what is written to us from
+        here on is dropped.
+        """
         self._flush()
+        self._released = True
         return self._transport
 
     def __getattr__(self, name: str) -> Any:
@@ -145,6 +152,8 @@ class Protocol(HttpToolsProtocol):
     _since: float | None = None
     """Since when we wait for the peer; nothing while the peer waits for us."""
     _patience_s = 0.0
+    _is_new = True
+    """Whether no request came yet."""
     under_way: RequestResponseCycle | None = None
     """The request that is being answered, or was last; others may wait behind it."""
     gone = False
@@ -399,6 +408,7 @@ class Protocol(HttpToolsProtocol):
         )
         self._phase = _BODY
         self._since = None
+        self._is_new = False
         if before is None or before.response_complete:
             self.under_way = cycle
             self._start_asgi_task(cycle, self.app)
@@ -469,7 +479,7 @@ class Protocol(HttpToolsProtocol):
         """The parser cannot go on."""
         if isinstance(error.__context__, Unacceptable):
             self._turn_away(error.__context__)
-        elif self.parser.get_method() == b"PRI" and self.cycle is None:
+        elif error.args == _PREFACE_CAME and self._is_new:
             refusal = Http2Refusal(_encode(heads.wrong_version()))
             self._end_with(refusal)
             refusal.data_received(behind_preface(bytes(data)))

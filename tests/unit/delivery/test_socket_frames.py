@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable, Coroutine
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -14,7 +17,7 @@ from websockets.frames import Close, Frame, Opcode
 from websockets.protocol import CLIENT, OPEN
 from websockets.protocol import Protocol as Peer
 
-from headrace.core.limits import CLOSE_S, WHEEL_TICK_S
+from headrace.core.limits import CLOSE_S, FRAMES_PER_TURN, MESSAGE_PARTS_MAX, WHEEL_TICK_S
 from headrace.delivery.endings import Ending, ShuttingDown, describe
 from headrace.delivery.websocket import Socket, frame
 from headrace.delivery.wheel import Wheel
@@ -238,5 +241,129 @@ def test_a_held_socket_takes_nothing_in() -> None:
         await asyncio.sleep(0)
         assert ear.heard == [b"one", b"two", b"three"]
         assert not ear.pipe.reading_paused
+
+    run(story)
+
+
+# --- what a peer may cost -------------------------------------------------------------------------
+
+
+async def settle(ear: Ear) -> int:
+    """Until all is taken in; how many turns of the loop that took."""
+    turns = 0
+    while ear._behind:
+        await asyncio.sleep(0)
+        turns += 1
+    return turns
+
+
+def test_frames_are_taken_in_by_turns() -> None:
+    count = 20 * FRAMES_PER_TURN
+
+    async def story(ear: Ear) -> None:
+        ear.data_received(said(Opcode.PING, b"") * count)
+        assert len(ear.pipe.sent) <= FRAMES_PER_TURN + 1
+        assert ear.pipe.reading_paused
+        assert await settle(ear) >= 19
+        assert len(answers(ear)) == count
+        assert not ear.pipe.reading_paused
+
+    run(story)
+
+
+def test_a_socket_held_between_turns_stays_held() -> None:
+    async def story(ear: Ear) -> None:
+        ear.data_received(said(Opcode.TEXT, b"x") * 3 * FRAMES_PER_TURN)
+        ear.hold()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(ear.heard) == FRAMES_PER_TURN
+        assert ear.pipe.reading_paused
+        ear.release()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(ear.heard) == 3 * FRAMES_PER_TURN
+        assert not ear.pipe.reading_paused
+
+    run(story)
+
+
+def test_a_message_of_empty_parts_ends() -> None:
+    async def story(ear: Ear) -> None:
+        ear.data_received(said(Opcode.TEXT, b"a", fin=False))
+        ear.data_received(said(Opcode.CONT, b"", fin=False) * (MESSAGE_PARTS_MAX + 10))
+        await settle(ear)
+        assert Close.parse(answers(ear)[-1].data).code == 1008
+        assert ear.gone == 1
+
+    run(story)
+
+
+def test_a_message_of_small_parts_is_kept_as_one() -> None:
+    async def story(ear: Ear) -> None:
+        ear.data_received(said(Opcode.TEXT, b"a", fin=False))
+        for _ in range(BYTES_MAX - 1):
+            ear.data_received(said(Opcode.CONT, b"b", fin=False))
+        assert gc.get_referents(ear._message) == []
+        assert len(ear._message) == BYTES_MAX
+        ear.data_received(said(Opcode.CONT, b"c"))
+        assert ear.heard == [LARGE]
+        assert not ear._message
+
+    run(story)
+
+
+def test_a_frame_is_unmasked_as_it_comes() -> None:
+    async def story(ear: Ear) -> None:
+        raw = said(Opcode.TEXT, bytes(range(32, 127)) * 10)
+        for at in range(len(raw)):
+            ear.data_received(raw[at : at + 1])
+            assert len(ear._buffer) < 14
+        assert ear.heard == [bytes(range(32, 127)) * 10]
+
+    run(story)
+
+
+def test_a_control_frame_too_long_is_not_waited_for() -> None:
+    async def story(ear: Ear) -> None:
+        ear.data_received(b"\x89\xff" + (1 << 40).to_bytes(8, "big"))
+        assert Close.parse(answers(ear)[-1].data).code == 1002
+
+    run(story)
+
+
+def test_a_message_that_stands_still_is_given_up() -> None:
+    async def story(ear: Ear) -> None:
+        ear.data_received(said(Opcode.TEXT, b"one", fin=False))
+        for _ in range(5):
+            await asyncio.sleep(14)
+            ear.data_received(said(Opcode.CONT, b"more", fin=False))
+        assert not ear.closed, "slow is not still"
+        await asyncio.sleep(2 * 15 + 1)
+        assert ear.closed
+        assert Close.parse(answers(ear)[-1].data).code == 1002
+
+    run(story)
+
+
+def test_a_socket_that_is_gone_is_free_without_the_collector() -> None:
+    async def story(ear: Ear) -> None:
+        gc.collect()
+        gc.disable()
+        try:
+            other = Ear()
+            held = {other}
+            other.attach(other.pipe, b"", lambda: None, partial(held.discard, other))
+            other.data_received(said(Opcode.TEXT, b"x" * 900)[:-1])
+            assert len(other._message) == 899
+            other.leave()
+            assert not other._message
+            ref = weakref.ref(other)
+            other.connection_lost(None)
+            other.pipe.protocol = None
+            del other
+            assert ref() is None
+        finally:
+            gc.enable()
 
     run(story)

@@ -228,6 +228,15 @@ def test_a_request_that_breaks_behind_another_is_not_begun() -> None:
     run(story, echo)
 
 
+def test_nobody_is_asked_to_go_on_with_what_was_refused() -> None:
+    async def story(site: Site) -> None:
+        line = site.connect()
+        await line.send(POST + b"expect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\nx\r\n")
+        assert line.statuses == [400]
+
+    run(story)
+
+
 # --- other protocols ------------------------------------------------------------------------------
 
 

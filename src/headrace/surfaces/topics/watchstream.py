@@ -107,6 +107,7 @@ class WatchStream(EventStream):
     def ended(self) -> None:
         for prefix, note in self._watched:
             self._hub.unwatch_names(prefix, note)
+        self._watched.clear()
         for follower in self._followers:
             self._followers.remove(follower)
             self._keep(follower)

@@ -272,9 +272,17 @@ class TopicSocket(Socket):
         for prefix, start in wish.prefixes.items():
             self._watch_prefix(prefix, views[start.match])
 
+    def _deliver(self, frames: bytes) -> None:
+        """What a followed topic brings; an ack of what caused it is said in this round, before."""
+        if self._flying:
+            self.push(frames)
+        else:
+            self._flush()
+            self.transport.write(frames)
+
     def _add(self, live: Live, view: MessageView, after: int, epoch: int | None) -> None:
         live.last_read_at_ms = self._hub.engine.clock.now_ms()
-        self._followers.add(Follower(self, live, view, after, self.transport.write, epoch=epoch))
+        self._followers.add(Follower(self, live, view, after, self._deliver, epoch=epoch))
 
     def _watch_prefix(self, prefix: str, view: MessageView) -> None:
         self._forget_prefix(prefix)
@@ -296,7 +304,7 @@ class TopicSocket(Socket):
             message = f"one socket follows at most {most} topics: this one is left out"
             self._refuse(Refused(Code.THROTTLED, message, topics=[topic]))
             return
-        follower = Follower(self, live, view, 0, self.transport.write, owes=False)
+        follower = Follower(self, live, view, 0, self._deliver, owes=False)
         self._followers.add(follower)
 
     def _unsubscribe(self, command: wire.Unsubscribe) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from typing import Any
 from unittest import mock
 
+import pytest
 from plumbing import Pipe
 from serving import SYNC_S, House, live
 from websockets.frames import Frame, Opcode
@@ -271,5 +273,53 @@ def test_nothing_is_left_of_a_client_that_hung_up() -> None:
         assert (len(house.hub), len(house.wheel)) == (0, 0)
         assert not house.hub._prefixes
         assert not house.engine.live("t").listeners
+
+    live(story)
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+def test_an_ack_comes_before_what_it_causes(durability: Durability) -> None:
+    async def story(house: House) -> None:
+        await house.put("t", durability=durability)
+        client, other = Client(house), Client(house)
+        for one in (client, other):
+            one.say(op="subscribe", topics={"t": {}, "p:*": {}})
+        await asyncio.sleep(0.1)
+        client.heard()
+        other.heard()
+        for topic in ("t", "p:new"):
+            for burst in (1, 3):
+                for number in range(burst):
+                    client.say(op="publish", topic=topic, records=[{"data": number}])
+                await asyncio.sleep(10 * SYNC_S)
+                acked = 0
+                for message in client.heard():
+                    if message["op"] == "ack":
+                        acked = message["last_seq"]
+                    elif message["op"] == "record":
+                        assert message["records"][-1]["$seq"] <= acked
+                assert acked == house.engine.live(topic).visible
+                assert "record" in other.ops()
+
+    live(story)
+
+
+def test_a_client_that_hung_up_is_free_without_the_collector() -> None:
+    async def story(house: House) -> None:
+        await house.put("t")
+        gc.collect()
+        gc.disable()
+        try:
+            client = Client(house)
+            client.say(op="subscribe", topics={"t": {}, "p:*": {}})
+            client.say(op="publish", topic="t", records=[{"data": 1}])
+            await asyncio.sleep(0.1)
+            client.socket.connection_lost(None)
+            client.pipe.protocol = None
+            del client
+            await asyncio.sleep(0.1)
+            assert not any(isinstance(one, TopicSocket) for one in gc.get_objects())
+        finally:
+            gc.enable()
 
     live(story)
