@@ -8,7 +8,7 @@ length of the glob times that of the name, whatever both are, with no regular ex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import GLOB_LENGTH_MAX, GLOB_STARS_MAX
@@ -51,7 +51,7 @@ class Glob:
             self._runs.insert(0, [])
         self._last = [] if segments[-1] == _ANY else self._runs.pop() if _ANY in segments else None
         """What ends the name; None: there is no `**`, and the first run is all of it."""
-        self.prefix = glob.partition("*")[0]
+        self.prefix = _prefix(segments)
         """What every name that matches begins with."""
 
     def matches(self, name: str) -> bool:
@@ -70,6 +70,14 @@ class Glob:
                 at += 1
             at += len(run)
         return at <= stop
+
+
+def _prefix(segments: list[str]) -> str:
+    literal = list(takewhile(lambda segment: "*" not in segment, segments))
+    rest = segments[len(literal) :]
+    if rest and set(rest) != {_ANY}:
+        literal.append(rest[0].partition("*")[0])
+    return "/".join(literal)  # nothing behind it, not even a slash, where `**` may be nothing
 
 
 def _fits(run: Sequence[_Segment], segments: Sequence[str], at: int) -> bool:

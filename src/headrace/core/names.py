@@ -10,6 +10,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import NAMES_CHUNK
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 SYSTEM_PREFIX = "__"
 SYSTEM = "system"
 """Who owns logs that the server writes by itself."""
@@ -26,6 +27,12 @@ def parse_name(text: str) -> str:
             name=text[:300],
         )
     return text
+
+
+def check_printable(text: str, what: str) -> None:
+    """Refuse what would garble a terminal, a log or a header."""
+    if _CONTROLS.search(text):
+        raise Refused(Code.INVALID, f"{what} has no control characters")
 
 
 def reserved(name: str) -> Refused:

@@ -7,12 +7,15 @@ a tenth of a second, while the kernel copies the tables of its pages; `subproces
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 from asyncio.streams import FlowControlMixin
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 _LINE_MAX = 1 << 20
+_CLIENT_KEYS = ("TOPICS_API_KEYS", "HEADRACE_API_KEY")
+_OF_BUCKETS = "AWS_"
 
 
 class Child:
@@ -72,7 +75,17 @@ class Child:
                 pipe.close()
 
 
-async def start(command: Sequence[str], *, stderr: bool = False) -> Child:
+def environment(*, bucket: bool) -> dict[str, str]:
+    """Our environment for a child: without keys of clients, which it has no use for, and without
+    the credentials of a bucket unless it goes there.
+    """
+    hidden = _CLIENT_KEYS if bucket else (*_CLIENT_KEYS, _OF_BUCKETS)
+    return {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+
+
+async def start(
+    command: Sequence[str], environ: Mapping[str, str], *, stderr: bool = False
+) -> Child:
     """Start a process in a session of its own: a Ctrl-C at the terminal is the server's."""
     # The loop is kept for a millisecond; its own way to do this keeps it for far longer.
     process = subprocess.Popen(  # noqa: ASYNC220
@@ -81,6 +94,7 @@ async def start(command: Sequence[str], *, stderr: bool = False) -> Child:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE if stderr else None,
         start_new_session=True,
+        env=environ,
     )
     child = Child(process)
     try:

@@ -265,6 +265,10 @@ class RealDisk:
             file.flush()
             os.fsync(file.fileno())
 
+    def make_private(self, path: str) -> None:
+        """Let nobody but its owner read or write a file; what is written to it later stays so."""
+        (self._root / path).chmod(0o600)
+
     def rename(self, old: str, new: str) -> None:
         os.rename(self._root / old, self._root / new)
 

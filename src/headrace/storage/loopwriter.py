@@ -16,6 +16,7 @@ from pathlib import Path
 from time import perf_counter
 
 from headrace.storage import syncworker
+from headrace.storage.children import environment
 from headrace.storage.journal import Journal, SyncFailed, Writer, WriterThread
 from headrace.storage.scheduling import come_first
 
@@ -31,6 +32,7 @@ class SyncProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(Path(syncworker.__file__)), str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
+                env=environment(bucket=False),
                 start_new_session=True,  # a Ctrl-C at the terminal is the server's to handle
             )
         come_first(self._process.pid)  # it does next to nothing, and appends wait for it

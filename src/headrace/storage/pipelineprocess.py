@@ -52,6 +52,7 @@ class PipelineProcess:
         objects: str | None = None,
         command: tuple[str, ...] | None = None,
     ) -> None:
+        self._bucket = objects is not None
         self._where = ("--data-dir", str(data_dir), *(("--objects", objects) if objects else ()))
         self._command = command or (sys.executable, "-m", "headrace", "pipeline", "follow")
         self._process: Child | None = None
@@ -88,7 +89,8 @@ class PipelineProcess:
         """One life of the process; returns what it ended with."""
         self._words.clear()
         command = [*self._command, *self._where, "--json", "--tied"]
-        self._process = process = await children.start(command, stderr=True)
+        environ = children.environment(bucket=self._bucket)
+        self._process = process = await children.start(command, environ, stderr=True)
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
         step_back(process.pid, NICE)

@@ -94,7 +94,10 @@ class ProcessSealer:
     async def _running(self) -> Child:
         if self._process is None or self._process.returncode is not None:
             where = [str(self._root), *([self._objects] if self._objects else [])]
-            self._process = await children.start([sys.executable, "-m", __name__, *where])
+            self._process = await children.start(
+                [sys.executable, "-m", __name__, *where],
+                children.environment(bucket=self._objects is not None),
+            )
             self._set_pace()
         return self._process
 

@@ -34,7 +34,26 @@ def test_globs(glob: str, good: list[str], bad: list[str]) -> None:
     pattern = Glob(glob)
     assert [name for name in good if not pattern.matches(name)] == []
     assert [name for name in bad if pattern.matches(name)] == []
-    assert all(name.startswith(pattern.prefix) for name in good if "**" not in glob)
+    assert all(name.startswith(pattern.prefix) for name in good)
+
+
+@pytest.mark.parametrize(
+    ("glob", "prefix"),
+    [
+        ("plain", "plain"),
+        ("acme/*", "acme/"),
+        ("acme/a*", "acme/a"),
+        ("acme/**", "acme"),
+        ("acme/**/**", "acme"),
+        ("acme/*/**", "acme/"),
+        ("acme/**/*", "acme/"),
+        ("acme/**/z", "acme/"),
+        ("acme/**a", "acme/"),
+        ("**", ""),
+    ],
+)
+def test_the_prefix_is_what_every_match_begins_with(glob: str, prefix: str) -> None:
+    assert Glob(glob).prefix == prefix
 
 
 def naively(glob: list[str], name: list[str]) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.core.entry import Following
 from headrace.core.errors import Code, Refused
-from headrace.core.glob import check_glob
+from headrace.core.glob import Glob, check_glob
 from headrace.core.limits import (
     SUBSCRIPTION_DESCRIPTION_LENGTH_MAX,
     SUBSCRIPTION_LEASE_MS_MAX,
@@ -19,6 +19,7 @@ from headrace.core.limits import (
     SUBSCRIPTION_STREAMS_SHOWN,
     WORKER_LENGTH_MAX,
 )
+from headrace.core.names import check_printable
 from headrace.core.subscription import WEBHOOK, Work
 from headrace.delivery.signing import Claims, Signer
 from headrace.delivery.webhooks import Webhooks
@@ -118,6 +119,7 @@ class Control:
     # --- subscribing -----------------------------------------------------------------------------
 
     async def put(self, call: Call, id: str, rest: str) -> Answer:
+        check_printable(id, "the id of a subscription")
         request = await _body(call, _subscribe)
         following = self._parse(call, request)
         call.principal.require(Scope.ADMIN, *following.streams)
@@ -314,7 +316,7 @@ def _check_pattern(call: Call, pattern: str) -> None:
 
 def _check_reach(call: Call, pattern: str) -> None:
     """Refuse a pattern that reaches names which the caller may not touch."""
-    if not call.principal.may_see(pattern.partition("*")[0]):
+    if not call.principal.may_see(Glob(pattern).prefix):
         raise Refused(Code.FORBIDDEN, f'"{pattern}" is outside the prefixes of this key')
 
 

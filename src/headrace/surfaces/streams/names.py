@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import STREAM_NAME_BYTES_MAX
-from headrace.core.names import METRICS_STREAM, SYSTEM_PREFIX, reserved
+from headrace.core.names import METRICS_STREAM, SYSTEM_PREFIX, check_printable, reserved
 
 PATHS = (b"/v1/stream/", b"/ds/v1/stream/")
 """Where streams are found, in every server of this kind."""
@@ -25,7 +25,6 @@ RESOURCES = frozenset(
 META, WAIT, ACTIVATE = "touch/meta", "touch/wait", "touch/templates/activate"
 _TOUCH = {tuple(path.split("/")): path for path in (META, WAIT, ACTIVATE)}
 _PLAIN = re.compile(rb"[A-Za-z0-9.:~-][A-Za-z0-9._:~-]{0,254}")
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Target(NamedTuple):
@@ -84,6 +83,5 @@ def _check(segments: list[str], *, served: bool = False) -> str:
             f"the name of a stream has at most {STREAM_NAME_BYTES_MAX} bytes",
             max=STREAM_NAME_BYTES_MAX,
         )
-    if _CONTROLS.search(name):
-        raise Refused(Code.INVALID, "the name of a stream has no control characters")
+    check_printable(name, "the name of a stream")
     return name
