@@ -23,10 +23,10 @@ import uvloop
 from headrace import __version__
 from headrace.config import Settings, is_loopback
 from headrace.core.errors import Corrupt
-from headrace.core.limits import DRAIN_S, SEARCH_TIMEOUT_MS, SUBSCRIPTIONS_MAX
+from headrace.core.limits import DRAIN_S, SEARCH_TIMEOUT_MS, WEBHOOKS_PER_KEY_AT_ONCE
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
-from headrace.engine.caps import Caps
+from headrace.engine.caps import Caps, KeyCaps
 from headrace.engine.metering import Meter, Metering
 from headrace.engine.ports import RandomIds, SystemClock, ThreadPool
 from headrace.engine.pulse import Pulse
@@ -119,7 +119,10 @@ def build_web(
         settings.max_node_bytes,
     )
     sessions = Sessions(
-        Cap("max_watch_sessions", settings.max_watch_sessions),
+        Slots(
+            total=Cap("max_watch_sessions", settings.max_watch_sessions),
+            per_key=Cap("max_watch_sessions_per_key", settings.max_watch_sessions_per_key),
+        ),
         settings.session_ttl_ms,
         lambda: gate.wheel.time(),
     )
@@ -174,6 +177,29 @@ def _server_limits(settings: Settings) -> ServerLimits:
         search_ms=SEARCH_TIMEOUT_MS,
         request_ms=settings.streams_request_timeout_ms,
         pipeline=settings.pipeline == "local",
+    )
+
+
+def _caps(settings: Settings) -> Caps:
+    per_key = KeyCaps(
+        logs={
+            "topics": settings.max_topics_per_key,
+            "streams": settings.streams_max_per_key,
+            "subscriptions": settings.streams_max_subscriptions_per_key,
+        },
+        routers=settings.max_routers_per_key,
+        webhooks=WEBHOOKS_PER_KEY_AT_ONCE,
+    )
+    return Caps(
+        logs={
+            "topics": settings.max_topics,
+            "streams": settings.streams_max,
+            "subscriptions": settings.streams_max_subscriptions,
+        },
+        per_key=per_key if len(settings.api_keys) else KeyCaps(),
+        routers=settings.max_routers,
+        total_bytes=settings.max_total_bytes,
+        tail_bytes=settings.tail_bytes,
     )
 
 
@@ -304,16 +330,7 @@ class App:
             sealer=self._sealer,
             ids=RandomIds(),
             writer=best_writer,
-            caps=Caps(
-                logs={
-                    "topics": settings.max_topics,
-                    "streams": settings.streams_max,
-                    "subscriptions": SUBSCRIPTIONS_MAX,
-                },
-                routers=settings.max_routers,
-                total_bytes=settings.max_total_bytes,
-                tail_bytes=settings.tail_bytes,
-            ),
+            caps=_caps(settings),
             pace=Pace(
                 settings.seal_bytes,
                 settings.disk_sync_ms,

@@ -68,8 +68,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_watch_topics: int
 
     max_topics: int
+    max_topics_per_key: int
     max_routers: int
+    max_routers_per_key: int
     max_watch_sessions: int
+    max_watch_sessions_per_key: int
     max_sse_connections: int
     max_sse_connections_per_key: int
     max_inflight_per_key: int
@@ -82,6 +85,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     streams_dialect: str
     streams_max: int
+    streams_max_per_key: int
+    streams_max_subscriptions: int
+    streams_max_subscriptions_per_key: int
     streams_max_body_bytes: int
     streams_request_timeout_ms: int
     streams_append_timeout_ms: int
@@ -282,8 +288,26 @@ VARIABLES = (
     Variable("TOPICS_MAX_WATCH_TOPICS", whole(1), "256", "most topics in one watch"),
     # What the instance, or one key, may hold.
     Variable("TOPICS_MAX_TOPICS", whole(0), "100000", "most topics; 0: unlimited"),
+    Variable(
+        "TOPICS_MAX_TOPICS_PER_KEY",
+        whole(0),
+        "25000",
+        "most topics that one key made; 0: unlimited",
+    ),
     Variable("TOPICS_MAX_ROUTERS", whole(0), "10000", "most routers; 0: unlimited"),
+    Variable(
+        "TOPICS_MAX_ROUTERS_PER_KEY",
+        whole(0),
+        "2500",
+        "most routers that one key made; 0: unlimited",
+    ),
     Variable("TOPICS_MAX_WATCH_SESSIONS", whole(0), "10000", "most watch sessions; 0: unlimited"),
+    Variable(
+        "TOPICS_MAX_WATCH_SESSIONS_PER_KEY",
+        whole(0),
+        "1000",
+        "most watch sessions of one key; 0: unlimited",
+    ),
     Variable("TOPICS_MAX_SSE_CONNECTIONS", whole(0), "10000", "most open streams; 0: unlimited"),
     Variable(
         "TOPICS_MAX_SSE_CONNECTIONS_PER_KEY",
@@ -326,6 +350,19 @@ VARIABLES = (
         "how /v1/stream answers: native, or base as /ds/v1/stream always does",
     ),
     Variable("STREAMS_MAX", whole(0), "0", "most streams; 0: unlimited"),
+    Variable(
+        "STREAMS_MAX_PER_KEY",
+        whole(0),
+        "100000",
+        "most streams that one key made; 0: unlimited",
+    ),
+    Variable("STREAMS_MAX_SUBSCRIPTIONS", whole(0), "10000", "most subscriptions; 0: unlimited"),
+    Variable(
+        "STREAMS_MAX_SUBSCRIPTIONS_PER_KEY",
+        whole(0),
+        "1000",
+        "most subscriptions that one key made; 0: unlimited",
+    ),
     Variable(
         "STREAMS_MAX_BODY_BYTES",
         size(1, BODY_BYTES_CEILING),

@@ -14,14 +14,17 @@ from hostile import HostileDisk
 from rig import boot, small
 from virtual import VirtualClock, VirtualLoop
 
-from headrace.core.limits import WEBHOOKS_AT_ONCE, WEBHOOKS_PER_KEY_AT_ONCE
+from headrace.core.limits import WEBHOOKS_AT_ONCE
 from headrace.core.subscription import PULL, WEBHOOK, Work
+from headrace.engine.caps import Caps, KeyCaps
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.engine.start import stop
 from headrace.engine.subscriptions import DeliveryFailed
 
 Story = Callable[[Engine, Client], Coroutine[Any, Any, None]]
+PER_KEY = 4
+CAPS = Caps(tail_bytes=600, per_key=KeyCaps(webhooks=PER_KEY))
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def tell() -> Iterator[Callable[[Story], None]]:
 
     def run(story: Story) -> None:
         async def live() -> None:
-            started = await boot(HostileDisk(), VirtualClock(loop))
+            started = await boot(HostileDisk(), VirtualClock(loop), caps=CAPS)
             diary = Diary()
             diary.watch(started.engine)
             beside = asyncio.create_task(started.engine.subscriptions.run())
@@ -304,18 +307,18 @@ def test_a_subscription_has_one_call_at_a_time(tell: Callable[[Story], None]) ->
 def test_receivers_that_never_end_leave_room_for_others(tell: Callable[[Story], None]) -> None:
     async def story(engine: Engine, client: Client) -> None:
         gate = engine.subscriptions.deliver = Gate("slow")
-        for number in range(3 * WEBHOOKS_PER_KEY_AT_ONCE):
+        for number in range(3 * PER_KEY):
             await client.subscribe(f"slow{number}", WEBHOOK, pattern="a", url="x", created_by="k")
         await client.create("a", b"1")
         await asyncio.sleep(0.5)
-        assert gate.under_way.total() == WEBHOOKS_PER_KEY_AT_ONCE
+        assert gate.under_way.total() == PER_KEY
         await client.subscribe("fast", WEBHOOK, pattern="b", url="x", created_by="other")
         await client.create("b", b"1")
         await asyncio.sleep(0.5)
         assert gate.calls["fast"] == 1
         gate.open.set()
         await asyncio.sleep(0.5)
-        assert len(gate.calls) == 3 * WEBHOOKS_PER_KEY_AT_ONCE + 1, "and everybody has a turn"
+        assert len(gate.calls) == 3 * PER_KEY + 1, "and everybody has a turn"
 
     tell(story)
 
@@ -324,7 +327,8 @@ def test_a_wait_for_a_slot_is_no_part_of_the_lease(tell: Callable[[Story], None]
     async def story(engine: Engine, client: Client) -> None:
         gate = engine.subscriptions.deliver = Gate("slow")
         for number in range(WEBHOOKS_AT_ONCE):
-            await client.subscribe(f"slow{number}", WEBHOOK, pattern="a", url="x")
+            key = str(number)
+            await client.subscribe(f"slow{key}", WEBHOOK, pattern="a", url="x", created_by=key)
         await client.create("a", b"1")
         await client.subscribe("last", WEBHOOK, pattern="b", url="x")
         await client.create("b", b"1")
@@ -373,3 +377,21 @@ def test_a_stop_waits_for_no_webhook_and_the_next_start_calls_again() -> None:
         disk.world.locked.clear()
         loop.run(again())
     loop.close()
+
+
+def test_streams_that_come_and_go_leave_no_notes(tell: Callable[[Story], None]) -> None:
+    async def story(engine: Engine, client: Client) -> None:
+        await client.subscribe("s", PULL, pattern="a*", streams=["named"], wake_stream="wakes")
+        for number in range(20):
+            await client.create(f"a{number}", b"1", **({"ttl_ms": 10} if number % 2 else {}))
+        assert len(engine.subscriptions.find("s").subscription.links) == 21
+        await asyncio.sleep(1)
+        engine.streams.sweep()
+        for number in range(0, 20, 2):
+            await client.delete(f"a{number}")
+        assert list(engine.subscriptions.find("s").subscription.links) == ["named"]
+        await client.create("a0", b"1")
+        works = engine.subscriptions.pending(engine.subscriptions.find("s"))
+        assert [(work.path, work.done, work.tail.seq) for work in works] == [("a0", 0, 1)]
+
+    tell(story)

@@ -16,7 +16,7 @@ from headrace.core import copies, deletion, ranges, route
 from headrace.core import log as one
 from headrace.core import state as catalog
 from headrace.core.config import LogConfig
-from headrace.core.entry import Append, Create, Entry, Forward, Route, Start, Unroute
+from headrace.core.entry import Append, Configure, Create, Entry, Forward, Route, Start, Unroute
 from headrace.core.errors import Refused
 from headrace.core.inlet import Rule
 from headrace.core.limits import HOPS_MAX
@@ -263,7 +263,7 @@ class Net:
         if config.trims and log.ledger is None:
             log.ledger = one.retention.build(iter(self.blocks[number]))
             log.ledger.drop_below(log.floor)
-        self.commit([one.Configure(number, config, log.head)])
+        self.commit([Configure(number, config, log.head)])
         if trim := one.overflow(log):
             self.commit([trim])
         self.naive.logs[number].configure(config, self.now_ms)

@@ -36,7 +36,7 @@ from headrace.surfaces.topics.events import Look
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
 from headrace.surfaces.topics.watchstream import WatchStream
 from headrace.web.credentials import LOCAL
-from headrace.web.slots import UNCAPPED
+from headrace.web.slots import Slots
 
 TOPICS = ("a", "p:1", "p:2")
 ECHOES = "p:2"
@@ -135,7 +135,7 @@ class FollowMachine(RuleBasedStateMachine):
         self.truth = Truth(self.engine)
         self.wheel = Wheel()
         self.hub = Hub(self.engine, self.wheel)
-        self.store = Sessions(UNCAPPED, 10_000_000, self.wheel.time)
+        self.store = Sessions(Slots(), 10_000_000, self.wheel.time)
         self.upkeep = [
             self.loop.create_task(started.upkeep.run()),
             self.loop.create_task(started.upkeep.run_timers()),

@@ -34,7 +34,7 @@ from headrace.surfaces.topics.sessions import Sessions
 from headrace.surfaces.topics.watch import STREAM_PATH, Watch
 from headrace.surfaces.topics.watchstream import WatchStream
 from headrace.web.credentials import LOCAL
-from headrace.web.slots import UNCAPPED
+from headrace.web.slots import Slots
 
 SESSION_TTL_MS = 2000
 _LIMITS = FollowLimits(topics=100, records=100)
@@ -282,7 +282,7 @@ class Gallery:
         self._engine = witness.engine
         self._wheel = Wheel()
         self._hub = Hub(self._engine, self._wheel)
-        self._sessions = Sessions(UNCAPPED, SESSION_TTL_MS, self._wheel.time)
+        self._sessions = Sessions(Slots(), SESSION_TTL_MS, self._wheel.time)
         self._watch = Watch(self._sessions, _LIMITS)
         self._seats: list[_Seat] = []
         self.quiet = False

@@ -79,7 +79,7 @@ def apply(log: Log, entry: Entry) -> None:
             # (Some may have gone with the append that brought them: it was over the caps.)
             log.jobs.delay(ranges.drop_below(tuple(entry.ranges), log.floor), entry.ready_at_ms)
         case Route():
-            inlet = Inlet(entry.source, entry.rule, entry.cursor, entry.forwarded)
+            inlet = Inlet(entry.source, entry.rule, entry.cursor, entry.forwarded, entry.created_by)
             log.inlets = {**(log.inlets or {}), entry.router: inlet}
         case Plan():
             log.search = entry.search

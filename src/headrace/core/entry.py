@@ -34,7 +34,7 @@ class Create(msgspec.Struct, frozen=True, gc=False, array_like=True):
     at_ms: int
     reserved: int
     created_by: str = ""
-    """Id of the key that made it; nothing where nobody has a key."""
+    """Id of the key that made it, for the caps of each key."""
 
 
 class Configure(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -269,6 +269,7 @@ class Route(msgspec.Struct, frozen=True, gc=False, array_like=True):
     rule: Rule
     cursor: int
     forwarded: int = 0
+    created_by: str = ""
 
 
 class Unroute(msgspec.Struct, frozen=True, gc=False, array_like=True):

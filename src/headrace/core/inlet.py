@@ -28,3 +28,5 @@ class Inlet(msgspec.Struct, gc=False, array_like=True):
     """Every record of the source up to here was copied, passed over, or found lost."""
     forwarded: int = 0
     """Copies made."""
+    created_by: str = ""
+    """Id of the key that made it, for the caps of each key; nothing where nobody knows."""

@@ -87,7 +87,7 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     arrived: Arrived | None = None
     """How far transactions have come here, those that wrote last."""
     created_by: str = ""
-    """Id of the key that made it, for the caps of each key; nothing where nobody had one."""
+    """Id of the key that made it, for the caps of each key; nothing where nobody knows."""
 
     def __post_init__(self) -> None:
         """A decoder makes a list for each empty set; a hundred thousand logs share one tuple."""

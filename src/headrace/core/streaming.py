@@ -118,10 +118,11 @@ def create(
     now_ns: int,
     owner: str = "streams",
     config: LogConfig = CONFIG,
+    created_by: str = "",
 ) -> list[Entry]:
     """A new stream under a free name, with its first records."""
     now_ms = now_ns // _NS
-    created = catalog.create(state, name, owner, config, now_ms)
+    created = catalog.create(state, name, owner, config, now_ms, created_by)
     ttl_ms, expires_at_ms = spec.ttl_ms, spec.expires_at_ms
     content_type, epoch = spec.content_type or BYTES, state.next_epoch(name)
     last_ts_ms = last_ns = 0

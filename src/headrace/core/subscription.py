@@ -7,7 +7,7 @@ generation; only its holder, while its lease lasts, may say what is done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -178,10 +178,13 @@ def _retry(log: int, subscription: Subscription, failures: int, retry_at_ms: int
     )
 
 
-def settled(subscription: Subscription, tails: Tails) -> list[str]:
-    """Streams of which everything is done and that nobody named: they need no note any more."""
+def settled(subscription: Subscription, acked: Iterable[str], tails: Tails) -> list[str]:
+    """Those of these streams of which everything is done and that nobody named: they need no note
+    any more.
+    """
     found = []
-    for path, link in subscription.links.items():
+    for path in dict.fromkeys(acked):
+        link = subscription.links[path]
         tail = None if link.named else tails(path)
         if tail is not None and (link.epoch, link.seq) == (tail.epoch, tail.seq):
             found.append(path)

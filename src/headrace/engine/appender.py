@@ -11,7 +11,7 @@ from headrace.core import lease, producer, ranges
 from headrace.core import log as one
 from headrace.core import state as catalog
 from headrace.core.config import LogConfig
-from headrace.core.entry import Append, Entry
+from headrace.core.entry import Append, Create, Entry
 from headrace.core.log import Log, check_owner
 from headrace.core.record import Drafts
 from headrace.engine.cost import Cost
@@ -46,12 +46,14 @@ class Appender:
         *,
         owner: str,
         create: LogConfig | None,
+        created_by: str = "",
         key: str | None = None,
         due_ms: Sequence[int | None] | None = None,
         patient: bool = False,
         cost: Cost | None = None,
     ) -> Appended:
-        """Append the drafts, all or none; `create` is the config of a log that is not there yet.
+        """Append the drafts, all or none; `create` is the config of a log that is not there yet,
+        and `created_by` who makes it then.
 
         `due_ms` says of new jobs when they may be claimed.
         """
@@ -62,7 +64,11 @@ class Appender:
         log = engine.state.by_name.get(name)
         now_ms = engine.clock.now_ms()
         if log is None:
-            return await self._append_new(name, drafts, owner, create, key, due_ms, now_ms, cost)
+            if create is None:
+                raise catalog.not_found(name)
+            engine.caps.check_logs(engine.state, owner, created_by)
+            made = catalog.create(engine.state, name, owner, create, now_ms, created_by)
+            return await self._append_new(made, drafts, key, due_ms, now_ms, cost)
         check_owner(log, owner)
         live = engine.lives[log.id]
         if key is not None:
@@ -82,20 +88,14 @@ class Appender:
 
     async def _append_new(
         self,
-        name: str,
+        create: Create,
         drafts: Drafts,
-        owner: str,
-        config: LogConfig | None,
         key: str | None,
         due_ms: Sequence[int | None] | None,
         now_ms: int,
         cost: Cost,
     ) -> Appended:
         engine = self._engine
-        if config is None:
-            raise catalog.not_found(name)
-        engine.caps.check_logs(engine.state, owner)
-        create = catalog.create(engine.state, name, owner, config, now_ms)
         log = catalog.new_log(create)
         entry = one.append(log, drafts, key, now_ms)
         engine.caps.check_total(engine.state, entry)

@@ -180,8 +180,9 @@ class DeadLetters:
             engine.expire_now(target)
             append = one.append(target.log, drafts, None, now_ms)
         elif create is not None:
-            engine.caps.check_logs(engine.state, live.log.owner)
-            made = catalog.create(engine.state, name, live.log.owner, create, now_ms)
+            owner, created_by = live.log.owner, live.log.created_by
+            engine.caps.check_logs(engine.state, owner, created_by)
+            made = catalog.create(engine.state, name, owner, create, now_ms, created_by)
             append = one.append(catalog.new_log(made), drafts, None, now_ms)
             check_append(append)
             target = engine.logs.create_now(made)

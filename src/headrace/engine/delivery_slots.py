@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 
 from headrace.core.limits import (
     WEBHOOKS_AT_ONCE,
-    WEBHOOKS_PER_KEY_AT_ONCE,
     WEBHOOKS_SLOW_AT_ONCE,
 )
 
@@ -21,13 +20,13 @@ class DeliverySlots:
     """A bounded number of slots in all, for each key, and for slow receivers together.
 
     Those who wait form one lane for each key and pace; the lanes take turns. Without keys nobody
-    can be told apart, and only the other two bounds count.
+    can be told apart: `per_key` is 0, and only the other two bounds count.
     """
 
     def __init__(
         self,
+        per_key: int,
         total: int = WEBHOOKS_AT_ONCE,
-        per_key: int = WEBHOOKS_PER_KEY_AT_ONCE,
         slow: int = WEBHOOKS_SLOW_AT_ONCE,
     ) -> None:
         self._total = total
@@ -71,7 +70,7 @@ class DeliverySlots:
             return False
         if slow and sum(held[each] for each in held if each[1]) >= self._slow:
             return False
-        return not key or held[key, False] + held[key, True] < self._per_key
+        return not self._per_key or held[key, False] + held[key, True] < self._per_key
 
     def _free(self, lane: Lane) -> None:
         self._held[lane] -= 1

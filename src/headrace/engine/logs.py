@@ -48,13 +48,16 @@ class Logs:
             found.append(live)
         return found, False
 
-    async def put(self, name: str, owner: str, config: LogConfig) -> tuple[Log, bool]:
+    async def put(
+        self, name: str, owner: str, config: LogConfig, created_by: str = ""
+    ) -> tuple[Log, bool]:
         """Create the log or give it this config; says whether it is new."""
         engine = self._engine
         log = engine.state.by_name.get(name)
         if log is None:
-            engine.caps.check_logs(engine.state, owner)
-            entry = catalog.create(engine.state, name, owner, config, engine.clock.now_ms())
+            engine.caps.check_logs(engine.state, owner, created_by)
+            now_ms = engine.clock.now_ms()
+            entry = catalog.create(engine.state, name, owner, config, now_ms, created_by)
             position = engine.commit([entry], sync=True)
             log = engine.state.logs[entry.log]
             await engine.journal.wait_synced(position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,8 @@ class Routers:
         self.forwarder = Forwarder(engine)
         self._engine = engine
         self._routers = self.forwarder.routers
+        self._created: Counter[str] = Counter()
+        """How many there are that a key made."""
 
     def __len__(self) -> int:
         return len(self._routers)
@@ -99,12 +102,16 @@ class Routers:
         if router is None:
             router = Router(name, source, dest)
             self.routes.put(name, source.log.id, dest.log.id)
+            self._created[router.created_by] += 1
         self.forwarder.attach(router)
 
     def detach(self, name: str) -> None:
         """The destination has this inlet no more."""
         router = self._routers[name]
         self.routes.remove(name, router.source.log.id)
+        self._created[router.created_by] -= 1
+        if not self._created[router.created_by]:
+            del self._created[router.created_by]
         self.forwarder.detach(router)
 
     def forget(self, dest: Live) -> None:
@@ -123,7 +130,14 @@ class Routers:
 
     # --- creating and deleting -------------------------------------------------------------------
 
-    async def put(self, name: str, plan: Plan, owner: str, authorise: Authorise = _anybody) -> bool:
+    async def put(
+        self,
+        name: str,
+        plan: Plan,
+        owner: str,
+        authorise: Authorise = _anybody,
+        created_by: str = "",
+    ) -> bool:
         """Create the router or change it; says whether it is new.
 
         Who changes one must be allowed to touch what it leads from and to until now.
@@ -137,10 +151,10 @@ class Routers:
             await self.forwarder.finish(known)
             if self._routers.get(name) is not known:
                 # Somebody else changed it meanwhile.
-                return await self.put(name, plan, owner, authorise)
+                return await self.put(name, plan, owner, authorise, created_by)
         if known is None:
-            engine.caps.check_routers(len(self._routers))
-        ends = self._ends(plan, owner)
+            engine.caps.check_routers(len(self._routers), self._created[created_by])
+        ends = self._ends(plan, owner, created_by)
         self._check_single_source(name, ends, plan)
         same = known is not None and ends == (known.source.log, known.dest.log)
         if known is not None and same and known.inlet.rule == plan.rule:
@@ -151,11 +165,12 @@ class Routers:
             inlet = known.inlet
             changes: list[Entry] = [
                 Route(
-                    known.dest.log.id, name, inlet.source, plan.rule, inlet.cursor, inlet.forwarded
+                    known.dest.log.id, name, inlet.source, plan.rule, inlet.cursor,
+                    inlet.forwarded, inlet.created_by,
                 )
-            ]
+            ]  # fmt: skip
         else:
-            changes = self._begin(name, plan, owner, ends, known)
+            changes = self._begin(name, plan, owner, created_by, ends, known)
         position = engine.commit(changes, sync=True, together=True)
         for entry in changes:
             if isinstance(entry, Create):
@@ -164,7 +179,7 @@ class Routers:
         await engine.journal.wait_synced(position)
         return known is None
 
-    def _ends(self, plan: Plan, owner: str) -> Ends:
+    def _ends(self, plan: Plan, owner: str, created_by: str) -> Ends:
         """The logs it leads from and to, where they are there; the others can be made."""
         engine = self._engine
         source, dest = (engine.state.by_name.get(name) for name in (plan.source, plan.dest))
@@ -173,11 +188,18 @@ class Routers:
         for log in (source, dest):
             if log is not None:
                 check_owner(log, owner)
-        engine.caps.check_logs(engine.state, owner, (source is None) + (dest is None))
+        new = (source is None) + (dest is None)
+        engine.caps.check_logs(engine.state, owner, created_by, new)
         return source, dest
 
     def _begin(
-        self, name: str, plan: Plan, owner: str, ends: Ends, known: Router | None
+        self,
+        name: str,
+        plan: Plan,
+        owner: str,
+        created_by: str,
+        ends: Ends,
+        known: Router | None,
     ) -> list[Entry]:
         """What is to be written down for a router that begins, here or in a new place."""
         engine, now_ms = self._engine, self._engine.clock.now_ms()
@@ -185,13 +207,15 @@ class Routers:
         ids: list[int] = []
         for log, end in zip(ends, (plan.source, plan.dest), strict=True):
             if log is None:
-                create = catalog.create(engine.state, end, owner, LogConfig(), now_ms)
+                create = catalog.create(engine.state, end, owner, LogConfig(), now_ms, created_by)
                 create = msgspec.structs.replace(create, log=create.log + len(changes))
                 changes.append(create)
             ids.append(log.id if log is not None else create.log)
         if known is not None:
             changes.append(Unroute(known.dest.log.id, name))
-        changes.append(Route(ids[1], name, ids[0], plan.rule, _beginning(ends[0], plan)))
+            created_by = known.created_by  # it stays theirs, wherever it leads
+        cursor = _beginning(ends[0], plan)
+        changes.append(Route(ids[1], name, ids[0], plan.rule, cursor, created_by=created_by))
         return changes
 
     async def delete(self, name: str, authorise: Authorise = _anybody) -> bool:

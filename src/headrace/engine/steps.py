@@ -39,12 +39,23 @@ Shown = dict[int, asyncio.Future[None]]
 class Router:
     """One router in operation; what it knows lives in the state of its destination."""
 
-    __slots__ = ("changed", "dest", "ended", "failures", "name", "on_room", "retry", "source")
+    __slots__ = (
+        "changed",
+        "created_by",
+        "dest",
+        "ended",
+        "failures",
+        "name",
+        "on_room",
+        "retry",
+        "source",
+    )
 
     def __init__(self, name: str, source: Live, dest: Live) -> None:
         self.name = name
         self.source = source
         self.dest = dest
+        self.created_by = self.inlet.created_by
         self.ended = False
         self.changed = 0
         """Where its newest rule was journaled."""

@@ -121,7 +121,9 @@ class Streams:
 
     # --- creating --------------------------------------------------------------------------------
 
-    async def create(self, name: str, spec: Spec, drafts: Drafts | None) -> tuple[Live, bool]:
+    async def create(
+        self, name: str, spec: Spec, drafts: Drafts | None, created_by: str = ""
+    ) -> tuple[Live, bool]:
         """Create the stream, or find it to be as wanted; says whether it is new."""
         engine = self._engine
         if name.startswith(SYSTEM_PREFIX):
@@ -137,11 +139,14 @@ class Streams:
                 await engine.journal.wait_synced(known.config_position)
                 return known, False
             forked, drafts = self._fork(spec, prefix, drafts)
-        engine.caps.check_logs(engine.state, OWNER)
+        engine.caps.check_logs(engine.state, OWNER, created_by)
         source = None if forked is None else engine.state.logs[forked.source]
         if source is not None and drafts is not None:
             drafts = engine.shapes.form(source, drafts)
-        entries = streaming.create(engine.state, name, spec, forked, drafts, engine.clock.now_ns())
+        now_ns = engine.clock.now_ns()
+        entries = streaming.create(
+            engine.state, name, spec, forked, drafts, now_ns, created_by=created_by
+        )
         if source is not None and forked is not None:
             entries += engine.shapes.inherit(source, entries[0].log, forked.upto)
         for entry in entries:
@@ -380,7 +385,10 @@ class Streams:
         await self._engine.journal.wait_synced(self._remove(live))
 
     def _remove(self, live: Live) -> int:
-        entries: list[Entry] = streaming.remove(self._engine.state, live.log)
+        entries: list[Entry] = [
+            *streaming.remove(self._engine.state, live.log),
+            *self._engine.subscriptions.forget(live.log.name),
+        ]
         position = self._engine.commit(entries, sync=True, together=True)
         self._removed_position = live.config_position = position
         for entry in entries:

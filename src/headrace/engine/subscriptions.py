@@ -90,7 +90,7 @@ class Subscriptions:
         self._active: dict[int, Active] = {}
         self._matches: dict[str, tuple[Active, ...]] = {}
         """Who follows a stream, as far as somebody asked."""
-        self._slots = DeliverySlots()
+        self._slots = DeliverySlots(engine.caps.per_key.webhooks)
         self._tasks: set[asyncio.Task[None]] = set()
         self.deliver: Deliver = _nobody
 
@@ -134,7 +134,7 @@ class Subscriptions:
         """The streams it follows, so many of them: those it has a note of, and matching ones."""
         subscription = active.subscription
         shown: dict[str, Work] = {}
-        for path, link in subscription.links.items():
+        for path, link in islice(subscription.links.items(), SUBSCRIPTION_STREAMS_SHOWN):
             tail = self.tail(path) or Tail(link.epoch, 0)
             shown[path] = rules.work_of(subscription, path, tail)
         if active.pattern is not None:
@@ -183,6 +183,16 @@ class Subscriptions:
             Follow(active.live.log.id, [(name, False, epoch, start)])
             for active in self._followers(name)
             if name not in active.subscription.links
+        ]
+
+    def forget(self, name: str) -> list[Entry]:
+        """Before a stream goes: there is nothing to do of it, so nobody needs a note of it but who
+        asked for it by name.
+        """
+        return [
+            Follow(active.live.log.id, gone=[name])
+            for active in self._followers(name)
+            if (link := active.subscription.links.get(name)) is not None and not link.named
         ]
 
     def unheard(self, name: str) -> list[Entry]:
@@ -378,7 +388,7 @@ class Subscriptions:
                 raise Refused(Code.CONFLICT, f'subscription "{id}" exists and is another one')
             await engine.journal.wait_synced(active.live.config_position)
             return active, False
-        engine.caps.check_logs(engine.state, OWNER)
+        engine.caps.check_logs(engine.state, OWNER, created_by)
         created: Create = catalog.create(
             engine.state, PREFIX + id, OWNER, CONFIG, engine.clock.now_ms(), created_by
         )
@@ -407,11 +417,12 @@ class Subscriptions:
             raise Refused(
                 Code.INVALID, f"a subscription names at most {SUBSCRIPTION_STREAMS_MAX} streams"
             )
-        new = self._links(path for path in paths if path not in links)
+        wanted = dict.fromkeys(paths)
+        new = self._links(path for path in wanted if path not in links)
         named = [
             (path, True, link.epoch, link.seq)
-            for path, link in links.items()
-            if path in paths and not link.named
+            for path in wanted
+            if (link := links.get(path)) is not None and not link.named
         ]
         await self._change(active, Follow(active.live.log.id, [*new, *named]))
 
@@ -486,7 +497,8 @@ class Subscriptions:
         now_ms = engine.clock.now_ms()
         entry = rules.acknowledge(log, active.subscription, acks, now_ms, done=done)
         position = engine.commit([entry], sync=True)
-        if gone := rules.settled(active.subscription, self._end):
+        acked = (path for path, _, _ in acks)
+        if gone := rules.settled(active.subscription, acked, self._end):
             engine.commit([Follow(log, gone=gone)], sync=False)
         if done:
             self._line_up(active)

@@ -290,7 +290,8 @@ class Transactions:
             paths = [self._chunks.path(transaction, batch, name, by.key) for name in names]
             brought = await self._look(paths, names, by)
             await self._make_room(newest, by)
-            logs = await self._resolve(sorted({each.log for each in brought}), owner, create)
+            wanted = sorted({each.log for each in brought})
+            logs = await self._resolve(wanted, owner, create, by)
             parts = [
                 Part(layout.chunk_of(path), logs[each.log].id, each.records)
                 for path, each in zip(paths, brought, strict=True)
@@ -324,7 +325,7 @@ class Transactions:
         return brought
 
     async def _resolve(
-        self, names: Iterable[str], owner: str, create: LogConfig | None
+        self, names: Iterable[str], owner: str, create: LogConfig | None, by: Caller
     ) -> dict[str, Log]:
         """These logs; those that are not there are created, if they may be."""
         engine = self._engine
@@ -332,7 +333,7 @@ class Transactions:
         for name in names:
             log = engine.state.by_name.get(name)
             if log is None and create is not None:
-                log, _ = await engine.logs.put(name, owner, create)
+                log, _ = await engine.logs.put(name, owner, create, by.key)
             if log is None:
                 raise not_found(name)
             logs[name] = log

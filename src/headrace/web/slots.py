@@ -44,16 +44,19 @@ class Slots:
         """How many slots are held now."""
         return self._held
 
-    def take(self, principal: Principal) -> Slot:
-        """Take a slot, or refuse; it is freed by `with`, by `free()` or by dropping it."""
-        key = principal.id
+    def check(self, principal: Principal) -> None:
+        """Refuse one more when there are too many."""
         self._total.refuse_at(self._held)
-        mine = self._by_key.get(key, 0)
         # Without keys there is nobody to tell apart, so only the total counts.
         if principal is not LOCAL:
-            self._per_key.refuse_at(mine)
+            self._per_key.refuse_at(self._by_key.get(principal.id, 0))
+
+    def take(self, principal: Principal) -> Slot:
+        """Take a slot, or refuse; it is freed by `with`, by `free()` or by dropping it."""
+        self.check(principal)
+        key = principal.id
         self._held += 1
-        self._by_key[key] = mine + 1
+        self._by_key[key] = self._by_key.get(key, 0) + 1
         return Slot(self, key)
 
     def _give_back(self, key: str) -> None:

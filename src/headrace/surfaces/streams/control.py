@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -41,6 +43,7 @@ _reply = msgspec.json.Decoder(wire.WebhookReply)
 
 _ID_LENGTH_MAX = 255
 _BODY_BYTES_MAX = 1 << 20
+_HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,261}")
 Handler = Callable[[Call, str, str], Awaitable[Answer]]
 
 
@@ -123,7 +126,10 @@ class Control:
         request = await _body(call, _subscribe)
         following = self._parse(call, request)
         call.principal.require(Scope.ADMIN, *following.streams)
-        active, created = await call.engine.subscriptions.put(id, following)
+        subscriptions = call.engine.subscriptions
+        active, created = await subscriptions.put(id, following, call.principal.id)
+        if not created:
+            active = _find(call, id, Scope.ADMIN)  # it may follow more by now
         return _json(self._show(call, active), 201 if created else 200)
 
     def _parse(self, call: Call, request: wire.SubscribeRequest) -> Following:
@@ -131,8 +137,7 @@ class Control:
             raise Refused(Code.INVALID, "filters are not served here")
         if request.pattern is None and not request.streams:
             raise Refused(Code.INVALID, "say which streams: a pattern, streams, or both")
-        if len(request.streams or ()) > SUBSCRIPTION_STREAMS_MAX:
-            raise Refused(Code.INVALID, f"at most {SUBSCRIPTION_STREAMS_MAX} streams have a name")
+        _check_count(request.streams or [])
         if not SUBSCRIPTION_LEASE_MS_MIN <= request.lease_ttl_ms <= SUBSCRIPTION_LEASE_MS_MAX:
             raise Refused(Code.INVALID, "lease_ttl_ms is from a second to ten minutes")
         if len(request.description or "") > SUBSCRIPTION_DESCRIPTION_LENGTH_MAX:
@@ -201,6 +206,7 @@ class Control:
 
     async def link(self, call: Call, id: str, rest: str) -> Answer:
         request = await _body(call, _streams)
+        _check_count(request.streams)
         paths = [parse_name(path) for path in request.streams]
         call.principal.require(Scope.ADMIN, *paths)
         _find(call, id, Scope.ADMIN)
@@ -280,7 +286,7 @@ class Control:
                 wake_id=subscription.wake or "",
                 generation=subscription.generation,
                 streams=_works(works),
-                callback_url=f"{following.base_url}/subscriptions/{id}/callback",
+                callback_url=f"{following.base_url}/subscriptions/{quote(id, safe='')}/callback",
                 callback_token=self.signer.make_token(claims),
             )
         )
@@ -296,28 +302,41 @@ class Control:
 
 
 def _find(call: Call, id: str, scope: Scope) -> Active:
-    """A subscription, for somebody who may do this with all that it follows."""
+    """A subscription, for somebody who may do this with all that it is about.
+
+    That is what it follows, what it was made for, even if it follows that no more, and the stream
+    that it writes its wakes to.
+    """
     call.principal.require(scope)
     active = call.engine.subscriptions.find(id)
-    subscription = active.subscription
-    named = [path for path, link in subscription.links.items() if link.named]
-    call.principal.require(scope, *named)
-    if subscription.following.pattern is not None:
-        _check_reach(call, subscription.following.pattern)
+    subscription, following = active.subscription, active.subscription.following
+    names = {path for path, link in subscription.links.items() if link.named}
+    names.update(following.streams)
+    if following.wake_stream is not None:
+        names.add(following.wake_stream)
+    is_ours = all(map(call.principal.may_see, names))
+    if not is_ours or not (following.pattern is None or _may_reach(call, following.pattern)):
+        # (What else it is about is not theirs to know.)
+        raise Refused(Code.FORBIDDEN, f'"{id}" reaches outside the prefixes of this key')
     return active
+
+
+def _check_count(streams: list[str]) -> None:
+    if len(streams) > SUBSCRIPTION_STREAMS_MAX:
+        raise Refused(Code.INVALID, f"at most {SUBSCRIPTION_STREAMS_MAX} streams have a name")
 
 
 def _check_pattern(call: Call, pattern: str) -> None:
     check_glob(pattern)
     if pattern.startswith("__"):
         raise Refused(Code.INVALID, "the pattern is not one")
-    _check_reach(call, pattern)
-
-
-def _check_reach(call: Call, pattern: str) -> None:
-    """Refuse a pattern that reaches names which the caller may not touch."""
-    if not call.principal.may_see(Glob(pattern).prefix):
+    if not _may_reach(call, pattern):
         raise Refused(Code.FORBIDDEN, f'"{pattern}" is outside the prefixes of this key')
+
+
+def _may_reach(call: Call, pattern: str) -> bool:
+    """Whether the caller may touch every name that a pattern can match."""
+    return call.principal.may_see(Glob(pattern).prefix)
 
 
 def _parse_ack(ack: wire.Ack) -> tuple[str, int, int]:
@@ -355,6 +374,8 @@ def _json(value: Any, status: int = 200) -> Answer:
 
 def _base_url(req: Any) -> str:
     """Where our own paths are, as the caller sees us."""
-    scope = req.scope
+    scope, host = req.scope, req.get_header("HOST") or "localhost"
+    if _HOST.fullmatch(host) is None:
+        raise Refused(Code.INVALID, "the Host of this request is not one")
     path = scope["raw_path"].decode("latin-1").partition(f"/{CONTROL}/")[0]
-    return f"{scope['scheme']}://{req.get_header('HOST') or 'localhost'}{path}/{CONTROL}"
+    return f"{scope['scheme']}://{host}{path}/{CONTROL}"

@@ -235,7 +235,7 @@ class StreamRoutes:
         key = fields.parse_key(call.req.get_header("STREAM-KEY"))
         drafts = await _parse(call, body, type_of_body(call, spec), key) if body else None
         streams = call.engine.streams
-        live, created = await streams.create(target.name, spec, drafts)
+        live, created = await streams.create(target.name, spec, drafts, call.principal.id)
         headers: Headers = [
             ("content-type", content_type_of(live.log)),
             ("stream-next-offset", format_position(live.log, live.visible)),

@@ -33,7 +33,7 @@ class Routers:
         # Both may be created for the caller, and records will flow between them.
         call.principal.require(NO_SCOPE, plan.source, plan.dest)
         authorise = partial(call.principal.require, NO_SCOPE)
-        created = await call.engine.routers.put(name, plan, OWNER, authorise)
+        created = await call.engine.routers.put(name, plan, OWNER, authorise, call.principal.id)
         rule = _rule(plan.source, plan.dest, plan.rule)
         reply = wire.RouterReply(router=name, created=created, **rule)
         return Reply([wire.open_object(reply)], 201 if created else 200)

@@ -50,7 +50,7 @@ class Topics:
         known = engine.state.by_name.get(topic)
         kind = known.config.kind if known else Kind.LOG
         config = parse_config(call.principal, request, topic, kind)
-        log, created = await engine.logs.put(topic, OWNER, config)
+        log, created = await engine.logs.put(topic, OWNER, config, call.principal.id)
         reply = wire.TopicReply(topic=topic, created=created, config=wire.format_config(log.config))
         return Reply([wire.open_object(reply)], 201 if created else 200)
 

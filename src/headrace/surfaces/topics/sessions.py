@@ -15,7 +15,7 @@ from headrace.delivery.endings import Ending
 from headrace.surfaces.topics.cursors import Composite, Trail, format_label, parse_label
 from headrace.surfaces.topics.events import Look
 from headrace.web.credentials import Principal
-from headrace.web.slots import Cap
+from headrace.web.slots import Slot, Slots
 
 _WID_BYTES = 16
 _TAG_BYTES = 3
@@ -81,6 +81,7 @@ class Session:
         "places",
         "prefixes",
         "principal",
+        "slot",
         "stream",
         "trail",
         "wid",
@@ -100,6 +101,7 @@ class Session:
         self.beat_s = beat_s
         self.trail = Trail(secrets.token_hex(_TAG_BYTES))
         self.stream: Streaming | None = None
+        self.slot: Slot | None = None
         self.idle_since = 0.0
         self._former: set[str] = set()
         """Names of topics that are gone; cursors may still tell of them."""
@@ -140,9 +142,9 @@ class Session:
 class Sessions:
     """The sessions of one server. Those without a stream for too long are let go."""
 
-    def __init__(self, cap: Cap, ttl_ms: int, time: Callable[[], float]) -> None:
+    def __init__(self, slots: Slots, ttl_ms: int, time: Callable[[], float]) -> None:
         self.ttl_ms = ttl_ms
-        self._cap = cap
+        self._slots = slots
         self._time = time
         self._sessions: dict[str, Session] = {}
         self._idle: OrderedDict[str, None] = OrderedDict()
@@ -150,12 +152,15 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def check_room(self) -> None:
-        """Refuse one more when there are too many."""
+    def check_room(self, principal: Principal) -> None:
+        """Refuse one more when there are too many, in all or of this key."""
         self.sweep()
-        self._cap.refuse_at(len(self._sessions))
+        self._slots.check(principal)
 
     def add(self, session: Session) -> None:
+        """Keep a session, or refuse."""
+        self.sweep()
+        session.slot = self._slots.take(session.principal)
         self._sessions[session.wid] = session
         self.rest(session)
 
@@ -184,4 +189,6 @@ class Sessions:
             if self._sessions[wid].idle_since > due:
                 return
             del self._idle[wid]
-            del self._sessions[wid]
+            session = self._sessions.pop(wid)
+            assert session.slot is not None
+            session.slot.free()

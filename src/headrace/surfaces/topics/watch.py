@@ -50,7 +50,7 @@ class Watch:
         resume = _parse_cursor(request.cursor)
         found = find(engine, wish, principal, limits, lenient=lenient)
         await engine.routers.catch_up(*(live for live, _ in found.values()))
-        self._sessions.check_room()
+        self._sessions.check_room(principal)
         places = {
             name: _place(live, start, look(start.match), resume, listed=name in wish.topics)
             for name, (live, start) in found.items()
@@ -67,7 +67,6 @@ class Watch:
             prefixes=[f"{prefix}*" for prefix in wish.prefixes] or msgspec.UNSET,
         )
         await engine.settle(*(live for live, _ in found.values()))
-        self._sessions.check_room()
         self._sessions.add(session)
         return Reply([wire.open_object(reply)])
 

@@ -58,6 +58,7 @@ async def write(
         drafts,
         owner=OWNER,
         create=None if known else _config_to_create(principal, request, topic),
+        created_by=principal.id,
         key=_check_key(request.idempotency_key),
         due_ms=parse_due(request, engine.clock.now_ms()),
         patient=request.disable_backpressure,

@@ -9,8 +9,8 @@ from headrace.core.read import EVERYTHING
 from headrace.surfaces.topics.cursors import parse_composite
 from headrace.surfaces.topics.events import Look
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
-from headrace.web.credentials import LOCAL
-from headrace.web.slots import UNCAPPED, Cap
+from headrace.web.credentials import LOCAL, Principal, Scope
+from headrace.web.slots import Cap, Slots
 
 LOOK = Look(
     wanted=EVERYTHING, records_max=9, bytes_max=9, strong=False, tags=False, meta=True, data=True
@@ -46,7 +46,7 @@ def test_ids_are_long_and_never_the_same() -> None:
 
 def test_a_session_nobody_uses_goes_after_its_time() -> None:
     hands = Hands()
-    sessions = Sessions(UNCAPPED, 1000, hands)
+    sessions = Sessions(Slots(), 1000, hands)
     early, late = session_of(), session_of()
     sessions.add(early)
     hands.now_s = 0.6
@@ -62,7 +62,7 @@ def test_a_session_nobody_uses_goes_after_its_time() -> None:
 
 def test_a_session_with_a_stream_stays_and_its_time_starts_anew() -> None:
     hands = Hands()
-    sessions = Sessions(UNCAPPED, 1000, hands)
+    sessions = Sessions(Slots(), 1000, hands)
     session = session_of()
     sessions.add(session)
     sessions.wake(session)
@@ -78,13 +78,31 @@ def test_a_session_with_a_stream_stays_and_its_time_starts_anew() -> None:
 
 def test_idle_sessions_make_room_for_new_ones() -> None:
     hands = Hands()
-    sessions = Sessions(Cap("max_watch_sessions", 1), 1000, hands)
+    sessions = Sessions(Slots(total=Cap("max_watch_sessions", 1)), 1000, hands)
     sessions.add(session_of())
     with pytest.raises(Refused) as refusal:
-        sessions.check_room()
+        sessions.check_room(LOCAL)
     assert refusal.value.detail == {"limit": "max_watch_sessions", "max": 1}
     hands.now_s = 2.0
-    sessions.check_room()
+    sessions.check_room(LOCAL)
+    sessions.add(session_of())
+
+
+def test_a_key_has_so_many_sessions_and_leaves_room_for_others() -> None:
+    hands = Hands()
+    slots = Slots(total=Cap("all", 9), per_key=Cap("max_watch_sessions_per_key", 2))
+    sessions = Sessions(slots, 1000, hands)
+    one, other = (Principal(id, Scope.READ) for id in ("one", "other"))
+    for _ in range(2):
+        sessions.add(Session(one, {}, (), 1.0))
+    with pytest.raises(Refused) as refusal:
+        sessions.check_room(one)
+    assert refusal.value.detail == {"limit": "max_watch_sessions_per_key", "max": 2}
+    with pytest.raises(Refused):
+        sessions.add(Session(one, {}, (), 1.0))
+    sessions.add(Session(other, {}, (), 1.0))
+    hands.now_s = 2.0
+    sessions.check_room(one)
 
 
 # --- going back ---

@@ -18,7 +18,7 @@ from headrace.surfaces.topics.events import Look
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
 from headrace.surfaces.topics.watchstream import EventView, WatchStream
 from headrace.web.credentials import LOCAL
-from headrace.web.slots import UNCAPPED
+from headrace.web.slots import Slots
 
 BEAT_S = 10.0
 
@@ -44,7 +44,7 @@ class Viewer:
             places[topic] = begin(0, house.engine.live(topic).log.id, view, listed=True)
         prefixes = [] if prefix is None else [Prefix(prefix, view)]
         self.session = Session(LOCAL, places, prefixes, BEAT_S)
-        self._sessions = Sessions(UNCAPPED, 10_000_000, house.wheel.time)
+        self._sessions = Sessions(Slots(), 10_000_000, house.wheel.time)
         self._sessions.add(self.session)
         self.topics_max = 10
 
