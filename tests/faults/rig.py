@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
-from hostile import HostileDisk
+from hostile import Crash, HostileDisk
 from virtual import VirtualClock, VirtualLoop
 from writers import Delay, server_writer
 
@@ -26,7 +26,7 @@ from headrace.engine.ports import CountedIds, Inline, InlineSealer, Load, Pool
 from headrace.engine.start import Parts, Started, start
 from headrace.engine.upkeep import Pace
 from headrace.storage.journal import Journal, Writer
-from headrace.storage.objects import LocalObjects, StoreError
+from headrace.storage.objects import LocalObjects
 
 CAPS = Caps(tail_bytes=600)
 PACE = Pace(seal_bytes=500, disk_sync_ms=200)
@@ -44,7 +44,7 @@ class Swallowed(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         problem = record.exc_info[1] if record.exc_info else None
-        if problem is not None and not isinstance(problem, OSError | Refused | StoreError):
+        if problem is not None and not isinstance(problem, Crash | OSError | Refused):
             self._problems.append(problem)
 
     def check(self) -> None:
@@ -83,6 +83,7 @@ def small(perf_counter: Callable[[], float] = lambda: 0.0) -> Iterator[Swallowed
         mock.patch("headrace.engine.upkeep.perf_counter", perf_counter),
         mock.patch("headrace.engine.slices.perf_counter", perf_counter),
         mock.patch("headrace.engine.forwarding.perf_counter", perf_counter),
+        mock.patch("headrace.engine.board.perf_counter", perf_counter),
         mock.patch("headrace.engine.searching.turns.perf_counter", perf_counter),
         mock.patch("headrace.delivery.channel.perf_counter", perf_counter),
     ):

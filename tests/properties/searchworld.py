@@ -23,6 +23,7 @@ from headrace.engine.start import Started
 from headrace.engine.upkeep import Pace
 from headrace.formats.marks import Marks
 from headrace.storage.objects import LocalObjects
+from headrace.surfaces.streams.control import Control
 from headrace.web.calls import Gate
 
 P = ParamSpec("P")
@@ -34,6 +35,7 @@ NEVER = 1 << 40
 class Web(NamedTuple):
     gate: Gate
     app: Callable[..., Awaitable[None]]
+    control: Control
 
 
 @cache
@@ -41,7 +43,7 @@ def web() -> Web:
     """The web application of a server that is never started, for one engine after the other."""
     made = App(load({"TOPICS_DATA_DIR": "nowhere"}))
     routes = made._pulse, made._control, made._server, None
-    return Web(made.gate, build_web(made._settings, made.gate, *routes))
+    return Web(made.gate, build_web(made._settings, made.gate, *routes), made._control)
 
 
 class Reply(msgspec.Struct):

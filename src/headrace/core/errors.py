@@ -47,6 +47,17 @@ class Code(Enum):
     READ_ONLY = "read_only"
 
 
+TELLING = frozenset(
+    {
+        Code.LOG_NOT_FOUND, Code.ROUTER_NOT_FOUND, Code.ROUTER_CYCLE, Code.NOT_FOUND,
+        Code.LOG_INCOMPATIBLE, Code.LOG_NOT_EMPTY, Code.NOT_A_QUEUE, Code.CONFLICT, Code.CLOSED,
+        Code.GONE, Code.PRODUCER_FENCED, Code.PRODUCER_GAP, Code.FENCED, Code.ALREADY_CLAIMED,
+        Code.NOTHING_PENDING,
+    }
+)  # fmt: skip
+"""Refusals that tell of what there is and what is not."""
+
+
 class Refused(Exception):
     """The engine said no and nothing changed."""
 

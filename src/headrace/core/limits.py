@@ -350,6 +350,8 @@ TOUCH_IDLE_MS = 3_600_000
 """How long the touches of a stream are remembered when nobody asks for them."""
 SERIES_MAX = 1000
 """Series of the server's own metrics in one interval."""
+METRICS_SETTLE_S = 1.0
+"""How long numbers about the server wait for what they count to be durable."""
 METRICS_KEPT_MS = 7 * 86_400_000
 AGGREGATE_GROUPS_MAX = 100_000
 """Groups, over all windows, that one answer may have."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import NamedTuple
@@ -21,7 +22,11 @@ from headrace.core.config import LogConfig
 from headrace.core.entry import (
     Adopt,
     Append,
+    Bury,
+    Configure,
+    Create,
     Delete,
+    Dispatch,
     Drop,
     Entry,
     Follow,
@@ -33,7 +38,7 @@ from headrace.core.entry import (
     Trim,
     Unroute,
 )
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import TELLING, Code, Refused
 from headrace.core.limits import SETTLE_ROUNDS_MAX
 from headrace.core.log import Log
 from headrace.core.record import Block
@@ -114,6 +119,10 @@ class Engine:
         """What waits to be sealed."""
         self.deaths = 0
         """How often records died; marks tell others which."""
+        self.control_position = 0
+        """Where anything but records last changed: what there is and what is not, its config."""
+        self._controlled: list[Live] = []
+        """Logs whose control changed in the entries that are being applied."""
         self.plan_changes = 0
         """How often it changed which logs can be searched, and how."""
         self.on_create: list[Callable[[Live], None]] = []
@@ -224,8 +233,21 @@ class Engine:
         position = self.journal.enqueue(stored, sync=sync, together=together)
         for entry in entries:
             self.apply(entry)
+        if self._controlled:
+            self.note_control(position)
         self.on_growth()
         return position
+
+    def control(self, live: Live) -> None:
+        """Something of this log changes that is not its records: who tells of it has to wait."""
+        self._controlled.append(live)
+
+    def note_control(self, position: int) -> None:
+        """What was applied of it ends here in the journal: answers that tell of it wait."""
+        self.control_position = position
+        for live in self._controlled:
+            live.config_position = position
+        self._controlled.clear()
 
     def apply(self, entry: Entry) -> None:
         """Make an entry true that was put in journal order, without an await between."""
@@ -249,11 +271,12 @@ class Engine:
                 self.lives[entry.log].deletions += 1
             case Plan() | Register():
                 self.plan_changes += 1
-                self.lives[entry.log].wake()
+                self._control(entry.log).wake()
             case Adopt():
                 self.touching.changed(entry.log)
-                self.lives[entry.log].wake()
+                self._control(entry.log).wake()
             case Drop():
+                self._control(entry.log)
                 live = self.lives.pop(entry.log)
                 self.deaths += 1
                 if live.log.search is not None:
@@ -265,17 +288,30 @@ class Engine:
                 self.touching.dropped(entry.log)
                 live.wake()
             case Open():
-                live = self.lives[entry.log]
+                live = self._control(entry.log)
                 live.visible = live.log.head
                 self.streams.opened(live)
             case Route():
-                self.routers.attach(entry.router, self.lives[entry.log])
+                self.routers.attach(entry.router, self._control(entry.log))
             case Unroute():
+                self._control(entry.log)
                 self.routers.detach(entry.router)
-            case Follow() if entry.following is not None:
-                self.subscriptions.opened(self.lives[entry.log])
+            case Follow() | Dispatch():
+                live = self._control(entry.log)
+                if isinstance(entry, Follow) and entry.following is not None:
+                    self.subscriptions.opened(live)
+            case Create() | Configure():
+                self._note(self.state.logs[entry.log])
+                self._control(entry.log)
+            case Bury():
+                self._control(entry.log)
             case _ if entry.log in self.state.logs:
                 self._note(self.state.logs[entry.log])
+
+    def _control(self, log: int) -> Live:
+        live = self.lives[log]
+        self.control(live)
+        return live
 
     def _note(self, log: Log) -> None:
         if log.id not in self.lives:
@@ -352,23 +388,55 @@ class Engine:
         return last > live.reserved_before and synced < live.reserve_position
 
     async def settle(self, *lives: Live) -> None:
-        """Wait until every loss these logs have taken is durable enough to be told.
+        """Wait until these logs, and every loss they have taken, are durable enough to be told.
 
-        What an answer says of floors and deletions must still be true after a crash. The answer is
-        made first, and only then held back for what it knows: a log that shrinks all the time
-        cannot keep a reader waiting.
+        What an answer says of a log, its floors and its deletions must still be true after a crash.
+        The answer is made first, and only then held back for what it knows: a log that shrinks all
+        the time cannot keep a reader waiting.
         """
         journal = self.journal
-        aged = max((live.aged_position for live in lives), default=0)
-        synced = [live.shrunk_position for live in lives if live.log.config.synced]
-        written = max((live.shrunk_position for live in lives), default=0)
+        synced = written = 0
+        for live in lives:
+            synced = max(synced, live.aged_position, live.config_position)
+            if live.log.config.synced:
+                synced = max(synced, live.shrunk_position)
+            else:
+                written = max(written, live.shrunk_position)
         try:
-            if max(aged, *synced, 0) > journal.synced:
-                await journal.wait_synced(max(aged, *synced, 0))
+            if synced > journal.synced:
+                await journal.wait_synced(synced)
             if written > journal.written:
                 await journal.wait_written(written)
         except Refused:
             pass  # read-only: what is in memory is all there is to tell
+
+    def head_of(self, live: Live) -> int:
+        """The last record that an answer counts which waits for it (`settle_all`)."""
+        return live.log.head if self.journal.failure is None else live.visible
+
+    async def settle_all(self, *lives: Live) -> None:
+        """Wait as `settle` does, and for records that are counted and not visible yet."""
+        journal = self.journal
+        growing = [live for live in lives if live.log.head > live.visible]
+        if growing and journal.failure is None:
+            sync = any(self.needs_sync(live, live.log.head) for live in growing)
+            await (journal.wait_synced if sync else journal.wait_written)(journal.tail)
+        await self.settle(*lives)
+
+    async def wait_control(self) -> None:
+        """Wait until all that was said of what there is and what is not is durable, or refuse."""
+        if self.control_position > self.journal.synced:
+            await self.journal.wait_synced(self.control_position)
+
+    async def settle_control(self) -> None:
+        """The same for an answer that changes nothing: a refusal, or a list."""
+        with suppress(Refused):  # read-only: what is in memory is all there is to tell
+            await self.wait_control()
+
+    async def settle_refusal(self, refused: Refused) -> None:
+        """Wait until what a refusal tells of logs is still true after a crash."""
+        if refused.code in TELLING:
+            await self.settle_control()
 
     async def settle_deletions(self, live: Live, known: int, leave_out: Callable[[], None]) -> None:
         """Wait as `settle` does; what was deleted since `known` deletions is left out.

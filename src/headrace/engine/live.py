@@ -51,7 +51,9 @@ class Live:
         self.last_write_at_ms: int | None = log.last_ts_ms or None
         self.last_read_at_ms: int | None = None
         self.config_position = 0
-        """Until the journal is synced to here, the durability class is still changing."""
+        """Until the journal is synced to here, the log is still being created, configured or
+        dropped: what is appended, and answers that tell of it, wait.
+        """
         self.reserve_position = 0
         self.reserved_before = log.reserved
         """Seqs up to here were promised durably; beyond, the sync of `reserve_position` must come

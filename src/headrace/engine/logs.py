@@ -71,9 +71,8 @@ class Logs:
         engine = self._engine
         position = engine.journal.enqueue([create], sync=True)
         engine.apply(create)
-        live = engine.lives[create.log]
-        live.config_position = position
-        return live
+        engine.note_control(position)
+        return engine.lives[create.log]
 
     async def _configure(self, live: Live, config: LogConfig) -> None:
         engine, log = self._engine, live.log
@@ -84,13 +83,14 @@ class Logs:
                 topic=log.name,
             )
         if config == log.config:
+            # Who asked for the same before may still wait for it to be durable.
+            await engine.journal.wait_synced(live.config_position)
             return
         if config.trims and log.ledger is None:
             await self._build_ledger(live)
         engine.check_alive(live)
         engine.expire_now(live)
         position = engine.commit([Configure(log.id, config, log.head)], sync=True)
-        live.config_position = position
         if trim := one.overflow(log):
             position = engine.commit([trim], sync=True)
         engine.expire_now(live)
@@ -116,6 +116,7 @@ class Logs:
         """Remove the log with its records and the routers from and to it; None if there is none."""
         engine = self._engine
         if name not in engine.state.by_name:
+            await engine.wait_control()
             return None
         await engine.routers.forwarder.finish_from(engine.live(name))
         live = engine.state_of(name)

@@ -179,10 +179,7 @@ class Metering:
             if isinstance(entry, Append):
                 engine.caps.check_total(engine.state, entry)
         position = engine.commit(entries, sync=True, together=True)
-        live = engine.lives[engine.state.by_name[METRICS_STREAM].id]
-        if log is None:
-            live.config_position = position
-        return live, position
+        return engine.lives[engine.state.by_name[METRICS_STREAM].id], position
 
     def _create(self, raws: list[bytes]) -> list[Entry]:
         """The stream, lean: no routing key and no search, so that nothing of it is indexed."""

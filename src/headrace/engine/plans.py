@@ -109,6 +109,5 @@ class Plans:
         position = journal.tail
         if search != log.search:
             position = self._engine.commit([Plan(log.id, search)], sync=True)
-            self._engine.lives[log.id].config_position = position
         # Also when it was so already: who asked before may still wait for that to be durable.
         await journal.wait_synced(position)

@@ -130,7 +130,9 @@ class Queues:
             entry = lease.nack(live.log, held, min(delay_ms, DELAY_MS_MAX), now_ms)
             position = self._commit(live, entry)
             self._note_ended(live, held)
-            await self._keep(live, position)
+        else:
+            position = self._engine.journal.tail  # the lease may be over by what is not durable yet
+        await self._keep(live, position)
         return Settled(held, skipped, self.count(live))
 
     async def extend(
@@ -145,6 +147,7 @@ class Queues:
         live, now_ms = self.find(name), self._engine.clock.now_ms()
         held, skipped = lease.hold(live.log, node, seqs, fences, now_ms)
         if not held:
+            await self._keep(live, self._engine.journal.tail)
             return Settled(held, skipped, self.count(live))
         entry = lease.extend(live.log, held, lease_of(live, lease_ms), now_ms)
         await self._keep(live, self._commit(live, entry))

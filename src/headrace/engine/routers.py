@@ -11,7 +11,7 @@ import msgspec
 from headrace.core import route
 from headrace.core import state as catalog
 from headrace.core.config import LogConfig
-from headrace.core.entry import Create, Entry, Route, Unroute
+from headrace.core.entry import Entry, Route, Unroute
 from headrace.core.errors import Code, Refused
 from headrace.core.inlet import Rule
 from headrace.core.log import Log, check_owner
@@ -158,7 +158,7 @@ class Routers:
         self._check_single_source(name, ends, plan)
         same = known is not None and ends == (known.source.log, known.dest.log)
         if known is not None and same and known.inlet.rule == plan.rule:
-            await engine.journal.wait_synced(known.changed)
+            await engine.journal.wait_synced(known.dest.config_position)
             return False
         self._check_cycle(name, ends, plan, known if same else None)
         if known is not None and same:
@@ -172,10 +172,6 @@ class Routers:
         else:
             changes = self._begin(name, plan, owner, created_by, ends, known)
         position = engine.commit(changes, sync=True, together=True)
-        for entry in changes:
-            if isinstance(entry, Create):
-                engine.lives[entry.log].config_position = position
-        self._routers[name].changed = position
         await engine.journal.wait_synced(position)
         return known is None
 
@@ -225,6 +221,7 @@ class Routers:
         """
         router = self._routers.get(name)
         if router is None:
+            await self._engine.wait_control()
             return False
         authorise(router.source.log.name, router.dest.log.name)
         await self.forwarder.finish(router)

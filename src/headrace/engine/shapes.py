@@ -338,10 +338,10 @@ class Shapes:
         engine.check_open()
         stream = stream_of(log)
         before = stream.registry
-        live.config_position = engine.commit(entries, sync=True, together=True)
+        position = engine.commit(entries, sync=True, together=True)
         self._told.setdefault(log.id, before)
         show = partial(self._tell, log, stream.registry)
-        await engine.journal.wait_synced(live.config_position, show)
+        await engine.journal.wait_synced(position, show)
 
     def _tell(self, log: Log, registry: bytes | None) -> None:
         """This registry is durable: readers go by it, or by one after it."""

@@ -40,7 +40,6 @@ class Router:
     """One router in operation; what it knows lives in the state of its destination."""
 
     __slots__ = (
-        "changed",
         "created_by",
         "dest",
         "ended",
@@ -57,8 +56,6 @@ class Router:
         self.dest = dest
         self.created_by = self.inlet.created_by
         self.ended = False
-        self.changed = 0
-        """Where its newest rule was journaled."""
         self.failures = 0
         self.retry: asyncio.TimerHandle | None = None
         self.on_room: Callable[[], None] | None = None

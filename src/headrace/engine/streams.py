@@ -57,7 +57,6 @@ class Streams:
         """When streams end that were used since their end was last written down."""
         self._ends: list[tuple[int, int]] = []
         """(when to look, log), as a heap."""
-        self._removed_position = 0
         self.patience = Patience(_APPEND_TIMEOUT_S, _timed_out)
         """How long a writer waits for its turn, and for its write to be durable."""
 
@@ -93,17 +92,13 @@ class Streams:
         return live
 
     async def settle(self, name: str) -> None:
-        """Wait until whatever a refusal may have told of this stream is durable."""
+        """Wait until whatever an answer may have told of this stream is durable."""
         engine = self._engine
         log = engine.state.by_name.get(name)
-        position = self._removed_position
-        if log is not None:
-            position = max(position, engine.lives[log.id].config_position)
-        if position > engine.journal.synced:
-            try:
-                await engine.journal.wait_synced(position)
-            except Refused:
-                pass  # read-only: what is in memory is all there is to tell
+        if log is None:
+            await engine.settle_control()
+        else:
+            await engine.settle(engine.lives[log.id])
 
     def is_closed(self, live: Live) -> bool:
         """Whether readers may know that nothing more will come."""
@@ -156,7 +151,6 @@ class Streams:
         entries += engine.subscriptions.unheard(name)
         position = engine.commit(entries, sync=True, together=True)
         live = engine.lives[engine.state.by_name[name].id]
-        live.config_position = position
         engine.subscriptions.created(name)
         await self._store(position, live)
         return live, True
@@ -243,10 +237,10 @@ class Streams:
             assert isinstance(append, Append)
             engine.caps.check_total(engine.state, append)
             entries += engine.subscriptions.follow(live.log)
+        if not wanted.plain:
+            engine.control(live)
         position = engine.commit(entries, sync=True, together=True)
         last = live.log.head
-        if not wanted.plain:
-            live.config_position = position
         await self._store(position, live)
         return Written(live, last)
 
@@ -390,7 +384,6 @@ class Streams:
             *self._engine.subscriptions.forget(live.log.name),
         ]
         position = self._engine.commit(entries, sync=True, together=True)
-        self._removed_position = live.config_position = position
         for entry in entries:
             self._deadlines.pop(entry.log, None)
         live.wake()

@@ -395,7 +395,6 @@ class Subscriptions:
         follow = Follow(created.log, self._links(following.streams), following=following)
         position = engine.commit([created, follow], sync=True, together=True)
         active = self._active[created.log]
-        active.live.config_position = position
         self._line_up(active)
         await engine.journal.wait_synced(position)
         return active, True
@@ -431,6 +430,7 @@ class Subscriptions:
         active = self.find(id)
         link = active.subscription.links.get(path)
         if link is None or not link.named:
+            await self._engine.journal.wait_synced(active.live.config_position)
             return
         log = active.live.log.id
         if active.pattern is not None and active.pattern.matches(path):

@@ -91,6 +91,11 @@ class Gate:
             )
         return self._engine
 
+    async def settle_refusal(self, refused: Refused) -> None:
+        """Wait until what a refusal tells of logs is still true after a crash."""
+        if self.ready:
+            await self.engine.settle_refusal(refused)
+
     @property
     def hub(self) -> Hub:
         """Where logs are followed; there when the engine is."""
@@ -211,6 +216,7 @@ def _responder(gate: Gate, refusals: Refusals, handler: Handler) -> Callable[...
             with gate.slots.take(call.principal):
                 reply = await handler(call)
         except Refused as refused:
+            await gate.settle_refusal(refused)
             refuse(refusals, refused, resp, started)
             return
         if isinstance(reply, RawReply):

@@ -13,8 +13,8 @@ from headrace.engine.live import Live
 from headrace.formats.plan import LogPlan, Span
 
 
-def plan_of(live: Live, *, extents: bool) -> LogPlan:
-    log, head = live.log, live.visible
+def plan_of(live: Live, head: int, *, extents: bool) -> LogPlan:
+    log = live.log
     stream = log.stream
     plan = LogPlan(
         log=log.name,

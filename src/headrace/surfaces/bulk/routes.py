@@ -71,10 +71,11 @@ class Bulk:
         for live in lives:
             engine.expire_now(live)
         reply = wire.LogsReply(
-            logs=[plan_of(live, extents=extents) for live in lives],
+            logs=[plan_of(live, engine.head_of(live), extents=extents) for live in lives],
             next_cursor=encode_cursor(lives[-1].log.name) if more and lives else UNSET,
         )
-        await engine.settle(*lives)
+        await engine.settle_control()
+        await engine.settle_all(*lives)
         return Reply([msgspec.json.encode(reply)[:-1]])
 
     async def records(self, call: Call) -> RawReply:

@@ -168,7 +168,10 @@ class Control:
         )
 
     async def get(self, call: Call, id: str, rest: str) -> Answer:
-        return _json(self._show(call, _find(call, id, Scope.READ)))
+        active = _find(call, id, Scope.READ)
+        answer = _json(self._show(call, active))
+        await call.engine.settle(active.live)
+        return answer
 
     def _show(self, call: Call, active: Active) -> wire.SubscriptionReply:
         subscription = active.subscription

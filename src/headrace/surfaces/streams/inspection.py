@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from hashlib import sha1
 from typing import Any, NamedTuple
 
@@ -89,7 +88,7 @@ class Inspector:
             woken = engine.inspection.watch(live)
             try:
                 picture = await paint(engine, live)
-                await _settle(engine, live)
+                await engine.settle_all(live)
                 body = msgspec.json.encode(picture.told)
                 tag = f'W/"{kind}:{sha1(body, usedforsecurity=False).hexdigest()}"'
                 headers: Headers = [("etag", tag), ("cache-control", "no-cache")]
@@ -104,14 +103,6 @@ class Inspector:
                 return Answer(304, headers)
             finally:
                 engine.inspection.forget(live, woken)
-
-
-async def _settle(engine: Engine, live: Live) -> None:
-    """What an answer tells must still be true after a crash: also of appends on their way."""
-    if live.log.head > live.visible:
-        with suppress(Refused):  # read-only: what is in memory is all there is to tell
-            await engine.journal.wait_synced(engine.journal.tail)
-    await engine.streams.settle(live.log.name)
 
 
 def _parse_wait_ms(query: dict[str, str]) -> int:

@@ -178,9 +178,8 @@ class StreamRoutes:
         except Refused as refused:
             if refused.code is Code.APPEND_TIMEOUT:
                 raise
-            if call is not None and self._gate.ready:
-                # What a refusal tells of a stream must still be true after a crash.
-                await self._gate.engine.streams.settle(call.name)
+            if call is not None:
+                await self._gate.settle_refusal(refused)
             return Answer(*refuse(refused))
 
     def _is_control(self, req: Any) -> bool:
@@ -254,7 +253,7 @@ class StreamRoutes:
         except Refused as refused:
             if refused.code is not Code.LOG_NOT_FOUND or not self._dialect.deletes_unknown:
                 raise
-            await streams.settle(target.name)
+            await call.engine.wait_control()
         return Answer(204, [])
 
     # --- writing ---------------------------------------------------------------------------------
@@ -374,6 +373,7 @@ class StreamRoutes:
         headers: Headers = [("content-type", "application/json"), ("cache-control", "no-store")]
         if more:
             headers.append(("stream-next-cursor", encode_cursor(found[-1].log.name)))
+        await engine.settle_control()
         return Answer(200, headers, msgspec.json.encode(shown))
 
 

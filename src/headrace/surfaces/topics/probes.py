@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import suppress
 from time import monotonic
 
 import falcon
@@ -14,6 +16,7 @@ from headrace import __version__
 from headrace.core import lease
 from headrace.core.config import Durability, Kind
 from headrace.core.errors import Refused
+from headrace.core.limits import METRICS_SETTLE_S
 from headrace.engine.chunks import Waiting
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
@@ -32,7 +35,7 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Probes:
-    """Answers from what the gate and the engine know; never waits."""
+    """Answers from what the gate and the engine know; metrics wait a moment for the disk."""
 
     def __init__(
         self,
@@ -88,11 +91,20 @@ class Probes:
         samples = read_samples(vitals, principal)
         if self._pipeline is not None:
             samples += pipeline_samples(self._pipeline)
+        await self._settle()
         if req.client_prefers((falcon.MEDIA_TEXT, falcon.MEDIA_JSON)) == falcon.MEDIA_JSON:
             resp.data = msgspec.json.encode(snapshot(samples))
         else:
             resp.content_type = PROMETHEUS
             resp.data = render_prometheus(samples).encode()
+
+    async def _settle(self) -> None:
+        """Tell of what is durable; but whoever looks after a disk that hangs needs the numbers."""
+        if self._gate.ready:
+            journal = self._gate.engine.journal
+            with suppress(TimeoutError, Refused):
+                async with asyncio.timeout(METRICS_SETTLE_S):
+                    await journal.wait_synced(journal.tail)
 
     def _authenticate(self, req: falcon.asgi.Request) -> None:
         if self._need_key:

@@ -53,6 +53,7 @@ class Routers:
             cursor_seq=inlet.cursor,
             lag=max(0, router.source.visible - inlet.cursor),
         )
+        await engine.settle_all(router.dest)
         return Reply([wire.open_object(reply)])
 
     async def list(self, call: Call) -> Reply:
@@ -76,6 +77,8 @@ class Routers:
             routers=[_summary(router) for router in found if not router.ended],
             next_cursor=encode_cursor(found[-1].name) if more else UNSET,
         )
+        await engine.settle_control()
+        await engine.settle_all(*dict.fromkeys(router.dest for router in found))
         return Reply([wire.open_object(reply)])
 
     async def delete(self, call: Call) -> Reply:

@@ -20,6 +20,7 @@ from headrace.core.limits import (
     READ_RECORDS_DEFAULT,
     WAIT_MS_MAX,
 )
+from headrace.core.log import Log
 from headrace.core.match import parse_match
 from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
@@ -50,8 +51,9 @@ class Topics:
         known = engine.state.by_name.get(topic)
         kind = known.config.kind if known else Kind.LOG
         config = parse_config(call.principal, request, topic, kind)
-        log, created = await engine.logs.put(topic, OWNER, config, call.principal.id)
-        reply = wire.TopicReply(topic=topic, created=created, config=wire.format_config(log.config))
+        _, created = await engine.logs.put(topic, OWNER, config, call.principal.id)
+        # (Not that of the log: somebody may have changed it again since.)
+        reply = wire.TopicReply(topic=topic, created=created, config=wire.format_config(config))
         return Reply([wire.open_object(reply)], 201 if created else 200)
 
     async def get(self, call: Call) -> Reply:
@@ -62,8 +64,8 @@ class Topics:
         now_ms = call.engine.clock.now_ms()
         if touch:
             live.last_read_at_ms = now_ms
-        reply = _state(live, now_ms)
-        await call.engine.settle(live)
+        reply = _state(live, call.engine.head_of(live), now_ms)
+        await call.engine.settle_all(live)
         return Reply([wire.open_object(reply)])
 
     async def list(self, call: Call) -> Reply:
@@ -81,10 +83,11 @@ class Topics:
             for live in found:
                 live.last_read_at_ms = now_ms
         reply = wire.ListReply(
-            topics=[_summary(live, now_ms) for live in found],
+            topics=[_summary(live, engine.head_of(live), now_ms) for live in found],
             next_cursor=encode_cursor(found[-1].log.name) if more else UNSET,
         )
-        await engine.settle(*found)
+        await engine.settle_control()  # also what is not in the list is told
+        await engine.settle_all(*found)
         return Reply([wire.open_object(reply)])
 
     async def drop(self, call: Call) -> Reply:
@@ -151,7 +154,7 @@ class Topics:
         live, deleted = await call.engine.deleter.delete(
             topic, request.before_seq, match, call.cost, owner=OWNER
         )
-        earliest, head = wire.head_of(live.log, live.visible)
+        earliest, head = wire.head_of(live.log, call.engine.head_of(live))
         reply = wire.DeleteReply(
             topic=topic,
             deleted=deleted,
@@ -160,7 +163,7 @@ class Topics:
             count=live.log.count,
             bytes=live.log.size_bytes,
         )
-        await call.engine.settle(live)
+        await call.engine.settle_all(live)
         return Reply([wire.open_object(reply)])
 
 
@@ -171,9 +174,9 @@ def authorise(call: Call, scope: Scope) -> str:
     return topic
 
 
-def _state(live: Live, now_ms: int) -> wire.StateReply:
+def _state(live: Live, head: int, now_ms: int) -> wire.StateReply:
     log = live.log
-    earliest, head = wire.head_of(log, live.visible)
+    earliest, head = wire.head_of(log, head)
     return wire.StateReply(
         topic=log.name,
         type=log.config.kind.value,
@@ -187,12 +190,12 @@ def _state(live: Live, now_ms: int) -> wire.StateReply:
         effective_priority=priority.effective(log.config, live.last_read_at_ms, now_ms),
         last_write_ts=live.last_write_at_ms,
         last_read_ts=live.last_read_at_ms,
-        queue=_counters(live, now_ms) if log.queue is not None else UNSET,
+        queue=_counters(log, head, now_ms) if log.queue is not None else UNSET,
     )
 
 
-def _counters(live: Live, now_ms: int) -> wire.QueueCounters:
-    counters = lease.count(live.log, live.visible, now_ms)
+def _counters(log: Log, head: int, now_ms: int) -> wire.QueueCounters:
+    counters = lease.count(log, head, now_ms)
     return wire.QueueCounters(
         ready=counters.ready,
         in_flight=counters.in_flight,
@@ -200,9 +203,9 @@ def _counters(live: Live, now_ms: int) -> wire.QueueCounters:
     )
 
 
-def _summary(live: Live, now_ms: int) -> wire.TopicSummary:
+def _summary(live: Live, head: int, now_ms: int) -> wire.TopicSummary:
     log = live.log
-    earliest, head = wire.head_of(log, live.visible)
+    earliest, head = wire.head_of(log, head)
     return wire.TopicSummary(
         topic=log.name,
         head_seq=head,

@@ -30,7 +30,10 @@ class Search:
 
     async def get(self, call: Call) -> Reply:
         topic = authorise(call, Scope.READ)
-        return _reply(topic, call.engine.plans.get(topic))
+        engine = call.engine
+        reply = _reply(topic, engine.plans.get(topic))
+        await engine.settle(engine.live(topic))
+        return reply
 
     async def delete(self, call: Call) -> Reply:
         topic = authorise(call, Scope.ADMIN)

@@ -213,6 +213,7 @@ class TopicSocket(Socket):
         try:
             done = await write(self._hub.engine, self._principal, topic, command, drafts, cost)
         except Refused as refused:
+            await self._hub.engine.settle_refusal(refused)
             self._refuse(refused, command.request_id)
         else:
             if command.return_seqs:
@@ -235,6 +236,7 @@ class TopicSocket(Socket):
         try:
             await self._follow(command)
         except Refused as refused:
+            await self._hub.engine.settle_refusal(refused)
             self._refuse(refused, command.request_id)
         self._busy = False
         while self._inbox and not self._busy:

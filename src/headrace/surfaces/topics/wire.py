@@ -689,6 +689,6 @@ def open_object(value: msgspec.Struct) -> bytes:
     return msgspec.json.encode(value)[:-1]
 
 
-def head_of(log: Log, visible: int) -> tuple[int, int]:
-    """(earliest_seq, head_seq) as readers see them."""
-    return min(log.earliest, visible + 1), visible
+def head_of(log: Log, head: int) -> tuple[int, int]:
+    """(earliest_seq, head_seq) of a log with this head."""
+    return min(log.earliest, head + 1), head

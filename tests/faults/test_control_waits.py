@@ -1,0 +1,155 @@
+"""Whoever answers from state waits for that state.
+
+Nobody is told of a change of control, and nothing is acknowledged on top of one, before it is on
+stable storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+from hostile import HostileDisk
+from rig import boot
+from searchworld import NEVER, Meddler, World, web
+from virtual import VirtualClock, VirtualLoop
+
+from headrace.delivery.signing import Signer
+from headrace.engine.upkeep import Pace
+
+SLOW_S = 0.5
+T = "/v0/topics/a"
+R = "/v0/routers/r"
+S = "/v1/stream/s"
+SUB = "/ds/v1/stream/__ds/subscriptions/x"
+Request = tuple[Any, ...]
+PUT: Request = ("PUT", T, {})
+SYNCED: Request = ("PUT", T, {"durability": "fsync"})
+DELETE: Request = ("DELETE", T)
+POST: Request = ("POST", T, {"records": [{"data": 1, "tag": "x"}]})
+GET: Request = ("GET", T)
+LIST: Request = ("GET", "/v0/topics")
+LOGS: Request = ("GET", "/v0/logs")
+READ: Request = ("POST", f"{T}/diff", {})
+CLEAR: Request = ("POST", f"{T}/delete", {"match": "x"})
+WATCH: Request = ("POST", "/v0/watch", {"topics": {"a": {}}})
+METRICS: Request = ("GET", "/v0/metrics")
+ROUTE: Request = ("PUT", R, {"source": "a", "dest": "b"})
+UNROUTE: Request = ("DELETE", R)
+DATE = {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/at"}]}
+CONFIG = {"primaryTimestampField": "at", "fields": {"at": DATE}}
+SEARCH: Request = ("PUT", f"{T}/search", CONFIG)
+CREATE: Request = ("PUT", S)
+WRITE: Request = ("POST", S, [1])
+REMOVE: Request = ("DELETE", S)
+SCHEMA: Request = ("POST", f"{S}/_schema", {"schema": {"type": "integer"}})
+PROFILE: Request = ("POST", f"{S}/_profile", {"profile": {"kind": "metrics"}})
+FOLLOW: Request = ("PUT", SUB, {"type": "pull-wake", "streams": ["s"], "wake_stream": "w"})
+UNLINK: Request = ("DELETE", f"{SUB}/streams/s")
+QUEUE: Request = ("PUT", T, {"type": "queue", "leases_durable": True})
+CLAIM: Request = ("POST", f"{T}/claim", {"node": "n"})
+NACK: Request = ("POST", f"{T}/nack", {"node": "n", "seqs": [1]})
+
+CASES: list[tuple[list[Request], Request, Request]] = [
+    # (what there is, what is being made durable, what is asked meanwhile)
+    ([], PUT, PUT),
+    ([], PUT, POST),
+    ([], PUT, GET),
+    ([], PUT, LIST),
+    ([], PUT, LOGS),
+    ([], PUT, READ),
+    ([], PUT, CLEAR),
+    ([], PUT, WATCH),
+    ([], PUT, METRICS),
+    ([], POST, PUT),
+    ([], POST, POST),
+    ([], POST, GET),
+    ([PUT], SYNCED, SYNCED),
+    ([PUT], SYNCED, GET),
+    ([PUT], DELETE, DELETE),
+    ([PUT], DELETE, GET),
+    ([PUT], DELETE, LIST),
+    ([PUT], DELETE, LOGS),
+    ([PUT], DELETE, READ),
+    ([PUT], DELETE, WATCH),
+    ([PUT], DELETE, POST),
+    ([SYNCED], POST, GET),
+    ([SYNCED], POST, LIST),
+    ([SYNCED], POST, LOGS),
+    ([SYNCED], POST, METRICS),
+    ([SYNCED, POST], CLEAR, CLEAR),
+    ([PUT], ROUTE, ROUTE),
+    ([PUT], ROUTE, ("GET", R)),
+    ([PUT], ROUTE, ("GET", "/v0/routers")),
+    ([PUT], ROUTE, ("GET", "/v0/topics/b")),
+    ([ROUTE], UNROUTE, UNROUTE),
+    ([ROUTE], UNROUTE, ("GET", R)),
+    ([ROUTE], UNROUTE, ("GET", "/v0/routers")),
+    ([PUT], SEARCH, SEARCH),
+    ([PUT], SEARCH, ("GET", SEARCH[1])),
+    ([PUT, SEARCH], ("DELETE", SEARCH[1]), ("DELETE", SEARCH[1])),
+    ([PUT, SEARCH], ("DELETE", SEARCH[1]), ("GET", SEARCH[1])),
+    ([], CREATE, CREATE),
+    ([], CREATE, ("HEAD", S)),
+    ([], CREATE, ("GET", S)),
+    ([], CREATE, ("GET", "/v1/streams")),
+    ([], CREATE, ("GET", f"{S}/_details")),
+    ([CREATE], REMOVE, ("GET", "/v1/streams")),
+    ([CREATE], REMOVE, REMOVE),
+    ([CREATE], REMOVE, ("HEAD", S)),
+    ([CREATE], REMOVE, CREATE),
+    ([CREATE], SCHEMA, SCHEMA),
+    ([CREATE], SCHEMA, ("GET", f"{S}/_schema")),
+    ([CREATE], PROFILE, PROFILE),
+    ([CREATE], PROFILE, ("GET", f"{S}/_profile")),
+    ([CREATE], WRITE, ("GET", f"{S}/_details")),
+    ([CREATE], FOLLOW, FOLLOW),
+    ([CREATE], FOLLOW, ("GET", SUB)),
+    ([CREATE], FOLLOW, ("PUT", SUB, {**FOLLOW[2], "description": "other"})),
+    ([CREATE, FOLLOW], UNLINK, UNLINK),
+    ([CREATE, FOLLOW], UNLINK, ("GET", SUB)),
+    ([CREATE, FOLLOW], ("DELETE", SUB), ("GET", SUB)),
+    ([CREATE, FOLLOW], ("DELETE", SUB), ("DELETE", SUB)),
+    ([QUEUE, POST, CLAIM], NACK, NACK),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _signed() -> None:
+    web().control.open(Signer(bytes(32)))
+
+
+def name(case: tuple[list[Request], Request, Request]) -> str:
+    _, first, second = case
+    return f"{first[0]} {first[1]} | {second[0]} {second[1]}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_an_answer_waits_for_what_it_tells(
+    loop: VirtualLoop, case: tuple[list[Request], Request, Request]
+) -> None:
+    there, first, second = case
+
+    async def story() -> None:
+        slow_s = 0.0
+        disk = HostileDisk()
+        clock, pool = VirtualClock(loop), Meddler()
+        pace = Pace(seal_bytes=NEVER)  # a rotation would sync at once
+        started = await boot(disk, clock, pace=pace, pool=pool, delay_s=lambda: slow_s)
+        world = World(started, disk, pool, Random(0))
+        for request in there:
+            await world.right(*request)
+        journal = started.engine.journal
+        await journal.wait_synced(journal.tail)
+        slow_s = SLOW_S
+        making = asyncio.create_task(world.ask(*first))
+        await asyncio.sleep(SLOW_S / 10)
+        told = journal.tail
+        assert told > journal.synced, "nothing is being made durable"
+        reply = await world.ask(*second)
+        assert journal.synced >= told, f"answered {reply.status} {reply.body!r}"
+        assert (await making).status < 300
+
+    loop.run(story())
