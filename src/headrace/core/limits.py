@@ -296,7 +296,8 @@ QUERY_DEPTH_MAX = 32
 FORM_BYTES = 64 << 10
 """What is formed of an append before others get a turn: some milliseconds of work."""
 SHAPES_MAX = 4096
-"""Streams whose registry and profile are kept ready for use."""
+SHAPES_BYTES_MAX = 256 << 20
+"""Streams whose registry and profile are kept ready for use, and what these take of memory."""
 REGISTRY_BYTES_MAX = 1 << 20
 """Of all schemas and lenses of a stream."""
 SCHEMA_UPDATE_BYTES_MAX = 256 << 10

@@ -17,7 +17,13 @@ import msgspec
 
 from headrace.core.entry import Adopt, Entry, Plan, Register
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import FORM_BYTES, PROOF_MS_MAX, SHAPES_MAX, STREAM_KEY_BYTES_MAX
+from headrace.core.limits import (
+    FORM_BYTES,
+    PROOF_MS_MAX,
+    SHAPES_BYTES_MAX,
+    SHAPES_MAX,
+    STREAM_KEY_BYTES_MAX,
+)
 from headrace.core.log import Log
 from headrace.core.read import Page, Slice
 from headrace.core.record import Block, Drafts, draft, payloads
@@ -68,6 +74,7 @@ class Shape:
         # What a profile makes of a record is valid under the schema that comes with it.
         own = schema is not None and brought is not None and bytes(schema) == brought.schema
         self._validator = None if schema is None or own else Validator(schema)
+        self.size_bytes = self._validator.size_bytes if self._validator is not None else 0
         self._routing = self.registry.routing_key
         self._pointer = parse_pointer(self._routing.json_pointer) if self._routing else None
 
@@ -173,6 +180,7 @@ class Shapes:
         self._engine = engine
         self._shapes: dict[int, Shape] = {}
         """By log, those used last at the end."""
+        self._shapes_bytes = 0
         self._promoters: dict[int, tuple[bytes, Promoter]] = {}
         """By log, with the registry they go by; those used last at the end."""
         self._told: dict[int, bytes | None] = {}
@@ -183,9 +191,14 @@ class Shapes:
         stream = stream_of(log)
         shape = self._shapes.pop(log.id, None)
         if shape is None or not shape.is_of(stream):
+            self._shapes_bytes -= 0 if shape is None else shape.size_bytes
             shape = Shape(stream)
+            self._shapes_bytes += shape.size_bytes
         self._shapes[log.id] = shape
-        _bound(self._shapes)
+        while len(self._shapes) > SHAPES_MAX or self._shapes_bytes > SHAPES_BYTES_MAX:
+            if len(self._shapes) == 1:
+                break
+            self._shapes_bytes -= self._shapes.pop(next(iter(self._shapes))).size_bytes
         return shape
 
     def form(self, log: Log, drafts: Drafts) -> Drafts:

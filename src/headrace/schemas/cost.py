@@ -11,7 +11,7 @@ of the schema is asked, as a validator would that never stops early.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -232,6 +232,28 @@ def check_patterns(schema: Any, where: str, effort: Effort) -> None:
     """Refuse patterns that take more than linear time, and more of them than there is room for."""
     effort.spend()
     room = PATTERNS_BYTES_MAX
+    for pattern in _patterns(schema):
+        effort.spend()
+        size = automaton_bytes(pattern)
+        if size is None:
+            raise Refused(
+                Code.INVALID,
+                f"{where}: the pattern {pattern[:80]!r} cannot be matched in linear time:"
+                " it is too large, or has backreferences or lookaround",
+            )
+        room -= size + PATTERN_CACHE_BYTES
+        if room < 0:
+            raise Refused(Code.INVALID, f"{where} has too many patterns, or too large ones")
+
+
+def patterns_bytes(schema: Any) -> int:
+    """What the patterns of a schema take of memory."""
+    sizes = map(automaton_bytes, _patterns(schema))
+    return sum((size or PATTERN_BYTES_MAX) + PATTERN_CACHE_BYTES for size in sizes)
+
+
+def _patterns(schema: Any) -> Iterator[str]:
+    """All patterns of a schema, and what looks like one in its values."""
     stack = [schema]
     while stack:
         held = stack.pop()
@@ -242,19 +264,8 @@ def check_patterns(schema: Any, where: str, effort: Effort) -> None:
         stack += held.values()
         inner = held.get("patternProperties")
         for pattern in (held.get("pattern"), *(inner if isinstance(inner, dict) else ())):
-            if not isinstance(pattern, str):
-                continue
-            effort.spend()
-            size = automaton_bytes(pattern)
-            if size is None:
-                raise Refused(
-                    Code.INVALID,
-                    f"{where}: the pattern {pattern[:80]!r} cannot be matched in linear time:"
-                    " it is too large, or has backreferences or lookaround",
-                )
-            room -= size + PATTERN_CACHE_BYTES
-            if room < 0:
-                raise Refused(Code.INVALID, f"{where} has too many patterns, or too large ones")
+            if isinstance(pattern, str):
+                yield pattern
 
 
 # --- bounds ---------------------------------------------------------------------------------------

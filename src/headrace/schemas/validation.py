@@ -23,6 +23,7 @@ from headrace.schemas.cost import (
     cost_of,
     exceeds,
     linear,
+    patterns_bytes,
     values_in,
 )
 from headrace.schemas.effort import Effort
@@ -57,6 +58,8 @@ _DRAFTS: dict[str, Any] = {
 }
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _PROBLEM_CHARS_MAX = 256
+_SCHEMA_OVERHEAD = 16
+"""How much larger a schema is when it is compiled."""
 
 
 class Validator:
@@ -71,19 +74,26 @@ class Validator:
         self._cost = cost_of(parsed)
         self._steps = self._cost.steps
         self._breadth = breadth(self._cost)
+        self.size_bytes = _SCHEMA_OVERHEAD * len(schema) + patterns_bytes(parsed)
+        """About what it takes of memory."""
 
     def check(self, raw: bytes) -> Any:
         """The document of a JSON text; refuses one that is not valid, with its first problem."""
+        costly = len(raw) * sum(self._steps) > VALIDATION_STEPS_MAX and self._is_costly(raw)
+        document = decode_document(raw)
+        if costly and exceeds(self._cost, document):
+            raise _too_much()
+        if not self._validator.is_valid(document):
+            raise self._refusal(document, values_in(raw))
+        return document
+
+    def _is_costly(self, raw: bytes) -> bool:
+        """Whether it has to be counted what a text costs; refuses one that is too large for it."""
         values = values_in(raw)
         steps = values * self._steps.values + len(raw) * self._steps.bytes
         if steps > VALIDATION_STEPS_MAX and values > VALIDATION_VALUES_MAX:
             raise _too_much()
-        document = decode_document(raw)
-        if steps > VALIDATION_STEPS_MAX and exceeds(self._cost, document):
-            raise _too_much()
-        if not self._validator.is_valid(document):
-            raise self._refusal(document, values)
-        return document
+        return steps > VALIDATION_STEPS_MAX
 
     def _refusal(self, document: Any, values: int) -> Refused:
         # To tell what is wrong takes copies of all that is, which is too much of a large document.

@@ -19,6 +19,7 @@ from headrace.core.record import draft
 from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
 from headrace.delivery.events import Records
+from headrace.engine import shapes
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.schemas.evolution import Update, parse_update
@@ -93,6 +94,25 @@ def test_a_lens_that_fails_after_all_fails_the_read(loop: VirtualLoop) -> None:
         told = look.encode("s", Records(0, page), 1)
         assert told.startswith(b'event: error\ndata:{"error":{"code":"bad_request"')
         assert b"control" not in told
+
+    loop.run(play())
+
+
+def test_shapes_that_are_ready_have_a_bound_in_bytes(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shapes, "SHAPES_BYTES_MAX", 1 << 20)
+
+    async def play() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        patterns = {"anyOf": [{"pattern": f"^a{at}"} for at in range(4)]}
+        for name in "abcdefgh":
+            live, _ = await engine.streams.create(name, Spec(content_type=JSON), None)
+            await engine.shapes.install_schema(live, update(schema=patterns))
+            await engine.streams.write(name, draft([b"1"]), Write(JSON))
+        kept = engine.shapes._shapes.values()
+        assert 1 < len(kept) < 5
+        assert sum(shape.size_bytes for shape in kept) == engine.shapes._shapes_bytes <= 1 << 20
 
     loop.run(play())
 
