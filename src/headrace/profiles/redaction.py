@@ -7,7 +7,7 @@ what follows such a name and a sign of assignment, and what looks like credentia
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 MARK = "[REDACTED]"
@@ -17,6 +17,9 @@ _SIGHTS = (
     r"bearer|basic|://|eyj|[spr]k_|sk-|gh[pousr]_|github_pat_|xox|akia|private key|\[redacted\]"
 )
 """A text without any of these, or the name of a secret, is not looked at more closely."""
+_WINDOW = 16 << 10
+_REACH = 16 << 10
+"""Where a secret may begin that one search looks for, and how far behind it may be told."""
 _WHOLE_LINES = frozenset(("authorization", "cookie"))
 """Names whose values go to the end of the line: they have spaces in them."""
 _CREDENTIALS = r"""
@@ -36,15 +39,45 @@ class Redactor:
         self._names = frozenset((*SECRETS, *more))
         self._texts = texts
         words = {re.escape(each) for name in self._names for each in _spellings(name)}
+        self._longest = max(map(len, (*words, _SIGHTS)))
         self._sights = re.compile("|".join((*sorted(words), _SIGHTS)))
         self._pattern = _compile(words)
 
     def clean_text(self, text: str) -> str | None:
         """A text with marks where it had secrets; None when it has none."""
-        if not self._texts or self._sights.search(text.lower()) is None:
+        if not self._texts or not self._has_sights(text.lower()):
             return None
-        cleaned = self._pattern.sub(_replace, text)
+        if len(text) <= _WINDOW:
+            cleaned = self._pattern.sub(_replace, text)
+        else:
+            cleaned = "".join(self._cleaned(text))
         return cleaned if MARK in cleaned else None
+
+    def _has_sights(self, text: str) -> bool:
+        if len(text) <= _WINDOW:
+            return self._sights.search(text) is not None
+        return any(
+            self._sights.search(text, start, start + _WINDOW + self._longest)
+            for start in range(0, len(text), _WINDOW)
+        )
+
+    def _cleaned(self, text: str) -> Iterator[str]:
+        """The text in parts. A search keeps the interpreter, so it goes on from window to window;
+        what begins in one may end behind it.
+        """
+        at = start = 0
+        while start < len(text):
+            stop = start + _WINDOW
+            found = self._pattern.search(text, start, stop + _REACH)
+            if found is None or found.start() >= stop:
+                start = stop
+                continue
+            if found.end() == stop + _REACH:
+                found = self._pattern.match(text, found.start()) or found
+            yield text[at : found.start()]
+            yield _replace(found)
+            at = start = found.end()
+        yield text[at:]
 
     def clean(self, tree: Any, found: list[str], path: str = "") -> None:
         """Take out what is below this object or array; adds where that was."""
