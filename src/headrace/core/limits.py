@@ -301,6 +301,8 @@ SHAPES_BYTES_MAX = 256 << 20
 REGISTRY_BYTES_MAX = 1 << 20
 """Of all schemas and lenses of a stream."""
 SCHEMA_UPDATE_BYTES_MAX = 256 << 10
+PROMOTED_BYTES_MAX = 16 << 20
+"""What lenses may add to a document, with those of all versions."""
 PROOF_STEPS_MAX = 20_000
 PROOF_MS_MAX = 2_000
 """So much is compared, and for so long, before a lens counts as too complicated."""

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import PROMOTED_BYTES_MAX
 from headrace.schemas.kinds import kind_fits
 from headrace.schemas.lens import (
     Add,
@@ -37,35 +38,72 @@ _object = msgspec.json.Decoder(dict[str, Raw])
 _array = msgspec.json.Decoder(list[Raw])
 _encode = msgspec.json.Encoder().encode
 _ROOT = "document"
+_NODE_BYTES = 16
+"""What a value counts for beside its bytes."""
 _BRACE, _BRACKET = b"{["
 
 
 def apply_lenses(lenses: Sequence[Sequence[Op]], raw: bytes) -> bytes:
     """The document behind all these lenses, one after another."""
     root: dict[str, Node] = {_ROOT: Raw(raw)}
+    room = _Room()
     for ops in lenses:
-        _apply(ops, root, _ROOT)
+        _apply(ops, root, _ROOT, room)
     return _encode(root[_ROOT])
 
 
-def _apply(ops: Sequence[Op], holder: Node, key: Any) -> None:
+class _Room:
+    """What lenses may still add to a document: they copy, and fill arrays of any length."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = PROMOTED_BYTES_MAX
+
+    def take(self, size_bytes: int) -> None:
+        self._left -= size_bytes + _NODE_BYTES
+        if self._left < 0:
+            raise Refused(
+                Code.INVALID,
+                f"lens failed: the document grows by more than {PROMOTED_BYTES_MAX} bytes",
+            )
+
+    def added(self, value: Any) -> Raw:
+        """A value that a lens brings."""
+        raw = _encode(value)
+        self.take(len(raw))
+        return Raw(raw)
+
+    def copied(self, node: Node) -> Node:
+        """A copy that changes to the original do not reach."""
+        if isinstance(node, dict):
+            self.take(sum(map(len, node)))
+            return {key: self.copied(value) for key, value in node.items()}
+        if isinstance(node, list):
+            self.take(0)
+            return [self.copied(value) for value in node]
+        self.take(len(node))
+        return node
+
+
+def _apply(ops: Sequence[Op], holder: Node, key: Any, room: _Room) -> None:
     """Apply the operations to what the holder has there."""
     for op in ops:
         match op:
             case Rename(source=source, to=to):
                 _set(holder, key, to, _take(holder, key, source))
             case Copy(source=source, to=to):
-                _set(holder, key, to, _copied(_get(holder, key, source)))
+                _set(holder, key, to, room.copied(_get(holder, key, source)))
             case Add(path=path, default=default):
-                _set(holder, key, path, Raw(_encode(default)))
+                _set(holder, key, path, room.added(default))
             case Remove(path=path):
                 _take(holder, key, path)
             case Hoist(host=host, name=name, to=to, remove=remove):
                 source = (*host, name)
                 found = _take if remove else _get
-                _set(holder, key, to, _copied(found(holder, key, source)))
+                _set(holder, key, to, room.copied(found(holder, key, source)))
             case Plunge():
-                _plunge(op, holder, key)
+                _plunge(op, holder, key, room)
             case Wrap(path=path):
                 at, last = _place(holder, key, path)
                 at[last] = [at[last]]
@@ -77,24 +115,24 @@ def _apply(ops: Sequence[Op], holder: Node, key: Any) -> None:
                 at[last] = elements[0]
             case Convert():
                 at, last = _place(holder, key, op.path)
-                at[last] = _convert(op, at[last])
+                at[last] = _convert(op, at[last], room)
             case In(path=path, ops=inner):
                 at, last = _place(holder, key, path)
                 if not isinstance(_open(at, last), dict):
                     _fail(path, "is not an object")
-                _apply(inner, at, last)
+                _apply(inner, at, last, room)
             case Map(path=path, ops=inner):
                 at, last = _place(holder, key, path)
                 elements = _open(at, last)
                 if not isinstance(elements, list):
                     _fail(path, "is not an array")
                 for index in range(len(elements)):
-                    _apply(inner, elements, index)
+                    _apply(inner, elements, index, room)
 
 
-def _plunge(op: Plunge, holder: Node, key: Any) -> None:
+def _plunge(op: Plunge, holder: Node, key: Any, room: _Room) -> None:
     found = _take if op.remove else _get
-    value = _copied(found(holder, key, op.source))
+    value = room.copied(found(holder, key, op.source))
     if op.create and op.host:
         *above, last = op.host
         at, inner = _place(holder, key, above)
@@ -104,11 +142,11 @@ def _plunge(op: Plunge, holder: Node, key: Any) -> None:
     _set(holder, key, (*op.host, op.name), value)
 
 
-def _convert(op: Convert, node: Node) -> Raw:
+def _convert(op: Convert, node: Node, room: _Room) -> Raw:
     value = msgspec.json.decode(_encode(node))
     if not kind_fits(value, op.source):
         _fail(op.path, f"is no {op.source}")
-    return Raw(_encode(op.forward.convert(value)))
+    return room.added(op.forward.convert(value))
 
 
 # --- finding one's way ----------------------------------------------------------------------------
@@ -164,15 +202,6 @@ def _set(holder: Node, key: Any, path: Path, value: Node) -> None:
         parent[int(last) : int(last) + 1] = [value]
     else:
         _fail(path, "has no place to be")
-
-
-def _copied(node: Node) -> Node:
-    """A copy that changes to the original do not reach."""
-    if isinstance(node, dict):
-        return {key: _copied(value) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_copied(value) for value in node]
-    return node
 
 
 def _fail(path: Sequence[str], problem: str) -> NoReturn:

@@ -112,6 +112,33 @@ def test_forward(document: str, op: dict[str, Any], wanted: str) -> None:
     assert forward(document, op) == wanted
 
 
+COPIES = [{"op": "copy", "from": "/a", "to": f"/a/c{at}"} for at in range(200)]
+FILL = {"op": "add", "path": "/x", "schema": {}, "default": "x" * 10_000}
+MANY = "[" + ",".join(["{}"] * 2000) + "]"
+LONG = convert("", "object>string", {"map": {}, "default": "x" * 10_000})
+
+
+@pytest.mark.parametrize(
+    ("document", "ops"),
+    [
+        ('{"a":{}}', COPIES),
+        ('{"a":"%s"}' % ("x" * 200_000),
+         [{"op": "copy", "from": "/a", "to": f"/c{at}"} for at in range(200)]),
+        (MANY, [{"op": "map", "path": "", "ops": [FILL]}]),
+        (MANY, [{"op": "map", "path": "", "ops": [LONG]}]),
+        ('{"a":{"b":"%s"}}' % ("x" * 200_000),
+         [{"op": "hoist", "host": "/a", "name": "b", "to": f"/c{at}", "removeFromHost": False}
+          for at in range(200)]),
+        ('{"a":"%s","b":{}}' % ("x" * 200_000),
+         [{"op": "plunge", "from": "/a", "host": "/b", "name": f"c{at}", "removeFromSource": False}
+          for at in range(200)]),
+    ],
+)  # fmt: skip
+def test_a_document_does_not_grow_without_bound(document: str, ops: list[dict[str, Any]]) -> None:
+    with pytest.raises(Refused, match="grows"):
+        forward(document, *ops)
+
+
 @pytest.mark.parametrize(
     ("document", "op", "problem"),
     [

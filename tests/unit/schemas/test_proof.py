@@ -273,3 +273,12 @@ def test_values_are_not_checked_where_that_takes_too_long() -> None:
     old = obj("a", a={"enum": [[at] for at in range(2000)]})
     new = obj("b", b={"enum": [[at] for at in range(3000)]})
     assert "too long" in problem(old, new, AB)
+
+
+def test_what_is_copied_into_itself_is_not_written_out() -> None:
+    """What is known doubles with each of these; it would never end."""
+    copies = [{"op": "copy", "from": "/a", "to": f"/a/c{at}"} for at in range(200)]
+    old = obj("a", a=obj())
+    assert "/a/c0 is not declared" in problem(old, obj("a", a={}), *copies)
+    declared = obj("a", a=obj(**{f"c{at}": {} for at in range(200)}))
+    assert "/a/c1/c0 is not declared" in problem(old, declared, *copies)
