@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -100,6 +101,34 @@ def test_a_blank_file_is_written_from_its_start_and_beyond_its_end(disk: Disk, s
     file.sync()
     file.close()
     assert disk.read("folder/log") == written.ljust(size, b"\0")
+
+
+@pytest.mark.parametrize("blank_bytes", [0, 20_000])
+def test_a_write_that_found_no_room_is_written_again_from_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blank_bytes: int
+) -> None:
+    disk = RealDisk(tmp_path)
+    if blank_bytes:
+        disk.blank("log", blank_bytes)
+    file = disk.open_blank("log") if blank_bytes else disk.create_append("log")
+    file.write([b"before"])
+    pwritev, calls = os.pwritev, list[int]()
+
+    def write_half(fd: int, parts: list[bytes], at: int) -> int:
+        calls.append(at)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "no space")
+        return pwritev(fd, [b"".join(parts)[:1000]], at)
+
+    monkeypatch.setattr(os, "pwritev", write_half)
+    with pytest.raises(OSError, match="no space"):
+        file.write([b"a" * 900, b"b" * 900])
+    monkeypatch.undo()
+    file.write([b"a" * 900, b"b" * 900])
+    file.sync()
+    file.close()
+    assert calls == [6, 1006]
+    assert disk.read("log").rstrip(b"\0") == b"before" + b"a" * 900 + b"b" * 900
 
 
 def test_a_blank_file_takes_more_parts_than_one_system_call_does(disk: Disk) -> None:

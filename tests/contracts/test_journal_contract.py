@@ -246,7 +246,7 @@ def _break(disk: HostileDisk, kind: str, code: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "code"), [("sync", errno.EIO), ("append", errno.ENOSPC), ("append", errno.EIO)]
+    ("kind", "code"), [("sync", errno.EIO), ("sync", errno.ENOSPC), ("append", errno.EIO)]
 )
 def test_a_failed_commit_ends_the_journal(start: Start, kind: str, code: int) -> None:
     async def work() -> None:
@@ -277,5 +277,59 @@ def test_a_failed_commit_ends_the_journal(start: Start, kind: str, code: int) ->
         assert {*noted} <= {layout.UNSYNCED, layout.UNSYNCED + TEMPORARY, ""}, "the rest is left"
         assert disk.exists(layout.UNSYNCED) is (kind == "sync")
         await journal.close()
+
+    run(work())
+
+
+def _break_for_a_while(disk: HostileDisk, kind: str, code: int) -> Callable[[], None]:
+    """Calls of this kind fail until told otherwise."""
+    broken = [True]
+
+    def watch(number: int, called: str, path: str) -> None:
+        if called == kind and broken[0]:
+            disk.faults[number] = code
+
+    disk.before = watch
+    return lambda: broken.__setitem__(0, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        ("append", errno.ENOSPC),
+        ("append", errno.EAGAIN),
+        ("create_append", errno.EMFILE),
+        ("create_append", errno.ENOSPC),
+        ("sync_folder", errno.ENFILE),
+    ],
+)
+def test_an_error_that_passes_holds_the_journal_up_and_nothing_else(
+    start: Start, kind: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.storage.journal.JOURNAL_RETRY_S", 0.001)
+
+    async def work() -> None:
+        disk = HostileDisk()
+        journal = start(disk)
+        await journal.wait_synced(journal.enqueue([entry(1)], sync=True))
+        mend = _break_for_a_while(disk, kind, code)
+        journal.enqueue([entry(2)])
+        journal.rotate()
+        waiting = journal.wait_synced(journal.enqueue([entry(3)], sync=True))
+        while journal.stall is None:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert journal.refusal().code is Code.STORAGE_UNAVAILABLE
+        later = journal.wait_synced(journal.enqueue([entry(4)], sync=True))
+        tried = disk.calls
+        while disk.calls < tried + 20:  # noqa: ASYNC110  (it tries again and again)
+            await asyncio.sleep(0)
+        assert journal.failure is None
+        assert not waiting.done()
+        assert not later.done()
+        mend()
+        await asyncio.gather(waiting, later)
+        assert journal.stall is None
+        await journal.close()
+        assert replayed(disk) == [entry(number) for number in (1, 2, 3, 4)]
 
     run(work())

@@ -190,6 +190,58 @@ def test_fail_every_call(loop: VirtualLoop, story: Story) -> None:
     trials.close()
 
 
+PASSING = {
+    "append": errno.ENOSPC,
+    "create_append": errno.EMFILE,
+    "open_blank": errno.EMFILE,
+    "sync_folder": errno.EMFILE,
+    "truncate": errno.EMFILE,
+    "write": errno.ENOSPC,
+    "open": errno.ENFILE,
+    "blank": errno.ENOSPC,
+    "rename": errno.ENOSPC,
+    "link": errno.ENOSPC,
+    "remove": errno.ENOMEM,
+}
+"""How each kind of call may fail before it has changed anything that counts."""
+
+
+@stories
+def test_what_passes_ends_nothing(loop: VirtualLoop, story: Story) -> None:
+    clock, trials = VirtualClock(loop), Trials(loop)
+    disk = HostileDisk()
+    loop.run(run_workload(disk, clock, History(), story))
+    calls = [(at, kind) for at, (kind, _) in enumerate(disk.trace) if kind in PASSING]
+    begun = next(at for at, kind in calls if kind == "append")
+    for number, kind in [call for call in calls if call[0] >= begun][::3]:
+        what = f"call {number} ({kind} {disk.trace[number][1]}) fails for a while"
+        trials.run(what, _pass_at(number, PASSING[kind], clock, story))
+    trials.close()
+
+
+async def _pass_at(number: int, code: int, clock: VirtualClock, story: Story) -> None:
+    disk, history = HostileDisk(), History()
+    began = 0.0
+
+    def watch(at: int, kind: str, path: str) -> None:
+        """From this call on, all calls of its kind fail for some seconds."""
+        nonlocal began, failing
+        if at == number:
+            began, failing = clock.now_ms(), kind
+        if kind == failing and clock.now_ms() < began + 3000:
+            disk.faults[at] = code
+
+    failing = ""
+    disk.before = watch
+    await run_workload(disk, clock, history, story)
+    assert failing, "nothing failed"
+    mark = history.mark()
+    for folder in ("journal", "snapshots", "staged", "objects/segments", "objects/companions"):
+        left = [name for name in disk.list(folder, unfinished=True) if "spare" not in name]
+        assert left == [], f"{folder} keeps {left}"
+    await recover(disk.kill(), clock, history, mark, Blow.KILL)
+
+
 async def _fail_at(number: int, code: int, clock: VirtualClock, story: Story) -> None:
     disk, history = HostileDisk(), History()
     disk.faults[number] = code

@@ -81,6 +81,7 @@ class Client:
         meta: bytes | None = None,
         config: LogConfig | None = None,
     ) -> None:
+        await self._calm()
         records = self._records(count, tag, meta)
         drafts = draft(
             [record.data for record in records],
@@ -114,6 +115,7 @@ class Client:
         self.history.show(log.id, enumerate(stamped, appended.first), appended.last)
 
     async def put(self, name: str, config: LogConfig) -> None:
+        await self._calm()
         known = name in self.history.now
         log = self._log(name, config)
         if known and config != log.config:
@@ -133,6 +135,7 @@ class Client:
         self, name: str, *, before: int | None = None, match: TagMatch | None = None
     ) -> None:
         await self._settle(name)
+        await self._calm()
         log = self._log(name)
         shrunk = log.delete(
             lambda seq, record: (
@@ -148,6 +151,7 @@ class Client:
 
     async def drop(self, name: str) -> None:
         await self._settle(name)
+        await self._calm()
         self._log(name)
         for router, dest in self.engine.routers.routes.outlets.get(self._log(name).id, {}).items():
             cut = self.engine.state.logs[dest].name
@@ -172,6 +176,11 @@ class Client:
     async def unroute(self, source: str, dest: str) -> None:
         assert await _writing(partial(self.engine.routers.delete, f"{source}->{dest}"))
         self.history.acknowledge(self._relay.controlled, FSYNC)
+
+    async def _calm(self) -> None:
+        """Wait until the journal can be written: what is asked then is decided then."""
+        while self.engine.journal.stall is not None:  # noqa: ASYNC110  (nobody tells)
+            await asyncio.sleep(0.1)
 
     async def _settle(self, *names: str) -> None:
         """Routers have come as far as they can, so that what is asked now happens at once."""
@@ -198,18 +207,25 @@ Call = Callable[[], Awaitable[T]]
 
 
 async def _refused(call: Call[object], code: Code) -> None:
-    with pytest.raises(Refused) as refused:
-        await call()
+    while True:
+        with pytest.raises(Refused) as refused:
+            await call()
+        if refused.value.code is not Code.STORAGE_UNAVAILABLE:
+            break
+        await asyncio.sleep(0.1)
     assert refused.value.code is code
 
 
 async def _writing(call: Call[T]) -> T:
-    try:
-        return await call()
-    except Refused as refused:
-        if refused.code is not Code.READ_ONLY:
-            raise
-        raise ReadOnly from None
+    while True:
+        try:
+            return await call()
+        except Refused as refused:
+            if refused.code is Code.READ_ONLY:
+                raise ReadOnly from None
+            if refused.code is not Code.STORAGE_UNAVAILABLE:
+                raise
+        await asyncio.sleep(0.1)  # it was told that it may try again
 
 
 _NAMES = {"eph": EPHEMERAL, "mem": MEMORY, "disk": DISK, "sync": FSYNC}

@@ -45,6 +45,7 @@ class Code(Enum):
     NOT_READY = "not_ready"
     SHUTTING_DOWN = "shutting_down"
     READ_ONLY = "read_only"
+    STORAGE_UNAVAILABLE = "storage_unavailable"
 
 
 TELLING = frozenset(

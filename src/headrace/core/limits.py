@@ -197,6 +197,8 @@ NAME_BYTES_CEILING = 64 << 10
 """The most settings may allow of records in one call, and of tags and nodes."""
 SEAL_BYTES_CEILING = 1 << 30
 """The most a setting may allow of one segment: columns of Parquet end at twice of that."""
+JOURNAL_RETRY_S = 0.5
+"""When the journal tries again to write what failed with an error that may pass."""
 JOURNAL_PENDING_BYTES_MAX = 128 << 20
 """Bytes waiting for the journal writer before new writes are turned away."""
 

@@ -47,6 +47,7 @@ class Deleter:
         engine.check_alive(live)
         if entry is None:
             return live, 0
+        engine.check_writable()
         position = live.shrunk_position = engine.commit([entry], sync=live.log.config.synced)
         await engine.wait(live, position, live.visible, cost)
         return live, entry.count

@@ -192,11 +192,15 @@ class Engine:
     # --- admitting -------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Refuse when nothing can be written any more."""
-        if self.journal.failure is not None:
-            raise self.journal.refusal()
+        """Refuse when nothing can be written any more, or at the moment, or the server stops."""
+        self.check_writable()
         if self.draining:
             raise Refused(Code.SHUTTING_DOWN, "the server is shutting down")
+
+    def check_writable(self) -> None:
+        """Refuse when nothing can be written any more, or at the moment."""
+        if self.journal.failure is not None or self.journal.stall is not None:
+            raise self.journal.refusal()
 
     async def wait_at_door(
         self, name: str, create: LogConfig | None, *, patient: bool = False

@@ -53,6 +53,7 @@ class Logs:
     ) -> tuple[Log, bool]:
         """Create the log or give it this config; says whether it is new."""
         engine = self._engine
+        engine.check_writable()
         log = engine.state.by_name.get(name)
         if log is None:
             engine.caps.check_logs(engine.state, owner, created_by)
@@ -115,6 +116,7 @@ class Logs:
     async def drop(self, name: str, *, if_empty: bool, owner: str | None = None) -> Dropped | None:
         """Remove the log with its records and the routers from and to it; None if there is none."""
         engine = self._engine
+        engine.check_writable()
         if name not in engine.state.by_name:
             await engine.wait_control()
             return None

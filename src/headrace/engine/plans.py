@@ -108,6 +108,7 @@ class Plans:
         journal = self._engine.journal
         position = journal.tail
         if search != log.search:
+            self._engine.check_writable()
             position = self._engine.commit([Plan(log.id, search)], sync=True)
         # Also when it was so already: who asked before may still wait for that to be durable.
         await journal.wait_synced(position)

@@ -92,6 +92,7 @@ class Queues:
     ) -> Settled:
         """Complete jobs: those the node holds are deleted."""
         engine, live = self._engine, self.find(name)
+        engine.check_writable()
         log = live.log
         while True:
             held, skipped = lease.hold(log, node, seqs, fences, engine.clock.now_ms())
@@ -125,6 +126,7 @@ class Queues:
     ) -> Settled:
         """Give jobs back, to be claimed again at once or after a while."""
         live, now_ms = self.find(name), self._engine.clock.now_ms()
+        self._engine.check_writable()
         held, skipped = lease.hold(live.log, node, seqs, fences, now_ms)
         if held:
             entry = lease.nack(live.log, held, min(delay_ms, DELAY_MS_MAX), now_ms)
@@ -145,6 +147,7 @@ class Queues:
     ) -> Settled:
         """Push out the deadlines of jobs."""
         live, now_ms = self.find(name), self._engine.clock.now_ms()
+        self._engine.check_writable()
         held, skipped = lease.hold(live.log, node, seqs, fences, now_ms)
         if not held:
             await self._keep(live, self._engine.journal.tail)
@@ -167,12 +170,14 @@ class Queues:
         check_owner(live.log, owner)
         if to is not None:
             self.find(to)
+        self._engine.check_writable()
         return await self._letters.redrive(live, count_max, to, authorise)
 
     # --- steps -----------------------------------------------------------------------------------
 
     async def _admit(self, live: Live, cost: Cost) -> None:
         """Wait at the door when the journal cannot keep up."""
+        self._engine.check_writable()
         if not self._engine.door.open:
             cost.throttle_ms = await self._engine.wait_at_door(live.log.name, None)
 

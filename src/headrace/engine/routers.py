@@ -145,6 +145,7 @@ class Routers:
         engine, known = self._engine, self._routers.get(name)
         if known is not None:
             authorise(known.source.log.name, known.dest.log.name)
+        engine.check_writable()
         if plan.source == plan.dest:
             raise Refused(Code.INVALID, "a router leads to another topic", field="dest")
         if known is not None and not _is_same(known, plan):
@@ -224,6 +225,7 @@ class Routers:
             await self._engine.wait_control()
             return False
         authorise(router.source.log.name, router.dest.log.name)
+        self._engine.check_writable()
         await self.forwarder.finish(router)
         if router.ended:
             return await self.delete(name, authorise)

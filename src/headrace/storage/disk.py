@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -26,11 +27,36 @@ _ZEROES = bytes(_SYNC_BYTES)
 Buffer = bytes | bytearray
 
 
+_PASSING = frozenset(
+    {
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.ENOMEM,
+        errno.EAGAIN,
+        errno.EINTR,
+    }
+)
+
+
+class SyncFailed(OSError):
+    """What a sync was to cover is in doubt: now, and whatever later syncs say."""
+
+
+def passes(error: OSError) -> bool:
+    """Whether what failed so may work later: only a descriptor, memory or room was missing."""
+    return error.errno in _PASSING and not isinstance(error, SyncFailed)
+
+
 class AppendFile(Protocol):
     """A file that is written from its start to its end."""
 
     def write(self, parts: Sequence[Buffer]) -> None:
-        """Hand the next bytes to the operating system; all of them or an OSError."""
+        """Hand the next bytes to the operating system; all of them or an OSError.
+
+        After one, the next write begins where this one began.
+        """
 
     def sync(self) -> None:
         """Return when everything written is on stable storage."""
@@ -137,8 +163,13 @@ def make_folders(disk: Disk, paths: Iterable[str]) -> None:
 
 def write_atomically(disk: Disk, path: str, parts: Iterable[bytes]) -> None:
     """Write aside, sync, rename, sync the folder: the file is whole or absent."""
-    disk.write(path + TEMPORARY, parts)
-    disk.rename(path + TEMPORARY, path)
+    try:
+        disk.write(path + TEMPORARY, parts)
+        disk.rename(path + TEMPORARY, path)
+    except OSError:
+        with suppress(OSError):
+            disk.remove(path + TEMPORARY)  # there may be no room for what nobody will finish
+        raise
     disk.sync_folder(path.rpartition("/")[0])
 
 
@@ -149,8 +180,13 @@ class _File:
         self._end = 0
 
     def write(self, parts: Sequence[Buffer]) -> None:
-        for start in range(0, len(parts), _IOV_MAX):
-            self._write(parts[start : start + _IOV_MAX])
+        began = self._end
+        try:
+            for start in range(0, len(parts), _IOV_MAX):
+                self._write(parts[start : start + _IOV_MAX])
+        except OSError:
+            self._end = began
+            raise
 
     def _write(self, chunk: Sequence[Buffer]) -> None:
         size = sum(map(len, chunk))
@@ -180,6 +216,8 @@ def _sync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
+    except OSError as error:
+        raise SyncFailed(*error.args) from error
     finally:
         os.close(fd)
 

@@ -19,11 +19,12 @@ import msgspec
 
 from headrace.core.entry import Entry
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import JOURNAL_RETRY_S
 from headrace.formats import layout
 from headrace.formats.frame import encode_frame, encode_group
 from headrace.observe import Histogram, say
 from headrace.storage import unsynced
-from headrace.storage.disk import AppendFile, Buffer, Disk
+from headrace.storage.disk import AppendFile, Buffer, Disk, SyncFailed, passes
 
 SYNC_LATENCY_US = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000, 100_000, 1_000_000)
 
@@ -44,16 +45,14 @@ class Stats:
         )
 
 
-class SyncFailed(OSError):
-    """What a sync was to cover is in doubt: now, and whatever later syncs say."""
-
-
 class Progress(msgspec.Struct, frozen=True):
     """How far the writer got, or why it cannot go on."""
 
     written: int
     synced: int
     failure: OSError | None = None
+    stall: OSError | None = None
+    """Why it has to try again what it was about to do."""
 
 
 class Writer(Protocol):
@@ -77,6 +76,10 @@ class Journal:
         self.written = position
         self.synced = position
         self.failure: OSError | None = None
+        """Why nothing is written any more."""
+        self.stall: OSError | None = None
+        """Why nothing can be written at the moment."""
+        self._retry: asyncio.TimerHandle | None = None
         self.spares: deque[str] = deque()
         """Blank files to go on in, where there are any."""
         self._disk = disk
@@ -163,6 +166,12 @@ class Journal:
         return self._tail
 
     def refusal(self) -> Refused:
+        if self.failure is None:
+            return Refused(
+                Code.STORAGE_UNAVAILABLE,
+                "nothing can be written at the moment; try again later",
+                cause=str(self.stall),
+            )
         return Refused(
             Code.READ_ONLY,
             "the journal could not be written; the server is read-only until it is restarted",
@@ -223,6 +232,23 @@ class Journal:
                     future.set_result(None)
         if progress.failure is not None:
             self._fail(progress.failure)
+        elif progress.stall is not self.stall or progress.stall is not None:
+            self._note_stall(progress.stall)
+
+    def _note_stall(self, stall: OSError | None) -> None:
+        """The writer has to wait for something, or no longer; who waits for it waits on."""
+        if self.stall is None:
+            say("error", "the journal cannot be written, will try again", problem=str(stall))
+        elif stall is None:
+            say("info", "the journal is written again")
+        self.stall = stall
+        if stall is not None and self._retry is None:
+            self._retry = self._loop.call_later(JOURNAL_RETRY_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        assert self._writer is not None
+        self._writer.wake()
 
     def _fail(self, failure: OSError) -> None:
         self.failure = failure
@@ -261,7 +287,12 @@ class Journal:
         frames = pending[:turn]
         if frames:
             assert self._file is not None
-            self._file.write(frames)  # type: ignore[arg-type]
+            try:
+                self._file.write(frames)  # type: ignore[arg-type]
+            except OSError:
+                # The same bytes go to the same place again: what is there of them does no harm.
+                self._put_back(pending if turn is None else pending[: turn + 1])
+                raise
             size = sum(map(len, frames))  # type: ignore[arg-type]
             self.stats.batches += 1
             self.stats.bytes_written += size
@@ -273,8 +304,18 @@ class Journal:
         """Go on in a new file; the old one is complete on stable storage before that."""
         assert self._file is not None
         self.sync()
+        try:
+            opened = self._open(position)
+        except OSError:
+            self._put_back([position])
+            raise
         self._file.close()
-        self._file = self._open(position)
+        self._file = opened
+
+    def _put_back(self, items: list[Buffer | int]) -> None:
+        with self._lock:
+            self._pending = items + self._pending
+            self._frames_pending = len(self._pending)
 
     @property
     def sync_due(self) -> bool:
@@ -297,8 +338,15 @@ class Journal:
         self.reached_by_writer = Progress(self.reached_by_writer.written, position)
 
     def fail(self, failure: OSError) -> None:
+        """What was to be done failed: for now if that may pass, else for good."""
         reached = self.reached_by_writer
-        self.reached_by_writer = Progress(reached.written, reached.synced, failure)
+        stalls = passes(failure)
+        self.reached_by_writer = Progress(
+            reached.written,
+            reached.synced,
+            None if stalls else failure,
+            failure if stalls else None,
+        )
 
     def note_failure(self) -> None:
         """Remember beyond this process that a sync failed; to be tried again if that fails. Blocks.
@@ -326,6 +374,9 @@ class Journal:
         try:
             self._disk.sync_folder(layout.JOURNAL)
         except OSError as failure:
+            file.close()
+            if passes(failure):
+                raise
             raise SyncFailed(*failure.args) from failure
         return file
 

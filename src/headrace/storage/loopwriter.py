@@ -17,7 +17,8 @@ from time import perf_counter
 
 from headrace.storage import syncworker
 from headrace.storage.children import environment
-from headrace.storage.journal import Journal, SyncFailed, Writer, WriterThread
+from headrace.storage.disk import SyncFailed
+from headrace.storage.journal import Journal, Writer, WriterThread
 from headrace.storage.scheduling import come_first
 
 _STOP_S = 5.0
@@ -47,7 +48,7 @@ class SyncProcess:
 
     def start(self) -> None:
         """Begin to sync."""
-        self._socket.send(b"s")
+        self._socket.send(syncworker.SYNC)
 
     def finish(self) -> None:
         """Take the result of a sync; waits if it has not ended. OSError when it failed."""
@@ -130,14 +131,22 @@ class LoopWriter:
     def _turn_page(self, position: int) -> None:
         try:
             self._journal.turn_page(position)
-            self._sync.use(self._journal.fileno())
+            self._hand_over()
         except OSError as failure:
             self._journal.fail(failure)
             self._journal.note_failure()
 
+    def _hand_over(self) -> None:
+        try:
+            self._sync.use(self._journal.fileno())
+        except OSError as failure:  # else it would sync the old file and say that all is well
+            raise SyncFailed(*failure.args) from failure
+
     def _go_on(self) -> None:
         self._busy = False
         self._journal.reached(self._journal.reached_by_writer)
+        if self._journal.stall is not None:
+            return  # the journal wakes us
         if self._journal.queue_depth or self._journal.sync_due:
             self._commit()
 

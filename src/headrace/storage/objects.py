@@ -75,8 +75,8 @@ class LocalObjects:
         while True:
             # Nobody else writes to this name, so nobody can put his content under ours.
             aside = f"{path}-{self._token()}{TEMPORARY}"
-            self._disk.write(aside, (content,))
             try:
+                self._disk.write(aside, (content,))
                 self._disk.link(aside, path)
             except FileExistsError:
                 return False

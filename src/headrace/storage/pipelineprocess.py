@@ -72,8 +72,11 @@ class PipelineProcess:
         failures = 0
         while True:
             started = monotonic()
-            status = await self._live()
-            self.problem = self._words[-1] if self._words else f"ended with status {status}"
+            try:
+                status = await self._live()
+                self.problem = self._words[-1] if self._words else f"ended with status {status}"
+            except OSError as error:  # no process or no descriptor is left: that may pass
+                status, self.problem = -1, str(error)
             if status == CANNOT_RUN:
                 self.state = "unavailable"
                 say("warning", "no pipeline: records are not indexed", problem=self.problem)

@@ -7,6 +7,7 @@ or trimmed inside the range never reaches the segment.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import groupby
 
 import msgspec
@@ -64,10 +65,17 @@ def seal(disk: Disk, objects: Objects, job: SealJob) -> Segment | None:
         layout.segment_index(job.number, job.attempt),
         layout.segment_tags(job.number, job.attempt) if built.tags else None,
     )
-    objects.put(name, built.segment)
-    objects.put(index, built.index)
+    contents = {name: built.segment, index: built.index}
     if tags and built.tags:
-        objects.put(tags, built.tags)
+        contents[tags] = built.tags
+    try:
+        for path, content in contents.items():
+            objects.put(path, content)
+    except OSError:
+        for path in contents:  # every attempt has names of its own, and there may be no room
+            with suppress(OSError):
+                objects.remove(path)
+        raise
     return Segment(
         number=job.number,
         name=name,

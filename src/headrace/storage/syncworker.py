@@ -10,6 +10,7 @@ import socket
 import sys
 
 ERROR_BYTES = 4
+SYNC = b"s"
 
 
 def main() -> None:
@@ -27,6 +28,8 @@ def main() -> None:
                 os.close(file)
             file = descriptors[0]
             continue
+        if message != SYNC:
+            return  # a file that did not arrive: to sync the old one would be a lie
         error = 0
         try:
             os.fdatasync(file)

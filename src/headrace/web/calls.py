@@ -20,6 +20,7 @@ from headrace.delivery.wheel import Wheel
 from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
 from headrace.observe import say
+from headrace.storage.disk import passes
 from headrace.storage.objects import StoreError
 from headrace.storage.vanished import Vanished
 from headrace.web.bodies import accepts_gzip, compress, read_body, read_bytes
@@ -302,6 +303,9 @@ def failure(error: Exception, **about: Any) -> Refused:
     if isinstance(error, StoreError):
         say("error", "the object store failed", problem=str(error), **about)
         return Refused(Code.NOT_READY, "the object store with these records cannot be reached")
+    if isinstance(error, OSError) and passes(error):
+        say("error", "a request found no room or no descriptor", problem=str(error), **about)
+        return Refused(Code.STORAGE_UNAVAILABLE, "the server is out of room or of descriptors")
     say("error", "a request failed", trace=error, **about)
     return Refused(Code.INTERNAL, "internal error")
 

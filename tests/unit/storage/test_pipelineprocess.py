@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,3 +134,28 @@ def test_requests_come_first_while_it_is_at_work(
     process = _process(tmp_path, program)
     asyncio.run(_with(process, lambda: len(turns) >= 2))
     assert turns[:2] == ["first", "as others"]
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, refused = children.start, [0]
+
+    async def start_late(*command: Any, **how: Any) -> Child:
+        refused[0] += 1
+        if refused[0] < 3:
+            raise OSError(errno.EMFILE, "no descriptor is left")
+        return await start(*command, **how)
+
+    monkeypatch.setattr(children, "start", start_late)
+
+    async def work() -> None:
+        process = _process(tmp_path, STATUS)
+        running = asyncio.create_task(process.run(lambda: True))
+        await _until(lambda: process.status)
+        assert process.restarts == 2
+        assert not running.done()
+        await process.close()
+        running.cancel()
+
+    asyncio.run(work())

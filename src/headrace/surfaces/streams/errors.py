@@ -49,6 +49,7 @@ REFUSALS: dict[Code, tuple[int, str, str]] = {
     Code.NOT_READY: (503, "unavailable", "The server is reading its journal."),
     Code.SHUTTING_DOWN: (503, "unavailable", "The server is about to stop."),
     Code.READ_ONLY: (503, "unavailable", "The journal failed: reads go on, writes need a restart."),
+    Code.STORAGE_UNAVAILABLE: (503, "unavailable", "Nothing can be written at the moment."),
 }
 _RETRY_AFTER_S = {429: 1, 503: 5}
 

@@ -41,9 +41,14 @@ REFUSALS: dict[Code, tuple[int, str, str]] = {
     Code.NOT_READY: (503, "not_ready", "The server is reading its journal; see Retry-After."),
     Code.SHUTTING_DOWN: (503, "shutting_down", "The server is about to stop; see Retry-After."),
     Code.READ_ONLY: (503, "read_only", "The journal failed: reads go on, writes need a restart."),
+    Code.STORAGE_UNAVAILABLE: (
+        503,
+        "storage_unavailable",
+        "No room on the disk, or no descriptor is left: writes go on when it has passed.",
+    ),
 }
 
-_RETRY = {Code.THROTTLED, Code.NOT_READY, Code.SHUTTING_DOWN}
+_RETRY = {Code.THROTTLED, Code.NOT_READY, Code.SHUTTING_DOWN, Code.STORAGE_UNAVAILABLE}
 _RETRY_AFTER_S = "1"
 
 
