@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -139,5 +140,23 @@ def test_a_wait_that_ends_late_is_no_timeout(loop: VirtualLoop) -> None:
         assert await ask(started.engine, "PUT") == (201, "")
         waits = b"offset=-1&live=long-poll"
         assert await ask(started.engine, "GET", query=waits, wait_ms=5200) == (204, "")
+
+    loop.run(story())
+
+
+def test_ends_of_streams_that_are_gone_are_forgotten(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        started = await boot(HostileDisk(), VirtualClock(loop))
+        streams = started.engine.streams
+        client = Client(started.engine, Diary())
+        with mock.patch("headrace.engine.streams._ENDS_STALE_MAX", 4):
+            for _ in range(30):
+                await client.create("a", ttl_ms=10**9)
+                await client.delete("a")
+            assert len(streams._ends) < 10
+            await client.create("a", ttl_ms=1000)
+            await asyncio.sleep(10)
+            assert streams.sweep() is False
+            assert "a" not in started.engine.state.by_name
 
     loop.run(story())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,10 +68,12 @@ def test_dropping_what_is_below(wanted: frozenset[int], floor: int) -> None:
     assert is_tidy(held)
 
 
-@given(sets, sets)
-def test_joining(one: frozenset[int], other: frozenset[int]) -> None:
+@given(sets, sets, st.sampled_from((0, 32)))
+def test_joining(one: frozenset[int], other: frozenset[int], few: int) -> None:
     right = ranges.from_seqs(sorted(other))
     before = list(right)
-    held = ranges.union(ranges.from_seqs(sorted(one)), right)
+    with mock.patch.object(ranges, "_FEW", few):
+        held = ranges.union(ranges.from_seqs(sorted(one)), right)
     assert members(held) == one | other
+    assert is_tidy(held)
     assert list(right) == before

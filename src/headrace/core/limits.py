@@ -124,6 +124,8 @@ TOUCH_SHARE = 20
 part of its TTL."""
 RETIRED_MAX = 32_768
 """Names of streams that are gone whose epochs are known one by one."""
+SHARED_MAX = 4096
+"""Configs, and texts, of which logs that have equal ones hold one object."""
 NAMES_CHUNK = 1024
 HOPS_MAX = 8
 """Logs a record may come through on routers that allow cycles; a guard beside the visited ones."""

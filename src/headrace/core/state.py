@@ -10,7 +10,7 @@ from headrace.core.apply import apply as apply_to_log
 from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.entry import Configure, Create, Drop, Entry, Retire, Start, Stop
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import RESERVE_SEQS_MIN, RETIRED_MAX
+from headrace.core.limits import RESERVE_SEQS_MIN, RETIRED_MAX, SHARED_MAX
 from headrace.core.log import Log
 from headrace.core.names import SortedNames
 from headrace.core.retention import Ledger
@@ -92,11 +92,15 @@ class State:
         """One object for equal configs: most logs have one of a few."""
         # Nearly always it is the same as the last one, and comparing is far cheaper than hashing.
         if config != self._config:
+            if len(self._configs) >= SHARED_MAX:
+                self._configs.clear()  # (they stay with the logs that have them)
             self._config = self._configs.setdefault(config, config)
         return self._config
 
     def share_text(self, text: str) -> str:
         """One object for equal texts of which there are few: owners, content types."""
+        if len(self._texts) >= SHARED_MAX:
+            self._texts.clear()
         return self._texts.setdefault(text, text)
 
     def names(self, after: str, prefix: str, owner: str | None = None) -> Iterator[str]:

@@ -58,8 +58,8 @@ class Deleter:
         if ranges.count(found) == log.count:
             return log.size_bytes
         if log.ledger is not None:
-            pairs = ranges.pairs(found)
-            return sum(log.ledger.measure(low, high, log.gone)[1] for low, high in pairs)
+            gone, pairs = log.gone, ranges.pairs(found)
+            return sum(log.ledger.measure(low, high, gone)[1] for low, high in pairs)
         start = live.tail.start
         cold = [(low, min(high, start - 1)) for low, high in ranges.pairs(found) if low < start]
         warm = [(max(low, start), high) for low, high in ranges.pairs(found) if high >= start]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 OWNER = "streams"
 _APPEND_TIMEOUT_S = 3.0
 _SWEEP_S = 1.0
+_ENDS_STALE_MAX = 1024
+"""Ends of streams that are gone already; beyond, and beyond as many as there are logs, they go."""
 _SWEEP_STREAMS = 200
 """Streams removed in one go before requests get a turn."""
 
@@ -319,6 +321,10 @@ class Streams:
         stream = live.log.stream
         if stream is not None and stream.expires_at_ms is not None and not stream.deleted:
             heappush(self._ends, (stream.expires_at_ms, live.log.id))
+            if len(self._ends) > 2 * len(self._engine.state.logs) + _ENDS_STALE_MAX:
+                known = self._engine.state.logs
+                self._ends = [end for end in self._ends if end[1] in known]
+                heapify(self._ends)
 
     def use(self, live: Live) -> None:
         """A read or a write: a stream with a TTL lives on.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from headrace.core.match import TagEq, TagMatch
@@ -25,50 +25,67 @@ def resident_bytes(block: Block) -> int:
 
 
 class TagIndex:
-    """Which seqs carry a tag.
+    """Which seqs carry a tag: those of records in memory, and no others.
 
     Distinct tags are kept sorted for prefixes, but sorted only when asked.
     """
 
-    __slots__ = ("_fresh", "_seqs", "_sorted")
+    __slots__ = ("_seqs", "_sorted")
 
     def __init__(self) -> None:
-        self._seqs: dict[str, deque[int]] = {}
-        self._sorted: list[str] = []
-        self._fresh: list[str] = []
+        self._seqs: dict[str, int | deque[int]] = {}
+        """A tag of one record has its seq alone: a queue costs more than most records."""
+        self._sorted: list[str] | None = None
+        """None since a tag came or went."""
+
+    def __len__(self) -> int:
+        return len(self._seqs)
 
     def add(self, block: Block) -> None:
+        known = self._seqs
         for index, tag in enumerate(block.tags or ()):
             if tag is None:
                 continue
-            held = self._seqs.get(tag)
+            held = known.get(tag)
             if held is None:
-                held = self._seqs[tag] = deque()
-                self._fresh.append(tag)
-            held.append(block.seq_at(index))
+                known[tag] = block.seq_at(index)
+                self._sorted = None
+            elif isinstance(held, int):
+                known[tag] = deque((held, block.seq_at(index)))
+            else:
+                held.append(block.seq_at(index))
 
     def remove(self, block: Block) -> None:
         """Forget a block that leaves memory; the oldest goes first."""
+        known = self._seqs
         for tag in block.tags or ():
-            if tag is not None and (held := self._seqs.get(tag)):
+            if tag is None:
+                continue
+            held = known[tag]
+            if not isinstance(held, int):
                 held.popleft()
+                if held:
+                    continue
+            del known[tag]
+            self._sorted = None
 
     def find(self, match: TagMatch, before: int) -> list[int]:
         """Ascending seqs below `before` whose tag matches."""
         if isinstance(match, TagEq):
-            return [seq for seq in self._seqs.get(match.tag, ()) if seq < before]
-        if self._fresh:
-            # A tag whose records have all left memory goes here, not where each of them left.
-            self._seqs = {tag: seqs for tag, seqs in self._seqs.items() if seqs}
+            return [seq for seq in self._of(match.tag) if seq < before]
+        if self._sorted is None:
             self._sorted = sorted(self._seqs)
-            self._fresh = []
         found: list[int] = []
         for at in range(bisect_left(self._sorted, match.prefix), len(self._sorted)):
             tag = self._sorted[at]
             if not tag.startswith(match.prefix):
                 break
-            found.extend(seq for seq in self._seqs.get(tag, ()) if seq < before)
+            found.extend(seq for seq in self._of(tag) if seq < before)
         return sorted(found)
+
+    def _of(self, tag: str) -> Iterable[int]:
+        held = self._seqs.get(tag, ())
+        return (held,) if isinstance(held, int) else held
 
 
 class Tail:
@@ -124,7 +141,8 @@ class Tail:
         if self.blocks and count:
             self.start = self.blocks[count - 1].last + 1
             del self.blocks[:count]
-            self.blocks = self.blocks or ()
+            if not self.blocks:
+                self.blocks, self.tags = (), None
         return freed
 
     def tagged(self, match: TagMatch, before: int) -> list[tuple[int, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.core import log as one
 from headrace.core.config import Durability, LogConfig
 from headrace.core.entry import Create, Drop
+from headrace.core.limits import SHARED_MAX
 from headrace.core.record import draft
 from headrace.core.state import State, apply, create
 
@@ -60,3 +61,13 @@ def test_ids_are_those_of_all_logs_and_maybe_of_some_that_are_gone() -> None:
     assert list(state.ids()) == [1, 2, 3]
     apply(state, Drop(1))
     assert list(state.ids()) == [3]
+
+
+def test_configs_and_texts_that_logs_had_are_not_kept_for_ever() -> None:
+    state = State()
+    for number in range(3 * SHARED_MAX):
+        state.share(LogConfig(ttl_ms=number))
+        state.share_text(f"text/{number}")
+    assert len(state._configs) <= SHARED_MAX
+    assert len(state._texts) <= SHARED_MAX
+    assert state.share(LogConfig(ttl_ms=7)) is state.share(LogConfig(ttl_ms=7))

@@ -1,0 +1,36 @@
+"""The newest records of a log: what is remembered of them leaves with them."""
+
+from __future__ import annotations
+
+from headrace.core.match import TagEq, TagPrefix
+from headrace.core.record import Block, block, draft
+from headrace.engine.tail import Tail
+
+
+def tagged(first: int, *tags: str | None) -> Block:
+    return block(draft([b"{}"] * len(tags), None, list(tags)), first, 0)
+
+
+def test_tags_of_records_that_left_memory_are_forgotten() -> None:
+    tail = Tail(1)
+    for seq in range(1, 10_001):
+        tail.add(tagged(seq, f"tag-{seq}"))
+        tail.drop_to(seq - 10)
+    assert tail.tags is not None
+    assert len(tail.tags) == 10
+    tail.drop_to(10_000)
+    assert tail.tags is None
+
+
+def test_tags_are_found_while_records_come_and_go() -> None:
+    tail = Tail(1)
+    tail.add(tagged(1, "a", "b", "a", None))
+    tail.add(tagged(5, "a", "ab"))
+    assert [seq for seq, _ in tail.tagged(TagEq("a"), 100)] == [1, 3, 5]
+    assert [seq for seq, _ in tail.tagged(TagPrefix("a"), 6)] == [1, 3, 5]
+    tail.drop_to(4)
+    assert [seq for seq, _ in tail.tagged(TagEq("a"), 100)] == [5]
+    assert [seq for seq, _ in tail.tagged(TagEq("b"), 100)] == []
+    assert [seq for seq, _ in tail.tagged(TagPrefix(""), 100)] == [5, 6]
+    tail.add(tagged(7, "b"))
+    assert [seq for seq, _ in tail.tagged(TagPrefix(""), 100)] == [5, 6, 7]
