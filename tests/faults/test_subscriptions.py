@@ -14,8 +14,9 @@ from hostile import HostileDisk
 from rig import boot, small
 from virtual import VirtualClock, VirtualLoop
 
+from headrace.core.glob import Glob
 from headrace.core.limits import WEBHOOKS_AT_ONCE
-from headrace.core.subscription import PULL, WEBHOOK, Work
+from headrace.core.subscription import PULL, WEBHOOK, Tail, Work
 from headrace.engine.caps import Caps, KeyCaps
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
@@ -393,5 +394,54 @@ def test_streams_that_come_and_go_leave_no_notes(tell: Callable[[Story], None]) 
         await client.create("a0", b"1")
         works = engine.subscriptions.pending(engine.subscriptions.find("s"))
         assert [(work.path, work.done, work.tail.seq) for work in works] == [("a0", 0, 1)]
+
+    tell(story)
+
+
+def test_what_others_subscribe_to_costs_a_stream_no_matching(
+    tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    matches = Glob.matches
+
+    def counted(self: Glob, name: str) -> bool:
+        asked.append(name)
+        return matches(self, name)
+
+    async def story(engine: Engine, client: Client) -> None:
+        for number in range(50):
+            await client.subscribe(f"s{number}", PULL, pattern=f"t{number}/*", wake_stream="w")
+        await client.create("t7/a", b"1")
+        assert asked == ["t7/a"]
+        await engine.subscriptions.link("s1", ["t7/b"])
+        await engine.subscriptions.unlink("s1", "t7/b")
+        asked.clear()
+        await client.write("t7/a", b"2")
+        assert asked == [], "what was found before is still true"
+
+    monkeypatch.setattr(Glob, "matches", counted)
+    tell(story)
+
+
+def test_an_append_behind_a_wake_looks_at_no_other_stream(tell: Callable[[Story], None]) -> None:
+    async def story(engine: Engine, client: Client) -> None:
+        await client.create("wakes", content_type=JSON)
+        names = [f"a{number}" for number in range(50)]
+        await client.subscribe("s", PULL, streams=names, wake_stream="wakes")
+        await client.create("a49", b"1")
+        await asyncio.sleep(1)
+        assert engine.streams.find("wakes").visible == 1
+        looked: list[str] = []
+        tail = engine.subscriptions.tail
+
+        def counted(path: str) -> Tail | None:
+            looked.append(path)
+            return tail(path)
+
+        engine.subscriptions.tail = counted  # type: ignore[method-assign]
+        for _ in range(5):
+            await client.write("a49", b"more")
+        await asyncio.sleep(1)
+        assert looked == []
 
     tell(story)

@@ -79,7 +79,8 @@ class Active:
         link = subscription.links.get(name)
         if link is not None and link.named:
             return True
-        return self.pattern is not None and self.pattern.matches(name)
+        pattern = self.pattern
+        return pattern is not None and name.startswith(pattern.prefix) and pattern.matches(name)
 
 
 class Subscriptions:
@@ -90,6 +91,8 @@ class Subscriptions:
         self._active: dict[int, Active] = {}
         self._matches: dict[str, tuple[Active, ...]] = {}
         """Who follows a stream, as far as somebody asked."""
+        self._wakers: dict[str, dict[int, Active]] = {}
+        """Who writes wakes to a stream, by its name."""
         self._slots = DeliverySlots(engine.caps.per_key.webhooks)
         self._tasks: set[asyncio.Task[None]] = set()
         self.deliver: Deliver = _nobody
@@ -98,12 +101,20 @@ class Subscriptions:
 
     def opened(self, live: Live) -> None:
         assert live.log.subscription is not None
-        self._active[live.log.id] = Active(live, live.log.subscription)
+        active = self._active[live.log.id] = Active(live, live.log.subscription)
+        if (name := active.subscription.following.wake_stream) is not None:
+            self._wakers.setdefault(name, {})[live.log.id] = active
         self._matches.clear()
 
     def dropped(self, live: Live) -> None:
-        if self._active.pop(live.log.id, None):
-            self._matches.clear()
+        active = self._active.pop(live.log.id, None)
+        if active is None:
+            return
+        if (name := active.subscription.following.wake_stream) is not None:
+            del self._wakers[name][live.log.id]
+            if not self._wakers[name]:
+                del self._wakers[name]
+        self._matches.clear()
 
     def find(self, id: str) -> Active:
         log = self._engine.state.by_name.get(PREFIX + id)
@@ -201,17 +212,14 @@ class Subscriptions:
         """
         return [
             Dispatch(active.live.log.id, active.subscription.generation, None)
-            for active in self._active.values()
-            if active.subscription.following.wake_stream == name
-            and not active.subscription.idle
-            and active.subscription.holder is None
+            for active in self._wakers.get(name, {}).values()
+            if not active.subscription.idle and active.subscription.holder is None
         ]
 
     def created(self, name: str) -> None:
         """There is a new stream; it may be the one to write wakes to that were due before."""
-        for active in self._active.values():
-            if active.subscription.following.wake_stream == name:
-                self._line_up(active)
+        for active in self._wakers.get(name, {}).values():
+            self._line_up(active)
 
     def notice(self, log: Log) -> None:
         """Something was appended and can be seen."""
@@ -229,8 +237,10 @@ class Subscriptions:
         engine, subscription = self._engine, active.subscription
         if active.live.log.id not in self._active or engine.journal.failure is not None:
             return
+        if not subscription.idle or active.sending or engine.draining:
+            return  # whoever is at it looks again afterwards
         work = next(rules.pending(subscription, self.tail), None)
-        if work is None or not subscription.idle or engine.draining:
+        if work is None:
             return
         if subscription.following.kind == PULL:
             self._write_wake(active, work)
@@ -423,7 +433,7 @@ class Subscriptions:
             for path in wanted
             if (link := links.get(path)) is not None and not link.named
         ]
-        await self._change(active, Follow(active.live.log.id, [*new, *named]))
+        await self._change(active, Follow(active.live.log.id, [*new, *named]), wanted)
 
     async def unlink(self, id: str, path: str) -> None:
         """Follow this stream no more, unless the pattern does."""
@@ -434,14 +444,15 @@ class Subscriptions:
             return
         log = active.live.log.id
         if active.pattern is not None and active.pattern.matches(path):
-            await self._change(active, Follow(log, [(path, False, link.epoch, link.seq)]))
+            await self._change(active, Follow(log, [(path, False, link.epoch, link.seq)]), [path])
         else:
-            await self._change(active, Follow(log, gone=[path]))
+            await self._change(active, Follow(log, gone=[path]), [path])
 
-    async def _change(self, active: Active, entry: Entry) -> None:
+    async def _change(self, active: Active, entry: Entry, paths: Iterable[str]) -> None:
         self._engine.check_open()
         position = self._engine.commit([entry], sync=True)
-        self._matches.clear()
+        for path in paths:
+            self._matches.pop(path, None)
         await self._engine.journal.wait_synced(position)
 
     async def claim(self, id: str, worker: str) -> tuple[Active, list[Work]]:
