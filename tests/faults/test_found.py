@@ -242,3 +242,42 @@ def test_a_failed_sync_is_noted_when_the_disk_takes_notes_again(loop: VirtualLoo
         timers.cancel()
 
     loop.run(work())
+
+
+@pytest.mark.parametrize("offset", [20, 150, 300])
+def test_a_damaged_journal_file_is_sealed_from_memory(loop: VirtualLoop, offset: int) -> None:
+    """One frame that cannot be read stops neither sealing nor the next start, and loses nothing."""
+
+    async def work() -> None:
+        disk, clock, history = HostileDisk(), VirtualClock(loop), History()
+        started = await boot(disk, clock, caps=Caps(tail_bytes=1))
+        client = Client(started, clock, history)
+        await client.append("a", 2, config=LogConfig(durability=DISK))
+        await seal(client)
+        await client.append("a", 3, tag="gone")
+        await client.append("b", 2, config=LogConfig(durability=FSYNC))
+        await client.append("e", 2, config=LogConfig(durability=EPHEMERAL))
+        await client.append("a", 2)
+        await client.delete("a", match=TagEq("gone"))
+        await client.append("c", 5, config=LogConfig(durability=DISK, cap_records=3))
+        start, engine = started.engine.journal.file_start, started.engine
+        started.upkeep.close_file()
+        await client.append("a", 2)
+        await client.put("e", LogConfig(durability=DISK))
+        await client.append("e", 1)
+        await engine.journal.wait_synced(engine.journal.tail)
+        content = disk._content(layout.journal_file(start))
+        for held in (content.cached, content.stable):
+            held[offset] ^= 1
+        await started.upkeep.checkpoint()
+        assert started.upkeep.manifest.sealed_to == engine.journal.file_start
+        await client.look()
+        await client.append("a", 1)
+        await client.append("end", 1, config=LogConfig(durability=FSYNC))
+        await seal(client)
+        await client.look()
+        mark = history.mark()
+        views = await view_all((await boot(disk.kill(), clock)).engine)
+        judge(history, mark, Blow.KILL, views, clock.now_ms())
+
+    loop.run(work())

@@ -34,7 +34,7 @@ from headrace.storage.journal import ignore
 from headrace.storage.objects import Objects
 from headrace.storage.ownership import Ownership
 from headrace.storage.recovery import Recovered
-from headrace.storage.sealing import SealFailed, SealJob
+from headrace.storage.sealing import Resident, SealFailed, SealJob, Unreadable, seal_resident
 
 _SWEEP_S = 1.0
 _CLOSED_FILES_MAX = 8
@@ -250,7 +250,16 @@ class Upkeep:
         )
         started = perf_counter()
         self._set_pace()
-        segment = await self._sealer.seal(job)
+        damaged = False
+        try:
+            segment = await self._sealer.seal(job)
+        except (Corrupt, Unreadable) as damage:
+            say(
+                "error", "the journal is damaged; what it held is sealed from memory",
+                problem=str(damage),
+            )  # fmt: skip
+            damaged = True
+            stop, segment = await self._seal_resident(job)
 
         def change(manifest: Manifest) -> Manifest | None:
             if manifest.sealed_to not in (job.start, stop):
@@ -262,11 +271,32 @@ class Upkeep:
 
         await self.generations.publish(change)
         self._forget_sealed()
+        if damaged:
+            await self.snapshot()  # from here on no start needs that file
         if segment is not None:
             say(
                 "info", "sealed a segment", name=segment.name, rows=segment.rows,
                 bytes=segment.file_bytes, seconds=round(perf_counter() - started, 3),
             )  # fmt: skip
+
+    async def _seal_resident(self, job: SealJob) -> tuple[int, Segment | None]:
+        """Seal all that is not sealed, from memory, which holds it until then; returns up to where.
+
+        One file cannot be read, and no segment can be behind a part of the journal that is in none.
+        """
+        engine = self._engine
+        self.close_file()
+        stop = engine.journal.tail
+        held: list[Resident] = []
+        for id in {log: None for closed in self._closed for log in closed.logs}:
+            if (live := engine.lives.get(id)) is not None:
+                log, first = live.log, max(live.log.floor, live.log.sealed_last + 1)
+                gone = ranges.union(list(log.gone), log.volatile)
+                blocks = list(live.tail.since(first))
+                held.append(Resident(log.id, log.name, blocks, gone, first))
+        await engine.journal.wait_synced(stop)
+        job = msgspec.structs.replace(job, stop=stop)
+        return stop, await self._pool.run(seal_resident, self._objects, job, held)
 
     def _forget_sealed(self) -> None:
         while self._closed and self._closed[0].stop <= self.manifest.sealed_to:

@@ -6,7 +6,7 @@ or trimmed inside the range never reaches the segment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 
@@ -29,6 +29,10 @@ _JOIN_MAX = 1024
 
 class SealFailed(Exception):
     """The segment could not be made; the journal still holds everything."""
+
+
+class Unreadable(SealFailed):
+    """The journal itself cannot be read: to try again is of no use."""
 
 
 class SealJob(msgspec.Struct, frozen=True, tag=True):
@@ -56,7 +60,28 @@ def seal(disk: Disk, objects: Objects, job: SealJob) -> Segment | None:
 
     Publishing is the caller's.
     """
-    rows = sorted(_rows(_gather(disk, job), job.names), key=lambda log: (log.name, log.log))
+    return store(objects, job, _rows(_gather(disk, job), job.names))
+
+
+class Resident(msgspec.Struct, frozen=True):
+    """What memory holds of a log that no segment does."""
+
+    log: int
+    name: str
+    blocks: list[Block]
+    gone: Ranges
+    floor: int
+
+
+def seal_resident(objects: Objects, job: SealJob, held: Sequence[Resident]) -> Segment | None:
+    """The same from memory, where a file of the journal cannot be read any more."""
+    rows = (_live_rows(one.log, one.name, one.blocks, one.gone, one.floor) for one in held)
+    return store(objects, job, filter(None, rows))
+
+
+def store(objects: Objects, job: SealJob, found: Iterable[LogRows]) -> Segment | None:
+    """Write these rows as the segment that the job asks for."""
+    rows = sorted(found, key=lambda log: (log.name, log.log))
     if not rows:
         return None
     built = build(rows)
@@ -129,13 +154,15 @@ def _rows(held: dict[int, _Held], names: dict[int, str]) -> Iterator[LogRows]:
             raise SealFailed(f"log {log} has records in the range but nobody named it")
         if not names[log]:
             continue  # dropped after this range was closed
-        blocks = [
-            part
-            for block in _joined(kept.blocks)
-            for part in live_parts(block, kept.deleted, kept.floor)
-        ]
-        if blocks:
-            yield LogRows(log, names[log], blocks)
+        if rows := _live_rows(log, names[log], kept.blocks, kept.deleted, kept.floor):
+            yield rows
+
+
+def _live_rows(
+    log: int, name: str, blocks: list[Block], gone: Ranges, floor: int
+) -> LogRows | None:
+    parts = [part for block in _joined(blocks) for part in live_parts(block, gone, floor)]
+    return LogRows(log, name, parts) if parts else None
 
 
 def _joined(blocks: list[Block]) -> Iterator[Block]:

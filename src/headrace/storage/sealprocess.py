@@ -25,7 +25,7 @@ from headrace.storage.children import Child
 from headrace.storage.disk import RealDisk
 from headrace.storage.objects import Objects
 from headrace.storage.scheduling import step_back
-from headrace.storage.sealing import SealFailed, SealJob, seal
+from headrace.storage.sealing import SealFailed, SealJob, Unreadable, seal
 from headrace.storage.stores import open_objects
 
 _LENGTH = struct.Struct("<I")
@@ -50,6 +50,8 @@ Job = SealJob | BlankJob
 class Answer(msgspec.Struct, frozen=True):
     segment: Segment | None = None
     problem: str | None = None
+    unreadable: bool = False
+    """It is the journal that is the problem."""
 
 
 class ProcessSealer:
@@ -88,7 +90,7 @@ class ProcessSealer:
             await self.close()
             raise SealFailed(f"the sealing process ended: {error}") from None
         if answer.problem is not None:
-            raise SealFailed(answer.problem)
+            raise (Unreadable if answer.unreadable else SealFailed)(answer.problem)
         return answer.segment
 
     async def _running(self) -> Child:
@@ -117,7 +119,7 @@ def _serve(root: Path, where: str | None, jobs: BinaryIO, answers: BinaryIO) -> 
         try:
             answer = Answer(segment=_do(disk, objects, job))
         except (OSError, Corrupt, SealFailed) as error:
-            answer = Answer(problem=str(error))
+            answer = Answer(problem=str(error), unreadable=isinstance(error, Corrupt))
         reply = msgspec.msgpack.encode(answer)
         answers.write(_LENGTH.pack(len(reply)) + reply)
         answers.flush()

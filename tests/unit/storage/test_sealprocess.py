@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.formats import layout
 from headrace.storage.disk import RealDisk
+from headrace.storage.sealing import SealFailed, SealJob, Unreadable
 from headrace.storage.sealprocess import ProcessSealer
 
 
@@ -31,6 +33,23 @@ def test_its_session_steps_back_unless_there_is_a_hurry(tmp_path: Path) -> None:
         assert step_of(pid) == 10
         sealer.hurry(True)
         assert step_of(pid) == 0
+        await sealer.close()
+
+    asyncio.run(work())
+
+
+def test_it_tells_a_damaged_journal_from_what_may_pass(tmp_path: Path) -> None:
+    async def work() -> None:
+        disk = RealDisk(tmp_path)
+        disk.make_folder("journal")
+        disk.write(layout.journal_file(0), (b"no frame",))
+        disk.write(layout.journal_file(8), ())
+        sealer = ProcessSealer(tmp_path)
+        with pytest.raises(Unreadable, match="byte 0: damaged frame"):
+            await sealer.seal(SealJob(1, "a", 0, 8, {}))
+        with pytest.raises(SealFailed) as failed:
+            await sealer.blank("nowhere/spare", 10)
+        assert not isinstance(failed.value, Unreadable)
         await sealer.close()
 
     asyncio.run(work())
