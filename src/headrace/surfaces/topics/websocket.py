@@ -13,6 +13,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     COMMANDS_MAX,
     HEARTBEAT_MS_DEFAULT,
+    INLINE_BYTES_MAX,
     PUBLISHES_BYTES_MAX,
     PUBLISHES_MAX,
 )
@@ -106,7 +107,7 @@ class TopicSocket(Socket):
         self._inbox: deque[bytes] = deque()
         self._inbox_bytes = 0
         self._busy = False
-        """A subscription is under way; what comes meanwhile waits."""
+        """A subscription or a large publication is under way; what comes meanwhile waits."""
         self._flying = 0
         self._flying_bytes = 0
 
@@ -167,13 +168,19 @@ class TopicSocket(Socket):
             self._obey(text)
 
     def _obey(self, text: bytes) -> None:
+        if len(text) > INLINE_BYTES_MAX:
+            self._busy = True
+            self._hub.tasks.start(self._obey_beside(text), self._fail)
+            return
         request_id: Raw | UnsetType = UNSET
         try:
             command = _decode(text)
             request_id = command.request_id
             match command:
                 case wire.Publish() | wire.PlainPublish():
-                    self._publish(command, len(text))
+                    topic = self._parse_topic(command)
+                    drafts = _parse_drafts(command, len(text), self._limits.append)
+                    self._publish(topic, command, drafts, len(text))
                 case wire.Subscribe():
                     self._busy = True
                     self._hub.tasks.start(self._subscribe(command), self._fail)
@@ -184,6 +191,39 @@ class TopicSocket(Socket):
         except Refused as refused:
             self._refuse(refused, request_id if request_id is not UNSET else _find_id(text))
 
+    async def _obey_beside(self, text: bytes) -> None:
+        """A large command is parsed in the pool; what comes meanwhile waits, in its order."""
+        pool = self._hub.engine.pool
+        request_id: Raw | UnsetType = UNSET
+        try:
+            command = await pool.run(_decode, text)
+            request_id = command.request_id
+            match command:
+                case wire.Publish() | wire.PlainPublish():
+                    topic = self._parse_topic(command)
+                    drafts = await pool.run(_parse_drafts, command, len(text), self._limits.append)
+                    if not self.closed:
+                        self._publish(topic, command, drafts, len(text))
+                case wire.Subscribe():
+                    await self._follow(command)
+                case _:
+                    raise Refused(Code.INVALID, f"it has at most {INLINE_BYTES_MAX} bytes")
+        except Refused as refused:
+            await self._hub.engine.settle_refusal(refused)
+            if request_id is UNSET:
+                request_id = await pool.run(_find_id, text)
+            self._refuse(refused, request_id)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """What had to wait comes next."""
+        self._busy = False
+        while self._inbox and not self._busy:
+            text = self._inbox.popleft()
+            self._inbox_bytes -= len(text)
+            self._obey(text)
+        self._regulate()
+
     def _refuse(self, refused: Refused, request_id: Raw | UnsetType = UNSET) -> None:
         code = REFUSALS[refused.code][1]
         self.say(_format_error(code, refused.message, request_id, refused.detail))
@@ -193,15 +233,14 @@ class TopicSocket(Socket):
 
     # --- publishing -------------------------------------------------------------------------------
 
-    def _publish(self, command: Publishing, size: int) -> None:
+    def _parse_topic(self, command: Publishing) -> str:
+        """Where to publish; refuses who may not."""
         topic = parse_topic(command.topic)
         scope = Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN
         self._principal.require(scope, topic)
-        limits = self._limits.append
-        if isinstance(command, wire.PlainPublish):
-            drafts = parse_plain_drafts(command, size, limits)
-        else:
-            drafts = parse_drafts(command, size, limits)
+        return topic
+
+    def _publish(self, topic: str, command: Publishing, drafts: Drafts, size: int) -> None:
         self._flying += 1
         self._flying_bytes += size
         if self._flying > PUBLISHES_MAX or self._flying_bytes > PUBLISHES_BYTES_MAX:
@@ -238,12 +277,7 @@ class TopicSocket(Socket):
         except Refused as refused:
             await self._hub.engine.settle_refusal(refused)
             self._refuse(refused, command.request_id)
-        self._busy = False
-        while self._inbox and not self._busy:
-            text = self._inbox.popleft()
-            self._inbox_bytes -= len(text)
-            self._obey(text)
-        self._regulate()
+        self._go_on()
 
     async def _follow(self, command: wire.Subscribe) -> None:
         wire.checked(command)
@@ -340,6 +374,12 @@ def _decode(text: bytes) -> Publishing | _Others:
     except (msgspec.MsgspecError, RecursionError):
         # Records with more than data, or a mistake: the full type tells which.
         return decode(_full, text)
+
+
+def _parse_drafts(command: Publishing, size: int, limits: AppendLimits) -> Drafts:
+    if isinstance(command, wire.PlainPublish):
+        return parse_plain_drafts(command, size, limits)
+    return parse_drafts(command, size, limits)
 
 
 class _Identified(msgspec.Struct):

@@ -17,6 +17,7 @@ from websockets.protocol import Protocol as Peer
 
 from headrace.core.config import Durability
 from headrace.core.limits import BUFFER_GRACE_S, SLOW_CONSUMER_S
+from headrace.surfaces.topics import websocket
 from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.websocket import SocketLimits, TopicSocket
@@ -321,5 +322,44 @@ def test_a_client_that_hung_up_is_free_without_the_collector() -> None:
             assert not any(isinstance(one, TopicSocket) for one in gc.get_objects())
         finally:
             gc.enable()
+
+    live(story)
+
+
+def test_a_large_command_is_parsed_in_the_pool_and_in_its_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(websocket, "INLINE_BYTES_MAX", 1000)
+    waited: list[str] = []
+
+    class Noted:
+        async def run(self, work: Any, *args: Any) -> Any:
+            waited.append(work.__name__)
+            await asyncio.sleep(1)
+            return work(*args)
+
+    async def story(house: House) -> None:
+        await house.put("t")
+        monkeypatch.setattr(house.hub.engine, "pool", Noted())
+        client = Client(house)
+        large, deep = "x" * 2000, json.loads("[" * 200 + "]" * 200)
+        client.say(op="publish", request_id=1, topic="t", records=[{"data": large}])
+        client.say(op="publish", request_id=2, topic="t", records=[{"data": 2}])
+        client.say(op="publish", request_id=3, topic="t", records=[{"data": deep}, {"data": large}])
+        client.say(op="publish", request_id=4, topic="?", records=[{"data": large}])
+        client.say(op="subscribe", request_id=5, topic="t", from_seq=0, more=large)
+        client.say(op="ping", request_id=6, more=large)
+        client.say(op="ping", request_id=7)
+        await asyncio.sleep(20)
+        heard = client.heard()
+        said = [(message["op"], message.get("request_id")) for message in heard]
+        asked = [each for each in said if each[1] is not None]
+        assert asked == [
+            ("ack", 1), ("ack", 2), ("error", 3), ("error", 4), ("subscribed", 5), ("error", 6),
+            ("pong", 7),
+        ]  # fmt: skip
+        records = [r for message in heard if message["op"] == "record" for r in message["records"]]
+        assert [record["data"] for record in records] == [large, 2]
+        assert waited == ["_decode", "_parse_drafts"] * 2 + ["_decode"] * 3
 
     live(story)
