@@ -287,6 +287,11 @@ FRAMES_PER_TURN = 256
 """Frames of one socket that are taken in before other connections get a turn."""
 MESSAGE_PARTS_MAX = 16_384
 """Frames that one message may come in."""
+MESSAGES_BYTES_MAX = 256 << 20
+MESSAGE_BYTES_FAIR = 1 << 20
+"""What has come of messages that are not said to their end, of all sockets together; beyond, none
+may be larger than its fair share.
+"""
 PUBLISHES_MAX = 1024
 PUBLISHES_BYTES_MAX = 16 << 20
 """Publications one socket may have under way before nothing more is read from it."""

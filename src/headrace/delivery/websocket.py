@@ -10,7 +10,12 @@ from __future__ import annotations
 import asyncio
 import struct
 
-from headrace.core.limits import FRAMES_PER_TURN, MESSAGE_PARTS_MAX
+from headrace.core.limits import (
+    FRAMES_PER_TURN,
+    MESSAGE_BYTES_FAIR,
+    MESSAGE_PARTS_MAX,
+    MESSAGES_BYTES_MAX,
+)
 from headrace.delivery.endings import Ending, Failed, ShuttingDown, SlowConsumer
 from headrace.delivery.sink import Sink
 from headrace.delivery.wheel import Wheel
@@ -62,6 +67,15 @@ class Violation(Exception):
         self.code = code
 
 
+class Load:
+    """What messages under way hold, of all sockets that share it."""
+
+    __slots__ = ("size_bytes",)
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+
 class Socket(Sink):
     """A connection on which both sides speak. A surface fills in what happens with a message."""
 
@@ -76,6 +90,7 @@ class Socket(Sink):
         "_heard",
         "_held",
         "_large",
+        "_load",
         "_message",
         "_opcode",
         "_out",
@@ -85,8 +100,11 @@ class Socket(Sink):
         "_soon",
     )
 
-    def __init__(self, wheel: Wheel, beat_s: float, bytes_max: int) -> None:
+    def __init__(
+        self, wheel: Wheel, beat_s: float, bytes_max: int, load: Load | None = None
+    ) -> None:
         super().__init__(wheel, beat_s)
+        self._load = Load() if load is None else load
         self._bytes_max = bytes_max
         self._buffer = bytearray()
         """What came and was not taken in yet."""
@@ -178,7 +196,8 @@ class Socket(Sink):
 
     def _leave(self) -> None:
         super()._leave()
-        self._buffer, self._message = bytearray(), bytearray()  # up to the limit of a message
+        self._buffer = bytearray()
+        self._drop_message()
 
     def attend(self, now: float) -> float:
         """Give up on a message that was begun and has stood still from one heartbeat to another."""
@@ -268,7 +287,7 @@ class Socket(Sink):
         """Take in what has come of a frame that has not come whole; returns where it stops."""
         stop = min(at + self._frame_left, len(buffer))
         if not self._large:
-            self._message += unmask(buffer[at:stop], self._frame_mask)
+            self._keep(unmask(buffer[at:stop], self._frame_mask))
         turn = (stop - at) % _MASK_BYTES
         self._frame_mask = self._frame_mask[turn:] + self._frame_mask[:turn]
         self._frame_left -= stop - at
@@ -284,7 +303,7 @@ class Socket(Sink):
         else:
             self._begin_part(opcode, len(payload))
             if not self._large:
-                self._message += payload
+                self._keep(payload)
             self._end_part(last=last)
 
     def _begin_part(self, opcode: int, size: int) -> None:
@@ -298,14 +317,25 @@ class Socket(Sink):
         self._size += size
         if self._size > self._bytes_max:
             self._large = True
-            self._message = bytearray()
+            self._drop_message()
+
+    def _keep(self, piece: bytes) -> None:
+        self._message += piece
+        load = self._load
+        load.size_bytes += len(piece)
+        if load.size_bytes > MESSAGES_BYTES_MAX and len(self._message) > MESSAGE_BYTES_FAIR:
+            raise Violation("too many large messages are under way", TRY_AGAIN)
+
+    def _drop_message(self) -> None:
+        self._load.size_bytes -= len(self._message)
+        self._message = bytearray()
 
     def _end_part(self, *, last: bool) -> None:
         if not last:
             return
         opcode, large, message = self._opcode, self._large, self._message
         self._opcode, self._size, self._parts, self._large = 0, 0, 0, False
-        self._message = bytearray()
+        self._drop_message()
         if large:
             self.refuse_large(self._bytes_max)
         elif opcode == _BINARY:

@@ -25,6 +25,7 @@ from headrace.storage.objects import StoreError
 from headrace.storage.vanished import Vanished
 from headrace.web.bodies import accepts_gzip, compress, read_body, read_bytes
 from headrace.web.credentials import NOBODY, Keyring, Principal
+from headrace.web.heads import fields_of
 from headrace.web.origin_check import OriginCheck
 from headrace.web.protocol import CONNECTION
 from headrace.web.protocol import Protocol as Connection
@@ -73,7 +74,7 @@ class Gate:
     def check_page(self, req: falcon.asgi.Request) -> None:
         """Refuse a GET that does more than read, if a foreign page asks for it."""
         if self.origin_check is not None:
-            self.origin_check.check_page(dict(req.scope["headers"]))
+            self.origin_check.check_page(fields_of(req.scope))
 
     @property
     def ready(self) -> bool:

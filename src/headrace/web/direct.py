@@ -20,6 +20,7 @@ from headrace.core.errors import Refused
 from headrace.web.answers import NO_BODY
 from headrace.web.bodies import cut_short
 from headrace.web.calls import STATUS, Refusals, failure, refuse
+from headrace.web.heads import fields_of
 from headrace.web.origin_check import OriginCheck
 
 Scope = Mapping[str, Any]
@@ -47,7 +48,7 @@ class DirectRequest:
     ) -> None:
         self.scope = scope
         self._receive = receive
-        self._headers: dict[bytes, bytes] = dict(scope["headers"]) if headers is None else headers
+        self._headers: dict[bytes, bytes] = fields_of(scope) if headers is None else headers
         self._params: dict[str, Any] | None = None
 
     @property
@@ -144,7 +145,7 @@ class Direct:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            headers = dict(scope["headers"])
+            headers = fields_of(scope)
             if self._origin_check is not None:
                 try:
                     self._origin_check.check(scope["method"], headers)

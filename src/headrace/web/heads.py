@@ -6,27 +6,29 @@ server, is refused: a header that counts once and is there twice, a body of unkn
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from headrace.core.limits import CONTENT_LENGTH_DIGITS_MAX, HEADERS_MAX
 
-HOST, LENGTH, CODING, EXPECT = 1, 2, 4, 8
-READ = LENGTH | CODING | EXPECT
-"""Headers whose value matters before the head is complete."""
+FIELDS = "headrace.fields"
+"""Where a request's scope has its headers by name; of several of a name, the last."""
 
-ONCE = {
-    b"host": HOST,
-    b"content-length": LENGTH,
-    b"transfer-encoding": CODING,
-    b"expect": EXPECT,
-    b"authorization": 16,
-    b"content-type": 32,
-    b"content-encoding": 64,
-    b"origin": 128,
-    b"sec-fetch-site": 256,
-    b"upgrade": 512,
-    b"sec-websocket-key": 1024,
-    b"sec-websocket-version": 2048,
-}
-"""Headers that a request has at most once, each with a bit of its own."""
+ONCE = frozenset(
+    (
+        b"host", b"content-length", b"transfer-encoding", b"expect", b"authorization",
+        b"content-type", b"content-encoding", b"origin", b"sec-fetch-site", b"upgrade",
+        b"sec-websocket-key", b"sec-websocket-version",
+    )
+)  # fmt: skip
+"""Headers that a request has at most once."""
+
+
+def fields_of(scope: Mapping[str, Any]) -> dict[bytes, bytes]:
+    """The headers of a request by name."""
+    fields: dict[bytes, bytes] | None = scope.get(FIELDS)
+    return dict(scope["headers"]) if fields is None else fields
+
 
 BAD_REQUEST = b"400 Bad Request"
 TIMEOUT = b"408 Request Timeout"
@@ -53,8 +55,13 @@ def wrong_version() -> Unacceptable:
     return Unacceptable(text, VERSION, "http_version_not_supported")
 
 
-def repeated(name: bytes) -> Unacceptable:
-    return Unacceptable(f"a request has at most one {name.decode('latin-1')} header")
+def check_once(headers: list[tuple[bytes, bytes]]) -> None:
+    """Refuse headers of which one is there twice that counts once."""
+    seen = set()
+    for name, _ in headers:
+        if name in ONCE and name in seen:
+            raise Unacceptable(f"a request has at most one {name.decode('latin-1')} header")
+        seen.add(name)
 
 
 def too_many() -> Unacceptable:
@@ -64,7 +71,7 @@ def too_many() -> Unacceptable:
 
 def parse_length(value: bytes) -> int:
     """How long a body is; the parser let digits through, and blanks behind them."""
-    digits = value.rstrip(b" \t")
+    digits = value if value.isdigit() else value.rstrip(b" \t")
     if len(digits) > CONTENT_LENGTH_DIGITS_MAX or not digits.isdigit():
         raise Unacceptable("Content-Length is not a number that can be")
     return int(digits)
@@ -77,14 +84,19 @@ def check_coding(value: bytes) -> None:
         raise Unacceptable(text, NOT_IMPLEMENTED, "not_implemented")
 
 
-def check_version(version: str, seen: int) -> None:
+def check_version(version: str, fields: dict[bytes, bytes]) -> None:
     """Refuse what is neither HTTP/1.1 with a host nor HTTP/1.0."""
     if version == "1.1":
-        if not seen & HOST:
+        if b"host" not in fields:
             raise Unacceptable("a request needs a Host header")
     elif version == "2.0":
         raise wrong_version()
     elif version != "1.0":
         raise Unacceptable("a request begins with a line that ends in HTTP/1.1")
-    elif seen & CODING:
+    elif b"transfer-encoding" in fields:
         raise Unacceptable("HTTP/1.0 has no Transfer-Encoding")
+
+
+def expects(value: bytes) -> bool:
+    """Whether a peer waits to be asked for its body."""
+    return value.lower() == b"100-continue"

@@ -44,11 +44,12 @@ from headrace.core.limits import (
 from headrace.delivery.sink import Sink
 from headrace.web import heads
 from headrace.web.farewell import Farewell, Http2Refusal, behind_preface
-from headrace.web.heads import Unacceptable
+from headrace.web.heads import FIELDS, Unacceptable
 
 CONNECTION = "headrace.connection"
 """Where a request's scope names the connection it came on."""
 _OFFER = (b"upgrade", b"http2-settings", b"connection")
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
 _PREFACE_CAME = ("Pause on PRI/Upgrade",)
 """What the parser says when a client speaks HTTP/2."""
 _HEAD_END = b"\r\n\r\n"
@@ -132,12 +133,12 @@ class Protocol(HttpToolsProtocol):
     """Whether nothing more is read because of that."""
     _reading_on = False
     """Whether reading goes on in the next turn of the loop."""
+    _stopped = False
+    """Whether the parser is given nothing more, for one of two reasons."""
     _upgrading = False
-    """Whether a request for a WebSocket waits for its answer: what follows may not be HTTP."""
+    """A request for a WebSocket waits for its answer: what follows may not be HTTP."""
     _last_words: bytes | None = None
-    """What to say before we close, once that is what comes next; nothing is read from here on."""
-    _seen = 0
-    """Which headers of this head were there that may be there once."""
+    """What to say before we close, once that is what comes next."""
     _head_bytes = 0
     """What came of this head so far, if it did not come at once."""
     _charged_bytes = 0
@@ -192,7 +193,7 @@ class Protocol(HttpToolsProtocol):
 
         Every ring is broken: memory is free at once, and not when the collector comes.
         """
-        self._forget_request()
+        self._rest()
         self._unread = None
         self.pipeline.clear()
         self.parser = None  # type: ignore[assignment]
@@ -201,13 +202,14 @@ class Protocol(HttpToolsProtocol):
         if self.on_gone is not None:
             self.on_gone()
 
-    def _forget_request(self) -> None:
-        """Nothing of the last request is needed for the next."""
+    def _rest(self) -> None:
+        """All is said; there may be another request, for which nothing of the last is needed."""
         self.scope = self.headers = self.cycle = self.under_way = None  # type: ignore[assignment]
         self.url = b""
         if self._charged_bytes:
             self._shared.head_bytes -= self._charged_bytes
             self._charged_bytes = 0
+        self._since, self._patience_s = self.loop.time(), self.timeout_keep_alive
 
     def hand_over(self, sink: Sink, head: bytes, on_end: Callable[[], None]) -> None:
         """Give the connection of the request under way to a sink; HTTP is over on it.
@@ -240,14 +242,14 @@ class Protocol(HttpToolsProtocol):
     # --- reading ----------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self._unread is None and len(data) <= FEED_BYTES and not self._is_stopped:
+        if self._unread is None and len(data) <= FEED_BYTES and not self._stopped:
             taken = self._feed(data)
             if taken < len(data) and self._last_words is None:
                 self._unread = memoryview(data)[taken:]
                 self._read_some()
         elif self._last_words is None:
             unread = memoryview(data if self._unread is None else bytes(self._unread) + data)
-            if self._phase == _IDLE and self._unread is None and not self._is_stopped:
+            if self._phase == _IDLE and self._unread is None and not self._stopped:
                 # A head by itself: then the parser can be given a body in one piece.
                 taken = self._feed(unread[: data.find(_HEAD_END, 0, FEED_BYTES) + 4 or FEED_BYTES])
                 unread = unread[taken:]
@@ -255,16 +257,11 @@ class Protocol(HttpToolsProtocol):
                 self._unread = unread
                 self._read_some()
 
-    @property
-    def _is_stopped(self) -> bool:
-        """Whether the parser is not to be given anything for now."""
-        return self._upgrading or self._last_words is not None or self.flow.read_paused
-
     def _read_some(self) -> None:
         """Give the parser what came, until others are to have a turn."""
         self._reading_on = False
         chunks = 0
-        while self._unread is not None and not self._is_stopped:
+        while self._unread is not None and not (self._stopped or self.flow.read_paused):
             size = self._body_left if self._phase == _BODY else 0
             taken = self._feed(self._unread[: size or FEED_BYTES])
             if self._last_words is not None:
@@ -287,7 +284,7 @@ class Protocol(HttpToolsProtocol):
         if not self._held:
             self._held = True
             self.transport.pause_reading()
-        if not (self._reading_on or self._is_stopped):
+        if not (self._reading_on or self._stopped or self.flow.read_paused):
             self._reading_on = True
             self.loop.call_soon(self._read_some)
 
@@ -345,41 +342,42 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._phase = _HEAD
         self._since = None
-        self._head_bytes = self._seen = self._body_left = 0
+        self._head_bytes = self._body_left = 0
         self._chunked = False
-        super().on_message_begin()
-        self.scope[CONNECTION] = self  # type: ignore[literal-required]
+        self.url = b""
+        self.headers = []
+        self.scope = {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": "1.1",
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": "",
+            "headers": self.headers,
+            CONNECTION: self,  # type: ignore[misc]
+        }
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._phase != _HEAD:
-            return  # a trailer is no header, whatever it says
-        name = name.lower()
-        bit = heads.ONCE.get(name)
-        if bit is not None:
-            if self._seen & bit:
-                raise heads.repeated(name)
-            self._seen |= bit
-            if bit & heads.READ:
-                self._read_header(bit, value)
-        self.headers.append((name, value))
-
-    def _read_header(self, bit: int, value: bytes) -> None:
-        if bit == heads.LENGTH:
-            self._body_left = heads.parse_length(value)
-        elif bit == heads.CODING:
-            heads.check_coding(value)
-            self._chunked, self._framing_bytes = True, 0
-        elif value.lower() == b"100-continue":
-            self.expect_100_continue = True
+        if self._phase == _HEAD:  # a trailer is no header, whatever it says
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        parser, scope = self.parser, self.scope
+        parser, scope, headers = self.parser, self.scope, self.headers
+        fields = scope[FIELDS] = dict(headers)  # type: ignore[literal-required]
+        if len(fields) != len(headers):
+            heads.check_once(headers)
         version = parser.get_http_version()
-        if version != "1.1" or not self._seen & heads.HOST:
-            heads.check_version(version, self._seen)
+        if version != "1.1" or b"host" not in fields:
+            heads.check_version(version, fields)
             scope["http_version"] = version
-        if len(self.headers) > HEADERS_MAX:
+        if len(headers) > HEADERS_MAX:
             raise heads.too_many()
+        if (length := fields.get(b"content-length")) is not None:
+            self._body_left = heads.parse_length(length)
+        if (coding := fields.get(b"transfer-encoding")) is not None:
+            heads.check_coding(coding)
+            self._chunked, self._framing_bytes = True, 0
         if parser.should_upgrade():
             if not self._is_for_us:
                 return  # it is read once more, without the offer
@@ -402,7 +400,7 @@ class Protocol(HttpToolsProtocol):
             access_log=self.access_log,
             default_headers=self.server_state.default_headers,
             message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
+            expect_100_continue=b"expect" in fields and heads.expects(fields[b"expect"]),
             keep_alive=version != "1.0" and parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
@@ -459,7 +457,7 @@ class Protocol(HttpToolsProtocol):
         if self.parser.get_method() == b"CONNECT":
             self._turn_away(Unacceptable("this is not a proxy"))
         elif self._is_for_us:
-            self._upgrading = True  # the application answers; see web/sockets.py
+            self._stopped = self._upgrading = True  # the application answers; see web/sockets.py
         else:
             self._decline()
 
@@ -489,7 +487,7 @@ class Protocol(HttpToolsProtocol):
     def _turn_away(self, refused: Unacceptable) -> None:
         """Refuse what comes now once what came before it is answered, and close."""
         self._last_words = self._format(refused)
-        self._unread = None
+        self._stopped, self._unread = True, None
         waiting, phase = self.under_way, self._phase
         if phase == _BODY and self.pipeline:
             self.pipeline.popleft()  # it did not come to its turn
@@ -506,7 +504,7 @@ class Protocol(HttpToolsProtocol):
             self.transport.pause_reading()
 
     def _end_with(self, farewell: Farewell) -> None:
-        self._last_words = b""
+        self._stopped, self._last_words = True, b""
         transport = self._leave_to(farewell)
         farewell.attach(transport, partial(self.connections.discard, farewell))
 
@@ -536,14 +534,9 @@ class Protocol(HttpToolsProtocol):
         else:
             self._wait(self._shared.head_s if self._phase == _HEAD else self._shared.body_s)
         if self._upgrading:
-            self._upgrading = False
+            self._stopped = self._upgrading = False
             self.read_on()
         self.flow.resume_reading()
-
-    def _rest(self) -> None:
-        """All is said; there may be another request."""
-        self._forget_request()
-        self._wait(self.timeout_keep_alive)
 
     def _wait(self, patience_s: float) -> None:
         """It is the peer's turn, for so long."""

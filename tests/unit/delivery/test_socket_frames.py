@@ -7,6 +7,7 @@ import gc
 import weakref
 from collections.abc import Callable, Coroutine
 from functools import partial
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from websockets.protocol import Protocol as Peer
 
 from headrace.core.limits import CLOSE_S, FRAMES_PER_TURN, MESSAGE_PARTS_MAX, WHEEL_TICK_S
 from headrace.delivery.endings import Ending, ShuttingDown, describe
-from headrace.delivery.websocket import Socket, frame
+from headrace.delivery.websocket import Load, Socket, frame
 from headrace.delivery.wheel import Wheel
 
 BYTES_MAX = 1000
@@ -30,8 +31,8 @@ BINARY = b"<binary>"
 class Ear(Socket):
     """Keeps what it hears."""
 
-    def __init__(self) -> None:
-        super().__init__(Wheel(), 15.0, BYTES_MAX)
+    def __init__(self, load: Load | None = None) -> None:
+        super().__init__(Wheel(), 15.0, BYTES_MAX, load)
         self.heard: list[bytes] = []
         self.gone = 0
         self.pipe = Pipe()
@@ -322,6 +323,29 @@ def test_a_frame_is_unmasked_as_it_comes() -> None:
         assert ear.heard == [bytes(range(32, 127)) * 10]
 
     run(story)
+
+
+def test_messages_under_way_are_bounded_together() -> None:
+    async def story(ear: Ear) -> None:
+        load = Load()
+        ears = [Ear(load) for _ in range(4)]
+        for one in ears:
+            one.data_received(said(Opcode.TEXT, b"x" * 900, fin=False))
+        assert [one.closed for one in ears] == [False, False, True, True]
+        assert Close.parse(answers(ears[-1])[-1].data).code == 1013
+        assert load.size_bytes == 1800
+        small = Ear(load)
+        small.data_received(said(Opcode.TEXT, b"x" * 400, fin=False) + said(Opcode.CONT, b"y"))
+        assert len(small.heard) == 1
+        for one in ears[:2]:
+            one.connection_lost(None)
+        assert load.size_bytes == 0
+
+    with (
+        mock.patch("headrace.delivery.websocket.MESSAGES_BYTES_MAX", 2000),
+        mock.patch("headrace.delivery.websocket.MESSAGE_BYTES_FAIR", 500),
+    ):
+        run(story)
 
 
 def test_a_control_frame_too_long_is_not_waited_for() -> None:

@@ -149,7 +149,7 @@ UNACCEPTABLE = {
     "length and chunks": (POST + b"content-length: 1\r\ntransfer-encoding: chunked\r\n\r\n", 400),
     "gzip below chunks": (POST + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
     "gzip in a line of its own": (
-        POST + b"transfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 501,
+        POST + b"transfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400,
     ),
     "gzip alone": (POST + b"transfer-encoding: gzip\r\n\r\n", 501),
     "chunks below gzip": (POST + b"transfer-encoding: chunked, gzip\r\n\r\n", 400),
