@@ -46,7 +46,7 @@ class Peer:
     async def _ask(self, method: str, path: str, body: object) -> Any:
         reader, writer = await self._connect()
         raw = b"" if body is None else msgspec.json.encode(body)
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(raw)}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(raw)}\r\n"
         writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + raw)
         status, headers = await _read_head(reader)
         answer = await reader.readexactly(int(headers[b"content-length"]))

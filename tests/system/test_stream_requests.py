@@ -17,7 +17,7 @@ from headrace.core.limits import HEAD_BYTES_MAX
 pytestmark = pytest.mark.system
 
 TIMEOUT_S = 120.0
-HEAD = b"POST /v1/stream/s HTTP/1.1\r\nhost: here\r\ncontent-type: text/plain\r\n"
+HEAD = b"POST /v1/stream/s HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\n"
 HALVES = {
     "length": b"content-length: 100\r\n\r\nhalf",
     "chunks": b"transfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n",

@@ -47,6 +47,7 @@ class Followers:
         if not follower.over:
             follower.over = True
             follower.leave()
+            follower.write = _nowhere  # it may name the follower, and the connection does
             del self._by_log[follower.live.log.id]
 
     def park(self) -> None:
@@ -73,3 +74,7 @@ class Followers:
     def busy_at(self) -> float:
         """When one of them last got something, by the loop's clock."""
         return max((follower.busy_at for follower in self), default=0.0)
+
+
+def _nowhere(frames: bytes) -> None:
+    pass

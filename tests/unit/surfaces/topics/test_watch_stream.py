@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from unittest import mock
 
 from listening import ListeningPipe
@@ -61,6 +62,26 @@ class Viewer:
         events = [heard.event for heard in self.pipe.heard]
         self.pipe.heard.clear()
         return [(event.name, event.data[told.get(event.name, "head_seq")]) for event in events]
+
+
+def test_a_stream_that_is_gone_is_free_without_the_collector() -> None:
+    async def story(house: House) -> None:
+        await house.put("t")
+        gc.collect()
+        gc.disable()
+        try:
+            viewer = Viewer(house, "t", prefix="p:")
+            viewer.open()
+            await house.append("p:1", b"1")
+            await asyncio.sleep(1)
+            viewer.stream.connection_lost(None)
+            viewer.pipe.protocol = None
+            del viewer
+            assert not any(isinstance(one, WatchStream) for one in gc.get_objects())
+        finally:
+            gc.enable()
+
+    live(story)
 
 
 def test_progress_over_what_nobody_wants_is_told_once_a_heartbeat_and_is_true() -> None:
