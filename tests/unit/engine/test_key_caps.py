@@ -22,6 +22,7 @@ from headrace.core.record import draft
 from headrace.core.state import State, apply
 from headrace.core.streaming import Spec
 from headrace.core.subscription import WEBHOOK
+from headrace.core.transaction import Caller, Chunk
 from headrace.engine.caps import Caps, KeyCaps
 from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
@@ -44,6 +45,14 @@ def append(engine: Engine, name: str, key: str) -> Coroutine[Any, Any, Any]:
     )
 
 
+async def commit(engine: Engine, name: str, key: str) -> None:
+    by, transactions = Caller(key), engine.transactions
+    await transactions.stage(f"{key}-{name}", 0, "0-0-0", Chunk(name, draft([b"1"])), by)
+    await transactions.commit(
+        f"{key}-{name}", 0, ["0-0-0"], owner="topics", create=LogConfig(), by=by
+    )
+
+
 def create(engine: Engine, name: str, key: str) -> Coroutine[Any, Any, Any]:
     return engine.streams.create(name, Spec(content_type="text/plain"), None, key)
 
@@ -58,7 +67,7 @@ def route(engine: Engine, name: str, key: str) -> Coroutine[Any, Any, Any]:
 
 
 async def drop(engine: Engine, make: Make, name: str) -> None:
-    if make in (put, append):
+    if make in (put, append, commit):
         await engine.logs.drop(name, if_empty=False)
     elif make is create:
         await engine.streams.delete(name)
@@ -99,6 +108,7 @@ async def refused(making: Coroutine[Any, Any, Any]) -> object:
     [
         (put, "topics"),
         (append, "topics"),
+        (commit, "topics"),
         (create, "streams"),
         (subscribe, "subscriptions"),
         (route, "routers"),

@@ -300,7 +300,7 @@ class Control:
         reply = await self._webhooks.post(following.url, body, headers)
         try:
             return _reply.decode(reply or b"{}").done
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return False  # it took the wake, and says what it will later
 
 
