@@ -48,7 +48,7 @@ class Stream:
 
     def __init__(self, port: int, path: str, *, version: str = "1.1", **headers: str) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
-        lines = [f"GET {path} HTTP/{version}", "Host: test", "Accept: text/event-stream"]
+        lines = [f"GET {path} HTTP/{version}", "Host: localhost", "Accept: text/event-stream"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         self._socket.sendall("\r\n".join([*lines, "", ""]).encode())
         self._raw = b""

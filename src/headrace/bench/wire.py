@@ -23,14 +23,16 @@ def make_payloads(count: int, size_bytes: int, *, seed: int) -> list[str]:
 
 def format_post(path: str, body: bytes, content_type: str = "application/json") -> bytes:
     return (
-        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {content_type}\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     ).encode() + body
 
 
 def format_put(path: str, content_type: str) -> bytes:
     """One PUT without a body: it creates a stream."""
-    return f"PUT {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {content_type}\r\n\r\n".encode()
+    return (
+        f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\n\r\n".encode()
+    )
 
 
 def format_append(topic: str, payloads: Sequence[str]) -> bytes:
@@ -70,7 +72,7 @@ def format_xrange(stream: str, after: str, limit: int) -> bytes:
 
 
 def format_get(path: str, accept: str) -> bytes:
-    return f"GET {path} HTTP/1.1\r\nHost: bench\r\nAccept: {accept}\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n".encode()
 
 
 def format_from_offset(path: str, after: str) -> bytes:
@@ -81,7 +83,7 @@ def format_from_offset(path: str, after: str) -> bytes:
 def format_upgrade(path: str) -> bytes:
     """The request that turns a connection into a WebSocket."""
     return (
-        f"GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: aGVhZHJhY2UtYmVuY2gtMQ==\r\n\r\n"
     ).encode()
 
