@@ -129,9 +129,11 @@ class Streams:
         if known := self._existing(name, spec):
             await engine.journal.wait_synced(known.config_position)
             return known, False
-        forked = None
+        forked = prepared = None
+        sent = drafts
         if spec.source is not None:
             prefix = await self._read_prefix(spec)
+            prepared = await self._prepare_fork(spec, drafts)
             if known := self._existing(name, spec):  # somebody was faster
                 await engine.journal.wait_synced(known.config_position)
                 return known, False
@@ -139,7 +141,10 @@ class Streams:
         engine.caps.check_logs(engine.state, OWNER, created_by)
         source = None if forked is None else engine.state.logs[forked.source]
         if source is not None and drafts is not None:
-            drafts = engine.shapes.form(source, drafts)
+            if prepared is not None and prepared[0] is source and drafts is sent:
+                drafts = prepared[1](drafts)
+            else:
+                drafts = engine.shapes.form(source, drafts)
         now_ns = engine.clock.now_ns()
         entries = streaming.create(
             engine.state, name, spec, forked, drafts, now_ns, created_by=created_by
@@ -190,6 +195,13 @@ class Streams:
             return b""
         slices = await self._engine.reader.fetch(source, [at + 1])
         return slices[0].block.data_at(slices[0].picks[0]) if slices else b""
+
+    async def _prepare_fork(self, spec: Spec, drafts: Drafts | None) -> tuple[Log, Form] | None:
+        """The source of a fork, and the form of a large first append, by and by."""
+        source, _ = self._source(spec)
+        if drafts is None or len(drafts.data) <= FORM_BYTES or self._form(source.log) is None:
+            return None
+        return source.log, await self._engine.shapes.prepare(source.log, drafts)
 
     def _fork(self, spec: Spec, prefix: bytes, drafts: Drafts | None) -> tuple[Fork, Drafts | None]:
         """Where the fork begins, and its first records.

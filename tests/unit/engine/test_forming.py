@@ -129,3 +129,23 @@ def test_nobody_commits_to_what_the_server_writes(loop: VirtualLoop) -> None:
         assert refused.value.code is Code.INVALID
 
     loop.run(story())
+
+
+def test_others_get_a_turn_while_a_fork_begins_with_much(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        await make(engine, "evlog")
+        turns = 0
+        spec = Spec(content_type=JSON, source="s")
+        creating = asyncio.create_task(engine.streams.create("f", spec, draft(LARGE)))
+        while "f" not in engine.state.by_name:
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > sum(map(len, LARGE)) // FORM_BYTES
+        live, created = await creating
+        assert created
+        block = live.tail.blocks[-1]
+        assert block.count == len(LARGE)
+        assert msgspec.json.decode(block.data_at(0))["context"] == {"token": "[REDACTED]"}
+
+    loop.run(story())
