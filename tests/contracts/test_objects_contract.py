@@ -171,6 +171,13 @@ def test_who_says_the_same_as_another_is_not_taken_for_him(objects: Objects) -> 
     assert manifests.load(objects).sealed_to == others + 1
 
 
+def test_a_version_that_is_taken_is_a_conflict(objects: Objects) -> None:
+    manifests.publish(objects, Manifest(version=1, token="first"))
+    with pytest.raises(manifests.Conflict):
+        manifests.publish(objects, Manifest(version=1, token="second"))
+    assert manifests.load(objects).token == "first"
+
+
 def test_manifests_are_published_one_after_the_other(objects: Objects) -> None:
     def count(manifest: Manifest) -> Manifest:
         return msgspec.structs.replace(manifest, sealed_to=manifest.sealed_to + 1)

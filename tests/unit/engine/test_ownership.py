@@ -18,6 +18,10 @@ from headrace.storage.objects import LocalObjects
 from headrace.storage.ownership import NotOurs
 from headrace.storage.sealing import SealJob
 
+PLAN = (
+    b'{"primaryTimestampField":"at","fields":'
+    b'{"at":{"kind":"date","bindings":[{"version":1,"jsonPointer":"/at"}]}}}'
+)
 ORPHAN = layout.segment(1, "x")
 
 
@@ -63,6 +67,10 @@ def test_a_second_server_refuses_before_it_removes_anything(loop: VirtualLoop) -
         await write(second)
         with pytest.raises(NotOurs, match=layout.SERVER_ID):
             await second.upkeep.checkpoint()
+        await second.engine.plans.put("a", "topics", PLAN)
+        with pytest.raises(NotOurs):
+            await second.upkeep._publication.publish_plans()
+        assert bucket.list(layout.PLANS) == [], "what came to nothing takes no name"
         with pytest.raises(NotOurs):
             await serve(HostileDisk(), HostileDisk(world), clock)
         assert manifests.load(bucket) == before

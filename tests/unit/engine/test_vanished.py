@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 import pytest
 from hostile import HostileDisk
 from librarian import Reading, reading
@@ -16,6 +17,7 @@ from headrace.core.match import TagEq
 from headrace.core.record import draft
 from headrace.engine.start import Started
 from headrace.engine.upkeep import Pace
+from headrace.formats.manifest import Manifest
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
 from headrace.storage.vanished import Vanished
@@ -86,6 +88,27 @@ def test_tags_that_vanish_under_a_running_server_are_made_again(loop: VirtualLoo
             found.objects.remove(segment.tags)
         _, count = await started.engine.deleter.delete("a", None, TagEq("t"))
         assert count == 3
+
+    loop.run(story())
+
+
+def test_a_companion_with_other_bytes_is_used_and_not_stored(loop: VirtualLoop) -> None:
+    """Another version of the library wrote it: what is stored is what the manifest vouches for."""
+
+    async def story() -> None:
+        found = await scene(VirtualClock(loop))
+        index = found.segments[0].index
+
+        def other(manifest: Manifest) -> Manifest:
+            first = msgspec.structs.replace(manifest.segments[0], index_checksum="of other bytes")
+            return msgspec.structs.replace(manifest, segments=(first, *manifest.segments[1:]))
+
+        manifests.update(found.objects, other)
+        found.objects.remove(index)
+        started = await found.boot()
+        assert len((await view(started.engine, "a")).records) == 6
+        await started.upkeep.find_vanished()
+        assert found.objects.look(index) is None
 
     loop.run(story())
 
