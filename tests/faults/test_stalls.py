@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from threading import Event
 from unittest import mock
 
+import msgspec
 import pytest
 from hostile import HostileDisk
 from librarian import Librarian
@@ -18,8 +19,11 @@ from virtual import VirtualClock, VirtualLoop
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.formats import layout
+from headrace.formats.companion import decode_descriptor
 from headrace.formats.lease import decode_lease
-from headrace.pipeline.commit import drop_builds
+from headrace.formats.manifest import Named
+from headrace.formats.plans import Plans, encode_plans, plan
+from headrace.pipeline.commit import Retired, drop_builds
 from headrace.pipeline.limits import MERGE
 from headrace.pipeline.retire import remove_unnamed
 from headrace.storage import leases, manifests
@@ -27,6 +31,10 @@ from headrace.storage.leases import Fenced, hold_lease
 from headrace.storage.objects import StoreError
 
 NONE = -1
+PLAN = (
+    b'{"primaryTimestampField":"at","fields":'
+    b'{"at":{"kind":"date","bindings":[{"version":1,"jsonPointer":"/at"}]}}}'
+)
 
 
 async def _fill(clock: VirtualClock, segments: int, *, indexed: bool) -> HostileDisk:
@@ -200,6 +208,55 @@ def test_what_was_replaced_stays_for_the_grace_period(loop: VirtualLoop) -> None
         store.now_ms += HOUR_MS
         assert remove_unnamed(store, store.now_ms - HOUR_MS).objects > len(old)
         assert store.list(layout.BUILDS) == []
+
+    loop.run(story())
+
+
+def test_a_job_that_loses_a_file_publishes_nothing_more() -> None:
+    """It was published, replaced and retired while the job went on: nobody may name it again."""
+    store = Store(HostileDisk().world)
+    with hold_lease(store, "test") as lease, hold_lease(store, "other") as other:
+        name = layout.rewritten(f"{lease.token}-0")[0]
+        store.put(name, b"x")
+        store.put(layout.retired("old"), msgspec.json.encode(Retired((name,))))
+        janitor(store)
+        assert store.look(name) is None
+        with pytest.raises(Fenced):
+            lease.require(manifests.load(store))
+        other.require(manifests.load(store))
+
+
+def test_what_killed_jobs_and_janitors_left_goes() -> None:
+    store = Store(HostileDisk().world)
+    for name in (layout.lease("killed"), layout.clock("killed")):
+        store.put(name, b"{}")
+    janitor(store)
+    assert len(store.list(layout.LEASES)) == 2, "who knows"
+    late_janitor(store)
+    assert store.list(layout.LEASES) == []
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("job", ["index", "merge"])
+def test_a_build_that_vanished_is_made_again(loop: VirtualLoop, job: str, whole: bool) -> None:
+    async def story() -> None:
+        disk = await _fill(VirtualClock(loop), MERGE, indexed=True)
+        store = Store(disk.world)
+        lost = manifests.load(store).builds[2]
+        described = decode_descriptor(store.get(lost.name), lost.name)
+        for name in [file.name for file in described.files[: None if whole else 1]]:
+            store.remove(name)
+        if whole:
+            store.remove(lost.name)
+            # Plans that changed since let the indexer look at what it has.
+            plans = Named(name=layout.plans(1), checksum="", generation=1)
+            store.put(plans.name, encode_plans(Plans(plans=(plan(1, "a", PLAN),))))
+            manifests.update(store, lambda m: msgspec.structs.replace(m, plans=plans))
+        for each in ("merge", "index", "merge") if job == "merge" else ("index", "merge", "index"):
+            assert run(each, store, NONE, janitor)[1]
+        covered = sorted(n for build in manifests.load(store).builds for n in build.segments)
+        assert covered == sorted(manifests.load(store).numbers)
+        assert store.missing() == []
 
     loop.run(story())
 

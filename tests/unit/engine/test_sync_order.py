@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +16,8 @@ from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
+from headrace.core.transaction import Chunk
+from headrace.engine.ports import Inline
 from headrace.engine.start import Started
 from headrace.engine.upkeep import Pace
 from headrace.formats import layout
@@ -118,6 +122,73 @@ def test_the_journal_serves_the_snapshot_before_the_newest(loop: VirtualLoop) ->
         left.write(newest, (b"not what it was",))
         after = await boot(left, clock)
         assert sorted((await view(after.engine, "a")).records) == list(range(1, 9))
+
+    loop.run(story())
+
+
+def test_what_a_killed_process_had_written_is_durable_after_a_start(loop: VirtualLoop) -> None:
+    """Readers have seen it; and nobody syncs it again."""
+
+    async def story() -> None:
+        clock, disk = VirtualClock(loop), HostileDisk()
+        await write(await boot(disk, clock, pace=LARGE))
+        disk = disk.kill()
+        again = await boot(disk, clock, pace=LARGE)
+        assert sorted((await view(again.engine, "a")).records) == [1, 2]
+        after = await boot(without_power(disk), clock)
+        assert sorted((await view(after.engine, "a")).records) == [1, 2]
+
+    loop.run(story())
+
+
+class Gated(Inline):
+    """A pool in which the first look into new segments waits."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.waiting = False
+
+    async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if getattr(work, "__name__", "") == "_extents_of" and not self.waiting:
+            self.waiting = True
+            await self.gate.wait()
+        return work(*args, **kwargs)
+
+
+def test_a_publication_and_a_slow_look_end_with_the_newest(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        clock, disk = VirtualClock(loop), HostileDisk()
+        server = await boot(disk, clock, caps=FRESH, pace=LARGE)
+        for _ in range(3):
+            await write(server)
+            server.upkeep.close_file()
+            await server.upkeep.checkpoint()
+        objects = LocalObjects(HostileDisk(disk.world))
+        Rival(objects, Random(1)).replace([1, 2], Marks())
+        generations = server.upkeep.generations
+        generations._pool = pool = Gated()
+        looking = asyncio.create_task(generations.look())
+        await asyncio.sleep(0)
+        assert pool.waiting
+        publishing = asyncio.create_task(generations.publish(lambda manifest: manifest))
+        for _ in range(9):
+            await asyncio.sleep(0)
+        pool.gate.set()
+        await asyncio.gather(looking, publishing)
+        assert generations.manifest == manifests.load(objects)
+
+    loop.run(story())
+
+
+def test_a_committed_batch_is_durable_whatever_the_class_of_its_log(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        clock, disk = VirtualClock(loop), HostileDisk()
+        server = await boot(disk, clock, pace=LARGE)
+        transactions = server.engine.transactions
+        await transactions.stage("t", 1, "c", Chunk("a", draft([b"1", b"2"])))
+        await transactions.commit("t", 1, ["c"], owner="topics", create=LogConfig())
+        after = await boot(without_power(disk), clock)
+        assert sorted((await view(after.engine, "a")).records) == [1, 2]
 
     loop.run(story())
 
