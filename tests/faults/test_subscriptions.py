@@ -305,6 +305,25 @@ def test_a_subscription_has_one_call_at_a_time(tell: Callable[[Story], None]) ->
     tell(story)
 
 
+def test_a_receiver_that_failed_before_a_restart_counts_as_slow() -> None:
+    loop, disk = VirtualLoop(), HostileDisk()
+
+    async def live() -> None:
+        started = await boot(disk, VirtualClock(loop))
+        started.engine.subscriptions.deliver = Hook("no")
+        client = Client(started.engine, Diary())
+        await client.subscribe("s", WEBHOOK, pattern="*", url="http://x")
+        await client.subscribe("other", WEBHOOK, pattern="b", url="http://x")
+        await client.create("a", b"1")
+        await asyncio.sleep(0.1)
+        again = (await boot(disk.kill(), VirtualClock(loop))).engine.subscriptions
+        assert [again.find(id).slow for id in ("s", "other")] == [True, False]
+
+    with small():
+        loop.run(live())
+    loop.close()
+
+
 def test_receivers_that_never_end_leave_room_for_others(tell: Callable[[Story], None]) -> None:
     async def story(engine: Engine, client: Client) -> None:
         gate = engine.subscriptions.deliver = Gate("slow")

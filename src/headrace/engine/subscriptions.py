@@ -63,7 +63,7 @@ class Active:
         self.queued = False
         self.sending = False
         """A webhook is called, or about to be: there is one call at a time."""
-        self.slow = False
+        self.slow = subscription.failures > 0
         """It took long the last time, or failed."""
 
     @property
