@@ -287,6 +287,8 @@ FRAMES_PER_TURN = 256
 """Frames of one socket that are taken in before other connections get a turn."""
 MESSAGE_PARTS_MAX = 16_384
 """Frames that one message may come in."""
+MESSAGE_STILL_S = 30.0
+"""How long a message may stand still that is not said to its end; looked at with heartbeats."""
 MESSAGES_BYTES_MAX = 256 << 20
 MESSAGE_BYTES_FAIR = 1 << 20
 """What has come of messages that are not said to their end, of all sockets together; beyond, none

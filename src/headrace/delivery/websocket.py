@@ -14,6 +14,7 @@ from headrace.core.limits import (
     FRAMES_PER_TURN,
     MESSAGE_BYTES_FAIR,
     MESSAGE_PARTS_MAX,
+    MESSAGE_STILL_S,
     MESSAGES_BYTES_MAX,
 )
 from headrace.delivery.endings import Ending, Failed, ShuttingDown, SlowConsumer
@@ -98,6 +99,7 @@ class Socket(Sink):
         "_pushed",
         "_size",
         "_soon",
+        "_still_since",
     )
 
     def __init__(
@@ -113,7 +115,9 @@ class Socket(Sink):
         self._behind = False
         """Whether there are frames left for the next turn of the loop."""
         self._heard = False
-        """Whether anything came since the last heartbeat."""
+        """Whether anything came since we last looked."""
+        self._still_since = 0.0
+        """When we last looked and something had come, or nothing was to come."""
         self._close_code = _NO_CODE
         """What a violation asks for."""
         self._opcode = 0
@@ -200,9 +204,10 @@ class Socket(Sink):
         self._drop_message()
 
     def attend(self, now: float) -> float:
-        """Give up on a message that was begun and has stood still from one heartbeat to another."""
-        still, self._heard = not self._heard, False
-        if still and (self._opcode or self._buffer) and not (self.closed or self._held):
+        """Give up on a message that was begun and stands still."""
+        if self._heard or self._held or not (self._opcode or self._buffer):
+            self._heard, self._still_since = False, now
+        elif now - self._still_since >= MESSAGE_STILL_S and not self.closed:
             self.end(Failed(408, "a message was not said to its end"))
             return 0
         return super().attend(now)

@@ -18,7 +18,13 @@ from websockets.frames import Close, Frame, Opcode
 from websockets.protocol import CLIENT, OPEN
 from websockets.protocol import Protocol as Peer
 
-from headrace.core.limits import CLOSE_S, FRAMES_PER_TURN, MESSAGE_PARTS_MAX, WHEEL_TICK_S
+from headrace.core.limits import (
+    CLOSE_S,
+    FRAMES_PER_TURN,
+    MESSAGE_PARTS_MAX,
+    MESSAGE_STILL_S,
+    WHEEL_TICK_S,
+)
 from headrace.delivery.endings import Ending, ShuttingDown, describe
 from headrace.delivery.websocket import Load, Socket, frame
 from headrace.delivery.wheel import Wheel
@@ -359,11 +365,13 @@ def test_a_control_frame_too_long_is_not_waited_for() -> None:
 def test_a_message_that_stands_still_is_given_up() -> None:
     async def story(ear: Ear) -> None:
         ear.data_received(said(Opcode.TEXT, b"one", fin=False))
-        for _ in range(5):
-            await asyncio.sleep(14)
-            ear.data_received(said(Opcode.CONT, b"more", fin=False))
+        for second in range(100):
+            await asyncio.sleep(1.01)
+            ear.say(b"something else")
+            if second % 25 == 0:
+                ear.data_received(said(Opcode.CONT, b"more", fin=False))
         assert not ear.closed, "slow is not still"
-        await asyncio.sleep(2 * 15 + 1)
+        await asyncio.sleep(2 * 15 + MESSAGE_STILL_S)
         assert ear.closed
         assert Close.parse(answers(ear)[-1].data).code == 1002
 
