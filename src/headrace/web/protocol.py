@@ -529,13 +529,14 @@ class Protocol(HttpToolsProtocol):
         elif self._last_words is not None:
             self._end_with(Farewell(self._last_words))
             return
-        elif self._phase == _IDLE:
-            self._rest()
         else:
-            self._wait(self._shared.head_s if self._phase == _HEAD else self._shared.body_s)
-        if self._upgrading:
-            self._stopped = self._upgrading = False
-            self.read_on()
+            if self._phase == _IDLE:
+                self._rest()
+            else:
+                self._wait(self._shared.head_s if self._phase == _HEAD else self._shared.body_s)
+            if self._upgrading:  # that was the request, and it was refused
+                self._stopped = self._upgrading = False
+                self.read_on()
         self.flow.resume_reading()
 
     def _wait(self, patience_s: float) -> None:

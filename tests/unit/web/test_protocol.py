@@ -22,9 +22,11 @@ from headrace.core.limits import (
     HEADS_BYTES_MAX,
     LINGER_BYTES_MAX,
 )
+from headrace.delivery.sink import Sink
+from headrace.delivery.wheel import Wheel
 from headrace.web.descriptors import backlog, room_for_connections
 from headrace.web.farewell import PREFACE
-from headrace.web.protocol import Connections
+from headrace.web.protocol import CONNECTION, Connections
 
 GET = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: here\r\n"
@@ -263,6 +265,47 @@ def test_a_declined_offer_keeps_its_body_and_its_end() -> None:
         assert line.closing
 
     run(story, echo)
+
+
+@pytest.mark.parametrize("before", [b"", GET, GET * 3])
+def test_what_a_websocket_says_early_is_for_whom_it_is_handed_to(before: bytes) -> None:
+    heard = []
+
+    class Ear(Sink):
+        def data_received(self, data: bytes) -> None:
+            heard.append(data)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(1)
+        if b"upgrade" in dict(scope["headers"]):
+            scope[CONNECTION].hand_over(Ear(Wheel(), 1e9), b"101", lambda: None)
+        else:
+            await Echo()(scope, receive, send)
+
+    async def story(site: Site) -> None:
+        line = site.connect()
+        ask = GET[:-2] + b"upgrade: websocket\r\nconnection: upgrade\r\n\r\n"
+        await line.send(before + ask + b"early")
+        line.protocol.data_received(b" too")
+        assert line.reading_paused
+        await asyncio.sleep(10)
+        assert line.statuses == [200] * (len(before) // len(GET))
+        assert line.heard.endswith(b"101")
+        assert heard == [b"early too"]
+        assert not line.reading_paused
+
+    run(story, app)
+
+
+def test_a_websocket_that_is_refused_goes_on_with_what_follows() -> None:
+    async def story(site: Site) -> None:
+        line = site.connect()
+        ask = GET[:-2] + b"upgrade: websocket\r\nconnection: upgrade\r\n\r\n"
+        await line.send(GET + ask + GET + ask)
+        await line.send(GET)
+        assert line.statuses == [200] * 5
+
+    run(story)
 
 
 def test_few_requests_are_taken_in_ahead_of_their_turn() -> None:
