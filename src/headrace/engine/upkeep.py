@@ -384,7 +384,10 @@ class Upkeep:
                     name=segment.name, rows=segment.rows, holds=self._held_in(segment),
                 )  # fmt: skip
             elif not gone.isdisjoint(segment.names):
-                await self._pool.run(restore, self._objects, segment)
+                try:
+                    await self._pool.run(restore, self._objects, segment)
+                except Corrupt as damage:
+                    say("error", "a companion cannot be made again", problem=str(damage))
 
     def _held_in(self, segment: Segment) -> str:
         """What a segment holds of which logs, for people."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
@@ -42,8 +43,11 @@ def load_tags(objects: Objects, segment: Segment) -> bytes:
 
 def restore(objects: Objects, segment: Segment) -> Derived:
     """Make the companions of a segment from its rows, and store those that are not there."""
-    with gone_is_vanished(segment.name):
-        derived = derive(pq.ParquetFile(objects.open(segment.name)))
+    try:
+        with gone_is_vanished(segment.name):
+            derived = derive(pq.ParquetFile(objects.open(segment.name)))
+    except (pa.ArrowException, ValueError, LookupError, TypeError) as error:
+        raise Corrupt(segment.name, 0, f"not a segment: {error}") from None
     for name, checksum, content in (
         (segment.index, segment.index_checksum, derived.index),
         (segment.tags, segment.tags_checksum, derived.tags),

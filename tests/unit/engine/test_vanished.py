@@ -113,6 +113,23 @@ def test_a_companion_with_other_bytes_is_used_and_not_stored(loop: VirtualLoop) 
     loop.run(story())
 
 
+def test_a_damaged_segment_without_its_index_holds_nobody_up(
+    loop: VirtualLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        found = await scene(VirtualClock(loop), snapshot=True)
+        damaged = found.segments[0]
+        found.objects.remove(damaged.index)
+        found.objects.put(damaged.name, b"no Parquet")
+        started = await found.boot()
+        with caplog.at_level(logging.ERROR):
+            await started.upkeep.find_vanished()
+        (line,) = caplog.records
+        assert damaged.name in line.fields["problem"]  # type: ignore[attr-defined]
+
+    loop.run(story())
+
+
 def test_a_lost_segment_is_told_and_the_rest_is_served(
     loop: VirtualLoop, caplog: pytest.LogCaptureFixture
 ) -> None:

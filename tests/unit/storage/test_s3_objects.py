@@ -109,6 +109,15 @@ def test_a_repeated_write_may_find_that_it_was_first(
     assert objects.put_new("manifests/1", b"content") is mine
 
 
+def test_a_repeated_write_may_find_that_its_name_was_freed(
+    bucket: Bucket, objects: S3Objects
+) -> None:
+    """It was first, and others published so many versions since that this one was forgotten."""
+    answers = iter([(0, b""), (412, b""), (404, b"")])
+    bucket.answer = lambda method, body: next(answers)
+    assert not objects.put_new("manifests/1", b"content")
+
+
 def test_what_goes_on_failing_is_told(
     bucket: Bucket, objects: S3Objects, pauses: list[float]
 ) -> None:
