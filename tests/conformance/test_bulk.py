@@ -178,6 +178,16 @@ def test_a_transaction_belongs_to_who_staged_first(shared_server: SharedServer, 
         assert [row["data"] for row in rows(owner, log)] == [b"1", b"2"]
 
 
+def test_a_stamp_needs_the_right_to_write_where_it_leads(shared_server: SharedServer) -> None:
+    with Server(shared_server(KEYS).url, "acmewrite") as server:
+        stamped = {queue: chunk("1", meta=[f'{{"$dead_letter_from":"{queue}"}}'])
+                   for queue in ("victim", "acme:q")}  # fmt: skip
+        with pytest.raises(Failed) as failed:
+            server.stage("stamps", 0, "0-0-0", "acme:dlq", stamped["victim"])
+        assert failed.value.status == 403
+        assert server.stage("stamps", 0, "0-0-0", "acme:dlq", stamped["acme:q"])
+
+
 def test_a_commit_names_chunks_that_are_staged(server: Server) -> None:
     assert server.stage("named", 0, "0-0-0", "named", chunk("1"))
     for chunks in (["0-0-1"], ["0-0-0", "0-0-0"]):

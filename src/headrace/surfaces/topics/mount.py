@@ -246,7 +246,8 @@ ROUTES = [
         ),
         scope=Scope.READ | Scope.WRITE, group="Queues",
         description="An ack makes room for the next job. When the connection ends, jobs that were "
-        "pushed on it and not acked can be claimed again at once.",
+        "pushed on it and not acked can be claimed again at once. Without keys, "
+        "`Accept: text/event-stream` must be said.",
     ),
     Route(
         "POST", f"{TOPIC}/redrive", "Send dead letters back to work",
