@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 EXPECTED = {
     Code.LOG_NOT_FOUND, Code.LOG_FULL, Code.READ_ONLY, Code.THROTTLED, Code.SHUTTING_DOWN,
-    Code.ROUTER_CYCLE, Code.LOG_INCOMPATIBLE,
+    Code.ROUTER_CYCLE, Code.LOG_INCOMPATIBLE, Code.STORAGE_UNAVAILABLE,
 }  # fmt: skip
 NAMES = ("a", "b", "c", "d")
 TAGS = ("x", "xy", "z")

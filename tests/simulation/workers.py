@@ -37,7 +37,13 @@ LIVES = 5
 LIFE_S = 6.0
 ASKERS = 5
 STAYERS = 3
-EXPECTED = {Code.READ_ONLY, Code.SHUTTING_DOWN, Code.THROTTLED, Code.LOG_NOT_FOUND}
+EXPECTED = {
+    Code.READ_ONLY,
+    Code.SHUTTING_DOWN,
+    Code.STORAGE_UNAVAILABLE,
+    Code.THROTTLED,
+    Code.LOG_NOT_FOUND,
+}
 
 _JOBS = LogConfig(kind=Kind.QUEUE, max_deliveries=3, dead_letter="dead")
 QUEUES = {

@@ -36,7 +36,13 @@ def routes(errors: Errors, error_type: Any) -> list[Route]:
 
     def replies(ok: dict[int, Reply], *codes: Code) -> dict[int, Reply]:
         found = dict(ok)
-        always = (Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.THROTTLED, Code.NOT_READY)
+        always = (
+            Code.UNAUTHENTICATED,
+            Code.FORBIDDEN,
+            Code.THROTTLED,
+            Code.NOT_READY,
+            Code.STORAGE_UNAVAILABLE,
+        )
         for code in (Code.INVALID, *codes, *always):
             status, name, _ = errors[code]
             said = found[status].description + ", " if status in found else ""

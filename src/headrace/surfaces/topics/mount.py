@@ -112,7 +112,13 @@ _ROUTER = Parameter("name", str, "The router: 1 to 255 of A-Z a-z 0-9 . _ : - >"
 def _replies(ok: dict[int, Reply], *codes: Code) -> dict[int, Reply]:
     """The good replies, and the refusals an endpoint can give."""
     replies = dict(ok)
-    always = (Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.THROTTLED, Code.NOT_READY)
+    always = (
+        Code.UNAUTHENTICATED,
+        Code.FORBIDDEN,
+        Code.THROTTLED,
+        Code.NOT_READY,
+        Code.STORAGE_UNAVAILABLE,
+    )
     for code in (*codes, *always):
         status, name, _ = REFUSALS[code]
         said = replies[status].description + ", " if status in replies else ""
