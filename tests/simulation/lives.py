@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ParamSpec, TypeVar
+from unittest import mock
 
 from hostile import HARMLESS, Crash, HostileDisk, Survival
 from oracle import Blow, History, Mark, judge
@@ -46,6 +47,21 @@ SETTLE_S = 3.0
 """Longer than a router whose destination is full waits before it tries again."""
 WATCH_S = 12.0
 """Longer than a watcher looks away."""
+PADS: tuple[Callable[[Random], int], ...] = (
+    *[lambda random: random.randrange(30)] * 40,
+    lambda random: random.randrange(500),
+    lambda random: random.randrange(4000),
+)
+"""How long records are: a few are above all budgets of memory, pages, frames and files."""
+LIMITS = {
+    "headrace.engine.reader.READ_SCANNED_MAX": 5,
+    "headrace.engine.steps.FORWARD_FRAME_BYTES": 500,
+    "headrace.engine.door.JOURNAL_PENDING_BYTES_MAX": 4000,
+    "headrace.formats.segment.ROW_GROUP_ROWS": 16,
+    "headrace.formats.segment.ROW_GROUP_BYTES": 2000,
+    "headrace.delivery.channel.FRAMES_KEPT": 1,
+}
+"""So small that they are reached."""
 
 
 class SlowPool:
@@ -106,7 +122,11 @@ class Simulation:
             now_s += ticks.choice((0.0, 0.0, 0.003))
             return now_s
 
-        with closing(self.loop), small(perf_counter) as self.swallowed:
+        with ExitStack() as stack:
+            stack.enter_context(closing(self.loop))
+            for limit, value in LIMITS.items():
+                stack.enter_context(mock.patch(limit, value))
+            self.swallowed = stack.enter_context(small(perf_counter))
             for number in range(LIVES):
                 self._say(f"life {number}")
                 Life(self).run()
@@ -314,8 +334,10 @@ class Life:
             judge(self._history, self._history.mark(), None, views, now_ms)
             for follower in self._followers:
                 if found := views.get(follower.name):
-                    at = (follower.log, follower.after)
-                    assert at == (found.id, found.head), f"{follower} sleeps, head {found.head}"
+                    # (What came and was deleted again is not told before something else comes.)
+                    after = follower.after if follower.log == found.id else 0
+                    missed = [seq for seq in found.records if seq > after]
+                    assert not missed, f"{follower} sleeps, and there are {missed}"
         self._gallery.quiet = False
 
     # --- clients ---------------------------------------------------------------------------------
@@ -337,12 +359,15 @@ class Life:
         act: Callable[[str], Awaitable[None]] = self._random.choices(
             (
                 self._append, self._retry, self._delete, self._put, self._drop, self._read,
-                self._route, self._unroute,
+                self._route, self._unroute, self._look, self._rush,
             ),
-            (60, 5, 10, 4, 2, 10, 4, 1),
+            (60, 5, 10, 4, 2, 10, 4, 1, 5, 3),
         )[0]  # fmt: skip
+        await self._try(act(name))
+
+    async def _try(self, act: Awaitable[None]) -> None:
         try:
-            await act(name)
+            await act
         except StoreError:
             self._say("try again")  # a disk call failed as planned, and a reader was in need of it
         except Refused as refused:
@@ -366,7 +391,7 @@ class Life:
         made = []
         for _ in range(self._random.choice((1, 1, 2, 5))):
             self._world._sent += 1
-            pad = b" " * self._random.randrange(30)
+            pad = b" " * self._random.choice(PADS)(self._random)
             tag = self._random.choice((None, *TAGS))
             meta = b'{"m":%d}' % self._world._sent if self._random.random() < 0.2 else None
             made.append(Record(b'{"n":%d}' % self._world._sent + pad, meta, tag, None, 0))
@@ -405,6 +430,7 @@ class Life:
             assert (done.first, done.last) == self._shadow.keys[done.log.id, wish.key]
             return
         self._history.acknowledge(wish.index, wish.durability)
+        self._history.acknowledge(wish.control, Durability.FSYNC)
         block = self._history.states[wish.index][name]
         assert block.head == done.last
         stamped = [record._replace(ts_ms=block.last_ts_ms) for record in records]
@@ -433,18 +459,71 @@ class Life:
         if wish.index:
             self._history.acknowledge(wish.index, wish.durability)
 
-    async def _put(self, name: str) -> None:
-        wish = Wish(config=self._config())
+    async def _put(self, name: str, config: LogConfig | None = None) -> None:
+        wish = Wish(config=config or self._config())
         WISH.set(wish)
         assert wish.config is not None
+        as_it_was = self._control(name)
         await self._engine.logs.put(name, "topics", wish.config)
-        self._history.acknowledge(wish.index, wish.durability)
+        self._history.acknowledge(wish.index or as_it_was, wish.durability)
 
     async def _drop(self, name: str) -> None:
         wish = Wish()
         WISH.set(wish)
+        gone = self._shadow.gone.get(name, 0)
         if await self._engine.logs.drop(name, if_empty=False):
             self._history.acknowledge(wish.index, wish.durability)
+        else:
+            self._history.acknowledge(gone, Durability.FSYNC)
+
+    def _control(self, name: str) -> int:
+        """The step that made the log of this name what it is."""
+        log = self._history.now.get(name)
+        return self._shadow.control.get(log.id, 0) if log is not None else 0
+
+    async def _look(self, name: str) -> None:
+        """Ask for the state of a log, as surfaces do: what it tells must stay."""
+        engine, shadow = self._engine, self._shadow
+        try:
+            live = engine.state_of(name)
+        except Refused as refused:
+            gone = shadow.gone.get(name, 0)
+            await engine.settle_refusal(refused)
+            if engine.journal.failure is None:
+                self._history.acknowledge(gone, Durability.FSYNC)
+            return
+        log, head = live.log, engine.head_of(live)
+        known = self._history.now[name]
+        told = log.id, log.count, log.size_bytes
+        assert told == (known.id, len(known.records), known.size_bytes)
+        control, appended = shadow.control.get(log.id, 0), shadow.appended.get(log.id)
+        await engine.settle_all(live)
+        if engine.journal.failure is None:
+            assert live.visible >= head, "a count of what nobody may see"
+            self._history.acknowledge(control, Durability.FSYNC)
+            if appended is not None:
+                self._history.acknowledge(*appended)
+
+    async def _rush(self, name: str) -> None:
+        """Several use one name at once that was not there a moment ago."""
+        await self._try(self._drop(name))
+        config = self._config()
+        acts = self._random.choices(
+            (
+                lambda: self._put(name, config),
+                lambda: self._put(name),
+                lambda: self._send(name, Wish(self._records(), config=config)),
+                lambda: self._drop(name),
+                lambda: self._look(name),
+            ),
+            (3, 1, 3, 2, 2),
+            k=self._random.choice((2, 3, 5)),
+        )
+        await asyncio.gather(*(self._later(act) for act in acts))
+
+    async def _later(self, act: Callable[[], Awaitable[None]]) -> None:
+        await asyncio.sleep(self._random.choice((0, 0, 0.0005, 0.002)))
+        await self._try(act())
 
     async def _route(self, source: str) -> None:
         random = self._random

@@ -48,6 +48,10 @@ class Wish:
     """The step that made it true; 0 when nothing had to change."""
     durability: Durability = Durability.FSYNC
     """The class it is acknowledged under."""
+    control: int = 0
+    """The step that created or configured the log it was decided on: who is told of it counts on
+    that.
+    """
 
     def covers(self, seq: int, record: Record) -> bool:
         return (self.before is None or seq < self.before) and (
@@ -68,6 +72,12 @@ class Shadow:
             for log in history.now.values()
             for key, span in log.keys.items()
         }
+        self.control: dict[int, int] = {}
+        """Log → the last step of this life that created or configured it."""
+        self.gone: dict[str, int] = {}
+        """Name → the last step of this life that dropped a log of this name."""
+        self.appended: dict[int, tuple[int, Durability]] = {}
+        """Log → the last step of this life that a client appended to it by, and its class."""
         self._clock = clock
         self._names = {log.id: name for name, log in history.now.items()}
         self._relay = Relay(engine, history)
@@ -107,9 +117,16 @@ class Shadow:
                 assert entry.config == WISH.get().config
                 self._step(replace(log, config=entry.config))
                 self._done(WISH.get(), Durability.FSYNC)
+                self.control[log.id] = self._now
             case Drop():
-                self.history.step(self._names[entry.log], None)
+                name = self._names[entry.log]
+                self.history.step(name, None)
                 self._done(WISH.get(), Durability.FSYNC)
+                self.gone[name] = self._now
+
+    @property
+    def _now(self) -> int:
+        return len(self.history.states) - 1
 
     def _known(self, id: int) -> ModelLog:
         log = self.log(id)
@@ -127,6 +144,7 @@ class Shadow:
         self._names[entry.log] = entry.name
         self._step(ModelLog(entry.log, entry.config))
         self._done(WISH.get(), Durability.FSYNC)
+        self.control[entry.log] = self._now
 
     def _append(self, entry: Append) -> None:
         wish, log, now_ms = WISH.get(), self._known(entry.log), self._clock.now_ms()
@@ -140,6 +158,8 @@ class Shadow:
         assert floor == grown.floor, f"floor {floor} instead of {grown.floor}"
         self._step(grown)
         self._done(wish, log.config.durability)
+        wish.control = self.control.get(log.id, 0)
+        self.appended[log.id] = (self._now, log.config.durability)
         if wish.key:
             self.keys[log.id, wish.key] = (entry.block.first, entry.block.last)
 

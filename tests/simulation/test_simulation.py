@@ -13,7 +13,7 @@ from lives import simulate
 
 _FILE = Path(__file__).with_name("seeds.txt")
 _KEPT = [int(line.split("#")[0]) for line in _FILE.read_text().splitlines() if line[:1].isdigit()]
-_FIXED = range(1_000_000, 1_000_008)
+_FIXED = range(1_000_000, 1_000_005)
 
 
 @pytest.mark.parametrize("seed", [*_KEPT, *_FIXED])

@@ -421,10 +421,11 @@ class Engine:
     async def settle_all(self, *lives: Live) -> None:
         """Wait as `settle` does, and for records that are counted and not visible yet."""
         journal = self.journal
-        growing = [live for live in lives if live.log.head > live.visible]
-        if growing and journal.failure is None:
-            sync = any(self.needs_sync(live, live.log.head) for live in growing)
-            await (journal.wait_synced if sync else journal.wait_written)(journal.tail)
+        tail, counted = journal.tail, [(live, live.log.head) for live in lives]
+        # What was appended while its log was being created or configured is shown by a sync only.
+        for wait in (journal.wait_written, journal.wait_synced):
+            if journal.failure is None and any(live.visible < head for live, head in counted):
+                await wait(tail)
         await self.settle(*lives)
 
     async def wait_control(self) -> None:
