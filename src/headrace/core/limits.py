@@ -259,7 +259,7 @@ SLOW_CONSUMER_S = 30.0
 CLOSE_S = 5.0
 """How long the last words of a connection may take to be taken."""
 PEER_TIMEOUT_S = 60.0
-"""A peer that acknowledges nothing for so long is gone."""
+"""A peer that acknowledges nothing, or has no room for more, for so long is gone."""
 COHORT_MAX = 256
 """Followers that are written to in one go; others get a turn before the next ones are."""
 FRAMES_KEPT = 8

@@ -17,10 +17,9 @@ blocked and whoever feeds it lets records gather in the log instead. A sink that
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 
-from headrace.core.limits import CLOSE_S, PEER_TIMEOUT_S, SINK_BUFFER_BYTES, SLOW_CONSUMER_S
+from headrace.core.limits import CLOSE_S, SINK_BUFFER_BYTES, SLOW_CONSUMER_S
 from headrace.delivery.endings import Ending, ShuttingDown, SlowConsumer
 from headrace.delivery.wheel import Wheel
 
@@ -157,7 +156,6 @@ class Sink(asyncio.Protocol):
         self.transport = transport
         self._on_end, self._on_close = on_end, on_close
         transport.set_write_buffer_limits(SINK_BUFFER_BYTES)
-        _give_up_on_dead_peers(transport)
         if transport.is_closing():
             self._on_end()
             self._on_close()
@@ -201,10 +199,3 @@ class Sink(asyncio.Protocol):
 
 def _nothing() -> None:
     pass
-
-
-def _give_up_on_dead_peers(transport: asyncio.Transport) -> None:
-    """A peer that vanished without a word takes nothing: notice within a minute, not in fifteen."""
-    peer = transport.get_extra_info("socket")
-    if peer is not None and peer.family in (socket.AF_INET, socket.AF_INET6):
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(PEER_TIMEOUT_S * 1000))

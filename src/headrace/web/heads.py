@@ -6,6 +6,7 @@ server, is refused: a header that counts once and is there twice, a body of unkn
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ ONCE = frozenset(
     )
 )  # fmt: skip
 """Headers that a request has at most once."""
+
+_AUTHORITY = re.compile(rb"[^/]*://([^/?#]*)")
 
 
 def fields_of(scope: Mapping[str, Any]) -> dict[bytes, bytes]:
@@ -95,6 +98,13 @@ def check_version(version: str, fields: dict[bytes, bytes]) -> None:
         raise Unacceptable("a request begins with a line that ends in HTTP/1.1")
     elif b"transfer-encoding" in fields:
         raise Unacceptable("HTTP/1.0 has no Transfer-Encoding")
+
+
+def check_target(target: bytes, host: bytes | None) -> None:
+    """Refuse a request whose first line names another host than its header does."""
+    authority = _AUTHORITY.match(target)
+    if host is not None and (authority is None or authority[1].lower() != host.lower()):
+        raise Unacceptable("the request line and the Host header name two hosts")
 
 
 def expects(value: bytes) -> bool:

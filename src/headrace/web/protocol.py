@@ -21,6 +21,7 @@ may cost is bounded, whoever is at the other end (decision 25):
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import urllib.parse
 from collections.abc import Callable
@@ -40,6 +41,7 @@ from headrace.core.limits import (
     HEAD_BYTES_MAX,
     HEADERS_MAX,
     HEADS_BYTES_MAX,
+    PEER_TIMEOUT_S,
 )
 from headrace.delivery.sink import Sink
 from headrace.web import heads
@@ -177,6 +179,7 @@ class Protocol(HttpToolsProtocol):
             self.transport.write(self._format(busy))
             self.transport.close()
         else:
+            _give_up_on_stuck_peers(transport)
             self._wait(self._shared.head_s)
             self._watch(self._shared.head_s)
 
@@ -384,6 +387,8 @@ class Protocol(HttpToolsProtocol):
             if self._body_left or self._chunked:
                 raise Unacceptable("a request for a WebSocket has no body")
         url = httptools.parse_url(self.url)
+        if url.host is not None:
+            heads.check_target(self.url, fields.get(b"host"))
         raw_path: bytes = url.path
         path = raw_path.decode("ascii")
         scope["method"] = parser.get_method().decode("ascii")
@@ -569,6 +574,16 @@ class Protocol(HttpToolsProtocol):
         if self.under_way is None or self.under_way.response_complete:
             return False
         return self._phase != _BODY or self.flow.read_paused
+
+
+def _give_up_on_stuck_peers(transport: asyncio.Transport) -> None:
+    """A peer that vanished, or reads no more, takes nothing of what we say: the system notices.
+
+    Without this, what it does not take would keep the connection open, also behind a close.
+    """
+    peer = transport.get_extra_info("socket")
+    if peer is not None and peer.family in (socket.AF_INET, socket.AF_INET6):
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(PEER_TIMEOUT_S * 1000))
 
 
 def _encode(refused: Unacceptable) -> bytes:

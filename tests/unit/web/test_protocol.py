@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import socket
 import weakref
 from typing import Any
 
@@ -21,12 +22,13 @@ from headrace.core.limits import (
     HEADERS_MAX,
     HEADS_BYTES_MAX,
     LINGER_BYTES_MAX,
+    PEER_TIMEOUT_S,
 )
 from headrace.delivery.sink import Sink
 from headrace.delivery.wheel import Wheel
 from headrace.web.descriptors import backlog, room_for_connections
 from headrace.web.farewell import PREFACE
-from headrace.web.protocol import CONNECTION, Connections
+from headrace.web.protocol import CONNECTION, Connections, Protocol
 
 GET = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: here\r\n"
@@ -141,6 +143,9 @@ UNACCEPTABLE = {
     "HTTP/0.9 in full": (b"GET / HTTP/0.9\r\n" + HOST + b"\r\n", 400),
     "HTTP/2.0 in a line": (b"GET / HTTP/2.0\r\n" + HOST + b"\r\n", 505),
     "no host": (b"GET / HTTP/1.1\r\n\r\n", 400),
+    "another host in the line": (b"GET http://there/ HTTP/1.1\r\n" + HOST + b"\r\n", 400),
+    "another port in the line": (b"GET http://here:1/ HTTP/1.1\r\n" + HOST + b"\r\n", 400),
+    "somebody in the line": (b"GET http://a@here/ HTTP/1.1\r\n" + HOST + b"\r\n", 400),
     "two hosts": (b"GET / HTTP/1.1\r\n" + HOST + HOST + b"\r\n", 400),
     "two keys": (POST + b"authorization: a\r\nAuthorization: a\r\n\r\n", 400),
     "two types": (POST + b"content-type: a/b\r\ncontent-type: a/b\r\n\r\n", 400),
@@ -188,6 +193,17 @@ def test_what_is_no_request_is_told_so_and_left(raw: bytes, status: int) -> None
         assert not site.state.connections
 
     run(story, echo)
+
+
+@pytest.mark.parametrize("target", [b"http://here/", b"HTTP://HERE/?a", b"http://here:80/"])
+def test_a_line_may_name_the_host_once_more(target: bytes) -> None:
+    async def story(site: Site) -> None:
+        line = site.connect()
+        host = b"host: Here:80\r\n" if b":80" in target else b"host: Here\r\n"
+        await line.send(b"GET " + target + b" HTTP/1.1\r\n" + host + b"\r\n")
+        assert line.statuses == [200]
+
+    run(story)
 
 
 def test_http_1_0_needs_no_host() -> None:
@@ -483,6 +499,22 @@ def test_an_idle_connection_keeps_its_own_time() -> None:
         assert line.closing
 
     run(story, shared=PATIENCE)
+
+
+def test_a_peer_that_takes_no_answers_is_given_up_by_the_system() -> None:
+    """It would keep its connection for good: nothing that is closed is gone before it is taken."""
+
+    async def story(site: Site) -> None:
+        protocol = Protocol(site.config, site.state, {}, asyncio.get_running_loop())
+        line = Line()
+        line.protocol = protocol
+        with socket.socket() as peer:
+            line.get_extra_info = {"socket": peer}.get  # type: ignore[assignment,method-assign]
+            protocol.connection_made(line)
+            timeout_ms = peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            assert timeout_ms == PEER_TIMEOUT_S * 1000
+
+    run(story)
 
 
 # --- room -----------------------------------------------------------------------------------------
