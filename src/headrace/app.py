@@ -21,9 +21,10 @@ import uvicorn
 import uvloop
 
 from headrace import __version__
-from headrace.config import Settings, is_loopback
+from headrace.config import Settings
 from headrace.core.errors import Corrupt
 from headrace.core.limits import DRAIN_S, SEARCH_TIMEOUT_MS, WEBHOOKS_PER_KEY_AT_ONCE
+from headrace.delivery.addresses import is_loopback
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
 from headrace.engine.caps import Caps, KeyCaps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ from headrace.core.limits import (
     NAME_BYTES_CEILING,
     SEAL_BYTES_CEILING,
 )
-from headrace.delivery.addresses import AllowedHosts
+from headrace.delivery.addresses import AllowedHosts, is_loopback, parse_address
 from headrace.storage.stores import split_bucket
 from headrace.web.credentials import Keyring
 
@@ -140,11 +139,8 @@ def parse_switch(text: str) -> bool:
 
 def parse_host(text: str) -> str:
     """Read an IP address or a host name."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        if not _HOST_NAME.fullmatch(text):
-            raise ValueError("an IP address or a host name, without port or brackets") from None
+    if parse_address(text) is None and not _HOST_NAME.fullmatch(text):
+        raise ValueError("an IP address or a host name, without port or brackets")
     return text
 
 
@@ -463,14 +459,6 @@ def read(name: str, overrides: Mapping[str, str] | None = None) -> Any:
         return variable.parse(text)
     except ValueError as accepted:
         raise ConfigError([variable.problem(text, accepted)]) from None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address; a name other than localhost never counts."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def describe() -> str:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config import VARIABLES, ConfigError, Settings, describe, is_loopback, load
+from headrace.config import VARIABLES, ConfigError, Settings, describe, load
+from headrace.delivery.addresses import is_loopback
 
 
 def test_nothing_set_gives_the_documented_defaults() -> None:

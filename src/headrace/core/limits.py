@@ -8,9 +8,9 @@ I64_MAX = 2**63 - 1
 """The latest time that is kept."""
 
 HEAD_BYTES_MAX = 256 << 10
+"""The request line and the headers of a request."""
 HOSTS_KNOWN_MAX = 256
 """Host headers that a server without keys remembers to be its own."""
-"""The request line and the headers of a request."""
 HEADERS_MAX = 256
 """Headers of a request."""
 HEADS_BYTES_MAX = 16 << 20

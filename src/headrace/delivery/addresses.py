@@ -1,4 +1,4 @@
-"""Where callbacks may go: public addresses, and those private ones that the operator named."""
+"""Addresses of hosts: loopback, public, and those private ones that the operator named."""
 
 from __future__ import annotations
 
@@ -43,6 +43,12 @@ def parse_address(host: str) -> Address | None:
         return ipaddress.ip_address(host)
     except ValueError:
         return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host; a name other than localhost never counts."""
+    address = parse_address(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
 
 
 def is_host_name(host: str) -> bool:

@@ -8,13 +8,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import falcon
 import falcon.asgi
 import msgspec
 
+from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import INLINE_BYTES_MAX, U64_MAX
 from headrace.delivery.hub import Hub
 from headrace.delivery.wheel import Wheel
 from headrace.engine.cost import Cost
@@ -31,6 +33,7 @@ from headrace.web.protocol import CONNECTION
 from headrace.web.protocol import Protocol as Connection
 from headrace.web.slots import Slot, Slots
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 GZIP_BYTES_MIN = 1024
@@ -174,6 +177,14 @@ class Call:
         """The body, whatever it is."""
         return await read_bytes(self.req, bytes_max)
 
+    async def parse(
+        self, parse: Callable[Concatenate[bytes, P], T], body: bytes, *args: P.args, **kw: P.kwargs
+    ) -> T:
+        """What a body says: found on the loop if it is small, else in the pool."""
+        if len(body) <= INLINE_BYTES_MAX:
+            return parse(body, *args, **kw)
+        return await self.engine.pool.run(parse, body, *args, **kw)
+
     def performance(self, scanned: int | None) -> bytes:
         """Where the time went, as the last member of the reply."""
         rest = "" if scanned is None else f',"records_scanned":{scanned}'
@@ -291,9 +302,10 @@ def parse_whole(req: falcon.asgi.Request, name: str, default: int, most: int) ->
     text = req.get_param(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) < 1:
+    number = parse_digits(text, U64_MAX)
+    if not number:
         raise Refused(Code.INVALID, f"{name} is a whole number from 1 on", field=name)
-    return min(int(text), most)
+    return min(number, most)
 
 
 def failure(error: Exception, **about: Any) -> Refused:

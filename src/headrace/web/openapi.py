@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from headrace.core.errors import Code
 from headrace.web.credentials import Scope
 
 JSON = "application/json"
@@ -57,6 +58,27 @@ class ErrorCode(NamedTuple):
     code: str
     status: int
     meaning: str
+
+
+Errors = Mapping[Code, tuple[int, str, str]]
+"""Status, code and meaning of each refusal."""
+
+_ALWAYS = (
+    Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.THROTTLED, Code.NOT_READY, Code.STORAGE_UNAVAILABLE,
+)  # fmt: skip
+"""What every endpoint may answer."""
+
+
+def with_refusals(
+    ok: Mapping[int, Reply], codes: Sequence[Code], errors: Errors, error_type: Any
+) -> dict[int, Reply]:
+    """The good replies of an endpoint, and the refusals it can give: these, and what all can."""
+    replies = dict(ok)
+    for code in (*codes, *_ALWAYS):
+        status, name, _ = errors[code]
+        said = replies[status].description + ", " if status in replies else ""
+        replies[status] = Reply(error_type, f"{said}`{name}`")
+    return dict(sorted(replies.items()))
 
 
 def build(

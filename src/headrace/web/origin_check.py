@@ -9,12 +9,12 @@ neither and are let through.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import HOSTS_KNOWN_MAX
+from headrace.delivery.addresses import is_loopback
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/]+))(?::[0-9]*)?")
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -62,7 +62,8 @@ class OriginCheck:
         text = host.decode("latin-1").lower()
         found = _HOST.fullmatch(text)
         name = "" if found is None else (found[1] or found[2]).removesuffix(".")
-        if not (self._any_host or is_loopback_name(name) or name in self._hosts):
+        local = is_loopback(name) or name.endswith(".localhost")
+        if not (local or self._any_host or name in self._hosts):
             raise Refused(
                 Code.FORBIDDEN,
                 "without keys only loopback hosts are answered; see TOPICS_ALLOWED_HOSTS",
@@ -71,11 +72,3 @@ class OriginCheck:
         if len(self._known) >= HOSTS_KNOWN_MAX:
             self._known.clear()
         self._known.add(host)
-
-
-def is_loopback_name(name: str) -> bool:
-    """Whether a name or an address, in lower case, never leads to another machine."""
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost" or name.endswith(".localhost")

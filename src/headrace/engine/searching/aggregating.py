@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.core import ranges
+from headrace.core.digits import parse_digits
 from headrace.core.errors import refuse_invalid
-from headrace.core.limits import AGGREGATE_GROUPS_MAX
+from headrace.core.limits import AGGREGATE_GROUPS_MAX, I64_MAX
 from headrace.engine.live import Live
 from headrace.engine.plans import Searchable, searchable
 from headrace.engine.searching.coverage import Coverage
@@ -254,8 +255,8 @@ def _time_ms(raw: dict[str, Any], name: str) -> int:
     """A date, milliseconds as a number, or nanoseconds as digits."""
     value, ms = raw.get(name), None
     if isinstance(value, str):
-        digits = value.isascii() and value.isdigit() and len(value) <= 19
-        ms = int(value) // _NS if digits else parse_date_ms(value)
+        ns = parse_digits(value, I64_MAX)
+        ms = parse_date_ms(value) if ns is None else ns // _NS
     elif isinstance(value, int | float) and not isinstance(value, bool):
         ms = int(value) if abs(value) <= DATE_MS_MAX else None
     if ms is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import falcon.asgi
@@ -12,7 +11,7 @@ from headrace.surfaces.bulk import wire
 from headrace.surfaces.bulk.routes import ARROW, Bulk
 from headrace.web.calls import Endpoint, Gate, Refusals
 from headrace.web.credentials import Scope
-from headrace.web.openapi import Parameter, Reply, Route
+from headrace.web.openapi import Errors, Parameter, Reply, Route, with_refusals
 
 LOGS = "/v0/logs"
 TRANSACTIONS = "/v0/transactions"
@@ -28,26 +27,11 @@ def mount(app: falcon.asgi.App[Any, Any], gate: Gate, refusals: Refusals, bulk: 
     app.add_route(f"{TRANSACTIONS}/{{name:path}}", transactions)
 
 
-Errors = Mapping[Code, tuple[int, str, str]]
-
-
 def routes(errors: Errors, error_type: Any) -> list[Route]:
     """The documentation; how refusals look is told by who mounts us."""
 
     def replies(ok: dict[int, Reply], *codes: Code) -> dict[int, Reply]:
-        found = dict(ok)
-        always = (
-            Code.UNAUTHENTICATED,
-            Code.FORBIDDEN,
-            Code.THROTTLED,
-            Code.NOT_READY,
-            Code.STORAGE_UNAVAILABLE,
-        )
-        for code in (Code.INVALID, *codes, *always):
-            status, name, _ = errors[code]
-            said = found[status].description + ", " if status in found else ""
-            found[status] = Reply(error_type, f"{said}`{name}`")
-        return dict(sorted(found.items()))
+        return with_refusals(ok, (Code.INVALID, *codes), errors, error_type)
 
     transaction = Parameter("transaction", str, "1 to 64 of A-Z a-z 0-9 _ -", place="path")
     batch = Parameter("batch", int, "Its number; higher ones come later", place="path")

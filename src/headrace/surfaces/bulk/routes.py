@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import falcon.asgi
 import msgspec
 import pyarrow as pa
@@ -10,6 +12,7 @@ from msgspec import UNSET
 from headrace.core import deadletter
 from headrace.core.config import LogConfig
 from headrace.core.cursor import encode_cursor, parse_cursor
+from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     BATCH_MAX,
@@ -36,6 +39,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 OWNER = "topics"
 """New logs are topics: they can be read and written in every way."""
 
+_CHUNK_NAME = re.compile(r"[0-9]{1,10}(-[0-9]{1,10}){2}", re.ASCII)
 _commit = msgspec.json.Decoder(wire.CommitRequest)
 
 
@@ -238,17 +242,16 @@ def _parse_path(text: str, parts: int) -> tuple[str, int, str]:
     names = text.split("/")
     if len(names) != parts:
         raise Refused(Code.NOT_FOUND, f"there is nothing at /v0/transactions/{text}")
-    batch = names[1]
-    if not (batch.isascii() and batch.isdigit() and len(batch) < 20) or int(batch) > BATCH_MAX:
+    batch = parse_digits(names[1], BATCH_MAX)
+    if batch is None:
         raise Refused(Code.INVALID, "a batch is a whole number", field="batch")
     chunk = _parse_chunk_name(names[2]) if parts == 3 else ""
-    return parse_transaction(names[0]), int(batch), chunk
+    return parse_transaction(names[0]), batch, chunk
 
 
 def _parse_chunk_name(text: str) -> str:
     """PART-ATTEMPT-INDEX: which task made it, in which attempt, and which of its chunks it is."""
-    numbers = text.split("-")
-    if len(numbers) != 3 or not all(n.isascii() and n.isdigit() and len(n) < 11 for n in numbers):
+    if _CHUNK_NAME.fullmatch(text) is None:
         raise Refused(Code.INVALID, "a chunk is called PART-ATTEMPT-INDEX", chunk=text[:100])
     return text
 
@@ -257,6 +260,7 @@ def _parse_seq(req: falcon.asgi.Request, name: str) -> int | None:
     text = req.get_param(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 20) or int(text) > U64_MAX:
+    seq = parse_digits(text, U64_MAX)
+    if seq is None:
         raise Refused(Code.INVALID, f"{name} is a whole number", field=name)
-    return int(text)
+    return seq

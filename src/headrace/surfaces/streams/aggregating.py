@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import ROUTING_KEYS_DEFAULT, ROUTING_KEYS_MAX
 from headrace.engine.searching.aggregating import aggregate
@@ -61,11 +62,10 @@ async def get_keys(call: Call, target: Target) -> Answer:
 def _parse_limit(text: str | None) -> int:
     if text is None:
         return ROUTING_KEYS_DEFAULT
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
+    limit = parse_digits(text, ROUTING_KEYS_MAX)
+    if not limit:
         raise Refused(Code.INVALID, "invalid limit")
-    if not 1 <= int(text) <= ROUTING_KEYS_MAX:
-        raise Refused(Code.INVALID, "invalid limit")
-    return int(text)
+    return limit
 
 
 def _format_keys(found: Listed) -> dict[str, Any]:

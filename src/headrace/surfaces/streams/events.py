@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from headrace.core.digits import parse_digits
 from headrace.core.read import Page, Slice
 
 _CURSOR_EPOCH_S = 1_728_432_000
 """2024-10-09T00:00:00Z, from which on the intervals of cursors are counted."""
 _CURSOR_INTERVAL_S = 20
-_CURSOR_DIGITS_MAX = 64
+_CURSOR_MAX = 10**64 - 1
 CURSOR_JITTER_S = 3600
 _PIECE_BYTES = 16 << 10
 """What a piece must have on average to be sent as it is: each one costs a few microseconds."""
@@ -90,11 +91,7 @@ def tag_matches(header: str | None, tag: str) -> bool:
 def next_cursor(sent: str | None, now_ms: int, jitter_s: int) -> str:
     """The interval of now; one beyond the client's when that is not behind."""
     current = (now_ms // 1000 - _CURSOR_EPOCH_S) // _CURSOR_INTERVAL_S
-    known = (
-        int(sent)
-        if sent and sent.isascii() and sent.isdigit() and len(sent) <= _CURSOR_DIGITS_MAX
-        else -1
-    )
-    if known < current:
+    known = parse_digits(sent, _CURSOR_MAX) if sent else None
+    if known is None or known < current:
         return str(current)
     return str(known + max(1, jitter_s // _CURSOR_INTERVAL_S))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta, timezone
 
+from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     PRODUCER_ID_LENGTH_MAX,
@@ -23,7 +24,6 @@ _TIME = re.compile(
     r"(?:[Zz]|([+-])(\d\d):(\d\d))",
     re.ASCII,
 )
-_NANOS = re.compile(r"[0-9]{1,19}", re.ASCII)
 _INTEGER_MAX = 2**53 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NS_MAX = 2**63 - 1
@@ -53,8 +53,8 @@ def parse_timeout_ms(text: str) -> int:
 
 def parse_time_ns(text: str, field: str, *, numbers: bool = True) -> int:
     """A time as nanoseconds since 1970: RFC 3339, or just that number."""
-    if numbers and _NANOS.fullmatch(text) and int(text) <= _NS_MAX:
-        return int(text)
+    if numbers and (ns := parse_digits(text, _NS_MAX)) is not None:
+        return ns
     match = _TIME.fullmatch(text)
     try:
         if match is None:

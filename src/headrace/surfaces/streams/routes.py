@@ -11,9 +11,8 @@ import msgspec
 
 from headrace.core.cursor import encode_cursor, parse_cursor
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import INLINE_BYTES_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX
+from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
 from headrace.core.names import METRICS_STREAM, SYSTEM, SYSTEM_PREFIX
-from headrace.core.record import Drafts
 from headrace.core.stream import Producer, Write, same_type
 from headrace.engine.live import Live
 from headrace.engine.patience import Patience
@@ -232,7 +231,9 @@ class StreamRoutes:
         spec = parse_spec(call, target.name, self._dialect)
         body = await call.raw_body(self._limits.body_bytes)
         key = fields.parse_key(call.req.get_header("STREAM-KEY"))
-        drafts = await _parse(call, body, type_of_body(call, spec), key) if body else None
+        drafts = None
+        if body:
+            drafts = await call.parse(parse_drafts, body, type_of_body(call, spec), key)
         streams = call.engine.streams
         live, created = await streams.create(target.name, spec, drafts, call.principal.id)
         headers: Headers = [
@@ -280,7 +281,7 @@ class StreamRoutes:
         drafts = None
         if content_type is not None and same_type(content_type, content_type_of(live.log)):
             key = fields.parse_key(get("STREAM-KEY"))
-            drafts = await _parse(call, body, content_type_of(live.log), key)
+            drafts = await call.parse(parse_drafts, body, content_type_of(live.log), key)
             if drafts is None:
                 raise Refused(Code.INVALID, "an append needs at least one message")
         try:
@@ -398,12 +399,6 @@ def _type_of_append(call: Call, body: bytes, *, close: bool) -> str | None:
     if not content_type:
         raise Refused(Code.INVALID, "an append needs a Content-Type")
     return content_type
-
-
-async def _parse(call: Call, body: bytes, content_type: str, key: str | None) -> Drafts | None:
-    if len(body) <= INLINE_BYTES_MAX:
-        return parse_drafts(body, content_type, key)
-    return await call.engine.pool.run(parse_drafts, body, content_type, key)
 
 
 def _producer_headers(done: Written, producer: Producer) -> Headers:

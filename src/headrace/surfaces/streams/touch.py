@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
+    I64_MAX,
     TEMPLATES_AT_ONCE,
     TOUCH_CURSOR_LENGTH_MAX,
     TOUCH_WAIT_KEYS_MAX,
@@ -227,9 +229,10 @@ def _parse_settle_ms(call: Call, most: int) -> int:
     text = call.req.get_param("timeoutMs")
     if text is None:
         return most
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
+    settle_ms = parse_digits(text, I64_MAX)
+    if settle_ms is None:
         raise Refused(Code.INVALID, "timeoutMs is a whole number of milliseconds")
-    return min(int(text), most)
+    return min(settle_ms, most)
 
 
 def _parse_interest(request: WaitRequest) -> tuple[Interest, list[Wanted]]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Iterable
 
 import msgspec
 
+from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     COMPOSITE_BYTES_MAX,
@@ -27,7 +27,6 @@ _CHECKPOINT = "c."
 _MORE = 0x80
 _SEQ_BITS = 64
 _AT = "@"
-_EPOCH = re.compile(r"[0-9]{1,20}", re.ASCII)
 
 _seqs = msgspec.json.Decoder(dict[str, int])
 
@@ -53,7 +52,8 @@ def parse_label(label: str) -> tuple[str, int | None]:
     topic, at, digits = label.partition(_AT)
     if not at:
         return topic, None
-    if _EPOCH.fullmatch(digits) is None or (epoch := int(digits)) > U64_MAX:
+    epoch = parse_digits(digits, U64_MAX)
+    if epoch is None:
         raise ValueError(label)
     return topic, epoch
 

@@ -20,7 +20,7 @@ from headrace.surfaces.topics.work import Work
 from headrace.web.calls import Endpoint, Gate
 from headrace.web.credentials import NO_SCOPE, Principal, Scope
 from headrace.web.direct import Respond
-from headrace.web.openapi import ErrorCode, Parameter, Reply, Route
+from headrace.web.openapi import ErrorCode, Parameter, Reply, Route, with_refusals
 from headrace.web.sockets import SocketEndpoint
 from headrace.web.streams import EVENT_STREAM, StreamEndpoint
 
@@ -111,19 +111,7 @@ _ROUTER = Parameter("name", str, "The router: 1 to 255 of A-Z a-z 0-9 . _ : - >"
 
 def _replies(ok: dict[int, Reply], *codes: Code) -> dict[int, Reply]:
     """The good replies, and the refusals an endpoint can give."""
-    replies = dict(ok)
-    always = (
-        Code.UNAUTHENTICATED,
-        Code.FORBIDDEN,
-        Code.THROTTLED,
-        Code.NOT_READY,
-        Code.STORAGE_UNAVAILABLE,
-    )
-    for code in (*codes, *always):
-        status, name, _ = REFUSALS[code]
-        said = replies[status].description + ", " if status in replies else ""
-        replies[status] = Reply(wire.ErrorReply, f"{said}`{name}`")
-    return dict(sorted(replies.items()))
+    return with_refusals(ok, codes, REFUSALS, wire.ErrorReply)
 
 
 _QUEUE = (

@@ -12,7 +12,6 @@ from headrace.core.config import Kind
 from headrace.core.cursor import encode_cursor, parse_cursor
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
-    INLINE_BYTES_MAX,
     LIST_PAGE_DEFAULT,
     LIST_PAGE_MAX,
     READ_BYTES_DEFAULT,
@@ -101,11 +100,7 @@ class Topics:
     async def append(self, call: Call) -> Reply:
         topic = authorise(call, Scope.WRITE)
         return_seqs = not call.req.query_string or parse_bool(call.req, "return_seqs", default=True)
-        body = await call.body()
-        if len(body) <= INLINE_BYTES_MAX:
-            request, drafts = parse_append(body, self._limits)
-        else:
-            request, drafts = await call.engine.pool.run(parse_append, body, self._limits)
+        request, drafts = await call.parse(parse_append, await call.body(), self._limits)
         if request.idempotency_key is None:
             request.idempotency_key = call.req.get_header("IDEMPOTENCY-KEY")
         done = await write(call.engine, call.principal, topic, request, drafts, call.cost)
