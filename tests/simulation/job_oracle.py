@@ -154,6 +154,12 @@ class Oracle:
         if job.being is Being.LEAVING and not job.acks:
             job.being = Being.PRESENT
 
+    def extending(self, data: bytes, fence: int, deadline_ms: int) -> None:
+        """The holder asks for another deadline, maybe an earlier one: it may count from now on."""
+        for hold in self.jobs[data].holds:
+            if hold.fence == fence:
+                hold.deadline_ms = min(hold.deadline_ms, deadline_ms)
+
     def extended(self, data: bytes, fence: int, deadline_ms: int) -> None:
         for hold in self.jobs[data].holds:
             if hold.fence == fence:

@@ -37,6 +37,8 @@ LIVES = 5
 LIFE_S = 6.0
 ASKERS = 5
 STAYERS = 3
+EXTENSION_MS = 1000
+"""Shorter than some leases: what is asked for later counts, not what lasts longer."""
 EXPECTED = {
     Code.READ_ONLY,
     Code.SHUTTING_DOWN,
@@ -340,11 +342,14 @@ class Shift:
         await self._engine.queues.nack(name, node, [t.seq for t in tasks], fences, delay_ms)
 
     async def _extend(self, name: str, node: str, tasks: list[Task]) -> None:
+        oracle, deadline_ms = self._oracles[name], self._clock.now_ms() + EXTENSION_MS
+        for task in tasks:
+            oracle.extending(task.data, task.fence, deadline_ms)
         seqs, fences = [task.seq for task in tasks], [task.fence for task in tasks]
-        done = await self._engine.queues.extend(name, node, seqs, fences, 1000)
+        done = await self._engine.queues.extend(name, node, seqs, fences, EXTENSION_MS)
         for task in tasks:
             if task.seq in done.held:
-                self._oracles[name].extended(task.data, task.fence, done.deadline_ms)
+                oracle.extended(task.data, task.fence, done.deadline_ms)
 
     # --- workers who stay ------------------------------------------------------------------------
 
