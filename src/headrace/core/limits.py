@@ -37,6 +37,11 @@ META_KEYS_MAX = 64
 NESTING_MAX = 128
 INLINE_BYTES_MAX = 256 << 10
 """Of a body that is unpacked and parsed on the loop; larger ones are in a thread."""
+COMMAND_BYTES_MAX = 1 << 20
+LISTING_BYTES_MAX = 8 << 20
+"""Of a body that brings no records, and of one that names thousands of jobs or chunks: parsing
+makes objects of it, which take thirty times as much, and nobody gets a turn meanwhile.
+"""
 
 RECORD_OVERHEAD_BYTES = 16
 """What a record counts for in `bytes` beside its data and meta."""
@@ -305,7 +310,10 @@ QUERY_CLAUSES_MAX = 256
 QUERY_DEPTH_MAX = 32
 """How deep parentheses of a search query may be inside each other."""
 FORM_BYTES = 64 << 10
-"""What is formed of an append before others get a turn: some milliseconds of work."""
+FORM_STEPS = 500_000
+"""What is formed of an append before others get a turn, in bytes and in steps of validation: some
+milliseconds of work.
+"""
 SHAPES_MAX = 4096
 SHAPES_BYTES_MAX = 256 << 20
 """Streams whose registry and profile are kept ready for use, and what these take of memory."""

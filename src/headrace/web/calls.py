@@ -16,7 +16,7 @@ import msgspec
 
 from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import INLINE_BYTES_MAX, U64_MAX
+from headrace.core.limits import COMMAND_BYTES_MAX, INLINE_BYTES_MAX, U64_MAX
 from headrace.delivery.hub import Hub
 from headrace.delivery.wheel import Wheel
 from headrace.engine.cost import Cost
@@ -172,6 +172,10 @@ class Call:
 
     async def body(self) -> bytes:
         return await read_body(self.req, self._gate.max_body_bytes)
+
+    async def command(self, bytes_max: int = COMMAND_BYTES_MAX) -> bytes:
+        """The body of a request that brings no records."""
+        return await read_body(self.req, min(bytes_max, self._gate.max_body_bytes))
 
     async def raw_body(self, bytes_max: int) -> bytes:
         """The body, whatever it is."""

@@ -18,6 +18,7 @@ from headrace.core.limits import (
     BATCH_MAX,
     LIST_PAGE_DEFAULT,
     LIST_PAGE_MAX,
+    LISTING_BYTES_MAX,
     PAGE_ROWS_MAX,
     READ_BYTES_MAX,
     U64_MAX,
@@ -151,7 +152,7 @@ class Bulk:
         """POST …/{transaction}/{batch}"""
         transaction, batch, _ = _parse_path(call.name, 2)
         call.principal.require(Scope.WRITE)
-        request = decode(_commit, await call.body() or b"{}")
+        request = decode(_commit, await call.command(LISTING_BYTES_MAX) or b"{}")
         done = await call.engine.transactions.commit(
             transaction,
             batch,

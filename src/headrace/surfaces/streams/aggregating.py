@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import ROUTING_KEYS_DEFAULT, ROUTING_KEYS_MAX
+from headrace.core.limits import COMMAND_BYTES_MAX, ROUTING_KEYS_DEFAULT, ROUTING_KEYS_MAX
 from headrace.engine.searching.aggregating import aggregate
 from headrace.engine.searching.keys import Listed, list_keys
 from headrace.schemas.registry import decode_registry
@@ -18,7 +18,7 @@ from headrace.surfaces.found import format_aggregated
 from headrace.surfaces.streams.names import Target
 from headrace.surfaces.streams.positions import format_position
 from headrace.surfaces.streams.reading import parse_query
-from headrace.surfaces.streams.routes import Handler, StreamLimits
+from headrace.surfaces.streams.routes import Handler
 from headrace.web.answers import Answer
 from headrace.web.calls import Call, decode
 from headrace.web.credentials import Scope
@@ -26,17 +26,17 @@ from headrace.web.credentials import Scope
 _bodies = msgspec.json.Decoder(dict[str, Any])
 
 
-def resources(limits: StreamLimits) -> dict[str, Mapping[str, Handler]]:
+def resources() -> dict[str, Mapping[str, Handler]]:
     """Who answers below a stream."""
     return {
-        "_aggregate": {"POST": partial(post_aggregate, body_bytes=limits.body_bytes)},
+        "_aggregate": {"POST": post_aggregate},
         "_routing_keys": {"GET": get_keys},
     }
 
 
-async def post_aggregate(call: Call, target: Target, *, body_bytes: int) -> Answer:
+async def post_aggregate(call: Call, target: Target) -> Answer:
     call.principal.require(Scope.READ, target.name)
-    asked = decode(_bodies, await call.raw_body(body_bytes))
+    asked = decode(_bodies, await call.raw_body(COMMAND_BYTES_MAX))
     engine = call.engine
     live = engine.streams.find(target.name)
     live.last_read_at_ms = engine.clock.now_ms()

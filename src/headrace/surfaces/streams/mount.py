@@ -32,11 +32,11 @@ def mount(
     chosen = DIALECTS[dialect]
     below: Resources = {
         **schemas.resources(),
-        **profiles.resources(limits),
+        **profiles.resources(),
         **TouchRoutes(limits).resources(),
         **inspection.resources(limits),
-        **searching.resources(limits),
-        **aggregating.resources(limits),
+        **searching.resources(),
+        **aggregating.resources(),
     }
     native_control = control if chosen.subscriptions else None
     native = StreamRoutes(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 import msgspec
 
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import COMMAND_BYTES_MAX
 from headrace.profiles.catalogue import load_profile, parse_profile
 from headrace.surfaces.streams.names import Target
-from headrace.surfaces.streams.routes import Handler, StreamLimits
+from headrace.surfaces.streams.routes import Handler
 from headrace.web.answers import Answer
 from headrace.web.calls import Call, decode
 from headrace.web.credentials import Scope
@@ -19,9 +19,9 @@ API = "durable.streams/profile/v1"
 _bodies = msgspec.json.Decoder(dict[str, object])
 
 
-def resources(limits: StreamLimits) -> dict[str, Mapping[str, Handler]]:
+def resources() -> dict[str, Mapping[str, Handler]]:
     """Who answers below a stream."""
-    return {"_profile": {"GET": get, "POST": partial(post, body_bytes=limits.body_bytes)}}
+    return {"_profile": {"GET": get, "POST": post}}
 
 
 async def get(call: Call, target: Target) -> Answer:
@@ -33,9 +33,9 @@ async def get(call: Call, target: Target) -> Answer:
     return answer
 
 
-async def post(call: Call, target: Target, *, body_bytes: int) -> Answer:
+async def post(call: Call, target: Target) -> Answer:
     call.principal.require(Scope.ADMIN, target.name)
-    body = decode(_bodies, await call.raw_body(body_bytes))
+    body = decode(_bodies, await call.raw_body(COMMAND_BYTES_MAX))
     for key in body:
         if key not in ("apiVersion", "profile"):
             raise Refused(Code.INVALID, f"profileUpdate.{key[:80]} is not supported")

@@ -10,13 +10,14 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import COMMAND_BYTES_MAX
 from headrace.engine.live import Live
 from headrace.engine.searching.search import search
 from headrace.surfaces.found import format_found, search_headers
 from headrace.surfaces.streams.names import Target
 from headrace.surfaces.streams.offsets import Offset, parse_offset
 from headrace.surfaces.streams.positions import format_position, resolve
-from headrace.surfaces.streams.routes import Handler, StreamLimits
+from headrace.surfaces.streams.routes import Handler
 from headrace.web.answers import Answer
 from headrace.web.calls import Call, decode
 from headrace.web.credentials import Scope
@@ -24,9 +25,9 @@ from headrace.web.credentials import Scope
 _bodies = msgspec.json.Decoder(dict[str, Any])
 
 
-def resources(limits: StreamLimits) -> dict[str, Mapping[str, Handler]]:
+def resources() -> dict[str, Mapping[str, Handler]]:
     """Who answers below a stream."""
-    return {"_search": {"GET": get, "POST": partial(post, body_bytes=limits.body_bytes)}}
+    return {"_search": {"GET": get, "POST": post}}
 
 
 async def get(call: Call, target: Target) -> Answer:
@@ -34,9 +35,9 @@ async def get(call: Call, target: Target) -> Answer:
     return await _search(call, target, parse_parameters(call.req.query_string))
 
 
-async def post(call: Call, target: Target, *, body_bytes: int) -> Answer:
+async def post(call: Call, target: Target) -> Answer:
     call.principal.require(Scope.READ, target.name)
-    return await _search(call, target, decode(_bodies, await call.raw_body(body_bytes)))
+    return await _search(call, target, decode(_bodies, await call.raw_body(COMMAND_BYTES_MAX)))
 
 
 async def _search(call: Call, target: Target, asked: dict[str, Any]) -> Answer:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import REDRIVE_MAX
+from headrace.core.limits import LISTING_BYTES_MAX, REDRIVE_MAX
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.events import render_jobs
 from headrace.surfaces.topics.names import OWNER, parse_topic
@@ -47,7 +47,7 @@ class Queues:
 
     async def claim(self, call: Call) -> Reply:
         topic = authorise(call, Scope.READ | Scope.WRITE)
-        request = wire.checked(decode(_claim, await call.body() or b"{}"))
+        request = wire.checked(decode(_claim, await call.command() or b"{}"))
         node = self._limits.check_node(request.node)
         lease_ms = None if request.lease_ms is UNSET else request.lease_ms
         wanted = min(request.max, self._limits.claim)
@@ -61,7 +61,7 @@ class Queues:
 
     async def ack(self, call: Call) -> Reply:
         topic = authorise(call, Scope.WRITE)
-        request = decode(_ack, await call.body() or b"{}")
+        request = decode(_ack, await call.command(LISTING_BYTES_MAX) or b"{}")
         node, fences = self._parse(request)
         done = await call.engine.queues.ack(topic, node, request.seqs, fences, call.cost)
         reply = wire.AckReply(
@@ -75,7 +75,7 @@ class Queues:
 
     async def nack(self, call: Call) -> Reply:
         topic = authorise(call, Scope.WRITE)
-        request = wire.checked(decode(_nack, await call.body() or b"{}"))
+        request = wire.checked(decode(_nack, await call.command(LISTING_BYTES_MAX) or b"{}"))
         node, fences = self._parse(request)
         done = await call.engine.queues.nack(topic, node, request.seqs, fences, request.delay_ms)
         reply = wire.NackReply(
@@ -89,7 +89,7 @@ class Queues:
 
     async def extend(self, call: Call) -> Reply:
         topic = authorise(call, Scope.WRITE)
-        request = wire.checked(decode(_extend, await call.body() or b"{}"))
+        request = wire.checked(decode(_extend, await call.command(LISTING_BYTES_MAX) or b"{}"))
         node, fences = self._parse(request)
         done = await call.engine.queues.extend(topic, node, request.seqs, fences, request.lease_ms)
         reply = wire.ExtendReply(
@@ -102,7 +102,7 @@ class Queues:
 
     async def redrive(self, call: Call) -> Reply:
         topic = authorise(call, Scope.READ | Scope.WRITE)
-        request = wire.checked(decode(_redrive, await call.body() or b"{}"))
+        request = wire.checked(decode(_redrive, await call.command() or b"{}"))
         to = None
         if request.to is not None:
             to = parse_topic(request.to)

@@ -28,7 +28,7 @@ class Routers:
 
     async def put(self, call: Call) -> Reply:
         name = _authorise(call, Scope.ADMIN)
-        request = wire.checked(decode(_put, await call.body() or b"{}"))
+        request = wire.checked(decode(_put, await call.command() or b"{}"))
         plan = _parse_plan(request)
         # Both may be created for the caller, and records will flow between them.
         call.principal.require(NO_SCOPE, plan.source, plan.dest)

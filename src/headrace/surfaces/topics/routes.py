@@ -45,7 +45,7 @@ class Topics:
 
     async def put(self, call: Call) -> Reply:
         topic = authorise(call, Scope.ADMIN)
-        request = decode(_config, await call.body() or b"{}")
+        request = decode(_config, await call.command() or b"{}")
         engine = call.engine
         known = engine.state.by_name.get(topic)
         kind = known.config.kind if known else Kind.LOG
@@ -109,7 +109,7 @@ class Topics:
 
     async def diff(self, call: Call) -> Reply:
         topic = authorise(call, Scope.READ)
-        request = wire.checked(decode(_diff, await call.body() or b"{}"))
+        request = wire.checked(decode(_diff, await call.command() or b"{}"))
         engine = call.engine
         live = engine.live(topic)
         live.last_read_at_ms = engine.clock.now_ms()
@@ -142,7 +142,7 @@ class Topics:
 
     async def delete(self, call: Call) -> Reply:
         topic = authorise(call, Scope.DELETE)
-        request = wire.checked(decode(_delete, await call.body() or b"{}"))
+        request = wire.checked(decode(_delete, await call.command() or b"{}"))
         if request.before_seq is None and request.match is None:
             raise Refused(Code.INVALID, "say which records: before_seq, match, or both")
         match = None if request.match is None else parse_match(request.match)

@@ -25,7 +25,7 @@ class Search:
 
     async def put(self, call: Call) -> Reply:
         topic = authorise(call, Scope.ADMIN)
-        log = await call.engine.plans.put(topic, OWNER, await call.body())
+        log = await call.engine.plans.put(topic, OWNER, await call.command())
         return _reply(topic, log.search)
 
     async def get(self, call: Call) -> Reply:
@@ -46,7 +46,7 @@ class Search:
         engine = call.engine
         live = engine.live(topic)
         live.last_read_at_ms = engine.clock.now_ms()
-        asked = decode(_bodies, await call.body())
+        asked = decode(_bodies, await call.command())
         found = await search(engine, live, asked, _parse_mark)
         told = {"topic": topic, **format_found(found, int)}
         return Reply([msgspec.json.encode(told)[:-1]], 408 if found.timed_out else 200)
@@ -57,7 +57,7 @@ class Search:
         engine = call.engine
         live = engine.live(topic)
         live.last_read_at_ms = engine.clock.now_ms()
-        asked = decode(_bodies, await call.body())
+        asked = decode(_bodies, await call.command())
         found = await aggregate(engine, live, asked)
         told = {"topic": topic, **format_aggregated(found, int)}
         return Reply([msgspec.json.encode(told)[:-1]], 408 if found.timed_out else 200)

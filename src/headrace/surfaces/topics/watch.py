@@ -42,7 +42,7 @@ class Watch:
     async def post(self, call: Call) -> Reply:
         """Check everything and remember it; nothing is streamed yet."""
         lenient = parse_bool(call.req, "lenient", default=False)
-        request = wire.checked(decode(_watch, await call.body() or b"{}"))
+        request = wire.checked(decode(_watch, await call.command() or b"{}"))
         engine, principal, limits = call.engine, call.principal, self._limits
         wish = parse_wish(request.topics, principal, limits)
         look = partial(parse_look, request, limits=limits)

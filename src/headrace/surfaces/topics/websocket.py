@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
+    COMMAND_BYTES_MAX,
     COMMANDS_MAX,
     HEARTBEAT_MS_DEFAULT,
     INLINE_BYTES_MAX,
@@ -53,6 +54,8 @@ _plain: msgspec.json.Decoder[wire.PlainPublish | _Others]
 _plain = msgspec.json.Decoder(wire.PlainPublish | _Others)
 _full: msgspec.json.Decoder[wire.Publish | _Others]
 _full = msgspec.json.Decoder(wire.Publish | _Others)
+_plain_publish = msgspec.json.Decoder(wire.PlainPublish)
+_full_publish = msgspec.json.Decoder(wire.Publish)
 
 _OPS: dict[type, bytes] = {
     Records: b'{"op":"record",',
@@ -371,11 +374,21 @@ class TopicSocket(Socket):
 
 
 def _decode(text: bytes) -> Publishing | _Others:
+    if len(text) > COMMAND_BYTES_MAX:
+        return _decode_publish(text)
     try:
         return _plain.decode(text)
     except (msgspec.MsgspecError, RecursionError):
         # Records with more than data, or a mistake: the full type tells which.
         return decode(_full, text)
+
+
+def _decode_publish(text: bytes) -> Publishing:
+    """A command that is so large that it has to bring records."""
+    try:
+        return _plain_publish.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return decode(_full_publish, text)
 
 
 def _parse_drafts(command: Publishing, size: int, limits: AppendLimits) -> Drafts:

@@ -16,8 +16,9 @@ from websockets.protocol import CLIENT, OPEN
 from websockets.protocol import Protocol as Peer
 
 from headrace.core.config import Durability
-from headrace.core.limits import BUFFER_GRACE_S, SLOW_CONSUMER_S
-from headrace.surfaces.topics import websocket
+from headrace.core.errors import Refused
+from headrace.core.limits import BUFFER_GRACE_S, COMMAND_BYTES_MAX, SLOW_CONSUMER_S
+from headrace.surfaces.topics import websocket, wire
 from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.websocket import SocketLimits, TopicSocket
@@ -363,3 +364,13 @@ def test_a_large_command_is_parsed_in_the_pool_and_in_its_order(
         assert waited == ["_decode", "_parse_drafts"] * 2 + ["_decode"] * 3
 
     live(story)
+
+
+def test_a_large_command_without_records_is_not_taken_apart() -> None:
+    text = b'{"op":"subscribe","topic":"t","match":[%b[]]}' % (b"[]," * (COMMAND_BYTES_MAX // 3))
+    with pytest.raises(Refused):
+        websocket._decode(text)
+    publish = b'{"op":"publish","topic":"t","records":[{"data":"%b"}]}' % (b"x" * COMMAND_BYTES_MAX)
+    assert isinstance(websocket._decode(publish), wire.PlainPublish)
+    tagged = publish.replace(b'"data"', b'"tag":"a","data"')
+    assert isinstance(websocket._decode(tagged), wire.Publish)
