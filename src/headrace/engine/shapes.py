@@ -19,6 +19,7 @@ from headrace.core.entry import Adopt, Entry, Plan, Register
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     FORM_BYTES,
+    FORM_STEPS,
     PROOF_MS_MAX,
     SHAPES_BYTES_MAX,
     SHAPES_MAX,
@@ -87,19 +88,45 @@ class Shape:
         sent = self._open(drafts)
         return drafts if sent is None else self._join(drafts, [self._form(sent, drafts, now_ms)])
 
-    async def form_in_turns(self, drafts: Drafts, now_ms: int, pool: Pool) -> Drafts:
-        """The same, with a pause for everybody else now and then; large documents in the pool."""
+    async def form_in_turns(
+        self, drafts: Drafts, now_ms: int, pool: Pool, turn: asyncio.Lock
+    ) -> Drafts:
+        """The same, with a pause for everybody else now and then; large documents in the pool.
+
+        Of all appends that have the lock in common, one is at it at a time.
+        """
         sent = self._open(drafts)
         if sent is None:
             return drafts
         parts: list[_Formed] = []
-        for part in _cut(sent):
+        for part in self._cut(sent):
             if len(part[-1]) >= FORM_BYTES:
                 parts.append(await pool.run(self._form, part, drafts, now_ms))
-            else:
+                continue
+            async with turn:
                 parts.append(self._form(part, drafts, now_ms))
                 await asyncio.sleep(0)
         return self._join(drafts, parts)
+
+    def is_much(self, drafts: Drafts) -> bool:
+        """Whether others would have to wait for long while these are formed."""
+        if len(drafts.data) > FORM_BYTES:
+            return True
+        validator = self._validator
+        return validator is not None and validator.steps(drafts.data, drafts.count) > FORM_STEPS
+
+    def _cut(self, sent: list[bytes]) -> Iterator[list[bytes]]:
+        """Documents in parts, each of some tens of kilobytes and some milliseconds."""
+        validator = self._validator
+        start = size = steps = 0
+        for at, raw in enumerate(sent):
+            size += len(raw)
+            steps += 0 if validator is None else validator.steps(raw)
+            if size >= FORM_BYTES or steps >= FORM_STEPS:
+                yield sent[start : at + 1]
+                start, size, steps = at + 1, 0, 0
+        if start < len(sent):
+            yield sent[start:]
 
     def _open(self, drafts: Drafts) -> list[bytes] | None:
         """The documents of drafts; None for bytes that are to stay as they are."""
@@ -154,18 +181,6 @@ def _key(found: object, routing: RoutingKey) -> str | None:
     return found
 
 
-def _cut(sent: list[bytes]) -> Iterator[list[bytes]]:
-    """Documents in parts, each of some tens of kilobytes."""
-    start = size = 0
-    for at, raw in enumerate(sent):
-        size += len(raw)
-        if size >= FORM_BYTES:
-            yield sent[start : at + 1]
-            start, size = at + 1, 0
-    if start < len(sent):
-        yield sent[start:]
-
-
 def _short(key: str | None) -> str | None:
     """A key that nobody asked for; one that is too long is none."""
     if key is not None and len(key) > STREAM_KEY_BYTES_MAX // 4:
@@ -183,6 +198,8 @@ class Shapes:
         self._shapes_bytes = 0
         self._promoters: dict[int, tuple[bytes, Promoter]] = {}
         """By log, with the registry they go by; those used last at the end."""
+        self._turn = asyncio.Lock()
+        """Who forms a part of a large append now."""
         self._told: dict[int, bytes | None] = {}
         """Registries that readers still go by while newer ones are not durable."""
 
@@ -208,15 +225,17 @@ class Shapes:
             return drafts
         return self.of(log).form(drafts, self._engine.clock.now_ms())
 
+    def is_much(self, log: Log, drafts: Drafts) -> bool:
+        """Whether these drafts should be prepared: others would wait while they are formed."""
+        return self.of(log).is_much(drafts)
+
     async def prepare(self, log: Log, drafts: Drafts) -> Form:
-        """Form drafts ahead of their write, by and by; it counts if nothing changes meanwhile."""
-        shape = self.of(log)
-        made: Drafts | Refused
-        try:
-            now_ms = self._engine.clock.now_ms()
-            made = await shape.form_in_turns(drafts, now_ms, self._engine.pool)
-        except Refused as refused:
-            made = refused
+        """Form drafts ahead of their write, by and by, for the stream as it is then."""
+        while True:
+            shape = self.of(log)
+            made = await self._form_ahead(shape, drafts)
+            if shape.is_of(stream_of(log)):
+                break
 
         def form(drafts: Drafts) -> Drafts:
             if not shape.is_of(stream_of(log)):
@@ -226,6 +245,13 @@ class Shapes:
             return made
 
         return form
+
+    async def _form_ahead(self, shape: Shape, drafts: Drafts) -> Drafts | Refused:
+        now_ms = self._engine.clock.now_ms()
+        try:
+            return await shape.form_in_turns(drafts, now_ms, self._engine.pool, self._turn)
+        except Refused as refused:
+            return refused
 
     def inherit(self, source: Log, fork: int, count: int) -> list[Entry]:
         """What a fork takes over with the first `count` records of its source."""

@@ -18,7 +18,6 @@ import msgspec
 from headrace.core import streaming
 from headrace.core.entry import Append, Arrive, Entry, Fork
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import FORM_BYTES
 from headrace.core.log import Log
 from headrace.core.names import SYSTEM, SYSTEM_PREFIX, reserved
 from headrace.core.record import Drafts, draft
@@ -199,9 +198,12 @@ class Streams:
     async def _prepare_fork(self, spec: Spec, drafts: Drafts | None) -> tuple[Log, Form] | None:
         """The source of a fork, and the form of a large first append, by and by."""
         source, _ = self._source(spec)
-        if drafts is None or len(drafts.data) <= FORM_BYTES or self._form(source.log) is None:
+        shapes = self._engine.shapes
+        if drafts is None or self._form(source.log) is None:
             return None
-        return source.log, await self._engine.shapes.prepare(source.log, drafts)
+        if not shapes.is_much(source.log, drafts):
+            return None
+        return source.log, await shapes.prepare(source.log, drafts)
 
     def _fork(self, spec: Spec, prefix: bytes, drafts: Drafts | None) -> tuple[Fork, Drafts | None]:
         """Where the fork begins, and its first records.
@@ -233,7 +235,7 @@ class Streams:
         await self._enter(name)
         live = self.own(name)
         form = self._form(live.log)
-        if form is not None and drafts is not None and len(drafts.data) > FORM_BYTES:
+        if form is not None and drafts is not None and engine.shapes.is_much(live.log, drafts):
             form = await engine.shapes.prepare(live.log, drafts)
             engine.check_open()
             if self.own(name) is not live:

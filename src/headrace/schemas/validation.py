@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
+    FORM_STEPS,
     NESTING_MAX,
     PROBLEM_VALUES_MAX,
     VALIDATION_STEPS_MAX,
@@ -76,6 +77,15 @@ class Validator:
         self._breadth = breadth(self._cost)
         self.size_bytes = _SCHEMA_OVERHEAD * len(schema) + patterns_bytes(parsed)
         """About what it takes of memory."""
+
+    def steps(self, raw: bytes, documents: int = 1) -> int:
+        """What it takes at most to check a text, or the texts of so many documents in a row."""
+        most = len(raw) * sum(self._steps)
+        if most <= FORM_STEPS:
+            return most
+        values = values_in(raw) + documents
+        counted = values * self._steps.values + len(raw) * self._steps.bytes
+        return min(counted, documents * VALIDATION_STEPS_MAX)
 
     def check(self, raw: bytes) -> Any:
         """The document of a JSON text; refuses one that is not valid, with its first problem."""

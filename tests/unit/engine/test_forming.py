@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest import mock
 
 import msgspec
 import pytest
@@ -11,14 +12,18 @@ from rig import boot
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import FORM_BYTES
+from headrace.core.limits import FORM_BYTES, FORM_STEPS
 from headrace.core.record import draft
 from headrace.core.stream import JSON, Producer, Write
 from headrace.core.streaming import Spec
 from headrace.core.transaction import Chunk
 from headrace.engine.engine import Engine
 from headrace.engine.metering import Meter, Metering
+from headrace.engine.shapes import Shape
+from headrace.engine.streams import Written
 from headrace.profiles.catalogue import parse_profile
+from headrace.schemas.evolution import parse_update
+from headrace.schemas.validation import Validator
 
 LARGE = [msgspec.json.encode({"requestId": f"r{n}", "token": "t" * 100}) for n in range(2000)]
 assert sum(map(len, LARGE)) > 3 * FORM_BYTES
@@ -58,6 +63,55 @@ def test_others_get_a_turn_while_much_is_formed(loop: VirtualLoop) -> None:
     loop.run(story())
 
 
+COSTLY = {"enum": [{"a": number} for number in range(2000)]}
+SMALL = [b'{"a":1999}'] * 300
+assert sum(map(len, SMALL)) < FORM_BYTES
+
+
+async def install(engine: Engine, schema: dict[str, object]) -> None:
+    update = parse_update(msgspec.json.encode({"schema": schema}), engine.shapes.effort())
+    await engine.shapes.install_schema(engine.streams.find("s"), update)
+
+
+async def turns_of(writing: asyncio.Task[Written]) -> int:
+    turns = 0
+    while not writing.done():
+        turns += 1
+        await asyncio.sleep(0)
+    return turns
+
+
+def test_others_get_a_turn_while_few_bytes_are_dear_to_check(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        await engine.streams.create("s", Spec(content_type=JSON), None)
+        await install(engine, COSTLY)
+        writing = asyncio.create_task(engine.streams.write("s", draft(SMALL), Write(JSON)))
+        steps = Validator(msgspec.json.encode(COSTLY)).steps(SMALL[0])
+        assert await turns_of(writing) > len(SMALL) * steps // FORM_STEPS // 2
+        assert len(held(engine)) == len(SMALL)
+
+    loop.run(story())
+
+
+def test_appends_that_are_dear_to_check_take_turns_with_each_other(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        await engine.streams.create("s", Spec(content_type=JSON), None)
+        await install(engine, COSTLY)
+        alone = await turns_of(
+            asyncio.create_task(engine.streams.write("s", draft(SMALL), Write(JSON)))
+        )
+        writes = [
+            asyncio.create_task(engine.streams.write("s", draft(SMALL), Write(JSON)))
+            for _ in range(4)
+        ]
+        turns = [await turns_of(write) for write in writes]
+        assert sum(turns) > 3 * alone
+
+    loop.run(story())
+
+
 def test_what_changes_meanwhile_counts(loop: VirtualLoop) -> None:
     async def story() -> None:
         engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
@@ -66,7 +120,8 @@ def test_what_changes_meanwhile_counts(loop: VirtualLoop) -> None:
         writing = asyncio.create_task(engine.streams.write("s", draft(marks), Write(JSON)))
         await asyncio.sleep(0)
         adopting = asyncio.create_task(adopt(engine, "evlog"))
-        await asyncio.gather(writing, adopting)
+        with mock.patch.object(Shape, "form", side_effect=AssertionError("all at once")):
+            await asyncio.gather(writing, adopting)
         assert held(engine)[-1]["context"] == {"headers": {"control": "reset"}}
 
     loop.run(story())
