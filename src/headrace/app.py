@@ -36,7 +36,7 @@ from headrace.engine.upkeep import Pace
 from headrace.formats import layout
 from headrace.formats.arrow import leave_pandas_out
 from headrace.observe import say
-from headrace.storage.disk import RealDisk
+from headrace.storage.disk import RealDisk, passes
 from headrace.storage.keys import signing_key
 from headrace.storage.loopwriter import best_writer
 from headrace.storage.objects import StoreError
@@ -459,5 +459,9 @@ def serve(settings: Settings) -> None:
         ) from None
     except StoreError as error:
         raise StartError(f"the object store cannot be used: {error}") from None
+    except OSError as error:
+        if not passes(error):
+            raise
+        raise StartError(f"the data directory cannot be written at the moment: {error}") from None
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -191,6 +191,9 @@ class Client:
 
     async def look(self) -> None:
         """Read everything; it must be what the model says."""
+        await _writing(self._look)
+
+    async def _look(self) -> None:
         await self._settle(*self.history.now)
         if self.engine.journal.failure is not None:
             raise ReadOnly

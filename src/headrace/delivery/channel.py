@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 
 from headrace.core.config import Durability
+from headrace.core.errors import Code, Refused
 from headrace.core.limits import FRAMES_KEPT, SLICE_MS
+from headrace.core.read import Page
 from headrace.delivery.cohort import Cohort, Follower
 from headrace.delivery.events import Event, Gone, Held, Records, View
 from headrace.delivery.tasks import Tasks
@@ -223,21 +226,34 @@ class Channel:
         self._tasks.start(self._read_on(cohort, upto), partial(self._fail, cohort))
 
     async def _read_on(self, cohort: Cohort, upto: int) -> None:
-        view = cohort.view
-        page = await self._engine.reader.read(
-            self.live,
-            cohort.position,
-            records_max=view.records_max,
-            bytes_max=view.bytes_max,
-            wanted=view.wanted,
-            epoch=cohort.epoch,
-            upto=upto,
-        )
+        page = None
+        while page is None:
+            page = await self._read_page(cohort, upto)
         cohort.busy = False
         if cohort.followers and not self._is_gone:
             cohort.take(page)
             self._line_up(cohort)
             self._schedule()
+
+    async def _read_page(self, cohort: Cohort, upto: int) -> Page | None:
+        """A page; None when nothing can be told of the log just now, once that has passed."""
+        view = cohort.view
+        try:
+            return await self._engine.reader.read(
+                self.live,
+                cohort.position,
+                records_max=view.records_max,
+                bytes_max=view.bytes_max,
+                wanted=view.wanted,
+                epoch=cohort.epoch,
+                upto=upto,
+            )
+        except Refused as refused:
+            if refused.code is not Code.STORAGE_UNAVAILABLE:
+                raise
+        with suppress(Refused):  # read-only: then all can be told
+            await self._engine.journal.wait_synced(self._engine.journal.tail)
+        return None
 
     def _fail(self, cohort: Cohort) -> None:
         if self._is_gone:

@@ -9,8 +9,8 @@ on the event loop. What can be done with logs is in modules of its own: `Logs`, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from time import perf_counter
 from typing import NamedTuple
@@ -392,27 +392,29 @@ class Engine:
         return last > live.reserved_before and synced < live.reserve_position
 
     async def settle(self, *lives: Live) -> None:
-        """Wait until these logs, and every loss they have taken, are durable enough to be told.
+        """Wait until these logs, and every loss they have taken, are durable enough to be told; or
+        refuse, while nothing can be written.
 
         What an answer says of a log, its floors and its deletions must still be true after a crash.
         The answer is made first, and only then held back for what it knows: a log that shrinks all
         the time cannot keep a reader waiting.
         """
         journal = self.journal
-        synced = written = 0
+        aged = synced = written = 0
         for live in lives:
-            synced = max(synced, live.aged_position, live.config_position)
+            aged = max(aged, live.aged_position)
+            synced = max(synced, live.config_position)
             if live.log.config.synced:
                 synced = max(synced, live.shrunk_position)
             else:
                 written = max(written, live.shrunk_position)
-        try:
-            if synced > journal.synced:
-                await journal.wait_synced(synced)
-            if written > journal.written:
-                await journal.wait_written(written)
-        except Refused:
-            pass  # read-only: what is in memory is all there is to tell
+        if aged > journal.synced:
+            with suppress(Refused):  # no room: the next start works out again what is too old
+                await journal.wait_to_tell(aged, sync=True)
+        if synced > journal.synced or written > journal.written:
+            with _all_there_is():
+                await journal.wait_to_tell(synced, sync=True)
+                await journal.wait_to_tell(written, sync=False)
 
     def head_of(self, live: Live) -> int:
         """The last record that an answer counts which waits for it (`settle_all`)."""
@@ -423,25 +425,33 @@ class Engine:
         journal = self.journal
         tail, counted = journal.tail, [(live, live.log.head) for live in lives]
         # What was appended while its log was being created or configured is shown by a sync only.
-        for wait in (journal.wait_written, journal.wait_synced):
+        for sync in (False, True):
             if journal.failure is None and any(live.visible < head for live, head in counted):
-                await wait(tail)
+                await journal.wait_to_tell(tail, sync=sync)
         await self.settle(*lives)
 
     async def wait_control(self) -> None:
         """Wait until all that was said of what there is and what is not is durable, or refuse."""
         if self.control_position > self.journal.synced:
-            await self.journal.wait_synced(self.control_position)
+            await self.journal.wait_to_tell(self.control_position, sync=True)
 
     async def settle_control(self) -> None:
         """The same for an answer that changes nothing: a refusal, or a list."""
-        with suppress(Refused):  # read-only: what is in memory is all there is to tell
-            await self.wait_control()
+        if self.control_position > self.journal.synced:
+            with _all_there_is():
+                await self.wait_control()
 
-    async def settle_refusal(self, refused: Refused) -> None:
-        """Wait until what a refusal tells of logs is still true after a crash."""
+    async def settle_refusal(self, refused: Refused) -> Refused:
+        """Wait until what a refusal tells of logs is still true after a crash; returns what to say.
+
+        While nothing can be written, nobody knows that.
+        """
         if refused.code in TELLING:
-            await self.settle_control()
+            try:
+                await self.settle_control()
+            except Refused as unknown:
+                return unknown
+        return refused
 
     async def settle_deletions(self, live: Live, known: int, leave_out: Callable[[], None]) -> None:
         """Wait as `settle` does; what was deleted since `known` deletions is left out.
@@ -457,6 +467,16 @@ class Engine:
             leave_out()
             await self.settle(live)
         leave_out()
+
+
+@contextmanager
+def _all_there_is() -> Iterator[None]:
+    """Once the server is read-only, what is in memory is all there is to tell."""
+    try:
+        yield
+    except Refused as refused:
+        if refused.code is not Code.READ_ONLY:
+            raise
 
 
 async def _nothing_new() -> None:

@@ -126,6 +126,7 @@ class Logs:
         check_owner(log, owner)
         if if_empty and (log.count or engine.transactions.under_way.comes_to(log.id)):
             held = f"holds {log.count} records" if log.count else "is about to get records"
+            await engine.settle_all(live)
             raise Refused(
                 Code.LOG_NOT_EMPTY,
                 f'"{name}" {held}',

@@ -435,7 +435,7 @@ class Upkeep:
     async def stop(self) -> None:
         """Leave everything so that the next start has little to do."""
         journal = self._engine.journal
-        if journal.failure is not None:
+        if journal.failure is not None or journal.stall is not None:
             return
         try:
             await self._publication.publish_plans()

@@ -80,6 +80,8 @@ class Journal:
         self.stall: OSError | None = None
         """Why nothing can be written at the moment."""
         self._retry: asyncio.TimerHandle | None = None
+        self._telling: set[asyncio.Future[None]] = set()
+        """Waits of those who only want to tell of something."""
         self.spares: deque[str] = deque()
         """Blank files to go on in, where there are any."""
         self._disk = disk
@@ -197,6 +199,23 @@ class Journal:
                 self._writer.wake()
         return self._wait(position, then, self.synced, self._waiting_synced)
 
+    async def wait_to_tell(self, position: int, *, sync: bool) -> None:
+        """Wait for one of both, to tell of what is below; refuses while nothing can be written.
+
+        Whoever changed something waits until that has passed: only then it is known what became of
+        it. Who wants to know something can ask again.
+        """
+        if position <= (self.synced if sync else self.written):
+            return
+        if self.stall is not None:
+            raise self.refusal()
+        waiting = self.wait_synced(position) if sync else self.wait_written(position)
+        self._telling.add(waiting)
+        try:
+            await waiting
+        finally:
+            self._telling.discard(waiting)
+
     def _wait(
         self,
         position: int,
@@ -242,7 +261,12 @@ class Journal:
         elif stall is None:
             say("info", "the journal is written again")
         self.stall = stall
-        if stall is not None and self._retry is None:
+        if stall is None:
+            return
+        for waiting in self._telling:
+            if not waiting.done():
+                waiting.set_exception(self.refusal())
+        if self._retry is None:
             self._retry = self._loop.call_later(JOURNAL_RETRY_S, self._try_again)
 
     def _try_again(self) -> None:
@@ -267,12 +291,15 @@ class Journal:
         try:
             while (position := self.write_next()) is not None:
                 self.turn_page(position)
-            if self.sync_due:
-                if self._waiting_written:
-                    report(self.reached_by_writer)
-                self.sync()
         except OSError as failure:
             self.fail(failure)
+        if self.sync_due:
+            if self._waiting_written:
+                report(self.reached_by_writer)
+            try:
+                self.sync()
+            except OSError as failure:
+                self.fail(failure)
         report(self.reached_by_writer)
         self.note_failure()
 
@@ -311,6 +338,8 @@ class Journal:
             raise
         self._file.close()
         self._file = opened
+        reached = self.reached_by_writer
+        self.reached_by_writer = Progress(reached.written, reached.synced)
 
     def _put_back(self, items: list[Buffer | int]) -> None:
         with self._lock:
@@ -319,8 +348,12 @@ class Journal:
 
     @property
     def sync_due(self) -> bool:
-        """Whether somebody waits for a sync of what was written."""
-        return self._sync_wanted > self.reached_by_writer.synced
+        """Whether somebody waits for a sync, and something was written that can be synced.
+
+        There may be no room for more: what was told of is not left to a power loss meanwhile.
+        """
+        reached = self.reached_by_writer
+        return reached.failure is None and min(self._sync_wanted, reached.written) > reached.synced
 
     def sync(self) -> None:
         assert self._file is not None
@@ -335,7 +368,8 @@ class Journal:
         """A sync that began at `started` covered everything below `position`."""
         self.stats.sync_latency_us.observe((time.perf_counter() - started) * 1e6)
         self.stats.syncs += 1
-        self.reached_by_writer = Progress(self.reached_by_writer.written, position)
+        reached = self.reached_by_writer
+        self.reached_by_writer = Progress(reached.written, position, stall=reached.stall)
 
     def fail(self, failure: OSError) -> None:
         """What was to be done failed: for now if that may pass, else for good."""
@@ -389,7 +423,7 @@ class Journal:
 
     async def close(self) -> None:
         """Commit what is pending and stop the writer."""
-        if self.failure is None:
+        if self.failure is None and self.stall is None:
             await self.wait_synced(self._tail)
         if self._writer is not None:
             self._writer.close()

@@ -103,7 +103,10 @@ class LoopWriter:
             position = journal.write_next()
             if position is not None:
                 self._turn(position)
-            elif journal.sync_due:
+        except OSError as failure:
+            journal.fail(failure)
+        try:
+            if not self._busy and journal.sync_due:
                 self._covered = journal.reached_by_writer.written
                 self._started = perf_counter()
                 self._sync.start()

@@ -96,10 +96,9 @@ class Gate:
             )
         return self._engine
 
-    async def settle_refusal(self, refused: Refused) -> None:
-        """Wait until what a refusal tells of logs is still true after a crash."""
-        if self.ready:
-            await self.engine.settle_refusal(refused)
+    async def settle_refusal(self, refused: Refused) -> Refused:
+        """Wait until what a refusal tells is still true after a crash; returns what to say."""
+        return await self.engine.settle_refusal(refused) if self.ready else refused
 
     @property
     def hub(self) -> Hub:
@@ -233,8 +232,7 @@ def _responder(gate: Gate, refusals: Refusals, handler: Handler) -> Callable[...
             with gate.slots.take(call.principal):
                 reply = await handler(call)
         except Refused as refused:
-            await gate.settle_refusal(refused)
-            refuse(refusals, refused, resp, started)
+            refuse(refusals, await gate.settle_refusal(refused), resp, started)
             return
         if isinstance(reply, RawReply):
             resp.status, resp.content_type, resp.data = STATUS[200], reply.media, reply.body

@@ -112,8 +112,7 @@ class StreamEndpoint:
             principal, stream = await self._opener(call)
             slot = self._gate.streams.take(principal)
         except Refused as refused:
-            await self._gate.settle_refusal(refused)
-            refuse(self._refusals, refused, resp, started)
+            refuse(self._refusals, await self._gate.settle_refusal(refused), resp, started)
             return
         hand_over(self._gate, req, stream, slot, _HEADERS)
 

@@ -178,7 +178,7 @@ class StreamRoutes:
             if refused.code is Code.APPEND_TIMEOUT:
                 raise
             if call is not None:
-                await self._gate.settle_refusal(refused)
+                refused = await self._gate.settle_refusal(refused)
             return Answer(*refuse(refused))
 
     def _is_control(self, req: Any) -> bool:

@@ -257,7 +257,7 @@ class TopicSocket(Socket):
         try:
             done = await write(self._hub.engine, self._principal, topic, command, drafts, cost)
         except Refused as refused:
-            await self._hub.engine.settle_refusal(refused)
+            refused = await self._hub.engine.settle_refusal(refused)
             self._refuse(refused, command.request_id)
         else:
             if command.return_seqs:
@@ -280,7 +280,7 @@ class TopicSocket(Socket):
         try:
             await self._follow(command)
         except Refused as refused:
-            await self._hub.engine.settle_refusal(refused)
+            refused = await self._hub.engine.settle_refusal(refused)
             self._refuse(refused, command.request_id)
         self._go_on()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 from unittest import mock
 
+from hostile import HostileDisk
 from listening import ListeningPipe
 from serving import SYNC_S, House, live
 
@@ -275,5 +277,33 @@ def test_many_watchers_share_one_encoding() -> None:
             await asyncio.sleep(1)
         assert encode.call_count == 1
         assert all(viewer.heard()[-1] == ("record", 2) for viewer in viewers)
+
+    live(story)
+
+
+def test_followers_wait_while_there_is_no_room() -> None:
+    async def story(house: House) -> None:
+        await house.put("t", cap_records=1)
+        await house.append("t", b"1")
+        disk = house.engine.journal._disk
+        assert isinstance(disk, HostileDisk)
+        full = True
+
+        def watch(number: int, called: str, path: str) -> None:
+            if called == "append" and full:
+                disk.faults[number] = errno.ENOSPC
+
+        disk.before = watch
+        writing = asyncio.create_task(house.append("t", b"2"))
+        await asyncio.sleep(1)
+        viewer = Viewer(house, "t")
+        viewer.open()
+        await asyncio.sleep(1)
+        assert viewer.heard() == []  # what was pushed out is not for certain
+        full = False
+        await writing
+        await asyncio.sleep(1)
+        heard = viewer.heard()
+        assert heard == [("tombstone", "from_seq_too_old"), ("record", 2), ("caught-up", 2)]
 
     live(story)
