@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.core.entry import Append, Entry, Following
+from headrace.core.entry import Append, Entry, Follow, Following
 from headrace.core.log import Log
 from headrace.core.record import Drafts, draft
 from headrace.core.state import State
@@ -56,7 +56,9 @@ class Diary:
 
         def noted(entries: Sequence[Entry], *, sync: bool, together: bool = False) -> int:
             position = commit(entries, sync=sync, together=together)
-            self._writers[len(self.pages)] = asyncio.current_task()
+            # Notes that a subscription needs no more go some time; nobody is told of that.
+            tidies = not sync and all(isinstance(entry, Follow) for entry in entries)
+            self._writers[len(self.pages)] = None if tidies else asyncio.current_task()
             self.pages.append(picture(engine.state))
             for entry in entries:
                 if isinstance(entry, Append):
