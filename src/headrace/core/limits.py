@@ -9,6 +9,10 @@ I64_MAX = 2**63 - 1
 
 HEAD_BYTES_MAX = 256 << 10
 """The request line and the headers of a request."""
+ACCEPT_LENGTH_MAX = 1024
+"""Of the `Accept` of a request for a stream."""
+HOST_LENGTH_MAX = 261
+"""A name, a colon and a port."""
 HOSTS_KNOWN_MAX = 256
 """Host headers that a server without keys remembers to be its own."""
 HEADERS_MAX = 256

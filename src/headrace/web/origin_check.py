@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import HOSTS_KNOWN_MAX
+from headrace.core.limits import HOST_LENGTH_MAX, HOSTS_KNOWN_MAX
 from headrace.delivery.addresses import is_loopback
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/]+))(?::[0-9]*)?")
@@ -59,11 +59,13 @@ class OriginCheck:
             )
 
     def _check_host(self, host: bytes) -> None:
+        if self._any_host:
+            return
         text = host.decode("latin-1").lower()
-        found = _HOST.fullmatch(text)
+        found = _HOST.fullmatch(text) if len(text) <= HOST_LENGTH_MAX else None
         name = "" if found is None else (found[1] or found[2]).removesuffix(".")
         local = is_loopback(name) or name.endswith(".localhost")
-        if not (local or self._any_host or name in self._hosts):
+        if not (local or name in self._hosts):
             raise Refused(
                 Code.FORBIDDEN,
                 "without keys only loopback hosts are answered; see TOPICS_ALLOWED_HOSTS",

@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
 
 import falcon.asgi
 
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import ACCEPT_LENGTH_MAX
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream
 from headrace.delivery.wheel import Wheel
@@ -74,13 +74,9 @@ class StreamCall:
     def authenticate(self) -> Principal:
         """Who asks: by header, or by `?token=` since a browser's EventSource sends no headers."""
         header = self.req.get_header("AUTHORIZATION")
-        if header is None and (token := self._token()) is not None:
+        if header is None and (token := self.req.get_param("token")) is not None:
             return self._gate.keyring.identify(token)
         return self._gate.keyring.authenticate(header)
-
-    def _token(self) -> str | None:
-        pairs = parse_qsl(self.req.query_string, keep_blank_values=True)
-        return next((value for name, value in pairs if name == "token"), None)
 
 
 Opener = Callable[[StreamCall], Awaitable[Opening]]
@@ -105,8 +101,9 @@ class StreamEndpoint:
         try:
             call = StreamCall(self._gate, req, name)
             _ = call.engine  # refuses before and after the engine's time
-            if not req.client_accepts(EVENT_STREAM):
-                raise Refused(Code.NOT_ACCEPTABLE, f"a stream is {EVENT_STREAM}", accept=req.accept)
+            if not accepts_events(req):
+                accept = req.accept[:ACCEPT_LENGTH_MAX]
+                raise Refused(Code.NOT_ACCEPTABLE, f"a stream is {EVENT_STREAM}", accept=accept)
             if self._leases:
                 self._check_page(req)
             principal, stream = await self._opener(call)
@@ -122,6 +119,11 @@ class StreamEndpoint:
         if self._gate.origin_check is not None and EVENT_STREAM not in req.accept.lower():
             message = f"without keys, say Accept: {EVENT_STREAM}"
             raise Refused(Code.NOT_ACCEPTABLE, message, accept=req.accept)
+
+
+def accepts_events(req: falcon.asgi.Request) -> bool:
+    """Whether the client takes a stream. Falcon keeps what it parsed, so what is long is not."""
+    return len(req.accept) <= ACCEPT_LENGTH_MAX and req.client_accepts(EVENT_STREAM)
 
 
 _HEADERS = [

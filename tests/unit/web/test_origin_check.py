@@ -28,6 +28,7 @@ FOREIGN = [
     "", "evil.example", "evil.example:4000", "localhost.evil.example", "127.0.0.1.evil.example",
     "evillocalhost", "10.0.0.1", "[::2]:4000", "[fe80::1]", "0.0.0.0:4000", "localhost:80@evil",
     "evil@localhost", "[::1].evil", "localhost:x", "127.0.0.1:4000, evil",
+    "a." * 200 + "localhost",
 ]  # fmt: skip
 
 
