@@ -218,9 +218,9 @@ class TopicSocket(Socket):
             if request_id is UNSET:
                 request_id = await pool.run(_find_id, text)
             self._refuse(refused, request_id)
-        self._go_on()
+        self._obey_next()
 
-    def _go_on(self) -> None:
+    def _obey_next(self) -> None:
         """What had to wait comes next."""
         self._busy = False
         while self._inbox and not self._busy:
@@ -282,7 +282,7 @@ class TopicSocket(Socket):
         except Refused as refused:
             refused = await self._hub.engine.settle_refusal(refused)
             self._refuse(refused, command.request_id)
-        self._go_on()
+        self._obey_next()
 
     async def _follow(self, command: wire.Subscribe) -> None:
         wire.checked(command)

@@ -17,7 +17,7 @@ from websockets.protocol import Protocol as Peer
 
 from headrace.core.config import Durability
 from headrace.core.errors import Refused
-from headrace.core.limits import BUFFER_GRACE_S, COMMAND_BYTES_MAX, SLOW_CONSUMER_S
+from headrace.core.limits import BUFFER_GRACE_S, COMMAND_BYTES_MAX, FRAMES_PER_TURN, SLOW_CONSUMER_S
 from headrace.surfaces.topics import websocket, wire
 from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.following import FollowLimits
@@ -65,6 +65,20 @@ def test_publications_do_not_wait_for_each_others_sync() -> None:
         assert [ack["seqs"] for ack in acks] == [[seq] for seq in range(1, 51)]
         assert house.loop.time() - started < 50 * SYNC_S / 2
         assert all(ack["performance"]["fsync_ms"] >= 0 for ack in acks)
+
+    live(story)
+
+
+def test_more_commands_than_fit_into_a_turn_are_all_answered() -> None:
+    async def story(house: House) -> None:
+        client = Client(house)
+        count = 2 * FRAMES_PER_TURN + 1
+        ping = Frame(Opcode.TEXT, b'{"op":"ping"}').serialize(mask=True)
+        client.socket.data_received(ping * count)
+        assert client.pipe.reading_paused
+        await asyncio.sleep(SYNC_S)
+        assert client.ops() == ["pong"] * count
+        assert not client.pipe.reading_paused
 
     live(story)
 
