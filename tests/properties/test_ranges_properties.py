@@ -61,6 +61,15 @@ def test_inside_and_outside(wanted: frozenset[int], first: int, last: int) -> No
     assert ranges.touches(held, first, last) == bool(asked & wanted)
 
 
+@given(st.lists(sets, max_size=3), seqs, seqs)
+def test_what_is_in_none_of_several_sets(held: list[frozenset[int]], a: int, b: int) -> None:
+    first, last = min(a, b), max(a, b)
+    flat = [ranges.from_seqs(sorted(each)) for each in held]
+    outside = [seq for part in ranges.outside_all(flat, first, last) for seq in part]
+    assert members(outside) == set(range(first, last + 1)).difference(*held)
+    assert is_tidy(outside)
+
+
 @given(sets, seqs)
 def test_dropping_what_is_below(wanted: frozenset[int], floor: int) -> None:
     held = ranges.drop_below(ranges.from_seqs(sorted(wanted)), floor)

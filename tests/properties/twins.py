@@ -73,7 +73,7 @@ def ledger_of(log: Log) -> list[tuple[int, int, int]] | None:
         return None
     return [
         (seq, ts_ms, size)
-        for first, last, ts_ms, size in log.ledger.runs(log.gone, log.floor - 1)
+        for first, last, ts_ms, size in log.ledger.runs(log.missing, log.floor - 1)
         for seq in range(first, last + 1)
     ]
 

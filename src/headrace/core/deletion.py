@@ -27,9 +27,9 @@ def delete_seqs(log: Log, sizes: Iterable[tuple[int, int]], before: int) -> Dele
     """Delete those of the given ascending (seq, bytes) that are live and below `before`."""
     found: Ranges = EMPTY
     size_bytes = 0
-    gone, floor = log.gone, log.floor
+    missing, floor = log.missing, log.floor
     for seq, size in sizes:
-        if floor <= seq < before and not ranges.contains(gone, seq):
+        if floor <= seq < before and not any(ranges.contains(held, seq) for held in missing):
             found = ranges.add(found, seq, seq)
             size_bytes += size
     return delete_ranges(log, found, size_bytes)

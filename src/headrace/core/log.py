@@ -118,6 +118,11 @@ class Log(msgspec.Struct, gc=False, array_like=True):
         return ranges.union(ranges.union(list(self.deleted), self.gaps), self.holes)
 
     @property
+    def missing(self) -> tuple[Ranges, ...]:
+        """The same as sets of which none is empty: nothing is copied, however large they are."""
+        return tuple(filter(None, (self.deleted, self.gaps, self.holes)))
+
+    @property
     def earliest(self) -> int:
         """Seq of the first live record, or head + 1."""
         seq = self.floor
@@ -156,9 +161,8 @@ def check_owner(log: Log, owner: str | None) -> None:
 def live_ranges(log: Log, last: int, first: int = 1) -> Iterator[tuple[int, int]]:
     """The live seqs of its own from `first` to `last`, as (first, last), ascending."""
     first = max(first, log.floor, log.inherited + 1)
-    for low, high in ranges.outside(log.deleted, first, last):
-        for start, stop in ranges.outside(log.gaps, low, high):
-            yield from ranges.outside(log.holes, start, stop)
+    if first <= last:
+        yield from ranges.outside_all(log.missing, first, last)
 
 
 def fresh_ranges(log: Log, last: int) -> Iterator[tuple[int, int]]:
@@ -228,12 +232,12 @@ def overflow(log: Log, new: Block | None = None) -> Trim | None:
     excess_bytes = log.size_bytes + size_bytes - config.cap_bytes if config.cap_bytes else 0
     if excess <= 0 and excess_bytes <= 0:
         return None
-    floor, count, shed = retention.overflow(log.ledger, log.gone, excess, excess_bytes)
+    floor, count, shed = retention.overflow(log.ledger, log.missing, excess, excess_bytes)
     if new and (count < excess or shed < excess_bytes):
         # The new block alone is over the caps: its own oldest records go at once.
         own = retention.build(iter((new,)))
         floor, own_count, own_shed = retention.overflow(
-            own, EMPTY, excess - count, excess_bytes - shed
+            own, (), excess - count, excess_bytes - shed
         )
         count, shed = count + own_count, shed + own_shed
     return Trim(log.id, floor, 0, count, shed)
@@ -255,7 +259,7 @@ def expire(log: Log, now_ms: int) -> Trim | None:
     """What is too old now."""
     if not log.config.ttl_ms or log.ledger is None:
         return None
-    floor, count, shed = retention.expired(log.ledger, log.gone, log.config.ttl_ms, now_ms)
+    floor, count, shed = retention.expired(log.ledger, log.missing, log.config.ttl_ms, now_ms)
     return Trim(log.id, 0, floor, count, shed) if floor else None
 
 
@@ -297,9 +301,10 @@ def place(log: Log, known: Container[int], new: Iterable[Extent] = ()) -> None:
 def prune_extents(log: Log) -> None:
     """Forget extents in which nothing is live any more."""
     if log.extents:
-        gone, floor = log.gone, log.floor
+        missing, floor = log.missing, log.floor
         log.extents = [
             extent
             for extent in log.extents
-            if next(ranges.outside(gone, max(floor, extent[1]), extent[2]), None)
+            if floor <= extent[2]
+            and next(ranges.outside_all(missing, max(floor, extent[1]), extent[2]), None)
         ]

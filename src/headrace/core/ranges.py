@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress, islice
-from operator import gt
 
 Ranges = Sequence[int]
 EMPTY: Ranges = ()
 
-_FEW = 32
+_FEW = 100
 """To put so many ranges into a list one by one is faster than to make another list."""
-_next = (1).__add__
 
 
 def add(ranges: Ranges, first: int, last: int) -> list[int]:
@@ -74,6 +71,15 @@ def outside(ranges: Ranges, first: int, last: int) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
+def outside_all(sets: Sequence[Ranges], first: int, last: int) -> Iterator[tuple[int, int]]:
+    """The parts of [first, last] that are in none of the sets, ascending."""
+    if not sets:
+        yield first, last
+        return
+    for low, high in outside(sets[0], first, last):
+        yield from outside_all(sets[1:], low, high)
+
+
 def touches(ranges: Ranges, first: int, last: int) -> bool:
     """Whether anything of [first, last] is in the set."""
     return next(overlap(ranges, first, last), None) is not None
@@ -101,32 +107,32 @@ def drop_below(ranges: Ranges, floor: int) -> Ranges:
 def union(ranges: Ranges, other: Ranges) -> Ranges:
     """The set with all of the other in it. May change a list given to it.
 
-    A few ranges are put where they belong; many are merged, so that each range is moved once.
+    A few ranges are put where they belong; for many, what lies between them is moved once.
     """
     if len(other) <= 2 * _FEW:
         for first, last in pairs(other):
             ranges = add(ranges, first, last)
         return ranges
     held: list[int] = ranges if isinstance(ranges, list) else list(ranges)
-    start = bisect_left(held, other[0] - 1)
-    start -= start % 2
-    stop = bisect_right(held, other[-1] + 1)
-    stop += stop % 2
-    held[start:stop] = _merge(held[start:stop], other)
+    begin = bisect_left(held, other[0] - 1)
+    begin -= begin % 2
+    merged: list[int] = []
+    at = begin
+    for first, last in pairs(other):
+        start = bisect_left(held, first - 1, at)
+        start -= start % 2
+        stop = bisect_right(held, last + 1, start)
+        stop += stop % 2
+        merged += held[at:start]
+        at = stop
+        if start < stop:
+            first, last = min(first, held[start]), max(last, held[stop - 1])
+        if merged and first <= merged[-1] + 1:
+            merged[-1] = max(last, merged[-1])
+        else:
+            merged += (first, last)
+    held[begin:at] = merged
     return held
-
-
-def _merge(one: Ranges, other: Ranges) -> list[int]:
-    """Two sets as one. Sorting what is sorted but for one place takes one pass."""
-    firsts = sorted([*one[::2], *other[::2]])
-    lasts = sorted([*one[1::2], *other[1::2]])
-    # Among all that begin and all that end, in order, a range is over where the next one begins
-    # beyond its neighbour.
-    apart = list(map(gt, islice(firsts, 1, None), map(_next, lasts)))
-    merged = [0] * (2 * sum(apart) + 2)
-    merged[::2] = [firsts[0], *compress(islice(firsts, 1, None), apart)]
-    merged[1::2] = [*compress(lasts, apart), lasts[-1]]
-    return merged
 
 
 def pairs(ranges: Ranges) -> Iterator[tuple[int, int]]:

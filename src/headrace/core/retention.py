@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from headrace.core import ranges
 from headrace.core.ranges import Ranges
@@ -67,20 +67,17 @@ class Ledger:
                 del column[:start]
             self._start = 0
 
-    def runs(self, gone: Ranges, after: int = 0) -> Iterator[tuple[int, int, int, int]]:
-        """(first, last, ts_ms, size of each) of what is not in `gone`, oldest first."""
+    def runs(self, gone: Sequence[Ranges], after: int = 0) -> Iterator[tuple[int, int, int, int]]:
+        """(first, last, ts_ms, size of each) of what is in none of `gone`, oldest first."""
         start = bisect_left(self._lasts, after + 1, self._start)
         for at in range(start, len(self._firsts)):
             first, last = max(self._firsts[at], after + 1), self._lasts[at]
             ts_ms, size = self._stamps[at], self._sizes[at]
-            if not gone:
-                yield first, last, ts_ms, size
-                continue
-            for low, high in ranges.outside(gone, first, last):
+            for low, high in ranges.outside_all(gone, first, last):
                 yield low, high, ts_ms, size
 
-    def measure(self, first: int, last: int, gone: Ranges) -> tuple[int, int]:
-        """(count, bytes) of the records in [first, last] that are not in `gone`."""
+    def measure(self, first: int, last: int, gone: Sequence[Ranges]) -> tuple[int, int]:
+        """(count, bytes) of the records in [first, last] that are in none of `gone`."""
         count = size_bytes = 0
         for low, high, _, size in self.runs(gone, first - 1):
             if low > last:
@@ -113,7 +110,7 @@ def build(blocks: Iterator[Block]) -> Ledger:
 
 
 def overflow(
-    ledger: Ledger, gone: Ranges, excess_records: int, excess_bytes: int
+    ledger: Ledger, gone: Sequence[Ranges], excess_records: int, excess_bytes: int
 ) -> tuple[int, int, int]:
     """(floor, count, bytes) of the oldest records that must go to shed at least both excesses.
 
@@ -131,7 +128,9 @@ def overflow(
     return floor, count, size_bytes
 
 
-def expired(ledger: Ledger, gone: Ranges, ttl_ms: int, now_ms: int) -> tuple[int, int, int]:
+def expired(
+    ledger: Ledger, gone: Sequence[Ranges], ttl_ms: int, now_ms: int
+) -> tuple[int, int, int]:
     """(floor, count, bytes) of the records older than the time to live; floor 0 when none is."""
     floor = count = size_bytes = 0
     for first, last, ts_ms, size in ledger.runs(gone):

@@ -58,8 +58,8 @@ class Deleter:
         if ranges.count(found) == log.count:
             return log.size_bytes
         if log.ledger is not None:
-            gone, pairs = log.gone, ranges.pairs(found)
-            return sum(log.ledger.measure(low, high, gone)[1] for low, high in pairs)
+            missing, pairs = log.missing, ranges.pairs(found)
+            return sum(log.ledger.measure(low, high, missing)[1] for low, high in pairs)
         start = live.tail.start
         cold = [(low, min(high, start - 1)) for low, high in ranges.pairs(found) if low < start]
         warm = [(max(low, start), high) for low, high in ranges.pairs(found) if high >= start]
@@ -89,8 +89,4 @@ class Deleter:
                 return deletion.delete_seqs(log, sealed + live.tail.tagged(match, before), before)
 
     def _measure_sealed(self, log: Log, parts: list[tuple[int, int]]) -> int:
-        return sum(
-            block.measure(block.index(low), block.stop_index(high))
-            for low, high in parts
-            for block in self._engine.segments.blocks(log, low, high)
-        )
+        return sum(block.size_bytes for block in self._engine.segments.parts(log, parts))

@@ -254,12 +254,25 @@ class Segments:
 
     def blocks(self, log: Log, first: int, last: int) -> Iterator[Block]:
         """All sealed records of the log in [first, last], ascending."""
-        seq = first
-        while seq <= last and (block := self.read(log, seq, 1 << 30)) is not None:
-            if block.first > last:
-                return
-            yield cut(block, 0, block.stop_index(last))
-            seq = block.last + 1
+        return self.parts(log, ((first, last),))
+
+    def parts(self, log: Log, wanted: Iterable[tuple[int, int]]) -> Iterator[Block]:
+        """The sealed records of the log in these ranges, which ascend.
+
+        What lies together is read once, however many of the ranges are in it.
+        """
+        block: Block | None = None
+        for first, last in wanted:
+            seq = first
+            while seq <= last:
+                if block is None or block.last < seq:
+                    block = self.read(log, seq, 1 << 30)
+                if block is None:
+                    return
+                start, stop = block.index(seq), block.stop_index(last)
+                if start < stop:
+                    yield cut(block, start, stop)
+                seq = block.last + 1
 
     def tagged(self, log: Log, match: TagMatch, before: int) -> list[tuple[int, int]]:
         """(seq, size) of the log's sealed records whose tag matches, ascending, below `before`."""

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from headrace.core import log as one
+from headrace.core import ranges
 from headrace.core.apply import apply
 from headrace.core.config import LogConfig
 from headrace.core.entry import Append, Delete
 from headrace.core.log import Log
 from headrace.core.record import block, draft
+from headrace.core.retention import build
 from headrace.storage import sealing
 
 HELD = 40_000
@@ -67,3 +70,47 @@ def test_a_few_deletions_move_no_more_than_they_must(held: Counted) -> None:
     last = 4 * HELD - 2
     apply(log, Delete(1, [last, last], 1, 0))
     assert held.moved < 10
+
+
+class Seq(int):
+    """A seq that counts how often one is compared."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        Seq.compared += 1
+        return int(self) < int(other)
+
+
+@pytest.mark.parametrize("deleted", [10, ranges._FEW + 1, 1000])
+def test_each_deletion_is_looked_up_and_nothing_else_is_looked_at(deleted: int) -> None:
+    held = [Seq(seq) for at in range(1, HELD + 1) for seq in (4 * at, 4 * at)]
+    apart = HELD // deleted
+    new = [seq for at in range(deleted) for seq in (4 * at * apart + 2, 4 * at * apart + 2)]
+    Seq.compared = 0
+    assert len(ranges.union(held, new)) == 2 * (HELD + deleted)
+    assert Seq.compared < 4 * deleted * HELD.bit_length()
+
+
+class Kept(list[int]):
+    """A list that nobody walks through."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("walked through")
+
+
+def test_retention_does_not_walk_through_deletions_where_a_restart_left_gaps() -> None:
+    new = block(draft([b"{}"] * 10), 91, 0)
+    log = Log(
+        1, "a", "topics", LogConfig(cap_records=5, ttl_ms=1000), head=100, count=10,
+        deleted=Kept([10, 20, 93, 93]), gaps=[30, 40], holes=[50, 60], extents=[(1, 1, 100)],
+        ledger=build(iter((new,))),
+    )  # fmt: skip
+    trim = one.overflow(log)
+    assert trim is not None
+    assert (trim.floor_cap, trim.count) == (97, 5)
+    expired = one.expire(log, 2000)
+    assert expired is not None
+    assert (expired.floor_ttl, expired.count) == (101, 9)
+    one.prune_extents(log)
+    assert log.extents == [(1, 1, 100)]

@@ -23,14 +23,14 @@ def test_equal_records_are_one_run() -> None:
 
 
 def test_what_is_gone_does_not_count() -> None:
-    assert [run[:2] for run in ledger().runs([2, 2])] == [(1, 1), (3, 3), (4, 5)]
-    assert ledger().measure(2, 4, [3, 3]) == (2, 2 * RECORD_BYTES)
+    assert [run[:2] for run in ledger().runs(([2, 2],))] == [(1, 1), (3, 3), (4, 5)]
+    assert ledger().measure(2, 4, ([3, 3],)) == (2, 2 * RECORD_BYTES)
 
 
 def test_the_oldest_go_until_both_excesses_are_shed() -> None:
     assert retention.overflow(ledger(), (), 2, 0) == (3, 2, 2 * RECORD_BYTES)
     assert retention.overflow(ledger(), (), 1, RECORD_BYTES + 1) == (3, 2, 2 * RECORD_BYTES)
-    assert retention.overflow(ledger(), [1, 1], 1, 0) == (3, 1, RECORD_BYTES)
+    assert retention.overflow(ledger(), ([1, 1],), 1, 0) == (3, 1, RECORD_BYTES)
     assert retention.overflow(ledger(), (), 0, 0) == (0, 0, 0)
 
 

@@ -158,7 +158,12 @@ class Scope:
         """Those of ascending seqs that are live and visible."""
         start, stop = np.searchsorted(seqs, [self.floor, self.head + 1])
         seqs = seqs[start:stop]
-        return seqs[~within(seqs, self.dead)] if self.dead and len(seqs) else seqs
+        return seqs[~_between_edges(seqs, self._dead_edges)] if self.dead and len(seqs) else seqs
+
+    @cached_property
+    def _dead_edges(self) -> Ints:
+        """Made once: a search asks for every build and every list of seqs."""
+        return _edges(self.dead)
 
     # --- cold ------------------------------------------------------------------------------------
 
@@ -293,12 +298,12 @@ class Scope:
 
     def _pieces(self, reach: Reach, first: int, last: int) -> Iterator[tuple[Block, bool]]:
         """The live records in [first, last], and whether they come from a segment."""
-        for low, high in self.live_ranges(first, last):
-            below = min(high, reach.tail_start - 1)
-            if low <= below:
-                for block in self._segments.blocks(reach.log, low, below):
-                    yield block, True
-            for block in _between(reach.blocks, max(low, reach.tail_start), high):
+        start = reach.tail_start
+        sealed = self.live_ranges(first, min(last, start - 1))
+        for block in self._segments.parts(reach.log, sealed):
+            yield block, True
+        for low, high in self.live_ranges(max(first, start), last):
+            for block in _between(reach.blocks, low, high):
                 yield block, False
 
     # --- one by one ------------------------------------------------------------------------------
@@ -421,7 +426,16 @@ def _without(spans: Ranges, others: Ranges) -> Ranges:
 
 def within(seqs: Ints, flat: Ranges) -> NDArray[np.bool_]:
     """Which of the seqs are in a set of ranges."""
+    return _between_edges(seqs, _edges(flat))
+
+
+def _edges(flat: Ranges) -> Ints:
+    """Where the set begins and ends, in turns."""
     edges = np.array(flat, np.int64)
     edges[1::2] += 1
+    return edges
+
+
+def _between_edges(seqs: Ints, edges: Ints) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = np.searchsorted(edges, seqs, "right") % 2 == 1
     return found

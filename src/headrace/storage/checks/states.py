@@ -71,7 +71,7 @@ def _ledger_problems(log: Log, ledger: Ledger) -> Iterator[str]:
     if list(stamps) != sorted(stamps) or not all(a < b <= c for a, b, c in runs):
         yield "the runs of its ledger do not ascend"
         return
-    count, size_bytes = ledger.measure(log.floor, log.head, log.gone)
+    count, size_bytes = ledger.measure(log.floor, log.head, log.missing)
     if (count, size_bytes) != (log.count, log.size_bytes):
         yield (
             f"its ledger says {count} records of {size_bytes} bytes, "
