@@ -361,10 +361,12 @@ def test_a_decision_in_doubt_is_taken_back_before_its_chunks_go(loop: VirtualLoo
         with pytest.raises(OSError, match="Input/output"):
             await commit(engine, names)
         await engine.transactions.abort("t", 0)
-        engine = (await boot(disk.kill(), clock)).engine
-        assert engine.transactions.last("t") is None
-        assert not (await commit(engine, await stage(engine))).repeated
-        assert await rows(engine) == ROWS
+        lost = (disk.copy().lose_power(Survival.PAGES, Random(seed)) for seed in range(20))
+        for left in (*lost, disk.kill()):
+            engine = (await boot(left, clock)).engine
+            assert engine.transactions.last("t") is None
+            assert not (await commit(engine, await stage(engine))).repeated
+            assert await rows(engine) == ROWS
 
     loop.run(story())
 
@@ -540,6 +542,40 @@ def test_a_chunk_that_comes_behind_its_batch_does_not_come_twice(
 
     with mock.patch("headrace.core.transaction.ARRIVALS_MAX", 3):
         loop.run(story())
+
+
+def test_a_chunk_is_staged_when_it_is_durable(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        pool = Slow("put")
+        transactions = (
+            await boot(HostileDisk(), VirtualClock(loop), pool=pool)
+        ).engine.transactions
+        chunk = Chunk("s", draft(ROWS))
+        staging = asyncio.create_task(transactions.stage("t", 0, "0-0-0", chunk))
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match="is being staged"):
+            await transactions.stage("t", 0, "0-0-0", chunk)
+        pool.go_on.set()
+        assert await staging
+        assert await transactions.stage("t", 0, "0-0-0", chunk)
+
+    loop.run(story())
+
+
+def test_a_chunk_that_is_dropped_while_it_is_staged_leaves_nothing(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        disk, pool = HostileDisk(), Slow("put")
+        transactions = (await boot(disk, VirtualClock(loop), pool=pool)).engine.transactions
+        chunk = Chunk("s", draft(ROWS))
+        staging = asyncio.create_task(transactions.stage("t", 0, "0-0-0", chunk))
+        await asyncio.sleep(0)
+        assert await transactions.abort("t", 0) == 1
+        pool.go_on.set()
+        with pytest.raises(Refused, match="was dropped"):
+            await staging
+        assert chunks_of(disk) == []
+
+    loop.run(story())
 
 
 def chunks_of(disk: HostileDisk) -> list[str]:
