@@ -23,6 +23,7 @@ from headrace.delivery.addresses import (
     Address,
     AllowedHosts,
     is_host_name,
+    is_loopback,
     is_public,
     parse_address,
 )
@@ -32,6 +33,7 @@ from headrace.engine.subscriptions import DeliveryFailed
 _VISIBLE = re.compile(r"[!-~]+")
 _PORTS = {"http": 80, "https": 443}
 _READ_BYTES = 16 << 10
+_HOW_TO_ALLOW = "the operator may allow it with HEADRACE_WEBHOOK_HOSTS"
 _FAILURES = (
     OSError,
     ValueError,
@@ -70,19 +72,22 @@ class Webhooks:
             raise _rejected("it must begin with https://")
         if address is not None:
             self._check_address(parts, address)
-        elif parts.scheme == "http" and not self._may_be_plain(host):
-            raise _rejected("it must begin with https://")
+        elif not self._may_be_private(host):
+            if is_loopback(host):
+                raise _rejected(f"{host} is not public; {_HOW_TO_ALLOW}")
+            if parts.scheme != "https":
+                raise _rejected(f"it must begin with https://; {_HOW_TO_ALLOW}")
 
     def _check_address(self, parts: SplitResult, address: Address) -> None:
         if self._allowed.has_address(address):
             return
-        if parts.scheme != "https":
-            raise _rejected("it must begin with https://")
         if not is_public(address):
-            raise _rejected(f"{address} is not a public address")
+            raise _rejected(f"{address} is not a public address; {_HOW_TO_ALLOW}")
+        if parts.scheme != "https":
+            raise _rejected(f"it must begin with https://; {_HOW_TO_ALLOW}")
 
-    def _may_be_plain(self, host: str) -> bool:
-        """Whether a name may turn out to lead where plain HTTP is allowed."""
+    def _may_be_private(self, host: str) -> bool:
+        """Whether a name may turn out to lead where private addresses and HTTP are allowed."""
         return self._allowed.has_name(host) or bool(self._allowed.networks)
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
@@ -113,7 +118,8 @@ class Webhooks:
         addresses = await self._resolver.resolve(host, port)
         for address in addresses:
             if not self._may_connect(host, address, tls=tls):
-                raise DeliveryFailed(f"{host} is not a public address")
+                problem = "is not a public address" if tls else "may not be called over http"
+                raise DeliveryFailed(f"{host} {problem}; {_HOW_TO_ALLOW}")
         problem = "there is no address"
         for address in addresses[:WEBHOOK_ADDRESSES_MAX]:
             try:

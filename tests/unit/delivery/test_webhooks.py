@@ -28,7 +28,13 @@ from headrace.engine.subscriptions import DeliveryFailed
 
 GOOD = ["https://example.com/hook", "https://example.com:8443/", "https://8.8.8.8/x",
         "https://[2606:4700::1]/", "https://xn--bcher-kva.example/"]  # fmt: skip
-LOCAL = ["http://localhost/x", "http://127.0.0.1:99/x", "http://127.0.0.77/", "https://[::1]/"]
+LOCAL = [
+    "http://localhost/x",
+    "https://localhost/x",
+    "http://127.0.0.1:99/x",
+    "http://127.0.0.77/",
+    "https://[::1]/",
+]
 BAD = [
     "", "x", "https://", "ftp://example.com", "http://example.com", "http://8.8.8.8/",
     "https://10.0.0.1/", "https://172.16.0.1/", "https://192.168.0.1/", "https://[::]/",
@@ -51,7 +57,7 @@ def test_urls_that_are_called(url: str) -> None:
 @pytest.mark.parametrize("url", LOCAL)
 def test_private_hosts_are_called_when_the_operator_names_them(url: str) -> None:
     Webhooks(THIS_MACHINE).check(url)
-    with pytest.raises(Refused):
+    with pytest.raises(Refused, match=r"not (a )?public.*allow it with HEADRACE_WEBHOOK_HOSTS"):
         Webhooks(NOBODY).check(url)
 
 
@@ -302,7 +308,7 @@ def test_nobody_there_is_a_failure() -> None:
 def test_a_name_that_leads_home_is_not_followed(addresses: list[str]) -> None:
     async def story() -> None:
         webhooks = Webhooks(AllowedHosts.parse("192.168.0.0/16"), Names(addresses))
-        with pytest.raises(DeliveryFailed, match="not a public address"):
+        with pytest.raises(DeliveryFailed, match=r"not a public address; .*WEBHOOK_HOSTS"):
             await webhooks.post("https://example.com/", b"", {})
 
     run(story)
@@ -316,7 +322,7 @@ def test_plain_http_goes_to_allowed_networks_alone() -> None:
             url = f"http://hooks.internal:{port}/"
             webhooks.check(url)
             assert await webhooks.post(url, b"{}", {}) == b""
-            with pytest.raises(DeliveryFailed, match="not a public address"):
+            with pytest.raises(DeliveryFailed, match=r"over http; .* HEADRACE_WEBHOOK_HOSTS"):
                 await webhooks.post(url, b"{}", {})
 
     run(story)
