@@ -65,6 +65,8 @@ def outline(body: bytes, batches_max: int) -> Outline:
     batches = rows = 0
     compressed = False
     for message in messages:
+        if message.type == "dictionary":
+            raise ValueError("it has a dictionary; send categories as text")
         if message.type != "record batch":
             raise ValueError(f"it has a {message.type}")
         if batches == batches_max:

@@ -17,6 +17,12 @@ from headrace.formats.nesting import is_too_deep
 _COLUMNS = {"data", "meta", "tag", "node", "key"}
 _TYPES = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.null())
 """What is as large as its bytes, or has none."""
+_OTHERS = {
+    b"ARROW1": "it is an Arrow file (Feather); write it with pyarrow.ipc.new_stream",
+    b"PAR1": "it is Parquet; write it with pyarrow.ipc.new_stream",
+    b"\x1f\x8b": "it is gzip; say Content-Encoding: gzip",
+}
+"""What others send, by its first bytes, and what they should do."""
 _values = msgspec.json.Decoder(list[msgspec.Raw])
 _metas = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
@@ -65,7 +71,9 @@ def _table(body: bytes, limits: ChunkLimits) -> pa.Table:
             table = reader.read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise Refused(Code.INVALID, f"the body is not an Arrow stream: {error}") from None
+        others = (what for magic, what in _OTHERS.items() if body.startswith(magic))
+        problem = next(others, str(error))
+        raise Refused(Code.INVALID, f"the body is not a plain Arrow stream: {problem}") from None
     return table
 
 
@@ -85,7 +93,9 @@ def _check_outline(found: Outline, limits: ChunkLimits) -> None:
                 field=field.name,
             )
     if found.compressed:
-        raise Refused(Code.INVALID, "a chunk is not compressed by Arrow; Content-Encoding may be")
+        raise Refused(
+            Code.INVALID, "a chunk is not compressed by Arrow; send it with Content-Encoding: gzip"
+        )
     if not 0 < found.rows <= limits.records:
         raise Refused(
             Code.BATCH_TOO_LARGE if found.rows else Code.INVALID,

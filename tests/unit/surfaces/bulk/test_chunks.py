@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 from collections.abc import Iterator
 
@@ -57,7 +58,10 @@ RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([900], pa.int32()), pa.array([
     [
         (encode(text(BOMB), compression="zstd"), "not compressed"),
         (encode(text(BOMB), compression="lz4"), "not compressed"),
-        (encode(pa.table({"data": NAMED})), "dictionary"),
+        (encode(pa.table({"data": NAMED})), "has a dictionary; send categories as text"),
+        (b"ARROW1\0\0" + encode(text("1")), "is an Arrow file .*new_stream"),
+        (b"PAR1" + bytes(20), "is Parquet.*new_stream"),
+        (gzip.compress(encode(text("1"))), "is gzip; say Content-Encoding: gzip"),
         (encode(pa.table({"data": RUNS})), "runs"),
         (encode(text("1", type=pa.string_view())), "views"),
         (encode(pa.table({"data": pa.array([b""] * 9, pa.binary(0))})), "text or bytes"),
