@@ -238,8 +238,8 @@ def check_patterns(schema: Any, where: str, effort: Effort) -> None:
         if size is None:
             raise Refused(
                 Code.INVALID,
-                f"{where}: the pattern {pattern[:80]!r} cannot be matched in linear time:"
-                " it is too large, or has backreferences or lookaround",
+                f'{where}: the pattern "{pattern[:80]}" cannot be matched in linear time:'
+                " it is malformed, too large, or has backreferences or lookaround",
             )
         room -= size + PATTERN_CACHE_BYTES
         if room < 0:

@@ -140,6 +140,11 @@ def test_patterns_are_matched_in_linear_time_or_refused(pattern: str, place: Any
     assert "linear time" in str(refusal(place(pattern)))
 
 
+def test_a_malformed_pattern_is_not_taken_for_a_slow_one() -> None:
+    assert 'pattern "(a" cannot' in (said := str(refusal({"pattern": "(a"})))
+    assert "malformed" in said
+
+
 @pytest.mark.parametrize(
     "pattern",
     [
