@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -82,6 +83,14 @@ LOOK_MS, LOOK_REMOTE_MS = 2000, 5000
 """How often to look for newer manifests, in the data directory and in a bucket."""
 GC_THRESHOLDS = (50_000, 20, 1_000)
 """Full collections walk every log; young ones catch what requests leave behind."""
+
+
+_TODO = {
+    errno.EACCES: "give it to the user who runs the server",
+    errno.EPERM: "give it to the user who runs the server",
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there",
+}
 
 
 class StartError(Exception):
@@ -343,13 +352,19 @@ class App:
     async def _open(self, server: uvicorn.Server) -> None:
         settings = self._settings
         began = asyncio.get_running_loop().time()
-        self._started = started = await start(self._parts(), self._note_progress)
+        try:
+            self._started = started = await start(self._parts(), self._note_progress)
+            signer = Signer(signing_key(self._disk))
+        except StoreError:
+            raise
+        except OSError as error:
+            raise self._cannot_use(error) from None
         # What recovery built lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
         self._pulse.reset()
         started.engine.streams.patience.limit_s = settings.streams_append_timeout_ms / 1000
-        self._control.open(Signer(signing_key(self._disk)))
+        self._control.open(signer)
         started.engine.subscriptions.deliver = self._control.deliver
         started.engine.transactions.is_gone = self.gate.keyring.is_gone
         self.gate.open(started.engine)
@@ -388,7 +403,9 @@ class App:
             try:
                 async with asyncio.timeout(DRAIN_S):
                     await stop(self._started)
-            except (OSError, TimeoutError) as error:
+            except TimeoutError:
+                say("error", f"the disk takes nothing: no last snapshot within {DRAIN_S:g} s")
+            except OSError as error:
                 say("error", "the last snapshot was not written", problem=str(error))
         await self._sealer.close()
         self._pool.close()
@@ -404,7 +421,14 @@ class App:
                 "stop that one or choose another TOPICS_DATA_DIR"
             ) from None
         except OSError as error:
-            raise StartError(f"cannot use {self._settings.data_dir}: {error.strerror}") from None
+            raise self._cannot_use(error) from None
+
+    def _cannot_use(self, error: OSError) -> StartError:
+        todo = _TODO.get(error.errno or 0, "look at it")
+        return StartError(
+            f"cannot use {self._settings.data_dir}: {error}; "
+            f"{todo}, or choose another TOPICS_DATA_DIR"
+        )
 
     def _connections(self, descriptors: int) -> Connections:
         settings = self._settings
@@ -432,7 +456,10 @@ class App:
         listener.set_inheritable(False)
         port = listener.getsockname()[1]
         if settings.port_file is not None:
-            settings.port_file.write_text(f"{port}\n")
+            try:
+                settings.port_file.write_text(f"{port}\n")
+            except OSError as error:
+                raise StartError(f"cannot write TOPICS_PORT_FILE: {error}") from None
         say("info", f"listening on http://{settings.host}:{port}", data=settings.data_dir)
         if not len(settings.api_keys):
             where = "this machine" if is_loopback(settings.host) else "ANYONE WHO REACHES THIS PORT"

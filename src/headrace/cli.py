@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="headrace",
-        description="One durable event engine that speaks five protocols.",
+        description="One durable event engine that speaks several protocols.",
         epilog=_EPILOG,
         formatter_class=raw,
     )
@@ -214,3 +214,5 @@ def _run_offline(options: argparse.Namespace, run: Callable[[Path, str | None], 
         return _fail(*error.problems)
     except CannotRun as error:
         return _fail(str(error))
+    except PermissionError as error:
+        return _fail(f"{error}; run this as the user who runs the server")

@@ -317,6 +317,16 @@ def test_a_data_directory_that_is_a_file_is_named(data_dir: Path) -> None:
     assert data_dir.read_text() == "not a directory"
 
 
+def test_a_folder_that_cannot_be_used_is_told_in_one_line(data_dir: Path) -> None:
+    data_dir.mkdir()
+    (data_dir / "journal").write_text("not a directory")
+    refused = serve_to_the_end(data_dir)
+    assert refused.returncode == 2
+    assert "journal" in refused.stdout.splitlines()[-1]
+    assert "choose another TOPICS_DATA_DIR" in refused.stdout.splitlines()[-1]
+    assert "Traceback" not in refused.stdout
+
+
 def test_an_unknown_command_shows_what_there_is() -> None:
     refused = run_headrace("fly")
     assert refused.returncode != 0

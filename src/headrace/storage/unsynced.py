@@ -32,6 +32,8 @@ def found(disk: Disk, journal_file: str | None) -> bool:
         try:
             disk.sync(journal_file)
             return False
+        except PermissionError:
+            raise  # says nothing of the disk
         except OSError as error:
             problem = str(error)
             note(disk, problem)  # nobody is told twice

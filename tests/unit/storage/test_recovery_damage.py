@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import directories
 import pytest
 
 from headrace.core.errors import Corrupt
+from headrace.formats import layout
 from headrace.storage import manifests
 from headrace.storage.disk import RealDisk
 from headrace.storage.objects import LocalObjects
@@ -39,6 +41,18 @@ def test_a_journal_that_ends_before_the_snapshot_is_damaged(root: Path) -> None:
     with pytest.raises(Corrupt) as damage:
         recover(root)
     assert damage.value.where == f"journal/{newest.name}"
+
+
+def test_a_journal_that_may_not_be_opened_is_no_failed_sync(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(disk: RealDisk, path: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(RealDisk, "sync", refuse)
+    with pytest.raises(PermissionError):
+        recover(root)
+    assert not (root / layout.UNSYNCED).exists()
 
 
 def test_a_journal_that_is_gone_is_missed(root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -622,3 +623,15 @@ def test_the_command_needs_a_data_directory(
     assert directories.run_command("verify", "--data-dir", str(tmp_path / name)) == 2
     assert str(tmp_path / name) in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["verify", "inspect"])
+def test_who_may_not_read_the_directory_is_told_so(
+    command: str, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(disk: RealDisk, path: str) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", f"{root}/{path}")
+
+    monkeypatch.setattr(RealDisk, "exists", refuse)
+    assert directories.run_command(command, "--data-dir", str(root)) == 2
+    assert "as the user who runs the server" in capsys.readouterr().err
