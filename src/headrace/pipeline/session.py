@@ -19,7 +19,7 @@ import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from headrace.pipeline import crash
-from headrace.pipeline.errors import JobFailed, NoSpark
+from headrace.pipeline.errors import CannotRun, JobFailed, NoSpark
 from headrace.pipeline.java import Java, find_java
 
 if TYPE_CHECKING:
@@ -239,7 +239,10 @@ def cache_folder() -> Path:
 
 
 def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotRun(f"{error}; XDG_CACHE_HOME may name a folder that can be written") from None
     return folder
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from headrace.pipeline import java
-from headrace.pipeline.errors import NoSpark
+from headrace.pipeline.errors import CannotRun, NoSpark
 from headrace.pipeline.java import Java, find_java
+from headrace.pipeline.session import scratch_folder
 
 
 def _install(home: Path, version: str) -> Path:
@@ -60,3 +61,13 @@ def test_what_is_missing_is_said_in_one_sentence(tmp_path: Path) -> None:
     old = _install(tmp_path / "old", "11.0.2")
     with pytest.raises(NoSpark, match=r"Java 11\.0\.2 in .* is too old for Spark"):
         find_java({"PATH": str(old / "bin")})
+
+
+def test_a_user_without_a_home_is_told_which_variable_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    with pytest.raises(CannotRun, match="XDG_CACHE_HOME"), scratch_folder():
+        pass
