@@ -124,7 +124,7 @@ def size(minimum: int, maximum: int = (1 << 63) - 1) -> Callable[[str], int]:
         match = _SIZE.fullmatch(text)
         bytes_ = int(match[1]) * _UNITS[match[2].lower()] if match else -1
         if not minimum <= bytes_ <= maximum:
-            raise ValueError(f"bytes, at least {minimum}{upto}, as 65536, 64KiB, 64MiB or 1GiB")
+            raise ValueError(f"bytes, at least {minimum}{upto}, as 65536, 64KiB or 64MiB")
         return bytes_
 
     return parse_size
@@ -161,7 +161,9 @@ def parse_origins(text: str) -> tuple[str, ...]:
     """Read a comma-separated list of origins, or `*` for every origin."""
     origins = tuple(origin.lower() for origin in map(str.strip, text.split(",")) if origin)
     if origins != ("*",) and not all(map(_ORIGIN.fullmatch, origins)):
-        raise ValueError("origins as https://app.example.com, joined by commas, or * alone")
+        raise ValueError(
+            "origins as https://app.example.com, without a path, joined by commas, or * alone"
+        )
     return origins
 
 
@@ -247,9 +249,16 @@ VARIABLES = (
         "TOPICS_ALLOWED_HOSTS",
         parse_hosts,
         None,
-        "without keys: Host headers that are answered beside loopback ones; * for any",
+        "without keys: hosts, without ports, that requests may come for beside loopback ones,"
+        " joined by commas; * for any",
     ),
-    Variable("TOPICS_CORS_ORIGINS", parse_origins, None, "origins that browsers may call from"),
+    Variable(
+        "TOPICS_CORS_ORIGINS",
+        parse_origins,
+        None,
+        "origins of pages that may call, as https://app.example.com, joined by commas; * for any;"
+        " unset: none, with keys all for streams",
+    ),
     # What one request may carry.
     Variable(
         "TOPICS_MAX_BATCH_RECORDS",

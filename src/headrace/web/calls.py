@@ -334,7 +334,7 @@ def install_errors(app: falcon.asgi.App[Any, Any], refusals: Refusals) -> None:
         assert isinstance(error, falcon.HTTPError)
         started = perf_counter()
         if isinstance(error, falcon.HTTPNotFound):
-            refused = Refused(Code.NOT_FOUND, f"there is nothing at {req.path}")
+            refused = Refused(Code.NOT_FOUND, f"there is nothing at {req.path}; see /docs")
         elif isinstance(error, falcon.HTTPMethodNotAllowed):
             refused = Refused(Code.METHOD_NOT_ALLOWED, f"{req.method} does not go with {req.path}")
             resp.set_header("allow", dict(error.headers or ()).get("Allow", ""))

@@ -54,7 +54,7 @@ class Unacceptable(Exception):
 
 
 def wrong_version() -> Unacceptable:
-    text = "this server speaks HTTP/1.1"
+    text = "this server speaks HTTP/1.1; for HTTP/2 put a proxy in front"
     return Unacceptable(text, VERSION, "http_version_not_supported")
 
 

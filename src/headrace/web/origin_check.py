@@ -54,7 +54,7 @@ class OriginCheck:
             raise Refused(
                 Code.FORBIDDEN,
                 "pages of other origins may not do this on a server without keys; "
-                "see TOPICS_CORS_ORIGINS",
+                "list this one in TOPICS_CORS_ORIGINS",
                 origin=None if origin is None else origin.decode("latin-1"),
             )
 
@@ -68,7 +68,8 @@ class OriginCheck:
         if not (local or name in self._hosts):
             raise Refused(
                 Code.FORBIDDEN,
-                "without keys only loopback hosts are answered; see TOPICS_ALLOWED_HOSTS",
+                "without keys only loopback hosts are answered; "
+                "list this one in TOPICS_ALLOWED_HOSTS, or configure TOPICS_API_KEYS",
                 host=text[:255],
             )
         if len(self._known) >= HOSTS_KNOWN_MAX:

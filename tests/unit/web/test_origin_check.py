@@ -110,3 +110,15 @@ def test_what_is_remembered_of_hosts_is_bounded() -> None:
     for at in range(3 * HOSTS_KNOWN_MAX):
         assert not is_refused(check, "GET", host=f"x{at}.localhost")
     assert len(check._known) <= HOSTS_KNOWN_MAX
+
+
+@pytest.mark.parametrize(
+    ("headers", "setting"),
+    [
+        ({b"host": b"headrace.example"}, "TOPICS_ALLOWED_HOSTS"),
+        ({b"host": b"localhost", b"origin": b"http://localhost:5173"}, "TOPICS_CORS_ORIGINS"),
+    ],
+)
+def test_who_is_refused_is_told_the_setting(headers: dict[bytes, bytes], setting: str) -> None:
+    with pytest.raises(Refused, match=f"list this one in {setting}"):
+        PLAIN.check("POST", headers)

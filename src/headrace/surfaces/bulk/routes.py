@@ -123,7 +123,9 @@ class Bulk:
     async def put(self, call: Call) -> Reply:
         """PUT …/{transaction}/{batch}/{chunk}"""
         transaction, batch, chunk = _parse_path(call.name, 3)
-        log = call.req.get_param("log") or ""
+        log = call.req.get_param("log")
+        if log is None:
+            raise Refused(Code.INVALID, "say which log the chunk is for: ?log=", field="log")
         call.principal.require(Scope.WRITE, log)
         engine = call.engine
         engine.transactions.check(transaction, _caller(call))
