@@ -403,10 +403,9 @@ class App:
             try:
                 async with asyncio.timeout(DRAIN_S):
                     await stop(self._started)
-            except TimeoutError:
-                say("error", f"the disk takes nothing: no last snapshot within {DRAIN_S:g} s")
-            except OSError as error:
-                say("error", "the last snapshot was not written", problem=str(error))
+            except OSError as error:  # also when the time is up, which has no text
+                problem = str(error) or f"not within {DRAIN_S:g} s"
+                say("error", "the last snapshot was not written", problem=problem)
         await self._sealer.close()
         self._pool.close()
         say("info", "stopped")
