@@ -252,7 +252,7 @@ class Post:
     def get_param(self, name: str) -> str:
         return {"lenient": "true"}[name]
 
-    async def body(self) -> bytes:
+    async def command(self) -> bytes:
         return self._body
 
 
