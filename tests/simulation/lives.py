@@ -260,7 +260,7 @@ class Life:
         """As the pipeline does: in a process of its own, which no crash of ours ends."""
         rival = Rival(LocalObjects(HostileDisk(self._disk.world)), random)
         while True:
-            await asyncio.sleep(random.choice((0.001, 0.01, 0.1)))
+            await asyncio.sleep(0.5 if self._paused else random.choice((0.001, 0.01, 0.1)))
             torn, self._disk.world.torn = self._disk.world.torn, None
             rival.act()
             self._disk.world.torn = torn
