@@ -10,7 +10,7 @@ I64_MAX = 2**63 - 1
 HEAD_BYTES_MAX = 256 << 10
 """The request line and the headers of a request."""
 ACCEPT_LENGTH_MAX = 1024
-"""Of the `Accept` of a request for a stream."""
+"""Of an `Accept` that is looked at."""
 HOST_LENGTH_MAX = 261
 """A name, a colon and a port."""
 HOSTS_KNOWN_MAX = 256

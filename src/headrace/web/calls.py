@@ -16,7 +16,7 @@ import msgspec
 
 from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import COMMAND_BYTES_MAX, INLINE_BYTES_MAX, U64_MAX
+from headrace.core.limits import ACCEPT_LENGTH_MAX, COMMAND_BYTES_MAX, INLINE_BYTES_MAX, U64_MAX
 from headrace.delivery.hub import Hub
 from headrace.delivery.wheel import Wheel
 from headrace.engine.cost import Cost
@@ -286,6 +286,11 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise Refused(Code.INVALID, "the JSON is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused(Code.INVALID, f"the body is not JSON: {error}") from None
+
+
+def prefers(req: falcon.asgi.Request, *media: str) -> str | None:
+    """Which of these the client likes best. Falcon keeps what it parsed, so what is long is not."""
+    return req.client_prefers(media) if len(req.accept) <= ACCEPT_LENGTH_MAX else None
 
 
 def parse_bool(req: falcon.asgi.Request, name: str, default: bool) -> bool:

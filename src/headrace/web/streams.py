@@ -33,7 +33,7 @@ from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream
 from headrace.delivery.wheel import Wheel
 from headrace.engine.engine import Engine
-from headrace.web.calls import Gate, Refusals, refuse
+from headrace.web.calls import Gate, Refusals, prefers, refuse
 from headrace.web.cors import shared_headers
 from headrace.web.credentials import Principal
 from headrace.web.protocol import CONNECTION, Protocol
@@ -74,8 +74,8 @@ class StreamCall:
     def authenticate(self) -> Principal:
         """Who asks: by header, or by `?token=` since a browser's EventSource sends no headers."""
         header = self.req.get_header("AUTHORIZATION")
-        if header is None and (token := self.req.get_param("token")) is not None:
-            return self._gate.keyring.identify(token)
+        if header is None and (tokens := self.req.get_param_as_list("token")):
+            return self._gate.keyring.identify(tokens[0])
         return self._gate.keyring.authenticate(header)
 
 
@@ -101,7 +101,7 @@ class StreamEndpoint:
         try:
             call = StreamCall(self._gate, req, name)
             _ = call.engine  # refuses before and after the engine's time
-            if not accepts_events(req):
+            if prefers(req, EVENT_STREAM) is None:
                 accept = req.accept[:ACCEPT_LENGTH_MAX]
                 raise Refused(Code.NOT_ACCEPTABLE, f"a stream is {EVENT_STREAM}", accept=accept)
             if self._leases:
@@ -119,11 +119,6 @@ class StreamEndpoint:
         if self._gate.origin_check is not None and EVENT_STREAM not in req.accept.lower():
             message = f"without keys, say Accept: {EVENT_STREAM}"
             raise Refused(Code.NOT_ACCEPTABLE, message, accept=req.accept)
-
-
-def accepts_events(req: falcon.asgi.Request) -> bool:
-    """Whether the client takes a stream. Falcon keeps what it parsed, so what is long is not."""
-    return len(req.accept) <= ACCEPT_LENGTH_MAX and req.client_accepts(EVENT_STREAM)
 
 
 _HEADERS = [

@@ -28,7 +28,7 @@ from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.errors import refusals
 from headrace.surfaces.topics.metrics import PIPELINE_NUMBERS, pipeline_samples, read_samples
 from headrace.surfaces.topics.names import OWNER
-from headrace.web.calls import Gate, refuse
+from headrace.web.calls import Gate, prefers, refuse
 from headrace.web.credentials import Scope
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -92,7 +92,7 @@ class Probes:
         if self._pipeline is not None:
             samples += pipeline_samples(self._pipeline)
         await self._settle()
-        if req.client_prefers((falcon.MEDIA_TEXT, falcon.MEDIA_JSON)) == falcon.MEDIA_JSON:
+        if prefers(req, falcon.MEDIA_TEXT, falcon.MEDIA_JSON) == falcon.MEDIA_JSON:
             resp.data = msgspec.json.encode(snapshot(samples))
         else:
             resp.content_type = PROMETHEUS
@@ -127,6 +127,8 @@ class Probe:
             await self._answer(req, resp)  # type: ignore[misc]
         except Refused as refused:
             refuse(refusals, refused, resp, started)
+
+    on_head = on_get
 
 
 class Vitals:
