@@ -23,6 +23,7 @@ import uvloop
 
 from headrace import __version__
 from headrace.config import Settings
+from headrace.core.cap import Cap
 from headrace.core.errors import Corrupt
 from headrace.core.limits import DRAIN_S, SEARCH_TIMEOUT_MS, WEBHOOKS_PER_KEY_AT_ONCE
 from headrace.delivery.addresses import is_loopback
@@ -73,7 +74,7 @@ from headrace.web.descriptors import backlog, raise_limit, room_for_connections
 from headrace.web.direct import Direct
 from headrace.web.origin_check import OriginCheck
 from headrace.web.protocol import Connections, Protocol
-from headrace.web.slots import Cap, Slots
+from headrace.web.slots import Slots
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a pool thread that reads segments may keep the interpreter from the event loop."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from heapq import merge
 
 from headrace.core.apply import apply as apply_to_log
+from headrace.core.cap import add_to
 from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.entry import Configure, Create, Drop, Entry, Retire, Start, Stop
 from headrace.core.errors import Code, Refused
@@ -78,10 +79,7 @@ class State:
     def _credit(self, log: Log, number: int) -> None:
         """Count a log for the key that made it."""
         if log.created_by:
-            key = log.owner, log.created_by
-            self.created[key] += number
-            if not self.created[key]:
-                del self.created[key]
+            add_to(self.created, (log.owner, log.created_by), number)
 
     def _strike(self, log: Log, config: LogConfig | None = None) -> None:
         config = log.config if config is None else config

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.core.cap import Cap
 from headrace.core.entry import Adopt, Advance, Bury, Fork, Hold, Open, Register, Touch
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import PRODUCERS_MAX, TOUCH_MS_MIN, TOUCH_SHARE
 
 JSON = "application/json"
 BYTES = "application/octet-stream"
+_PRODUCERS = Cap("producers", PRODUCERS_MAX)
+"""Who wrote to one stream and is remembered."""
 
 Producers = dict[str, tuple[int, int]]
 """producer → (epoch, highest seq accepted in it)"""
@@ -155,13 +158,8 @@ def _is_next(stream: Stream, producer: Producer, known: tuple[int, int] | None) 
     if producer.epoch > epoch:
         if producer.seq != 0:
             raise Refused(Code.INVALID, "the first Producer-Seq of an epoch is 0")
-        if known is None and len(stream.producers or ()) >= PRODUCERS_MAX:
-            raise Refused(
-                Code.THROTTLED,
-                f"{PRODUCERS_MAX} producers wrote to this stream, the most it remembers",
-                limit="producers",
-                max=PRODUCERS_MAX,
-            )
+        if known is None:
+            _PRODUCERS.check(len(stream.producers or ()))
         return True
     if producer.seq > last + 1:
         raise Refused(

@@ -68,7 +68,7 @@ class Violation(Exception):
         self.code = code
 
 
-class Load:
+class PartialMessages:
     """What messages under way hold, of all sockets that share it."""
 
     __slots__ = ("size_bytes",)
@@ -91,10 +91,10 @@ class Socket(Sink):
         "_heard",
         "_held",
         "_large",
-        "_load",
         "_message",
         "_opcode",
         "_out",
+        "_partial",
         "_parts",
         "_pushed",
         "_size",
@@ -103,10 +103,10 @@ class Socket(Sink):
     )
 
     def __init__(
-        self, wheel: Wheel, beat_s: float, bytes_max: int, load: Load | None = None
+        self, wheel: Wheel, beat_s: float, bytes_max: int, partial: PartialMessages | None = None
     ) -> None:
         super().__init__(wheel, beat_s)
-        self._load = Load() if load is None else load
+        self._partial = PartialMessages() if partial is None else partial
         self._bytes_max = bytes_max
         self._buffer = bytearray()
         """What came and was not taken in yet."""
@@ -326,13 +326,13 @@ class Socket(Sink):
 
     def _keep(self, piece: bytes) -> None:
         self._message += piece
-        load = self._load
-        load.size_bytes += len(piece)
-        if load.size_bytes > MESSAGES_BYTES_MAX and len(self._message) > MESSAGE_BYTES_FAIR:
+        partial = self._partial
+        partial.size_bytes += len(piece)
+        if partial.size_bytes > MESSAGES_BYTES_MAX and len(self._message) > MESSAGE_BYTES_FAIR:
             raise Violation("too many large messages are under way", TRY_AGAIN)
 
     def _drop_message(self) -> None:
-        self._load.size_bytes -= len(self._message)
+        self._partial.size_bytes -= len(self._message)
         self._message = bytearray()
 
     def _end_part(self, *, last: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from headrace.core.cap import Cap, add_to
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     CHUNK_BYTES_MAX,
@@ -24,6 +25,9 @@ from headrace.storage.staging import Staging
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
+
+_BYTES_PER_KEY = Cap("staged_bytes_per_key", STAGED_BYTES_PER_KEY_MAX)
+_BYTES = Cap("staged_bytes", STAGED_BYTES_MAX)
 
 
 class Brought(msgspec.Struct, frozen=True):
@@ -117,8 +121,8 @@ class Chunks:
         """From here on they are the chunks of this key."""
         held = self._held[transaction]
         counted = sum(_counted(staged.size_bytes) for staged in held.chunks.values())
-        self._bytes[held.key] -= counted
-        self._bytes[key] += counted
+        add_to(self._bytes, held.key, -counted)
+        add_to(self._bytes, key, counted)
         held.key = key
 
     # --- keeping ---------------------------------------------------------------------------------
@@ -171,18 +175,8 @@ class Chunks:
             await self._engine.pool.run(self._staging.remove, [path])
 
     def _check_room(self, key: str, size_bytes: int) -> None:
-        for held, most, limit in (
-            (self._bytes[key], STAGED_BYTES_PER_KEY_MAX, "staged_bytes_per_key"),
-            (self._bytes.total(), STAGED_BYTES_MAX, "staged_bytes"),
-        ):
-            if held + size_bytes > most:
-                raise Refused(
-                    Code.THROTTLED,
-                    f"{most} bytes wait for their commits, the most this server keeps"
-                    + (" of a key" if limit == "staged_bytes_per_key" else ""),
-                    limit=limit,
-                    max=most,
-                )
+        _BYTES_PER_KEY.check(self._bytes[key], size_bytes)
+        _BYTES.check(self._bytes.total(), size_bytes)
 
     def path(self, transaction: str, batch: int, name: str, key: str) -> str:
         """Where a chunk is, or is to be."""
@@ -238,11 +232,9 @@ class Chunks:
         held = self._held.get(transaction)
         if held is None or (staged := held.chunks.pop(path, None)) is None:
             return
-        self._bytes[held.key] -= _counted(staged.size_bytes)
+        add_to(self._bytes, held.key, -_counted(staged.size_bytes))
         if not held.chunks:
             del self._held[transaction]
-            if not self._bytes[held.key]:
-                del self._bytes[held.key]
 
 
 def _counted(size_bytes: int) -> int:

@@ -7,10 +7,8 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from headrace.core.limits import (
-    WEBHOOKS_AT_ONCE,
-    WEBHOOKS_SLOW_AT_ONCE,
-)
+from headrace.core.cap import add_to
+from headrace.core.limits import WEBHOOKS_AT_ONCE, WEBHOOKS_SLOW_AT_ONCE
 
 Lane = tuple[str, bool]
 """Whose subscription it is, and whether its receiver is a slow one."""
@@ -73,9 +71,7 @@ class DeliverySlots:
         return not self._per_key or held[key, False] + held[key, True] < self._per_key
 
     def _free(self, lane: Lane) -> None:
-        self._held[lane] -= 1
-        if not self._held[lane]:
-            del self._held[lane]
+        add_to(self._held, lane, -1)
         self._grant()
 
     def _grant(self) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.core import route
 from headrace.core import state as catalog
+from headrace.core.cap import add_to
 from headrace.core.config import LogConfig
 from headrace.core.entry import Entry, Route, Unroute
 from headrace.core.errors import Code, Refused
@@ -102,16 +103,14 @@ class Routers:
         if router is None:
             router = Router(name, source, dest)
             self.routes.put(name, source.log.id, dest.log.id)
-            self._created[router.created_by] += 1
+            add_to(self._created, router.created_by, 1)
         self.forwarder.attach(router)
 
     def detach(self, name: str) -> None:
         """The destination has this inlet no more."""
         router = self._routers[name]
         self.routes.remove(name, router.source.log.id)
-        self._created[router.created_by] -= 1
-        if not self._created[router.created_by]:
-            del self._created[router.created_by]
+        add_to(self._created, router.created_by, -1)
         self.forwarder.detach(router)
 
     def forget(self, dest: Live) -> None:

@@ -33,9 +33,9 @@ from headrace.core.streaming import Form, stream_of
 from headrace.engine.plans import checked
 from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Installed, Profile
-from headrace.schemas.effort import Effort
 from headrace.schemas.evolution import Update, check_bindings, evolve, prove_update
 from headrace.schemas.promotion import Promoter
+from headrace.schemas.proof_budget import ProofBudget
 from headrace.schemas.registry import (
     NOTHING,
     Registry,
@@ -316,18 +316,18 @@ class Shapes:
         while update.lens is not None:
             held = decode_registry(registry)
             evolve(held, update, live.log.name, live.log.head)  # what it refuses needs no proof
-            await self._engine.pool.run(prove_update, held, update, self.effort())
+            await self._engine.pool.run(prove_update, held, update, self.proof_budget())
             self._engine.check_alive(live)
             await self._let_batches_pass(live)
             if stream_of(live.log).registry is registry:
                 break
             registry = stream_of(live.log).registry
 
-    def effort(self) -> Effort:
+    def proof_budget(self) -> ProofBudget:
         """What one update may cost, from now on."""
         clock = self._engine.clock
         deadline_ms = clock.now_ms() + PROOF_MS_MAX
-        return Effort(lambda: clock.now_ms() >= deadline_ms)
+        return ProofBudget(lambda: clock.now_ms() >= deadline_ms)
 
     def _evolution(self, log: Log, stream: Stream, update: Update) -> list[Entry]:
         registry = evolve(decode_registry(stream.registry), update, log.name, log.head)

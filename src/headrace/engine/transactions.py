@@ -11,7 +11,6 @@ what is left, and a batch that is sent again changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -19,19 +18,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.core import log as one
+from headrace.core.cap import Cap
 from headrace.core.config import Discard, LogConfig
 from headrace.core.entry import Append, Arrive
 from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.limits import BATCH_MAX, TRANSACTION_CHUNKS_MAX, TRANSACTIONS_PENDING_MAX
-from headrace.core.log import Log, check_owner
-from headrace.core.names import SYSTEM, reserved
+from headrace.core.log import Log
 from headrace.core.record import block
 from headrace.core.state import not_found
-from headrace.core.stream import same_type
 from headrace.core.transaction import LOCAL, Caller, Chunk, Commit, Part, has_arrived, notes
+from headrace.engine.batch_checks import check_logs, check_room
 from headrace.engine.chunks import Brought, Chunks, Waiting
+from headrace.engine.commit_history import CommitHistory
 from headrace.engine.live import Live
-from headrace.engine.remembered import Remembered, too_many
 from headrace.engine.underway import UnderWay
 from headrace.formats import layout
 from headrace.formats.frame import check_append
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 
 _RETRY_S = 5.0
 _SWEEP_S = 600.0
+_PENDING = Cap("transactions_pending", TRANSACTIONS_PENDING_MAX)
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class Transactions:
         self.under_way = UnderWay()
         self.is_gone: Callable[[str], bool] = lambda key: False
         """Whether a key is not configured any more."""
-        self._remembered = Remembered()
+        self._history = CommitHistory()
         self._pending: dict[str, Commit] = {}
         """Committed, and not wholly in their logs yet."""
         self._doubted: dict[str, Commit] = {}
@@ -94,7 +94,7 @@ class Transactions:
         self._chunks.open(found.chunks)
         arrived: list[Commit] = []
         for commit in found.commits:
-            self._remembered.note(commit)
+            self._history.note(commit)
             if commit.transaction in found.done:
                 pass
             elif commit.parts and all(path in self._chunks for path in _paths(commit)):
@@ -140,14 +140,14 @@ class Transactions:
             async with self._alone(transaction):
                 if transaction not in self._pending:
                     await self._chunks.remove([path for path in paths if path in self._chunks])
-        past = self._remembered.past(self._engine.clock.now_ms())
+        past = self._history.past(self._engine.clock.now_ms())
         await self._forget([each for each in past if each.transaction not in self._locks])
 
     async def _forget(self, commits: Sequence[Commit]) -> None:
         """Whoever sends these again gets them in again."""
         past = [commit for commit in commits if commit.transaction not in self._pending]
         for commit in past:
-            self._remembered.forget(commit.transaction)
+            self._history.forget(commit.transaction)
         paths = [layout.staged_done(commit.transaction, commit.batch) for commit in past]
         await self._engine.pool.run(self._staging.remove, paths)
 
@@ -160,14 +160,14 @@ class Transactions:
             return
         if key and not self.is_gone(key):
             raise _foreign()
-        newest, logs = self._remembered.get(transaction), self._engine.state.logs
+        newest, logs = self._history.get(transaction), self._engine.state.logs
         for part in newest.parts if newest is not None else ():
             if part.log in logs and not by.may_write(logs[part.log].name):
                 raise _foreign()
 
     def _key_of(self, transaction: str) -> str | None:
         """Whose it is: who staged for it first. None when nothing is known of it."""
-        newest = self._remembered.get(transaction)
+        newest = self._history.get(transaction)
         return self._chunks.key_of(transaction) if newest is None else newest.key
 
     def _check_own(self, transaction: str, by: Caller) -> None:
@@ -186,11 +186,11 @@ class Transactions:
             self.check(transaction, by)
             if pending := self._pending.get(transaction):
                 await self._finish(pending)
-            newest = self._remembered.get(transaction)
+            newest = self._history.get(transaction)
             if newest is not None and newest.key != by.key:
                 taken = msgspec.structs.replace(newest, key=by.key)
                 await self._engine.pool.run(self._staging.rewrite, taken)
-                self._remembered.note(taken)
+                self._history.note(taken)
             staged = self._chunks.key_of(transaction)
             if staged == "":
                 self._chunks.give(transaction, by.key)
@@ -206,7 +206,7 @@ class Transactions:
 
     def last(self, transaction: str) -> int | None:
         """The highest batch that is committed."""
-        newest = self._remembered.get(transaction)
+        newest = self._history.get(transaction)
         return newest.batch if newest is not None else None
 
     async def stage(
@@ -218,14 +218,14 @@ class Transactions:
         """
         self._engine.check_open()
         await self._admit(transaction, by)
-        if self._remembered.has(transaction, batch):
+        if self._history.has(transaction, batch):
             return False
         content = await self._engine.pool.run(encode_staged, chunk)
         self._check_own(transaction, by)
-        if self._remembered.has(transaction, batch):
+        if self._history.has(transaction, batch):
             return False
         kept = await self._chunks.keep(transaction, batch, name, by.key, chunk, content)
-        if self._remembered.has(transaction, batch):
+        if self._history.has(transaction, batch):
             return False
         if not kept:
             raise Refused(Code.INVALID, f"chunk {name} was dropped while it was staged")
@@ -253,7 +253,7 @@ class Transactions:
             missing = sum(part.rows for _, part in self._left(pending)) if pending else 0
             paths = self._chunks.of(transaction, BATCH_MAX)
             await self._engine.pool.run(self._staging.forget, transaction)
-            self._remembered.forget(transaction)
+            self._history.forget(transaction)
             await self._chunks.remove(paths)
             if pending is not None:
                 del self._pending[transaction]
@@ -284,7 +284,7 @@ class Transactions:
             if pending := self._pending.get(transaction):
                 await self._finish(pending)
             self._check_own(transaction, by)
-            newest = self._remembered.get(transaction)
+            newest = self._history.get(transaction)
             if newest is not None and newest.has(batch):
                 return Committed(newest.batch, newest.rows, repeated=True)
             paths = [self._chunks.path(transaction, batch, name, by.key) for name in names]
@@ -300,17 +300,16 @@ class Transactions:
             now_ms = self._engine.clock.now_ms()
             commit = Commit(transaction, batch, parts, now_ms, once, by.key, earlier)
             await self._decide(commit, logs, brought, owner)
-            self._remembered.note(commit)
+            self._history.note(commit)
             self._pending[transaction] = commit
             await self._finish(commit, newest)
             return Committed(batch, commit.rows, repeated=False)
 
     async def _make_room(self, newest: Commit | None, by: Caller) -> None:
-        if len(self._pending) >= TRANSACTIONS_PENDING_MAX:
-            raise too_many(TRANSACTIONS_PENDING_MAX, "transactions_pending")
+        _PENDING.check(len(self._pending))
         if newest is None:
             now_ms = self._engine.clock.now_ms()
-            spent = self._remembered.make_room(by.key, now_ms, self._locks)
+            spent = self._history.make_room(by.key, now_ms, self._locks)
             if spent is not None:
                 await self._forget([spent])
 
@@ -351,10 +350,10 @@ class Transactions:
         ids = {log.id for log in logs.values()}
         await self.under_way.begin(commit.transaction, ids, alone=rejecting)
         try:
-            self._check_logs(logs, brought, owner)
+            check_logs(self._engine, logs, brought, owner)
             for path, each in zip(_paths(commit), brought, strict=True):
                 await self._check_form(logs[each.log], path)
-            self._check_room(logs, brought)
+            check_room(self._engine, logs, brought)
             await self._forget_notes(commit, logs.values())
             # The decision names logs and was made by what they are: a crash must not keep it and
             # take them, or make them what they were before.
@@ -369,28 +368,6 @@ class Transactions:
             self._doubted[commit.transaction] = commit
             raise
 
-    def _check_logs(self, logs: Mapping[str, Log], brought: Sequence[Brought], owner: str) -> None:
-        """Refuse unless all of them are there, and of the right kind."""
-        engine = self._engine
-        for name, log in logs.items():
-            stream = log.stream
-            if log.id not in engine.lives or (stream and not engine.streams.is_there(log)):
-                raise not_found(name)
-            if log.owner == SYSTEM:
-                raise reserved(name)
-            if stream is None:
-                check_owner(log, owner)
-        for each in brought:
-            stream = logs[each.log].stream
-            media = None if stream is None or stream.is_json else stream.content_type
-            is_same = media == each.media or (media and each.media and same_type(media, each.media))
-            if not is_same or (stream is not None and stream.closed):
-                raise Refused(
-                    Code.LOG_INCOMPATIBLE,
-                    f'"{each.log}" is closed, or holds something else than was staged',
-                    topic=each.log,
-                )
-
     async def _check_form(self, log: Log, path: str) -> None:
         """Refuse records that their stream would not take."""
         stream = log.stream
@@ -399,20 +376,6 @@ class Transactions:
             form = await self._engine.streams.prepare(log, chunk.drafts)
             if form is not None:
                 check_append(Append(log.id, block(form(chunk.drafts), 1, 0)))
-
-    def _check_room(self, logs: Mapping[str, Log], brought: Sequence[Brought]) -> None:
-        """Refuse what does not fit into a log, or into the server."""
-        engine, growth_bytes = self._engine, 0
-        records, sizes_bytes = Counter[str](), Counter[str]()
-        for each in brought:
-            records[each.log] += each.records
-            sizes_bytes[each.log] += each.size_bytes
-        for name, log in logs.items():
-            if log.config.ttl_ms and log.id in engine.lives:
-                engine.expire_now(engine.lives[log.id])
-            one.check_room(log, records[name], sizes_bytes[name])
-            growth_bytes += one.growth_bytes(log, records[name], sizes_bytes[name])
-        engine.caps.check_growth(engine.state, growth_bytes)
 
     async def _forget_notes(self, commit: Commit, logs: Iterable[Log]) -> None:
         """Logs may have notes of a transaction that had this name before and was forgotten."""

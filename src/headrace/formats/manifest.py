@@ -68,7 +68,7 @@ class Named(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     generation: int
 
 
-class Owner(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoreOwner(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The server that seals into a store."""
 
     directory: str
@@ -99,7 +99,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Which logs want companions, and which."""
     marks: Named | None = None
     """What is dead in the segments."""
-    owner: Owner | None = None
+    owner: StoreOwner | None = None
     """Whose journal is sealed here; nobody's until a server has published."""
     fence: int = 0
     """How often objects were removed that somebody may have been about to publish."""

@@ -11,24 +11,19 @@ of the schema is asked, as a validator would that never stops early.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import jsonschema_rs
 import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     PATTERN_BACKTRACK_MAX,
-    PATTERN_BYTES_MAX,
-    PATTERN_CACHE_BYTES,
-    PATTERNS_BYTES_MAX,
     SCHEMA_STEPS_MAX,
     VALIDATION_STEPS_MAX,
     VALIDATION_VISITS_MAX,
 )
-from headrace.schemas.effort import Effort
+from headrace.schemas.patterns import automaton_bytes
 
 _SAME = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 _SAME_BY_NAME = ("dependencies", "dependentSchemas")
@@ -64,7 +59,7 @@ class Steps(NamedTuple):
 _NONE = Steps(0, 0)
 
 
-class Cost(msgspec.Struct, kw_only=True):
+class SchemaCost(msgspec.Struct, kw_only=True):
     """What a schema costs, part by part."""
 
     value: int = 1
@@ -77,23 +72,23 @@ class Cost(msgspec.Struct, kw_only=True):
     """For all that is in a value."""
     again: int = 1
     """How often the parts of it are asked about the same value."""
-    same: list[Cost] = []
-    named: dict[str, Cost] = {}
-    members: list[Cost] = []
-    names: list[Cost] = []
-    placed: list[Cost] = []
-    elements: list[Cost] = []
+    same: list[SchemaCost] = []
+    named: dict[str, SchemaCost] = {}
+    members: list[SchemaCost] = []
+    names: list[SchemaCost] = []
+    placed: list[SchemaCost] = []
+    elements: list[SchemaCost] = []
 
     @property
     def steps(self) -> Steps:
         return _steps(self)
 
 
-def cost_of(schema: Any) -> Cost:
+def cost_of(schema: Any) -> SchemaCost:
     """The cost of a schema that can be compiled."""
     if not isinstance(schema, dict):
-        return Cost()
-    cost = Cost(value=2 + len(schema))
+        return SchemaCost()
+    cost = SchemaCost(value=2 + len(schema))
     for keyword in _SAME:
         cost.same += _parts(schema.get(keyword))
     for keyword in _SAME_BY_NAME:
@@ -109,7 +104,7 @@ def cost_of(schema: Any) -> Cost:
     return cost
 
 
-def _add_values(cost: Cost, schema: dict[str, Any]) -> None:
+def _add_values(cost: SchemaCost, schema: dict[str, Any]) -> None:
     if "const" in schema:
         cost.value += _compared([schema["const"]]) + _CONST_STEPS
     if isinstance(schema.get("enum"), list):
@@ -120,7 +115,7 @@ def _add_values(cost: Cost, schema: dict[str, Any]) -> None:
         cost.number += _FRACTION_STEPS
 
 
-def _add_texts(cost: Cost, schema: dict[str, Any]) -> None:
+def _add_texts(cost: SchemaCost, schema: dict[str, Any]) -> None:
     if isinstance(schema.get("pattern"), str):
         asked = _asked(schema["pattern"])
         cost.value, cost.byte = cost.value + asked.values, cost.byte + asked.bytes
@@ -130,7 +125,7 @@ def _add_texts(cost: Cost, schema: dict[str, Any]) -> None:
         cost.value, cost.byte = cost.value + _FORMAT_STEPS, cost.byte + 2
 
 
-def _add_members(cost: Cost, schema: dict[str, Any]) -> None:
+def _add_members(cost: SchemaCost, schema: dict[str, Any]) -> None:
     cost.named = _parts_by_name(schema.get("properties"))
     patterns = _parts_by_name(schema.get("patternProperties"))
     for pattern in patterns:
@@ -142,7 +137,7 @@ def _add_members(cost: Cost, schema: dict[str, Any]) -> None:
     cost.names = _parts(schema.get("propertyNames"))
 
 
-def _add_elements(cost: Cost, schema: dict[str, Any]) -> None:
+def _add_elements(cost: SchemaCost, schema: dict[str, Any]) -> None:
     items = schema.get("items")
     cost.placed = _parts(schema.get("prefixItems"))
     if isinstance(items, list):
@@ -155,12 +150,12 @@ def _add_elements(cost: Cost, schema: dict[str, Any]) -> None:
         cost.deep += _UNIQUE_STEPS
 
 
-def _parts(schemas: Any) -> list[Cost]:
+def _parts(schemas: Any) -> list[SchemaCost]:
     listed = schemas if isinstance(schemas, list) else [schemas]
     return [cost_of(schema) for schema in listed if isinstance(schema, dict | bool)]
 
 
-def _parts_by_name(schemas: Any) -> dict[str, Cost]:
+def _parts_by_name(schemas: Any) -> dict[str, SchemaCost]:
     if not isinstance(schemas, dict):
         return {}
     return {
@@ -193,79 +188,12 @@ def _count(value: Any) -> int:
     return count
 
 
-# --- patterns -------------------------------------------------------------------------------------
-
-
-def linear(size_bytes: int = PATTERN_BYTES_MAX) -> Any:
-    """The engine that takes as long as a text is long, for automata of this size."""
-    return jsonschema_rs.RegexOptions(size_limit=size_bytes, dfa_size_limit=PATTERN_CACHE_BYTES)
-
-
-def backtracking() -> Any:
-    """The engine that gives up after so many steps, for patterns of before this was refused."""
-    return jsonschema_rs.FancyRegexOptions(backtrack_limit=PATTERN_BACKTRACK_MAX)
-
-
-@lru_cache(maxsize=4096)
-def automaton_bytes(pattern: str) -> int | None:
-    """How large a pattern becomes, about; None if the linear engine does not take it."""
-    size = 4096
-    while size <= PATTERN_BYTES_MAX:
-        try:
-            jsonschema_rs.Draft7Validator({"pattern": pattern}, pattern_options=linear(size))
-        except ValueError:
-            size *= 4
-        else:
-            return size
-    return None
-
-
 def _asked(pattern: str) -> Steps:
     """To match a pattern. In the worst case every state of it is looked at for every byte."""
     size = automaton_bytes(pattern)
     if size is None:
         return Steps(2 * PATTERN_BACKTRACK_MAX, _KEPT_STEPS)
     return Steps(_NAME_STEPS, size // 32)
-
-
-def check_patterns(schema: Any, where: str, effort: Effort) -> None:
-    """Refuse patterns that take more than linear time, and more of them than there is room for."""
-    effort.spend()
-    room = PATTERNS_BYTES_MAX
-    for pattern in _patterns(schema):
-        effort.spend()
-        size = automaton_bytes(pattern)
-        if size is None:
-            raise Refused(
-                Code.INVALID,
-                f'{where}: the pattern "{pattern[:80]}" cannot be matched in linear time:'
-                " it is malformed, too large, or has backreferences or lookaround",
-            )
-        room -= size + PATTERN_CACHE_BYTES
-        if room < 0:
-            raise Refused(Code.INVALID, f"{where} has too many patterns, or too large ones")
-
-
-def patterns_bytes(schema: Any) -> int:
-    """What the patterns of a schema take of memory."""
-    sizes = map(automaton_bytes, _patterns(schema))
-    return sum((size or PATTERN_BYTES_MAX) + PATTERN_CACHE_BYTES for size in sizes)
-
-
-def _patterns(schema: Any) -> Iterator[str]:
-    """All patterns of a schema, and what looks like one in its values."""
-    stack = [schema]
-    while stack:
-        held = stack.pop()
-        if isinstance(held, list):
-            stack += held
-        if not isinstance(held, dict):
-            continue
-        stack += held.values()
-        inner = held.get("patternProperties")
-        for pattern in (held.get("pattern"), *(inner if isinstance(inner, dict) else ())):
-            if isinstance(pattern, str):
-                yield pattern
 
 
 # --- bounds ---------------------------------------------------------------------------------------
@@ -282,7 +210,7 @@ def check_cost(schema: Any, where: str) -> None:
         )
 
 
-def _steps(cost: Cost) -> Steps:
+def _steps(cost: SchemaCost) -> Steps:
     again = cost.again
     members = _most(cost.named.values()).plus(_sum(cost.members), again).plus(_sum(cost.names))
     elements = _most(cost.placed).plus(_sum(cost.elements))
@@ -299,19 +227,19 @@ def _larger(*steps: Steps) -> Steps:
     return Steps(max(each.values for each in steps), max(each.bytes for each in steps))
 
 
-def _most(parts: Iterable[Cost]) -> Steps:
+def _most(parts: Iterable[SchemaCost]) -> Steps:
     """What the most expensive of them costs: each is asked about a value of its own."""
     return _larger(_NONE, *map(_steps, parts))
 
 
-def _sum(parts: Iterable[Cost]) -> Steps:
+def _sum(parts: Iterable[SchemaCost]) -> Steps:
     total = _NONE
     for part in parts:
         total = total.plus(_steps(part))
     return total
 
 
-def breadth(cost: Cost) -> int:
+def breadth(cost: SchemaCost) -> int:
     """How many parts may be asked about the same value."""
     named = max(map(breadth, cost.named.values()), default=0)
     placed = max(map(breadth, cost.placed), default=0)
@@ -325,9 +253,9 @@ def values_in(raw: bytes) -> int:
     return raw.count(b",") + raw.count(b":") + raw.count(b"[") + raw.count(b"{") + 1
 
 
-def exceeds(cost: Cost, document: Any) -> bool:
+def exceeds(cost: SchemaCost, document: Any) -> bool:
     """Whether it may cost too much to ask about this document, counted part by part."""
-    stack: list[tuple[Cost, Any, int]] = [(cost, document, 1)]
+    stack: list[tuple[SchemaCost, Any, int]] = [(cost, document, 1)]
     steps = visits = 0
     while stack:
         part, value, times = stack.pop()
@@ -358,14 +286,14 @@ def exceeds(cost: Cost, document: Any) -> bool:
     return False
 
 
-def _fanout(part: Cost, value: Any) -> int:
+def _fanout(part: SchemaCost, value: Any) -> int:
     """How many parts are asked about how many values in this one."""
     if type(value) is dict:
         return len(value) * (1 + len(part.members) + len(part.names))
     return len(value) * len(part.elements) if type(value) is list else 0
 
 
-def _own(part: Cost, value: Any) -> int:
+def _own(part: SchemaCost, value: Any) -> int:
     if type(value) is str:
         return part.value + part.byte * _size(value)
     if type(value) is int or type(value) is float:

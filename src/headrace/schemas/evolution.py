@@ -9,9 +9,9 @@ from msgspec import UNSET, Raw, UnsetType
 
 from headrace.core.errors import Code, Refused, refuse_invalid
 from headrace.formats.nesting import is_too_deep
-from headrace.schemas.effort import Effort
 from headrace.schemas.lens import Lens, parse_lens
 from headrace.schemas.proof import prove
+from headrace.schemas.proof_budget import ProofBudget
 from headrace.schemas.registry import API_VERSION, Boundary, Registry, RoutingKey
 from headrace.schemas.validation import check_schema
 from headrace.search.config import Search
@@ -32,7 +32,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     """None: the stream cannot be searched any more."""
 
 
-def parse_update(raw: bytes, effort: Effort | None = None) -> Update:
+def parse_update(raw: bytes, budget: ProofBudget | None = None) -> Update:
     """Check the body of an update, as far as that goes without the registry."""
     if is_too_deep(raw):
         refuse_invalid("the JSON is nested too deeply")
@@ -41,14 +41,14 @@ def parse_update(raw: bytes, effort: Effort | None = None) -> Update:
         for key in update:
             if key not in _KEYS:
                 refuse_invalid(f"schemaUpdate.{key[:80]} is not supported")
-        return _parse(update, effort or Effort())
+        return _parse(update, budget or ProofBudget())
     except RecursionError:
         refuse_invalid("the JSON is nested too deeply")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         refuse_invalid(f"schemaUpdate must be a JSON object: {error}")
 
 
-def _parse(update: dict[str, Raw], effort: Effort) -> Update:
+def _parse(update: dict[str, Raw], budget: ProofBudget) -> Update:
     if "apiVersion" in update and msgspec.json.decode(update["apiVersion"]) != API_VERSION:
         refuse_invalid(f"schemaUpdate.apiVersion must be {API_VERSION}")
     if update.keys().isdisjoint(("schema", "routingKey", "search")):
@@ -64,8 +64,8 @@ def _parse(update: dict[str, Raw], effort: Effort) -> Update:
         schema = msgspec.json.decode(update["schema"])
         if not isinstance(schema, dict):
             refuse_invalid("schemaUpdate.schema must be an object")
-        check_schema(schema, "schemaUpdate.schema", effort)
-    lens = parse_lens(msgspec.json.decode(update["lens"]), effort) if "lens" in update else None
+        check_schema(schema, "schemaUpdate.schema", budget)
+    lens = parse_lens(msgspec.json.decode(update["lens"]), budget) if "lens" in update else None
     search: Raw | UnsetType | None = update.get("search", UNSET)
     if isinstance(search, Raw) and bytes(search) == b"null":
         search = None
@@ -88,11 +88,11 @@ def _parse_routing(raw: Any) -> RoutingKey | None:
     return RoutingKey(pointer, required)
 
 
-def prove_update(registry: Registry, update: Update, effort: Effort) -> None:
+def prove_update(registry: Registry, update: Update, budget: ProofBudget) -> None:
     """Refuse an update that `evolve` takes and whose lens cannot be proven."""
     if update.schema is not None and update.lens is not None:
         held = registry.schemas[str(registry.current_version)]
-        prove(msgspec.json.decode(held), msgspec.json.decode(update.schema), update.lens, effort)
+        prove(msgspec.json.decode(held), msgspec.json.decode(update.schema), update.lens, budget)
 
 
 def evolve(registry: Registry, update: Update, name: str, next_offset: int) -> Registry:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.schemas.effort import Effort
 from headrace.schemas.kinds import KINDS, kind_of
+from headrace.schemas.proof_budget import ProofBudget
 from headrace.schemas.validation import check_costs, compile_schema
 
 Known = Any
@@ -134,13 +134,13 @@ Rule = Callable[[Case], Iterator[str]]
 class Implication:
     """Compares what is known with a new schema, which is of this draft."""
 
-    def __init__(self, draft: Any, effort: Effort) -> None:
+    def __init__(self, draft: Any, budget: ProofBudget) -> None:
         self._draft = draft
-        self._effort = effort
+        self._budget = budget
 
     def problem(self, known: Known, new: Known, at: str = "") -> str | None:
         """Why a value of which this is known may not be valid; None: it is valid."""
-        self._effort.spend()
+        self._budget.spend()
         if known is False:
             return None
         if problem := _undeclared(known, new, at):

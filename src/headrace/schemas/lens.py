@@ -12,8 +12,8 @@ import msgspec
 
 from headrace.core.errors import Code, Refused, refuse_invalid
 from headrace.schemas.builtins import BUILTINS, Builtin, stringify
-from headrace.schemas.effort import Effort
 from headrace.schemas.kinds import KINDS, kind_fits
+from headrace.schemas.proof_budget import ProofBudget
 from headrace.schemas.validation import check_schema, check_value
 from headrace.search.pointers import Path, parse_pointer
 
@@ -131,10 +131,10 @@ class Lens(msgspec.Struct, frozen=True):
     """As it was sent, with the defaults of what it adds."""
 
 
-def parse_lens(raw: object, effort: Effort | None = None) -> Lens:
+def parse_lens(raw: object, budget: ProofBudget | None = None) -> Lens:
     """Check a lens as it was sent."""
     lens = load_lens(raw)
-    _check_schemas(lens.kept["ops"], "lens.ops", effort or Effort())
+    _check_schemas(lens.kept["ops"], "lens.ops", budget or ProofBudget())
     return lens
 
 
@@ -206,14 +206,14 @@ def _default_of(schema: Any, where: str) -> Any:
     return refuse_invalid(f"{where} needs a default")
 
 
-def _check_schemas(ops: list[dict[str, Any]], where: str, effort: Effort) -> None:
+def _check_schemas(ops: list[dict[str, Any]], where: str, budget: ProofBudget) -> None:
     """Refuse what is no schema, and defaults that do not fit theirs."""
     for at, op in enumerate(ops):
         place = f"{where}[{at}]"
         if "ops" in op:
-            _check_schemas(op["ops"], f"{place}.ops", effort)
+            _check_schemas(op["ops"], f"{place}.ops", budget)
         if "schema" in op:
-            check_schema(op["schema"], f"{place}.schema", effort)
+            check_schema(op["schema"], f"{place}.schema", budget)
             if "default" in op and not check_value(op["default"], op["schema"]):
                 refuse_invalid(f"{place}.default does not fit {place}.schema")
 

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.core.errors import Refused, refuse_invalid
-from headrace.schemas.effort import Effort
 from headrace.schemas.implication import (
     OBJECT,
     Implication,
@@ -48,6 +47,7 @@ from headrace.schemas.lens import (
     Rename,
     Wrap,
 )
+from headrace.schemas.proof_budget import ProofBudget
 from headrace.schemas.validation import draft_of
 
 _SPEAK_OF_MORE = {
@@ -75,14 +75,14 @@ _LAST_MS = 253_402_300_799_999
 """The milliseconds that a date-time can name: years 0 to 9999."""
 
 
-def prove(old: Known, new: Known, lens: Lens, effort: Effort | None = None) -> None:
+def prove(old: Known, new: Known, lens: Lens, budget: ProofBudget | None = None) -> None:
     """Refuse a lens that cannot be shown to lead from every old document to a new one."""
-    effort = effort or Effort()
+    budget = budget or ProofBudget()
     draft = draft_of(new)
     if draft_of(old) is not draft:
         refuse_invalid("the new schema must be of the same JSON Schema draft as the old one")
-    known = known_behind(lens, _taken_at_its_word(old), effort)
-    if problem := Implication(draft, effort).problem(known, new):
+    known = known_behind(lens, _taken_at_its_word(old), budget)
+    if problem := Implication(draft, budget).problem(known, new):
         refuse_invalid(f"lens cannot be proven: {problem}")
 
 
@@ -102,19 +102,19 @@ def _taken_at_its_word(schema: Known) -> Known:
     return taken
 
 
-def known_behind(lens: Lens, old: Known, effort: Effort | None = None) -> Known:
+def known_behind(lens: Lens, old: Known, budget: ProofBudget | None = None) -> Known:
     """What is known of documents behind the lens; refuses a lens that a document could fail in."""
-    return _pass(lens.ops, old, "lens.ops", effort or Effort())
+    return _pass(lens.ops, old, "lens.ops", budget or ProofBudget())
 
 
-def _pass(ops: Sequence[Op], known: Known, where: str, effort: Effort) -> Known:
+def _pass(ops: Sequence[Op], known: Known, where: str, budget: ProofBudget) -> Known:
     for at, op in enumerate(ops):
-        effort.spend()
-        known = _step(op, known, f"{where}[{at}]", effort)
+        budget.spend()
+        known = _step(op, known, f"{where}[{at}]", budget)
     return known
 
 
-def _step(op: Op, known: Known, where: str, effort: Effort) -> Known:
+def _step(op: Op, known: Known, where: str, budget: ProofBudget) -> Known:
     match op:
         case Rename(source=source, to=to):
             value = _get(known, source, where)
@@ -148,10 +148,10 @@ def _step(op: Op, known: Known, where: str, effort: Effort) -> Known:
             inner = _get(known, path, where)
             if kinds_of(inner) != OBJECT:
                 refuse_invalid(f"{where}: {_pointer(path)} is not always an object")
-            passed = _pass(ops, inner, f"{where}.ops", effort)
+            passed = _pass(ops, inner, f"{where}.ops", budget)
             return _replace(known, path, passed, where, placed=False)
         case Map(path=path):
-            mapped = _mapped(op, _get(known, path, where), where, effort)
+            mapped = _mapped(op, _get(known, path, where), where, budget)
             return _replace(known, path, mapped, where)
 
 
@@ -263,7 +263,7 @@ def _first(known: Known, where: str) -> Known:
     return elements_of(known)
 
 
-def _mapped(op: Map, known: Known, where: str, effort: Effort) -> Known:
+def _mapped(op: Map, known: Known, where: str, budget: ProofBudget) -> Known:
     if kinds_of(known) != frozenset({"array"}):
         refuse_invalid(f"{where}: {_pointer(op.path)} is not always an array")
     values = finite(known)
@@ -277,7 +277,7 @@ def _mapped(op: Map, known: Known, where: str, effort: Effort) -> Known:
     else:
         inner = elements_of(known)
         bounds = {key: known[key] for key in ("minItems", "maxItems") if key in known}
-    return {"type": "array", "items": _pass(op.ops, inner, f"{where}.ops", effort), **bounds}
+    return {"type": "array", "items": _pass(op.ops, inner, f"{where}.ops", budget), **bounds}
 
 
 def _converted(op: Convert, known: Known, where: str) -> Known:

@@ -16,18 +16,15 @@ from headrace.core.limits import (
     VALIDATION_VALUES_MAX,
 )
 from headrace.schemas.cost import (
-    Cost,
-    backtracking,
+    SchemaCost,
     breadth,
     check_cost,
-    check_patterns,
     cost_of,
     exceeds,
-    linear,
-    patterns_bytes,
     values_in,
 )
-from headrace.schemas.effort import Effort
+from headrace.schemas.patterns import backtracking, check_patterns, linear, patterns_bytes
+from headrace.schemas.proof_budget import ProofBudget
 
 _IGNORED = (
     "date",
@@ -131,7 +128,7 @@ def check_value(value: Any, schema: Any) -> bool:
 
 def check_costs(schema: Any, values: list[Any]) -> None:
     """Refuse values that would take too long to be checked, all of them together."""
-    if exceeds(Cost(elements=[cost_of(schema)]), values):
+    if exceeds(SchemaCost(elements=[cost_of(schema)]), values):
         raise _too_much()
 
 
@@ -149,12 +146,12 @@ def _told(problem: Any) -> str:
     return said if len(said) <= _PROBLEM_CHARS_MAX else f"{said[:_PROBLEM_CHARS_MAX]}…"
 
 
-def check_schema(schema: Any, where: str, effort: Effort | None = None) -> None:
+def check_schema(schema: Any, where: str, budget: ProofBudget | None = None) -> None:
     """Refuse what is no schema, or one that refers to another or costs too much."""
     if not isinstance(schema, dict | bool):
         raise Refused(Code.INVALID, f"{where} must be a schema")
     _check_parts(schema, where, NESTING_MAX)
-    check_patterns(schema, where, effort or Effort())
+    check_patterns(schema, where, budget or ProofBudget())
     compile_schema(schema, where)
     check_cost(schema, where)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
-from headrace.formats.manifest import Manifest, Owner
+from headrace.formats.manifest import Manifest, StoreOwner
 from headrace.storage.disk import Disk, write_atomically
 from headrace.storage.manifests import Change, load
 from headrace.storage.objects import Objects, StoreError
@@ -28,7 +28,7 @@ class NotOurs(StoreError):
 class Ownership:
     """What one start of a server may change in a store."""
 
-    def __init__(self, owner: Owner, found: Owner | None) -> None:
+    def __init__(self, owner: StoreOwner, found: StoreOwner | None) -> None:
         self._owner = owner
         self._allowed = {None, found, owner}
         """Whose the store may be: nobody's, that of the start before us, ours."""
@@ -49,7 +49,7 @@ class Ownership:
             "same object store: this one seals no more"
         )
 
-    def _refuse_others(self, found: Owner | None) -> None:
+    def _refuse_others(self, found: StoreOwner | None) -> None:
         if found is not None and found.directory != self._owner.directory:
             raise NotOurs(
                 f"it is of another server, whose data directory has the id {found.directory} and "
@@ -78,7 +78,7 @@ class Ownership:
 
 def own(disk: Disk, objects: Objects) -> Ownership:
     """The ownership that a start on this data directory can have; `NotOurs` if it is another's."""
-    owner = Owner(directory=_directory_id(disk), start=secrets.token_hex(_BYTES))
+    owner = StoreOwner(directory=_directory_id(disk), start=secrets.token_hex(_BYTES))
     return Ownership(owner, load(objects).owner)
 
 

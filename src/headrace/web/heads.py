@@ -7,8 +7,10 @@ server, is refused: a header that counts once and is there twice, a body of unkn
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import msgspec
 
 from headrace.core.limits import CONTENT_LENGTH_DIGITS_MAX, HEADERS_MAX
 
@@ -51,6 +53,19 @@ class Unacceptable(Exception):
         self.status = status
         self.code = code
         self.message = message
+
+    @property
+    def body(self) -> bytes:
+        return msgspec.json.encode({"error": {"code": self.code, "message": self.message}})
+
+    def format(self, default_headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """The whole reply, in HTTP/1.1."""
+        body = self.body
+        lines = [b"HTTP/1.1 " + self.status]
+        lines += [b"%b: %b" % header for header in default_headers]
+        lines += [b"content-type: application/json", b"content-length: %d" % len(body)]
+        lines += [b"connection: close", b"", body]
+        return b"\r\n".join(lines)
 
 
 def wrong_version() -> Unacceptable:

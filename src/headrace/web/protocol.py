@@ -30,7 +30,7 @@ from typing import Any
 
 import httptools
 import msgspec
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from headrace.core.limits import (
@@ -45,8 +45,10 @@ from headrace.core.limits import (
 )
 from headrace.delivery.sink import Sink
 from headrace.web import heads
-from headrace.web.farewell import Farewell, Http2Refusal, behind_preface
 from headrace.web.heads import FIELDS, Unacceptable
+from headrace.web.http2_refusal import Http2Refusal, behind_preface
+from headrace.web.lingering_close import LingeringClose
+from headrace.web.transport import OneWrite, ReadFlow
 
 CONNECTION = "headrace.connection"
 """Where a request's scope names the connection it came on."""
@@ -71,63 +73,10 @@ class Connections(msgspec.Struct):
     """Of heads that did not come at once, until their requests are answered."""
 
 
-class OneWrite:
-    """A transport that gathers writes until the current step ends."""
-
-    __slots__ = ("_chunks", "_loop", "_released", "_transport", "is_closing")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._chunks: list[bytes] = []
-        self._released = False
-        self.is_closing = transport.is_closing
-
-    def write(self, data: bytes) -> None:
-        if not self._chunks:
-            self._loop.call_soon(self._flush)
-        self._chunks.append(data)
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        if self._chunks:
-            chunks, self._chunks = self._chunks, []
-            if not self._released:
-                self._transport.writelines(chunks)
-
-    def release(self) -> asyncio.Transport:
-        """The transport itself, with all that was gathered on its way; what is written to us from
-        here on is dropped.
-        """
-        self._flush()
-        self._released = True
-        return self._transport
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
-class Flow(FlowControl):
-    """Whether the application keeps up; what came and is not parsed yet comes before more."""
-
-    def __init__(self, transport: asyncio.Transport, protocol: Protocol) -> None:
-        super().__init__(transport)
-        self.protocol: Protocol | None = protocol
-
-    def resume_reading(self) -> None:
-        protocol = self.protocol
-        if self.read_paused and protocol is not None and not protocol.pipeline:
-            self.read_paused = False
-            protocol.read_on()
-
-
 class Protocol(HttpToolsProtocol):
     """One connection."""
 
-    flow: Flow
+    flow: ReadFlow
     _phase = _IDLE
     _unread: memoryview | None = None
     """What came and was not given to the parser yet."""
@@ -139,8 +88,8 @@ class Protocol(HttpToolsProtocol):
     """Whether the parser is given nothing more, for one of two reasons."""
     _upgrading = False
     """A request for a WebSocket waits for its answer: what follows may not be HTTP."""
-    _last_words: bytes | None = None
-    """What to say before we close, once that is what comes next."""
+    _final_reply: bytes | None = None
+    """What to send before we close, once that is what comes next."""
     _head_bytes = 0
     """What came of this head so far, if it did not come at once."""
     _charged_bytes = 0
@@ -172,11 +121,11 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
-        self.flow = Flow(self.transport, self)
+        self.flow = ReadFlow(self.transport, self)
         if len(self.connections) > self._shared.count_max:
             # Close at once, without a wait for the peer: it holds a descriptor.
             busy = Unacceptable("there are too many connections", heads.UNAVAILABLE, "throttled")
-            self.transport.write(self._format(busy))
+            self.transport.write(busy.format(self.server_state.default_headers))
             self.transport.close()
         else:
             _give_up_on_stuck_peers(transport)
@@ -247,16 +196,16 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._unread is None and len(data) <= FEED_BYTES and not self._stopped:
             taken = self._feed(data)
-            if taken < len(data) and self._last_words is None:
+            if taken < len(data) and self._final_reply is None:
                 self._unread = memoryview(data)[taken:]
                 self._read_some()
-        elif self._last_words is None:
+        elif self._final_reply is None:
             unread = memoryview(data if self._unread is None else bytes(self._unread) + data)
             if self._phase == _IDLE and self._unread is None and not self._stopped:
                 # A head by itself: then the parser can be given a body in one piece.
                 taken = self._feed(unread[: data.find(_HEAD_END, 0, FEED_BYTES) + 4 or FEED_BYTES])
                 unread = unread[taken:]
-            if self._last_words is None:
+            if self._final_reply is None:
                 self._unread = unread
                 self._read_some()
 
@@ -267,7 +216,7 @@ class Protocol(HttpToolsProtocol):
         while self._unread is not None and not (self._stopped or self.flow.read_paused):
             size = self._body_left if self._phase == _BODY else 0
             taken = self._feed(self._unread[: size or FEED_BYTES])
-            if self._last_words is not None:
+            if self._final_reply is not None:
                 return
             self._unread = self._unread[taken:] if taken < len(self._unread) else None
             chunks += self._chunks
@@ -278,7 +227,7 @@ class Protocol(HttpToolsProtocol):
 
     def read_on(self) -> None:
         """Go on with what came, in the next turn of the loop; or else with what comes."""
-        if self._last_words is not None:
+        if self._final_reply is not None:
             return
         if self._unread is None:
             self._held = False
@@ -483,7 +432,7 @@ class Protocol(HttpToolsProtocol):
         if isinstance(error.__context__, Unacceptable):
             self._turn_away(error.__context__)
         elif error.args == _PREFACE_CAME and self._is_new:
-            refusal = Http2Refusal(_encode(heads.wrong_version()))
+            refusal = Http2Refusal(heads.wrong_version().body)
             self._end_with(refusal)
             refusal.data_received(behind_preface(bytes(data)))
         else:
@@ -491,7 +440,7 @@ class Protocol(HttpToolsProtocol):
 
     def _turn_away(self, refused: Unacceptable) -> None:
         """Refuse what comes now once what came before it is answered, and close."""
-        self._last_words = self._format(refused)
+        self._final_reply = refused.format(self.server_state.default_headers)
         self._stopped, self._unread = True, None
         waiting, phase = self.under_way, self._phase
         if phase == _BODY and self.pipeline:
@@ -499,27 +448,19 @@ class Protocol(HttpToolsProtocol):
         elif phase == _BODY:
             cycle = self.cycle
             if cycle.response_started:
-                self._last_words = b""
+                self._final_reply = b""
             cycle.disconnected = True
             cycle.message_event.set()
             waiting = None
         if waiting is None or waiting.response_complete:
-            self._end_with(Farewell(self._last_words))
+            self._end_with(LingeringClose(self._final_reply))
         else:
             self.transport.pause_reading()
 
-    def _end_with(self, farewell: Farewell) -> None:
-        self._stopped, self._last_words = True, b""
-        transport = self._leave_to(farewell)
-        farewell.attach(transport, partial(self.connections.discard, farewell))
-
-    def _format(self, refused: Unacceptable) -> bytes:
-        body = _encode(refused)
-        lines = [b"HTTP/1.1 " + refused.status]
-        lines += [b"%b: %b" % header for header in self.server_state.default_headers]
-        lines += [b"content-type: application/json", b"content-length: %d" % len(body)]
-        lines += [b"connection: close", b"", body]
-        return b"\r\n".join(lines)
+    def _end_with(self, closing: LingeringClose) -> None:
+        self._stopped, self._final_reply = True, b""
+        transport = self._leave_to(closing)
+        closing.attach(transport, partial(self.connections.discard, closing))
 
     # --- answers and silence ----------------------------------------------------------------------
 
@@ -531,8 +472,8 @@ class Protocol(HttpToolsProtocol):
             cycle, app = self.pipeline.pop()
             self.under_way = cycle
             self._start_asgi_task(cycle, app)
-        elif self._last_words is not None:
-            self._end_with(Farewell(self._last_words))
+        elif self._final_reply is not None:
+            self._end_with(LingeringClose(self._final_reply))
             return
         else:
             if self._phase == _IDLE:
@@ -584,7 +525,3 @@ def _give_up_on_stuck_peers(transport: asyncio.Transport) -> None:
     peer = transport.get_extra_info("socket")
     if peer is not None and peer.family in (socket.AF_INET, socket.AF_INET6):
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(PEER_TIMEOUT_S * 1000))
-
-
-def _encode(refused: Unacceptable) -> bytes:
-    return msgspec.json.encode({"error": {"code": refused.code, "message": refused.message}})

@@ -3,28 +3,9 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import NamedTuple
 
-from headrace.core.errors import Code, Refused
+from headrace.core.cap import Cap
 from headrace.web.credentials import LOCAL, Principal
-
-
-class Cap(NamedTuple):
-    """A named bound; a max of 0 means unlimited."""
-
-    limit: str
-    max: int
-
-    def refuse_at(self, held: int) -> None:
-        """Refuse one more when so many are held already."""
-        if self.max and held >= self.max:
-            raise Refused(
-                Code.THROTTLED,
-                f"{self.limit} is reached: {self.max} at a time",
-                limit=self.limit,
-                max=self.max,
-            )
-
 
 UNCAPPED = Cap("", 0)
 
@@ -46,10 +27,10 @@ class Slots:
 
     def check(self, principal: Principal) -> None:
         """Refuse one more when there are too many."""
-        self._total.refuse_at(self._held)
+        self._total.check(self._held)
         # Without keys there is nobody to tell apart, so only the total counts.
         if principal is not LOCAL:
-            self._per_key.refuse_at(self._by_key.get(principal.id, 0))
+            self._per_key.check(self._by_key.get(principal.id, 0))
 
     def take(self, principal: Principal) -> Slot:
         """Take a slot, or refuse; it is freed by `with`, by `free()` or by dropping it."""

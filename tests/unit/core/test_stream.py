@@ -6,6 +6,7 @@ import pytest
 
 from headrace.core import state as catalog
 from headrace.core import streaming
+from headrace.core.cap import Cap
 from headrace.core.entry import Advance, Bury, Drop, Entry, Hold, Retire, Touch
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
@@ -106,7 +107,7 @@ def test_an_older_epoch_is_fenced_off_even_on_a_closed_stream(bench: Bench) -> N
 def test_a_stream_remembers_so_many_producers(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.core.stream.PRODUCERS_MAX", 2)
+    monkeypatch.setattr("headrace.core.stream._PRODUCERS", Cap("producers", 2))
     bench.create("s")
     for name in "ab":
         bench.write("s", producer=Producer(name, 0, 0))

@@ -26,7 +26,7 @@ from headrace.core.limits import (
     WHEEL_TICK_S,
 )
 from headrace.delivery.endings import Ending, ShuttingDown, describe
-from headrace.delivery.websocket import Load, Socket, frame
+from headrace.delivery.websocket import PartialMessages, Socket, frame
 from headrace.delivery.wheel import Wheel
 
 BYTES_MAX = 1000
@@ -37,8 +37,8 @@ BINARY = b"<binary>"
 class Ear(Socket):
     """Keeps what it hears."""
 
-    def __init__(self, load: Load | None = None) -> None:
-        super().__init__(Wheel(), 15.0, BYTES_MAX, load)
+    def __init__(self, partial_messages: PartialMessages | None = None) -> None:
+        super().__init__(Wheel(), 15.0, BYTES_MAX, partial_messages)
         self.heard: list[bytes] = []
         self.gone = 0
         self.pipe = Pipe()
@@ -333,19 +333,19 @@ def test_a_frame_is_unmasked_as_it_comes() -> None:
 
 def test_messages_under_way_are_bounded_together() -> None:
     async def story(ear: Ear) -> None:
-        load = Load()
-        ears = [Ear(load) for _ in range(4)]
+        messages = PartialMessages()
+        ears = [Ear(messages) for _ in range(4)]
         for one in ears:
             one.data_received(said(Opcode.TEXT, b"x" * 900, fin=False))
         assert [one.closed for one in ears] == [False, False, True, True]
         assert Close.parse(answers(ears[-1])[-1].data).code == 1013
-        assert load.size_bytes == 1800
-        small = Ear(load)
+        assert messages.size_bytes == 1800
+        small = Ear(messages)
         small.data_received(said(Opcode.TEXT, b"x" * 400, fin=False) + said(Opcode.CONT, b"y"))
         assert len(small.heard) == 1
         for one in ears[:2]:
             one.connection_lost(None)
-        assert load.size_bytes == 0
+        assert messages.size_bytes == 0
 
     with (
         mock.patch("headrace.delivery.websocket.MESSAGES_BYTES_MAX", 2000),

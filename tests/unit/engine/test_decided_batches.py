@@ -267,7 +267,7 @@ def test_a_server_that_is_full_says_so_before_the_decision(loop: VirtualLoop) ->
         await engine.logs.put("other", "topics", LogConfig())
         names = await stage(engine)
         await engine.appender.append("other", draft([b"1" * 40]), owner="topics", create=None)
-        with pytest.raises(Refused, match="over 150 bytes"):
+        with pytest.raises(Refused, match="max_total_bytes is reached"):
             await commit(engine, names)
         assert engine.transactions.last("t") is None
         assert not await rows(engine)

@@ -69,7 +69,7 @@ assert sum(map(len, SMALL)) < FORM_BYTES
 
 
 async def install(engine: Engine, schema: dict[str, object]) -> None:
-    update = parse_update(msgspec.json.encode({"schema": schema}), engine.shapes.effort())
+    update = parse_update(msgspec.json.encode({"schema": schema}), engine.shapes.proof_budget())
     await engine.shapes.install_schema(engine.streams.find("s"), update)
 
 

@@ -142,10 +142,10 @@ def test_a_lens_is_proven_in_the_pool_for_the_registry_it_is_for(loop: VirtualLo
         assert stream is not None
         assert decode_registry(stream.registry).current_version == 2
 
-        effort = engine.shapes.effort()
-        effort.spend()
+        budget = engine.shapes.proof_budget()
+        budget.spend()
         await asyncio.sleep(PROOF_MS_MAX / 1000)
         with pytest.raises(Refused, match="too complicated"):
-            effort.spend()
+            budget.spend()
 
     loop.run(play())

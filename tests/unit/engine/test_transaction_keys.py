@@ -13,6 +13,7 @@ from rig import Unhurried, boot, view
 from virtual import VirtualClock, VirtualLoop
 from xxhash import xxh3_64_intdigest
 
+from headrace.core.cap import Cap
 from headrace.core.config import LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
@@ -223,8 +224,10 @@ def test_a_key_fills_its_own_share_of_what_waits(loop: VirtualLoop) -> None:
 
     share = 2 * STAGED_CHUNK_BYTES_MIN
     with (
-        mock.patch("headrace.engine.chunks.STAGED_BYTES_PER_KEY_MAX", share),
-        mock.patch("headrace.engine.chunks.STAGED_BYTES_MAX", share + STAGED_CHUNK_BYTES_MIN),
+        mock.patch("headrace.engine.chunks._BYTES_PER_KEY", Cap("staged_bytes_per_key", share)),
+        mock.patch(
+            "headrace.engine.chunks._BYTES", Cap("staged_bytes", share + STAGED_CHUNK_BYTES_MIN)
+        ),
     ):
         loop.run(story())
 
@@ -249,7 +252,8 @@ def test_a_key_has_so_many_transactions(loop: VirtualLoop) -> None:
         assert [transactions.last(each) for each in ("a", "b", "c")] == [None, None, None]
         await send(engine, ANN, "d")
 
-    with mock.patch("headrace.engine.remembered.TRANSACTIONS_PER_KEY_MAX", 2):
+    per_key = Cap("transactions_per_key", 2)
+    with mock.patch("headrace.engine.commit_history._PER_KEY", per_key):
         loop.run(story())
 
 

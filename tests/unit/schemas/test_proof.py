@@ -10,10 +10,10 @@ import pytest
 
 from headrace.core.errors import Refused
 from headrace.schemas import proof
-from headrace.schemas.effort import Effort
 from headrace.schemas.implication import spread
 from headrace.schemas.lens import parse_lens
 from headrace.schemas.proof import prove
+from headrace.schemas.proof_budget import ProofBudget
 
 TEXT = {"type": "string"}
 INT = {"type": "integer"}
@@ -243,13 +243,13 @@ def test_the_time_is_asked_at_every_step(
         {"apiVersion": "durable.lens/v1", "schema": "s", "from": 1, "to": 2, "ops": ops}
     )
     asked: list[int] = []
-    prove(old, new, lens, Effort(lambda: bool(asked.append(taken))))
+    prove(old, new, lens, ProofBudget(lambda: bool(asked.append(taken))))
     assert max(later - sooner for sooner, later in pairwise(asked)) <= 1
     assert len(asked) > taken + 50, "also where schemas are compared"
     for last in (7, len(asked) - 7):
         answers = iter([False] * last)
         with pytest.raises(Refused, match="too complicated"):
-            prove(old, new, lens, Effort(partial(next, answers, True)))
+            prove(old, new, lens, ProofBudget(partial(next, answers, True)))
 
 
 def test_an_enum_of_objects_is_spread_in_one_go() -> None:

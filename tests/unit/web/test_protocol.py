@@ -27,7 +27,7 @@ from headrace.core.limits import (
 from headrace.delivery.sink import Sink
 from headrace.delivery.wheel import Wheel
 from headrace.web.descriptors import backlog, room_for_connections
-from headrace.web.farewell import PREFACE
+from headrace.web.http2_refusal import PREFACE
 from headrace.web.protocol import CONNECTION, Connections, Protocol
 
 GET = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.core.cap import Cap
 from headrace.core.errors import Code, Refused
 from headrace.web.credentials import ALL_SCOPES, LOCAL, Principal
-from headrace.web.slots import Cap, Slots
+from headrace.web.slots import Slots
 
 ANN = Principal("ann", ALL_SCOPES)
 BOB = Principal("bob", ALL_SCOPES)

@@ -33,7 +33,7 @@ async def get(call: Call, target: Target) -> Answer:
 async def post(call: Call, target: Target) -> Answer:
     call.principal.require(Scope.ADMIN, target.name)
     raw, engine = await call.raw_body(SCHEMA_UPDATE_BYTES_MAX), call.engine
-    update = await engine.pool.run(parse_update, raw, engine.shapes.effort())
+    update = await engine.pool.run(parse_update, raw, engine.shapes.proof_budget())
     live = engine.streams.own(target.name)
     await engine.shapes.install_schema(live, update)
     answer = _show(live.log)

@@ -24,7 +24,7 @@ from headrace.delivery.endings import Ending, Failed, ShuttingDown, SlowConsumer
 from headrace.delivery.events import CaughtUp, Event, Gone, Held, Lost, Records
 from headrace.delivery.followers import Followers
 from headrace.delivery.hub import Hub, Note
-from headrace.delivery.websocket import Load, Socket, frame
+from headrace.delivery.websocket import PartialMessages, Socket, frame
 from headrace.delivery.wheel import Wheel
 from headrace.engine.cost import Cost
 from headrace.engine.live import Live
@@ -82,7 +82,7 @@ class SocketLimits(msgspec.Struct, frozen=True):
     append: AppendLimits
     follow: FollowLimits
     message_bytes: int
-    load: Load = msgspec.field(default_factory=Load)
+    partial: PartialMessages = msgspec.field(default_factory=PartialMessages)
     """What all sockets hold of messages that are not whole."""
 
 
@@ -103,7 +103,7 @@ class TopicSocket(Socket):
     )
 
     def __init__(self, hub: Hub, wheel: Wheel, principal: Principal, limits: SocketLimits) -> None:
-        super().__init__(wheel, HEARTBEAT_MS_DEFAULT / 1000, limits.message_bytes, limits.load)
+        super().__init__(wheel, HEARTBEAT_MS_DEFAULT / 1000, limits.message_bytes, limits.partial)
         self._hub = hub
         self._principal = principal
         self._limits = limits

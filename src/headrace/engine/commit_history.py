@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator
 
-from headrace.core.errors import Code, Refused
+from headrace.core.cap import Cap, add_to
 from headrace.core.limits import (
     TRANSACTION_KEPT_MS,
     TRANSACTION_ONCE_MS,
@@ -17,8 +17,11 @@ from headrace.core.limits import (
 )
 from headrace.core.transaction import Commit
 
+_PER_KEY = Cap("transactions_per_key", TRANSACTIONS_PER_KEY_MAX)
+_TOTAL = Cap("transactions", TRANSACTIONS_MAX)
 
-class Remembered:
+
+class CommitHistory:
     """The newest commit of every transaction."""
 
     def __init__(self) -> None:
@@ -38,14 +41,12 @@ class Remembered:
     def note(self, commit: Commit) -> None:
         self.forget(commit.transaction)
         self._newest[commit.transaction] = commit
-        self._counts[commit.key] += 1
+        add_to(self._counts, commit.key, 1)
 
     def forget(self, transaction: str) -> None:
         known = self._newest.pop(transaction, None)
         if known is not None:
-            self._counts[known.key] -= 1
-            if not self._counts[known.key]:
-                del self._counts[known.key]
+            add_to(self._counts, known.key, -1)
 
     def past(self, now_ms: int) -> list[Commit]:
         """Those that nobody will ask about again."""
@@ -60,16 +61,14 @@ class Remembered:
 
         Of one batch that is an hour old nobody waits for an answer any more.
         """
-        for count, most, limit in (
-            (self._counts[key], TRANSACTIONS_PER_KEY_MAX, "transactions_per_key"),
-            (len(self._newest), TRANSACTIONS_MAX, "transactions"),
-        ):
-            if count < most:
-                continue
-            if (oldest := next(self._spent(key, now_ms, busy), None)) is not None:
-                return oldest
-            raise too_many(most, limit)
-        return None
+        count, total = self._counts[key], len(self._newest)
+        if _PER_KEY.has_room(count) and _TOTAL.has_room(total):
+            return None
+        oldest = next(self._spent(key, now_ms, busy), None)
+        if oldest is None:
+            _PER_KEY.check(count)
+            _TOTAL.check(total)
+        return oldest
 
     def _spent(self, key: str, now_ms: int, busy: Container[str]) -> Iterator[Commit]:
         for commit in self._newest.values():
@@ -80,12 +79,3 @@ class Remembered:
                 and now_ms - commit.at_ms > TRANSACTION_ONCE_MS_MIN
             ):
                 yield commit
-
-
-def too_many(most: int, limit: str) -> Refused:
-    return Refused(
-        Code.THROTTLED,
-        f"there are {most} such transactions, the most this server keeps",
-        limit=limit,
-        max=most,
-    )

@@ -1,16 +1,10 @@
-"""How connections end that did not become requests: with a word that the peer can read.
-
-A connection that is closed while bytes of the peer are unread takes its last words back. So our
-side ends first, and what still comes is dropped, for a bounded time and a bounded number of bytes.
-"""
+"""The refusal of HTTP/2 without TLS, in HTTP/2."""
 
 from __future__ import annotations
 
-import asyncio
 import struct
-from collections.abc import Callable
 
-from headrace.core.limits import CLOSE_S, LINGER_BYTES_MAX
+from headrace.web.lingering_close import LingeringClose
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """What a client sends first that speaks HTTP/2 without having asked."""
@@ -24,50 +18,7 @@ _HTTP_1_1_REQUIRED = 13
 _FIELDS = b"\x08\x03505\x0f\x10\x10application/json"
 
 
-class Farewell(asyncio.Protocol):
-    """Says the last words, and waits for the peer to go."""
-
-    transport: asyncio.Transport
-    _on_close: Callable[[], None]
-    _timer: asyncio.TimerHandle
-
-    def __init__(self, words: bytes) -> None:
-        self._words = words
-        self._dropped = 0
-
-    def attach(self, transport: asyncio.Transport, on_close: Callable[[], None]) -> None:
-        """Take the connection; `on_close` when it is gone."""
-        self.transport = transport
-        self._on_close = on_close
-        self._timer = asyncio.get_running_loop().call_later(CLOSE_S, transport.abort)
-        self.opened()
-
-    def opened(self) -> None:
-        if self._words:
-            self.say(self._words)
-        else:
-            self.transport.close()
-
-    def say(self, words: bytes) -> None:
-        if not self.transport.is_closing():
-            self.transport.write(words)
-            self.transport.write_eof()
-
-    def data_received(self, data: bytes) -> None:
-        self._dropped += len(data)
-        if self._dropped > LINGER_BYTES_MAX:
-            self.transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._timer.cancel()
-        self._on_close()
-
-    def shutdown(self) -> None:
-        """The server is about to stop (called by uvicorn)."""
-        self.transport.close()
-
-
-class Http2Refusal(Farewell):
+class Http2Refusal(LingeringClose):
     """Answers the first request of a client that speaks HTTP/2: 505, and that HTTP/1.1 it is.
 
     An answer in HTTP/1.1 would be no answer to such a client; it would tell its user of a
@@ -82,7 +33,7 @@ class Http2Refusal(Farewell):
         self._answered = False
 
     def opened(self) -> None:
-        """Nothing to say before there is a request."""
+        """There is nothing to send before a request has come."""
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -105,7 +56,7 @@ class Http2Refusal(Farewell):
         if head[3] == _HEADERS:
             self._answered = True
             stream = int.from_bytes(head[5:], "big") & _STREAM_ID
-            self.say(_answer(stream, self._body))
+            self.send(_answer(stream, self._body))
 
 
 def _answer(stream: int, body: bytes) -> bytes:

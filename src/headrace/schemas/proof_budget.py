@@ -1,4 +1,4 @@
-"""How much may be done for an update of a schema: so many steps, and so long."""
+"""The budget of an update of a schema: so many steps, and so long."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import PROOF_STEPS_MAX
 
 
-class Effort:
-    """What is left of it. A step takes some milliseconds at most."""
+class ProofBudget:
+    """The steps and the time that an update has left. A step takes some milliseconds at most."""
 
     def __init__(self, late: Callable[[], bool] = lambda: False) -> None:
         self._late = late

@@ -1,0 +1,57 @@
+"""What the logs of a batch are asked before it is decided: nothing is refused behind that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.core import log as one
+from headrace.core.errors import Code, Refused
+from headrace.core.log import Log, check_owner
+from headrace.core.names import SYSTEM, reserved
+from headrace.core.state import not_found
+from headrace.core.stream import same_type
+from headrace.engine.chunks import Brought
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+
+def check_logs(
+    engine: Engine, logs: Mapping[str, Log], brought: Sequence[Brought], owner: str
+) -> None:
+    """Refuse unless all of them are there, and of the right kind."""
+    for name, log in logs.items():
+        stream = log.stream
+        if log.id not in engine.lives or (stream and not engine.streams.is_there(log)):
+            raise not_found(name)
+        if log.owner == SYSTEM:
+            raise reserved(name)
+        if stream is None:
+            check_owner(log, owner)
+    for each in brought:
+        stream = logs[each.log].stream
+        media = None if stream is None or stream.is_json else stream.content_type
+        is_same = media == each.media or (media and each.media and same_type(media, each.media))
+        if not is_same or (stream is not None and stream.closed):
+            raise Refused(
+                Code.LOG_INCOMPATIBLE,
+                f'"{each.log}" is closed, or holds something else than was staged',
+                topic=each.log,
+            )
+
+
+def check_room(engine: Engine, logs: Mapping[str, Log], brought: Sequence[Brought]) -> None:
+    """Refuse what does not fit into a log, or into the server."""
+    growth_bytes = 0
+    records, sizes_bytes = Counter[str](), Counter[str]()
+    for each in brought:
+        records[each.log] += each.records
+        sizes_bytes[each.log] += each.size_bytes
+    for name, log in logs.items():
+        if log.config.ttl_ms and log.id in engine.lives:
+            engine.expire_now(engine.lives[log.id])
+        one.check_room(log, records[name], sizes_bytes[name])
+        growth_bytes += one.growth_bytes(log, records[name], sizes_bytes[name])
+    engine.caps.check_growth(engine.state, growth_bytes)
