@@ -16,7 +16,7 @@ from headrace.core.limits import (
     NAME_BYTES_CEILING,
     SEAL_BYTES_CEILING,
 )
-from headrace.delivery.addresses import AllowedHosts, is_loopback, parse_address
+from headrace.delivery.addresses import AllowedHosts, is_host_name, is_loopback, parse_address
 from headrace.storage.stores import split_bucket
 from headrace.web.credentials import Keyring
 
@@ -170,14 +170,9 @@ def parse_origins(text: str) -> tuple[str, ...]:
 def parse_hosts(text: str) -> tuple[str, ...]:
     """Read a comma-separated list of names and addresses without ports, or `*` for any."""
     hosts = tuple(host.lower().strip("[]") for host in map(str.strip, text.split(",")) if host)
-    if hosts != ("*",):
-        try:
-            for host in hosts:
-                parse_host(host)
-        except ValueError:
-            problem = "host names and addresses without ports, joined by commas, or * alone"
-            raise ValueError(problem) from None
-    return hosts
+    if hosts != ("*",) and not all(parse_address(h) or is_host_name(h) for h in hosts):
+        raise ValueError("host names and addresses without ports, joined by commas, or * alone")
+    return tuple(host.removesuffix(".") for host in hosts)
 
 
 def parse_dialect(text: str) -> str:

@@ -121,6 +121,20 @@ def test_origins(text: str) -> None:
     assert ", ".join(load({"TOPICS_CORS_ORIGINS": text}).cors_origins) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [("my_app, APP.internal.", ("my_app", "app.internal")), ("[::1]", ("::1",)), ("*", ("*",))],
+)
+def test_allowed_hosts(text: str, hosts: tuple[str, ...]) -> None:
+    assert load({"TOPICS_ALLOWED_HOSTS": text}).allowed_hosts == hosts
+
+
+@pytest.mark.parametrize("text", ["a..b", "app:4000", "*, app", "http://app"])
+def test_allowed_hosts_that_are_none(text: str) -> None:
+    with pytest.raises(ConfigError, match="TOPICS_ALLOWED_HOSTS"):
+        load({"TOPICS_ALLOWED_HOSTS": text})
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost", "LocalHost"])
 def test_a_loopback_address_needs_no_keys(host: str) -> None:
     assert is_loopback(host)
