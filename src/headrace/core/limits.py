@@ -203,6 +203,8 @@ BODY_BYTES_CEILING = FRAME_BYTES_MAX // 2
 """The most a setting may allow of bodies and records: in a frame they take a little more."""
 CHUNK_BYTES_MAX = FRAME_BYTES_MAX // 4 * 3
 """A staged chunk: it must fit into one frame, with its notes."""
+CHUNK_NOTES_BYTES_MAX = 8 << 20
+"""What a chunk leaves of its frame to notes: of transactions, and of those who subscribed."""
 BATCH_RECORDS_CEILING = 1_000_000
 NAME_BYTES_CEILING = 64 << 10
 """The most settings may allow of records in one call, and of tags and nodes."""

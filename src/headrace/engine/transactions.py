@@ -22,7 +22,12 @@ from headrace.core.cap import Cap
 from headrace.core.config import Discard, LogConfig
 from headrace.core.entry import Append, Arrive
 from headrace.core.errors import Code, Corrupt, Refused
-from headrace.core.limits import BATCH_MAX, TRANSACTION_CHUNKS_MAX, TRANSACTIONS_PENDING_MAX
+from headrace.core.limits import (
+    BATCH_MAX,
+    CHUNK_NOTES_BYTES_MAX,
+    TRANSACTION_CHUNKS_MAX,
+    TRANSACTIONS_PENDING_MAX,
+)
 from headrace.core.log import Log
 from headrace.core.record import block
 from headrace.core.state import not_found
@@ -375,7 +380,8 @@ class Transactions:
             chunk = await self._chunks.read(path)
             form = await self._engine.streams.prepare(log, chunk.drafts)
             if form is not None:
-                check_append(Append(log.id, block(form(chunk.drafts), 1, 0)))
+                formed = Append(log.id, block(form(chunk.drafts), 1, 0))
+                check_append(formed, CHUNK_NOTES_BYTES_MAX)
 
     async def _forget_notes(self, commit: Commit, logs: Iterable[Log]) -> None:
         """Logs may have notes of a transaction that had this name before and was forgotten."""

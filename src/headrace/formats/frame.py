@@ -165,16 +165,16 @@ def _frame(body: Entry | _Group, kind: int, log: int, position: int, synced: int
     return frame
 
 
-def check_append(entry: Append) -> None:
-    """Refuse an append that no frame can hold, before anything is done for it.
+def check_append(entry: Append, beside_bytes: int = 0) -> None:
+    """Refuse an append that no frame can hold with so much beside it, before anything is done.
 
     Only a large one is measured: nothing else of a record is as long as its data may be.
     """
     block = entry.block
     if len(block.data) > FRAME_BYTES_MAX // 8 or block.count > _MANY:
         size = len(_encoder.encode(entry))
-        if size > FRAME_BYTES_MAX:
-            raise _too_large(size)
+        if size + beside_bytes > FRAME_BYTES_MAX:
+            raise _too_large(size + beside_bytes)
 
 
 def _too_large(size: int) -> Refused:

@@ -5,6 +5,7 @@ changes anything.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from unittest import mock
 
 import pytest
@@ -16,12 +17,15 @@ from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.inlet import Rule
 from headrace.core.record import draft
+from headrace.core.stream import JSON
+from headrace.core.streaming import Spec
 from headrace.core.transaction import Chunk
 from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
 from headrace.engine.routers import Plan
 from headrace.engine.steps import Pass
 from headrace.engine.upkeep import Pace
+from headrace.schemas.evolution import parse_update
 from headrace.storage.replay import frames_of, journal_files
 
 FRAME_BYTES = 4000
@@ -127,3 +131,28 @@ def test_a_chunk_that_no_frame_could_hold_is_refused_when_it_is_staged(loop: Vir
         assert engine.transactions.waiting.chunks == 0
 
     loop.run(work())
+
+
+def test_a_chunk_that_no_frame_could_hold_once_it_is_formed_is_refused(loop: VirtualLoop) -> None:
+    """With its notes: what is decided has to arrive."""
+
+    async def work() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop), pace=Pace())).engine
+        live, _ = await engine.streams.create("s", Spec(content_type=JSON), None)
+        await engine.shapes.install_schema(live, parse_update(b'{"schema":{"type":"string"}}'))
+        transactions, sent, arrived = engine.transactions, 0, 0
+        for sent, size in enumerate(range(FRAME_BYTES - 400, FRAME_BYTES, 10), 1):
+            name, record = f"t{sent}", b'"%b"' % (b"x" * size)
+            await transactions.stage(name, 0, "c", Chunk("s", draft([record])))
+            with suppress(Refused):
+                await transactions.commit(name, 0, ["c"], owner="topics", create=None)
+                arrived += 1
+            assert (transactions.last(name) is not None) == (arrived == sent), "decided, not there"
+            assert live.visible == arrived
+        assert 0 < arrived < sent
+
+    with (
+        mock.patch("headrace.engine.chunks.CHUNK_BYTES_MAX", 2 * FRAME_BYTES),
+        mock.patch("headrace.engine.transactions.CHUNK_NOTES_BYTES_MAX", 200),
+    ):
+        loop.run(work())
