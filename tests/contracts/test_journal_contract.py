@@ -248,7 +248,9 @@ def _break(disk: HostileDisk, kind: str, code: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "code"), [("sync", errno.EIO), ("sync", errno.ENOSPC), ("append", errno.EIO)]
 )
-def test_a_failed_commit_ends_the_journal(start: Start, kind: str, code: int) -> None:
+def test_a_failed_commit_ends_the_journal(
+    start: Start, kind: str, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
     async def work() -> None:
         disk = HostileDisk()
         journal = start(disk)
@@ -279,6 +281,8 @@ def test_a_failed_commit_ends_the_journal(start: Start, kind: str, code: int) ->
         await journal.close()
 
     run(work())
+    said = [record.message for record in caplog.records if "read-only" in record.message]
+    assert len(said) == 1, "operators are told, once"
 
 
 def _break_for_a_while(disk: HostileDisk, kind: str, code: int) -> Callable[[], None]:

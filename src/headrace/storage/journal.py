@@ -275,6 +275,8 @@ class Journal:
         self._writer.wake()
 
     def _fail(self, failure: OSError) -> None:
+        if self.failure is None:
+            say("error", "the journal failed, read-only until a restart", problem=str(failure))
         self.failure = failure
         for waiting in (self._waiting_written, self._waiting_synced):
             for _, _, future in waiting:
