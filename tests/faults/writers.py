@@ -22,27 +22,31 @@ def server_writer(journal: Journal, delay_s: Delay) -> ServerWriter:
 
 
 class VirtualSync:
-    """A sync in the background of a virtual loop; a crash before its end undoes it."""
+    """A sync in the background of a virtual loop; a crash before its end undoes it.
+
+    It syncs the file that it was last told to use, as the sync process does.
+    """
 
     def __init__(self, journal: Journal, loop: VirtualLoop, delay_s: Delay) -> None:
         self._journal = journal
         self._loop = loop
         self._delay_s = delay_s
         self._failure: OSError | None = None
+        self._file = journal._file
 
     def fileno(self) -> int:
         return id(self)
 
     def use(self, file: int) -> None:
-        pass
+        self._file = self._journal._file
 
     def start(self) -> None:
         self._loop.call_later(self._delay_s(), self._end)
 
     def _end(self) -> None:
         try:
-            assert self._journal._file is not None
-            self._journal._file.sync()
+            assert self._file is not None
+            self._file.sync()
         except OSError as failure:
             self._failure = failure
         self._loop.readable(self.fileno())

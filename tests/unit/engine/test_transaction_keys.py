@@ -151,6 +151,21 @@ def test_what_a_key_left_is_taken_over_by_who_may_write_there(loop: VirtualLoop)
     loop.run(story())
 
 
+def test_a_batch_on_its_way_arrives_before_it_is_taken_over(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        disk, clock = HostileDisk(), VirtualClock(loop)
+        engine = (await boot(disk, clock)).engine
+        killed = mock.patch.object(engine.transactions, "_finish", side_effect=OSError("killed"))
+        with killed, pytest.raises(OSError, match="killed"):
+            await send(engine, ANN)
+        engine = (await boot(disk.kill(), clock)).engine
+        engine.transactions.is_gone = gone
+        await send(engine, BOB, batch=1)
+        assert await rows(engine) == [b"0", b"1"]
+
+    loop.run(story())
+
+
 def old_file(*fields: object) -> bytes:
     body = msgspec.msgpack.encode(fields)
     return xxh3_64_intdigest(body).to_bytes(8, "little") + body
