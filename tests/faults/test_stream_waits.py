@@ -15,6 +15,9 @@ from rig import boot
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Code, Refused
+from headrace.core.record import draft
+from headrace.core.stream import JSON, Write
+from headrace.core.streaming import Spec
 from headrace.engine.engine import Engine
 from headrace.surfaces.streams.dialect import NATIVE
 from headrace.surfaces.streams.routes import StreamLimits, StreamRoutes
@@ -130,6 +133,25 @@ def test_a_stream_is_read_once_it_is_there_to_stay(loop: VirtualLoop) -> None:
         assert "a" in started.engine.state.by_name
         assert await ask(started.engine, "GET") == (200, "")
         assert created.done()
+
+    loop.run(story())
+
+
+def test_followers_hear_of_the_end_when_it_is_durable(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        slow = 0.0
+        streams = (
+            await boot(HostileDisk(), VirtualClock(loop), delay_s=lambda: slow)
+        ).engine.streams
+        live, _ = await streams.create("a", Spec(content_type=JSON), None)
+        slow = 1.0
+        writing = asyncio.create_task(streams.write("a", draft([b"1"]), Write(JSON)))
+        await asyncio.sleep(0.1)
+        closing = asyncio.create_task(streams.write("a", None, Write(close=True)))
+        told: list[bool] = []
+        live.listen(lambda: told.append(streams.is_over(live)))
+        await asyncio.gather(writing, closing)
+        assert told == [False, True], "woken by the record, and then by the end"
 
     loop.run(story())
 

@@ -16,7 +16,7 @@ from headrace.engine.ports import CountedIds, Inline
 from headrace.engine.spares import Spares
 from headrace.formats import layout
 from headrace.formats.manifest import Segment
-from headrace.storage.disk import Disk
+from headrace.storage.disk import Disk, make_folders
 from headrace.storage.journal import Journal
 from headrace.storage.memory import MemoryDisk
 from headrace.storage.sealing import SealFailed, SealJob
@@ -170,7 +170,7 @@ def test_a_file_that_is_written_over_never_comes_back_under_its_old_name() -> No
 
     async def work() -> None:
         disk = HostileDisk()
-        disk.make_folder(layout.JOURNAL)
+        make_folders(disk, (layout.JOURNAL,))
         old = layout.journal_file(0)
         for path in (old, layout.journal_file(FILE_BYTES)):
             disk.write(path, (b"x" * FILE_BYTES,))
