@@ -18,6 +18,7 @@ from workload import DISK, EPHEMERAL, FSYNC, MEMORY, Client
 from headrace.core.config import LogConfig
 from headrace.core.errors import Refused
 from headrace.core.match import TagEq
+from headrace.core.record import draft
 from headrace.engine.caps import Caps
 from headrace.engine.ports import Inline
 from headrace.engine.start import Started
@@ -281,3 +282,19 @@ def test_a_damaged_journal_file_is_sealed_from_memory(loop: VirtualLoop, offset:
         judge(history, mark, Blow.KILL, views, clock.now_ms())
 
     loop.run(work())
+
+
+def test_a_failed_sync_is_forgotten_when_its_consequences_are_durable(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        disk, clock = HostileDisk(), VirtualClock(loop)
+        engine = (await boot(disk, clock)).engine
+        await engine.appender.append("a", draft([b"1"]), owner="topics", create=LogConfig())
+        left = disk.kill()
+        left.write(layout.UNSYNCED, (b"it failed",))
+        await boot(left, clock, delay_s=lambda: 0.1)
+        await asyncio.sleep(1)
+        forgotten = left.trace.index(("remove", layout.UNSYNCED))
+        files = [path for kind, path in left.trace[forgotten:] if kind == "sync"]
+        assert not any(path.startswith(layout.JOURNAL) for path in files)
+
+    loop.run(story())

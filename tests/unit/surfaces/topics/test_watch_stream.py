@@ -307,3 +307,21 @@ def test_followers_wait_while_there_is_no_room() -> None:
         assert heard == [("tombstone", "from_seq_too_old"), ("record", 2), ("caught-up", 2)]
 
     live(story)
+
+
+def test_that_a_topic_is_deleted_is_said_when_that_is_durable() -> None:
+    async def story(house: House) -> None:
+        await house.put("t")
+        viewer = Viewer(house, "t")
+        viewer.open()
+        await asyncio.sleep(1)
+        viewer.pipe.heard.clear()
+        dropping = asyncio.create_task(house.engine.logs.drop("t", if_empty=False))
+        journal = house.engine.journal
+        while not viewer.pipe.heard:  # noqa: ASYNC110
+            await asyncio.sleep(SYNC_S / 10)
+        assert viewer.pipe.heard[0].event.name == "topic-deleted"
+        assert journal.synced == journal.tail
+        await dropping
+
+    live(story)
