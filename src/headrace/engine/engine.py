@@ -302,8 +302,11 @@ class Engine:
                 self.routers.detach(entry.router)
             case Follow() | Dispatch():
                 live = self._control(entry.log)
-                if isinstance(entry, Follow) and entry.following is not None:
-                    self.subscriptions.opened(live)
+                if isinstance(entry, Follow):
+                    if entry.following is not None:
+                        self.subscriptions.opened(live)
+                    else:
+                        self.subscriptions.changed(live, entry)
             case Create() | Configure():
                 self._note(self.state.logs[entry.log])
                 self._control(entry.log)

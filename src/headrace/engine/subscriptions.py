@@ -30,6 +30,7 @@ from headrace.core.log import Log
 from headrace.core.streaming import CONFIG
 from headrace.core.subscription import PULL, WEBHOOK, Subscription, Tail, Work
 from headrace.engine.delivery_slots import DeliverySlots
+from headrace.engine.follower_index import FollowerIndex
 from headrace.engine.live import Live
 from headrace.observe import say
 
@@ -89,6 +90,7 @@ class Subscriptions:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._active: dict[int, Active] = {}
+        self._index = FollowerIndex()
         self._matches: dict[str, tuple[Active, ...]] = {}
         """Who follows a stream, as far as somebody asked."""
         self._wakers: dict[str, dict[int, Active]] = {}
@@ -104,7 +106,19 @@ class Subscriptions:
         active = self._active[live.log.id] = Active(live, live.log.subscription)
         if (name := active.subscription.following.wake_stream) is not None:
             self._wakers.setdefault(name, {})[live.log.id] = active
+        self._index.add(active)
         self._matches.clear()
+
+    def changed(self, live: Live, entry: Follow) -> None:
+        """It follows other streams than before."""
+        active = self._active[live.log.id]
+        for name in entry.gone:
+            self._index.unname(active, name)
+        for name, named, _, _ in entry.links:
+            if named:
+                self._index.name(active, name)
+            else:
+                self._index.unname(active, name)
 
     def dropped(self, live: Live) -> None:
         active = self._active.pop(live.log.id, None)
@@ -114,6 +128,7 @@ class Subscriptions:
             del self._wakers[name][live.log.id]
             if not self._wakers[name]:
                 del self._wakers[name]
+        self._index.remove(active)
         self._matches.clear()
 
     def find(self, id: str) -> Active:
@@ -166,7 +181,7 @@ class Subscriptions:
         if known is None:
             if len(self._matches) >= _MATCHES_MAX:
                 self._matches.clear()
-            known = tuple(active for active in self._active.values() if active.follows(name))
+            known = tuple(active for active in self._index.find(name) if active.follows(name))
             self._matches[name] = known
         return known
 
