@@ -70,6 +70,14 @@ def test_what_is_in_none_of_several_sets(held: list[frozenset[int]], a: int, b: 
     assert is_tidy(outside)
 
 
+@given(st.lists(st.tuples(seqs, seqs)))
+def test_ranges_in_any_order(found: list[tuple[int, int]]) -> None:
+    pairs = [(min(pair), max(pair)) for pair in found]
+    held = ranges.from_pairs(pairs)
+    assert members(held) == {seq for low, high in pairs for seq in range(low, high + 1)}
+    assert is_tidy(held)
+
+
 @given(sets, seqs)
 def test_dropping_what_is_below(wanted: frozenset[int], floor: int) -> None:
     held = ranges.drop_below(ranges.from_seqs(sorted(wanted)), floor)

@@ -139,6 +139,14 @@ def pairs(ranges: Ranges) -> Iterator[tuple[int, int]]:
     return zip(ranges[::2], ranges[1::2], strict=True)
 
 
+def from_pairs(found: Iterable[tuple[int, int]]) -> Ranges:
+    """The set of these ranges, whatever their order and however they overlap."""
+    held: Ranges = EMPTY
+    for first, last in sorted(found):
+        held = add(held, first, last)
+    return held
+
+
 def from_seqs(seqs: Iterable[int]) -> Ranges:
     """The set of these seqs, which must ascend."""
     found: list[int] = []

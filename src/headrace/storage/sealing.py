@@ -15,7 +15,7 @@ from xxhash import xxh3_64_hexdigest
 
 from headrace.core import ranges
 from headrace.core.entry import Append, Delete, Drop, Entry, Trim
-from headrace.core.ranges import EMPTY, Ranges
+from headrace.core.ranges import Ranges
 from headrace.core.record import Block, join, live_parts
 from headrace.formats import layout
 from headrace.formats.manifest import Segment
@@ -51,7 +51,8 @@ class SealJob(msgspec.Struct, frozen=True, tag=True):
 
 class _Held(msgspec.Struct):
     blocks: list[Block] = msgspec.field(default_factory=list)
-    deleted: Ranges = EMPTY
+    deleted: list[int] = msgspec.field(default_factory=list)
+    """Ranges, as they came."""
     floor: int = 1
 
 
@@ -143,7 +144,7 @@ def _take(held: dict[int, _Held], entry: Entry) -> None:
             log.floor = max(log.floor, entry.floor_cap, entry.floor_ttl)
         case Delete() if entry.log in held:
             log = held[entry.log]
-            log.deleted = ranges.union(log.deleted, entry.ranges)
+            log.deleted += entry.ranges
         case Drop():
             held.pop(entry.log, None)
 
@@ -154,7 +155,8 @@ def _rows(held: dict[int, _Held], names: dict[int, str]) -> Iterator[LogRows]:
             raise SealFailed(f"log {log} has records in the range but nobody named it")
         if not names[log]:
             continue  # dropped after this range was closed
-        if rows := _live_rows(log, names[log], kept.blocks, kept.deleted, kept.floor):
+        gone = ranges.from_pairs(ranges.pairs(kept.deleted))
+        if rows := _live_rows(log, names[log], kept.blocks, gone, kept.floor):
             yield rows
 
 

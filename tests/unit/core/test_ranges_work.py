@@ -65,6 +65,18 @@ def test_scattered_deletions_are_sealed_in_one_pass(held: Counted, scattered: De
     check(known[1].deleted, held)
 
 
+def test_deletions_one_by_one_are_sealed_in_one_pass(held: Counted) -> None:
+    known: dict[int, sealing._Held] = {}
+    sealing._take(known, Append(1, block(draft([b"{}"] * 9), 4 * HELD + 4, 0), None, None))
+    known[1].deleted = held
+    for seq in (4 * HELD + 9, 2, 4 * HELD + 8, 4 * HELD + 5, 4 * HELD + 9):
+        sealing._take(known, Delete(1, [seq, seq], 1, 0))
+    assert held.moved == 0
+    (rows,) = sealing._rows(known, {1: "a"})
+    parts = [(part.first - 4 * HELD, part.last - 4 * HELD) for part in rows.blocks]
+    assert parts == [(4, 4), (6, 7), (10, 12)]
+
+
 def test_a_few_deletions_move_no_more_than_they_must(held: Counted) -> None:
     log = Log(1, "a", "topics", LogConfig(), head=4 * HELD + 10, deleted=held)
     last = 4 * HELD - 2
