@@ -287,6 +287,8 @@ def class_archive(java: Java) -> Path | None:
                 old.unlink(missing_ok=True)
         made = path.with_suffix(".jsa.part")
         command = [sys.executable, "-m", "headrace.pipeline.archive", str(made)]
+        if sys.stderr.isatty():
+            sys.stderr.write("making a class archive of Spark; only the first job waits\n")
         with suppress(OSError, subprocess.SubprocessError):
             subprocess.run(
                 command,
