@@ -327,7 +327,12 @@ REGISTRY_BYTES_MAX = 1 << 20
 """Of all schemas and lenses of a stream."""
 SCHEMA_UPDATE_BYTES_MAX = 256 << 10
 PROMOTED_BYTES_MAX = 16 << 20
-"""What lenses may add to a document, with those of all versions."""
+PROMOTED_PAGE_BYTES = 4 << 20
+PROMOTED_EVENT_BYTES = 1 << 20
+PROMOTED_EVENT_RECORDS = 256
+"""What lenses may add to a document, with those of all versions, to a page and to an event; and how
+many records an event has then. What they do counts as well: each operation as some bytes.
+"""
 PROOF_STEPS_MAX = 20_000
 PROOF_MS_MAX = 2_000
 """So much is compared, and for so long, before a lens counts as too complicated."""

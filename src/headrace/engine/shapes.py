@@ -20,6 +20,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     FORM_BYTES,
     FORM_STEPS,
+    PROMOTED_PAGE_BYTES,
     PROOF_MS_MAX,
     SHAPES_BYTES_MAX,
     SHAPES_MAX,
@@ -291,15 +292,28 @@ class Shapes:
         promoter = self.promoter(log)
         return 1 if promoter is None else promoter.version
 
-    def promoted(self, log: Log, page: Page) -> Page:
-        """The page with all records in the current version; refuses if one cannot be."""
-        if log.stream is None or log.stream.registry is None:
-            return page
-        promoter = self.promoter(log)
+    def promoted(self, log: Log, page: Page, room_bytes: int = PROMOTED_PAGE_BYTES) -> Page:
+        """The page in the current version, as far as lenses find room; refuses if a record cannot
+        be made current.
+        """
+        promoter = self._promoter_for(log, page)
+        return page if promoter is None else _promoted(promoter, page, room_bytes)
+
+    async def promote(self, log: Log, page: Page) -> Page:
+        """The same, beside everything else."""
+        promoter = self._promoter_for(log, page)
         if promoter is None:
             return page
-        slices = [_promoted(promoter, piece) for piece in page.slices]
-        return msgspec.structs.replace(page, slices=slices)
+        return await self._engine.pool.run(_promoted, promoter, page, PROMOTED_PAGE_BYTES)
+
+    def _promoter_for(self, log: Log, page: Page) -> Promoter | None:
+        """What makes this page current, unless it is."""
+        if log.stream is None or log.stream.registry is None or not page.slices:
+            return None
+        promoter, first = self.promoter(log), page.slices[0]
+        if promoter is None or first.block.seq_at(first.picks[0]) >= promoter.first_current:
+            return None
+        return promoter
 
     # --- changing --------------------------------------------------------------------------------
 
@@ -398,15 +412,35 @@ def _bound(kept: dict[int, T]) -> None:
         del kept[next(iter(kept))]
 
 
-def _promoted(promoter: Promoter, piece: Slice) -> Slice:
-    block, picks = piece.block, piece.picks
-    if block.seq_at(picks[0]) >= promoter.first_current:
-        return piece
-    seqs = [block.seq_at(at) for at in picks]
-    made = draft(promoter.promote(seqs, [block.data_at(at) for at in picks]))
-    numbered = memoryview(array("q", seqs))
-    current = Block(seqs[0], seqs[-1], block.ts_ms, made.data, made.ends, seqs=numbered)
-    return Slice(current, range(len(seqs)))
+def _promoted(promoter: Promoter, page: Page, room_bytes: int) -> Page:
+    """The page, which ends where there is no more room."""
+    slices: list[Slice] = []
+    for piece in page.slices:
+        block, picks = piece.block, piece.picks
+        if block.seq_at(picks[0]) >= promoter.first_current:
+            slices.append(piece)
+            continue
+        if room_bytes <= 0:
+            return _ended(page, slices)
+        seqs = [block.seq_at(at) for at in picks]
+        raws = [block.data_at(at) for at in picks]
+        made, used = promoter.promote_some(seqs, raws, room_bytes)
+        room_bytes -= used
+        slices.append(_current(block.ts_ms, seqs[: len(made)], made))
+        if len(made) < len(seqs):
+            return _ended(page, slices)
+    return msgspec.structs.replace(page, slices=slices)
+
+
+def _current(ts_ms: int, seqs: list[int], documents: list[bytes]) -> Slice:
+    made, numbered = draft(documents), memoryview(array("q", seqs))
+    block = Block(seqs[0], seqs[-1], ts_ms, made.data, made.ends, seqs=numbered)
+    return Slice(block, range(len(seqs)))
+
+
+def _ended(page: Page, slices: list[Slice]) -> Page:
+    """A page that ends behind the last of these."""
+    return msgspec.structs.replace(page, slices=slices, next=slices[-1].block.last)
 
 
 def _bring(log: Log, former: Profile, profile: Profile) -> list[Entry]:

@@ -40,32 +40,44 @@ _encode = msgspec.json.Encoder().encode
 _ROOT = "document"
 _NODE_BYTES = 16
 """What a value counts for beside its bytes."""
+_OP_BYTES = 16
+"""What an operation counts for, each time: it takes some microseconds."""
 _BRACE, _BRACKET = b"{["
 
 
-def apply_lenses(lenses: Sequence[Sequence[Op]], raw: bytes) -> bytes:
+def apply_lenses(lenses: Sequence[Sequence[Op]], raw: bytes, room: Room | None = None) -> bytes:
     """The document behind all these lenses, one after another."""
+    room = room or Room()
     root: dict[str, Node] = {_ROOT: Raw(raw)}
-    room = _Room()
     for ops in lenses:
         _apply(ops, root, _ROOT, room)
     return _encode(root[_ROOT])
 
 
-class _Room:
-    """What lenses may still add to a document: they copy, and fill arrays of any length."""
+class Room:
+    """What lenses may still add to a document, and do with it: they copy, fill arrays of any length
+    and go through them.
+    """
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "_size")
 
-    def __init__(self) -> None:
-        self._left = PROMOTED_BYTES_MAX
+    def __init__(self, size_bytes: int = PROMOTED_BYTES_MAX) -> None:
+        self._left = self._size = size_bytes
+
+    @property
+    def used(self) -> int:
+        return self._size - self._left
 
     def take(self, size_bytes: int) -> None:
-        self._left -= size_bytes + _NODE_BYTES
+        self.spend(size_bytes + _NODE_BYTES)
+
+    def spend(self, size_bytes: int) -> None:
+        self._left -= size_bytes
         if self._left < 0:
             raise Refused(
                 Code.INVALID,
-                f"lens failed: the document grows by more than {PROMOTED_BYTES_MAX} bytes",
+                f"lens failed: the document grows by more than {self._size} bytes,"
+                f" or there is as much to do (an operation counts as {_OP_BYTES})",
             )
 
     def added(self, value: Any) -> Raw:
@@ -86,9 +98,10 @@ class _Room:
         return node
 
 
-def _apply(ops: Sequence[Op], holder: Node, key: Any, room: _Room) -> None:
+def _apply(ops: Sequence[Op], holder: Node, key: Any, room: Room) -> None:
     """Apply the operations to what the holder has there."""
     for op in ops:
+        room.spend(_OP_BYTES)
         match op:
             case Rename(source=source, to=to):
                 _set(holder, key, to, _take(holder, key, source))
@@ -130,7 +143,7 @@ def _apply(ops: Sequence[Op], holder: Node, key: Any, room: _Room) -> None:
                     _apply(inner, elements, index, room)
 
 
-def _plunge(op: Plunge, holder: Node, key: Any, room: _Room) -> None:
+def _plunge(op: Plunge, holder: Node, key: Any, room: Room) -> None:
     found = _take if op.remove else _get
     value = room.copied(found(holder, key, op.source))
     if op.create and op.host:
@@ -142,7 +155,7 @@ def _plunge(op: Plunge, holder: Node, key: Any, room: _Room) -> None:
     _set(holder, key, (*op.host, op.name), value)
 
 
-def _convert(op: Convert, node: Node, room: _Room) -> Raw:
+def _convert(op: Convert, node: Node, room: Room) -> Raw:
     value = msgspec.json.decode(_encode(node))
     if not kind_fits(value, op.source):
         _fail(op.path, f"is no {op.source}")

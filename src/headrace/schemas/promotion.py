@@ -9,7 +9,7 @@ from operator import attrgetter
 import msgspec
 
 from headrace.core.errors import Code, Refused
-from headrace.schemas.forward import apply_lenses
+from headrace.schemas.forward import Room, apply_lenses
 from headrace.schemas.lens import Op, load_lens
 from headrace.schemas.registry import Registry
 
@@ -45,6 +45,22 @@ class Promoter:
             return raws
         return [self._promote(seq, raw) for seq, raw in zip(seqs, raws, strict=True)]
 
+    def promote_some(
+        self, seqs: Sequence[int], raws: Sequence[bytes], room_bytes: int
+    ) -> tuple[list[bytes], int]:
+        """Promote these records from the first on, until lenses have used up so much room; says
+        what they used. Something is promoted always.
+        """
+        made: list[bytes] = []
+        used = 0
+        for seq, raw in zip(seqs, raws, strict=True):
+            room = Room()
+            made.append(self._promote(seq, raw, room))
+            used += room.used
+            if used >= room_bytes:
+                break
+        return made, used
+
     def attempt(self, seqs: Sequence[int], raws: Sequence[bytes | None]) -> Sequence[bytes | None]:
         """The same, with nothing for what cannot be promoted."""
         if not seqs or min(seqs) >= self.first_current:
@@ -59,13 +75,13 @@ class Promoter:
         except Refused:
             return None
 
-    def _promote(self, seq: int, raw: bytes) -> bytes:
+    def _promote(self, seq: int, raw: bytes, room: Room | None = None) -> bytes:
         if seq >= self.first_current:
             return raw
         lenses = self._lenses.get(self.version_of(seq))
         if lenses is None:
             return raw
         try:
-            return apply_lenses(lenses, raw)
+            return apply_lenses(lenses, raw, room)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(Code.INVALID, f"lens failed: {error}") from None

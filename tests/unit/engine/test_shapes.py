@@ -13,7 +13,7 @@ from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.entry import Register
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import PROOF_MS_MAX
+from headrace.core.limits import PROMOTED_EVENT_RECORDS, PROMOTED_PAGE_BYTES, PROOF_MS_MAX
 from headrace.core.read import EVERYTHING, Page
 from headrace.core.record import draft
 from headrace.core.stream import JSON, Write
@@ -147,5 +147,50 @@ def test_a_lens_is_proven_in_the_pool_for_the_registry_it_is_for(loop: VirtualLo
         await asyncio.sleep(PROOF_MS_MAX / 1000)
         with pytest.raises(Refused, match="too complicated"):
             budget.spend()
+
+    loop.run(play())
+
+
+GROWTH = {"op": "add", "path": "/x", "schema": {"type": "string"}, "default": "x" * 10_000}
+
+
+async def grow(engine: Engine, live: Live, records: int) -> None:
+    """Records that become far larger when they are made current."""
+    await engine.streams.write("s", draft([b'{"a":2}'] * records), Write(JSON))
+    declared = {**schema("a"), "properties": {"a": {}, "x": {"type": "string"}}}
+    grown = {**lens("a", "a"), "ops": [GROWTH]}
+    await engine.shapes.install_schema(live, update(schema=declared, lens=grown))
+
+
+def test_a_page_of_records_that_grow_ends_where_there_is_no_more_room(loop: VirtualLoop) -> None:
+    async def play() -> None:
+        engine, live = await begin(VirtualClock(loop))
+        await grow(engine, live, 1999)
+        position, seen = 0, []
+        while position < 2000:
+            page = await engine.reader.read(live, position, records_max=5000, bytes_max=1 << 20)
+            page = await engine.shapes.promote(live.log, page)
+            size = sum(len(piece.block.data) for piece in page.slices)
+            assert PROMOTED_PAGE_BYTES * 0.9 < size < PROMOTED_PAGE_BYTES * 1.1 or page.caught_up
+            seen += [piece.block.seq_at(at) for piece in page.slices for at in piece.picks]
+            assert page.next == seen[-1]
+            position = page.next
+        assert seen == [*range(1, 2001)]
+
+    loop.run(play())
+
+
+def test_an_event_has_no_more_than_there_is_room_for(loop: VirtualLoop) -> None:
+    async def play() -> None:
+        engine, live = await begin(VirtualClock(loop))
+        look = StreamLook(live.log, EVERYTHING, "0", engine.clock, engine.shapes)
+        look.chunked = False
+        assert look.records_max > 5000
+        await grow(engine, live, 1999)
+        page = await engine.reader.read(live, 0, records_max=5000, bytes_max=1 << 20)
+        assert b"too much for an event" in look.encode("s", Records(0, page), 2000)
+        assert look.records_max == PROMOTED_EVENT_RECORDS
+        page = await engine.reader.read(live, 0, records_max=50, bytes_max=1 << 20)
+        assert look.encode("s", Records(0, page), 50).startswith(b"event: data\n")
 
     loop.run(play())

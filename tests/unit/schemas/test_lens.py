@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import Refused
-from headrace.schemas.forward import apply_lenses
+from headrace.schemas.forward import Room, apply_lenses
 from headrace.schemas.lens import parse_lens
 
 S = {"mode": "singleton"}
@@ -137,6 +137,17 @@ LONG = convert("", "object>string", {"map": {}, "default": "x" * 10_000})
 def test_a_document_does_not_grow_without_bound(document: str, ops: list[dict[str, Any]]) -> None:
     with pytest.raises(Refused, match="grows"):
         forward(document, *ops)
+
+
+def test_operations_on_every_element_of_a_long_array_are_counted() -> None:
+    to_and_fro = [rename("/x", "/y"), rename("/y", "/x")] * 100
+    ops = parse_lens(lens({"op": "map", "path": "/a", "ops": to_and_fro})).ops
+    document = b'{"a":[%b{"x":1}]}' % (b'{"x":1},' * 100)
+    with pytest.raises(Refused, match="as much to do"):
+        apply_lenses([ops], document, Room(100_000))
+    room = Room(1_000_000)
+    assert apply_lenses([ops], document, room) == document
+    assert room.used > 101 * len(to_and_fro)
 
 
 @pytest.mark.parametrize(

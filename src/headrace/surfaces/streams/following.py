@@ -8,8 +8,10 @@ from base64 import b64encode
 
 import msgspec
 
-from headrace.core.errors import Refused
+from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
+    PROMOTED_EVENT_BYTES,
+    PROMOTED_EVENT_RECORDS,
     READ_BYTES_DEFAULT,
     STREAM_PAGE_RECORDS,
     STREAM_SSE_S,
@@ -41,7 +43,6 @@ class StreamLook:
 
     __slots__ = ("_clock", "_cursor", "_encoding", "_key", "_log", "_shapes", "chunked", "wanted")
 
-    records_max = STREAM_PAGE_RECORDS
     bytes_max = READ_BYTES_DEFAULT
     strong = False
     beat_s = _BEAT_S
@@ -57,6 +58,12 @@ class StreamLook:
         ahead = cursor != next_cursor(None, clock.now_ms(), 0)
         self._cursor = cursor if ahead else None
         """A cursor beyond the current one, which a client has from elsewhere."""
+
+    @property
+    def records_max(self) -> int:
+        """Fewer where they may have to be made current: there is room for so much in an event."""
+        is_old = self._shapes.version(self._log) > 1
+        return PROMOTED_EVENT_RECORDS if is_old else STREAM_PAGE_RECORDS
 
     def _same(self) -> tuple[object, ...]:
         return self._log.id, self.wanted, self._cursor, self.chunked
@@ -91,10 +98,12 @@ class StreamLook:
 
     def _records(self, page: Page, position: int) -> bytes:
         try:
-            page = self._shapes.promoted(self._log, page)
+            made = self._shapes.promoted(self._log, page, PROMOTED_EVENT_BYTES)
+            if made.next != page.next:
+                raise Refused(Code.INVALID, "lens failed: this is too much for an event")
         except Refused as refused:  # whoever comes back begins before these records again
             return b"event: error\n" + _line(refuse(refused)[2]) + b"\n"
-        return self._data(page) + self.control(position, up_to_date=page.caught_up)
+        return self._data(made) + self.control(position, up_to_date=page.caught_up)
 
     def wrap(self, told: bytes) -> bytes:
         return chunk(told) if self.chunked else told

@@ -134,18 +134,20 @@ async def catch_up(
         wanted=asked.wanted,
     )
     check_gap(live, page, asked.offset)
+    version = engine.shapes.version(live.log)
+    page = await engine.shapes.promote(live.log, page)
     closed = page.caught_up and engine.streams.is_closed(live)
     headers = _page_headers(live, page, closed=closed)
     if asked.offset is Mark.NOW:
         headers.append(("cache-control", "no-store"))
     else:
-        tag = _tag(engine, live, page, asked, filter, closed=closed)
+        tag = _tag(version, live, page, asked, filter, closed=closed)
         settled = _is_settled(live, page, asked, closed=closed)
         headers += tag
         headers.append(("cache-control", dialect.settled if settled else dialect.open))
         if tag and tag_matches(known_tags, tag[0][1]):
             return Answer(304, headers)
-    return _with_body(engine, live, page, asked, headers)
+    return _with_body(live, page, asked, headers)
 
 
 async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) -> Answer:
@@ -165,15 +167,17 @@ async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) 
     await engine.settle(live)
     engine.streams.find(live.log.name)
     check_gap(live, page, asked.offset)
+    version = engine.shapes.version(live.log)
+    page = await engine.shapes.promote(live.log, page)
     closed = page.caught_up and engine.streams.is_closed(live)
     headers = _page_headers(live, page, closed=closed)
     if not closed:
         headers.append(("stream-cursor", make_cursor(engine, asked.cursor)))
     if not page.slices:
         return Answer(204, [*headers, ("cache-control", "no-store")])
-    headers += _tag(engine, live, page, asked, filter, closed=closed)
+    headers += _tag(version, live, page, asked, filter, closed=closed)
     headers.append(("cache-control", dialect.arrived))
-    return _with_body(engine, live, page, asked, headers)
+    return _with_body(live, page, asked, headers)
 
 
 def make_cursor(engine: Engine, sent: str | None) -> str:
@@ -200,7 +204,7 @@ def _page_headers(live: Live, page: Page, *, closed: bool) -> Headers:
 
 
 def _tag(
-    engine: Engine, live: Live, page: Page, asked: Asked, filter: Filter | None, *, closed: bool
+    version: int, live: Live, page: Page, asked: Asked, filter: Filter | None, *, closed: bool
 ) -> Headers:
     """The tag of a page of a stream. A topic has none: some of its records may be deleted."""
     if live.log.stream is None:
@@ -214,7 +218,7 @@ def _tag(
         filter=asked.filter,
         plan=None if filter is None else filter.plan,
         closed=closed,
-        version=engine.shapes.version(live.log),
+        version=version,
     )
     return [("etag", tag)]
 
@@ -238,11 +242,10 @@ def _may_run(content_type: str) -> bool:
     return _INERT.fullmatch(media_type(content_type)) is None
 
 
-def _with_body(engine: Engine, live: Live, page: Page, asked: Asked, headers: Headers) -> Answer:
+def _with_body(live: Live, page: Page, asked: Asked, headers: Headers) -> Answer:
     content_type = content_type_of(live.log)
     headers.append(("content-type", content_type))
     if _may_run(content_type):
         headers.append(_SANDBOX)
-    page = engine.shapes.promoted(live.log, page)
     pieces = pieces_array(page) if asked.format == "json" else pieces_raw(page)
     return Answer(200, headers, pieces)
