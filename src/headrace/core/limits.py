@@ -195,7 +195,10 @@ disk."""
 PAGE_ROWS_MAX = 16_384
 """Records in one page of Arrow."""
 PAGE_RANGES_MAX = 10_000
-"""Ranges of dead records that a plan of reading lists; beyond, it names none."""
+PLANS_RANGES_MAX = 100_000
+"""Ranges of dead records that a plan of reading lists, and all plans of an answer; beyond, a plan
+names none.
+"""
 
 FRAME_BYTES_MAX = 256 << 20
 """What one frame may hold: no write asks for more, and the encoder refuses."""
@@ -357,6 +360,8 @@ SEARCH_BYTES_MAX = 64 << 10
 """Of a log's search configuration."""
 SEARCH_SIZE_DEFAULT = 50
 SEARCH_SIZE_MAX = 500
+SEARCH_ANSWER_BYTES = 8 << 20
+"""Documents of hits in one answer; the last one may take it further."""
 FILTER_SCANNED_BYTES_MAX = 100 << 20
 """Payload that one filtered read looks at."""
 SURVEYS_MAX = 1024

@@ -17,6 +17,7 @@ from headrace.core.record import draft
 from headrace.core.stream import JSON
 from headrace.core.streaming import Spec
 from headrace.engine.searching import scope as scoping
+from headrace.engine.searching import search as searching
 from headrace.engine.searching.coverage import Coverage
 from headrace.engine.searching.filtering import Filter
 from headrace.engine.searching.search import Found, search
@@ -221,5 +222,31 @@ def test_a_fork_uses_the_builds_of_its_source(tell: Callable[[Story], None]) -> 
         found = await search(scene.engine, fork, {"q": "m:>1"}, int)
         assert [hit.fields["n"] for hit in found.hits] == [8, 7, 3, 2]
         assert (found.coverage.indexed, found.coverage.scanned) == (set(), {3})
+
+    tell(story)
+
+
+def test_an_answer_ends_where_it_is_large_enough(
+    tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(docs(1)[0])
+    monkeypatch.setattr(searching, "SEARCH_ANSWER_BYTES", 3 * size)
+    monkeypatch.setattr(searching, "_FETCHED_AT_ONCE", 1)
+
+    async def story(scene: Reading) -> None:
+        after, pages = None, []
+        while True:
+            more = {} if after is None else {"search_after": after}
+            found = await ask(scene, "t:word", sort=["offset:asc"], **more)
+            assert not found.timed_out
+            assert found.total == 12 or after is not None
+            if not found.hits:
+                break
+            pages.append(seqs(found))
+            after = found.more
+            if after is None:
+                break
+        assert [seq for page in pages for seq in page] == [*range(1, 13)]
+        assert max(map(len, pages)) == 3
 
     tell(story)

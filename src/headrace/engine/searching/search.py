@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from headrace.core import ranges
+from headrace.core.limits import SEARCH_ANSWER_BYTES
 from headrace.core.ranges import Ranges
 from headrace.engine.live import Live
 from headrace.engine.plans import Searchable, searchable
@@ -34,6 +35,9 @@ _KEPT_MAX = 4096
 
 _FETCHED_AT_ONCE = 16
 """Hits whose documents are read between two looks at the clock."""
+
+_LARGE_BYTES = 64 << 10
+"""Where the hits before them have larger documents, hits are read one by one."""
 
 _SOURCE_KEPT_BYTES = 4096
 """Larger documents are fetched once it is known that they are hits."""
@@ -108,6 +112,9 @@ class Hunt:
         self._rows: list[Row] = []
         self._hits: list[Hit] = []
         self._cut = False
+        """There was no time for the documents of more hits."""
+        self._full = False
+        """The answer is large enough without more of them."""
         """Whether there was no time for the documents of all hits."""
         self.total = 0
         self.coverage = Coverage(scope)
@@ -134,7 +141,7 @@ class Hunt:
             for hit in self._hits
             if hit.seq >= log.floor and not ranges.contains(log.deleted, hit.seq)
         ]
-        more = self._cut or len(self._rows) == self._request.size
+        more = self._cut or self._full or len(self._rows) == self._request.size
         exact = self.coverage.complete and not self._cut
         return Found(
             self._request,
@@ -271,20 +278,25 @@ class Hunt:
         self._rows = merge(self._rows, self._sorts)[: self._request.size]
 
     def _fetch(self) -> Iterator[None]:
-        """Make hits of rows, as far as there is time to read their documents."""
-        for start in range(0, len(self._rows), _FETCHED_AT_ONCE):
-            rows = self._rows[start : start + _FETCHED_AT_ONCE]
+        """Make hits of rows, as far as there is time and room for their documents."""
+        start = size_bytes = 0
+        while start < len(self._rows):
+            at_once = _FETCHED_AT_ONCE if size_bytes <= start * _LARGE_BYTES else 1
+            rows = self._rows[start : start + at_once]
             if start and self._deadline.over:
                 at_hand = list(takewhile(lambda row: row[-1] is not None, rows))
                 self._cut = len(at_hand) < len(rows)
                 rows = at_hand
-            self._present(rows)
+            size_bytes += self._present(rows)
             yield
-            if self._cut:
-                del self._rows[start + len(rows) :]
+            start += len(rows)
+            self._full = size_bytes >= SEARCH_ANSWER_BYTES and start < len(self._rows)
+            if self._cut or self._full:
+                del self._rows[start:]
                 return
 
-    def _present(self, rows: Sequence[Row]) -> None:
+    def _present(self, rows: Sequence[Row]) -> int:
+        """Make hits of these rows; returns how many bytes their documents have."""
         count = len(self._sorts)
         unknown = sorted(row[count] for row in rows if row[-1] is None)
         sources = dict(self._scope.fetch(unknown))
@@ -297,6 +309,7 @@ class Hunt:
             Hit(row[count], row[count + 1], self._shown(row), fields, sources[row[count]])
             for row, fields in zip(rows, shows, strict=True)
         ]
+        return sum(len(sources[row[count]] or b"") for row in rows)
 
     def _shown(self, row: Row) -> list[Any]:
         return [
