@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import UNSET, UnsetType
 
 from headrace.core import ranges
-from headrace.core.limits import PAGE_RANGES_MAX
+from headrace.core.limits import PAGE_RANGES_MAX, PLANS_RANGES_MAX
 from headrace.core.log import Log
 from headrace.engine.live import Live
 from headrace.formats.plan import LogPlan, Span
 
 
-def plan_of(live: Live, head: int, *, extents: bool) -> LogPlan:
+def plans_of(lives: Iterable[tuple[Live, int]], *, extents: bool) -> list[LogPlan]:
+    """What a reader must know of these logs, each with its head."""
+    plans: list[LogPlan] = []
+    room = PLANS_RANGES_MAX
+    for live, head in lives:
+        plan = _plan(live, head)
+        if extents:
+            room -= _add_extents(plan, live.log, min(room, PAGE_RANGES_MAX))
+        plans.append(plan)
+    return plans
+
+
+def _plan(live: Live, head: int) -> LogPlan:
     log = live.log
     stream = log.stream
-    plan = LogPlan(
+    return LogPlan(
         log=log.name,
         epoch=log.id,
         owner=log.owner,
@@ -27,17 +39,22 @@ def plan_of(live: Live, head: int, *, extents: bool) -> LogPlan:
         count=log.count,
         bytes=log.size_bytes,
     )
-    if extents:
-        plan.deleted = _spans(log.deleted)
-        plan.lost = _spans(ranges.union(list(log.gaps), log.holes))
-        # Too much is dead to tell what: then nobody but us can read this log.
-        plan.sealed = [] if plan.deleted is UNSET or plan.lost is UNSET else [*_sealed(log, head)]
-    return plan
 
 
-def _spans(found: ranges.Ranges) -> list[Span] | UnsetType:
-    pairs = [*ranges.pairs(found)]
-    return pairs if len(pairs) <= PAGE_RANGES_MAX else UNSET
+def _add_extents(plan: LogPlan, log: Log, ranges_max: int) -> int:
+    """Say where records lie and which are gone; returns how many ranges that took."""
+    plan.deleted = _spans(log.deleted, ranges_max)
+    plan.lost = _spans(ranges.union(list(log.gaps), log.holes), ranges_max)
+    # Too much is dead to tell what: then nobody but us can read this log.
+    whole = plan.deleted is not UNSET and plan.lost is not UNSET
+    plan.sealed = [*_sealed(log, plan.head_seq)] if whole else []
+    return sum(len(spans) for spans in (plan.deleted, plan.lost) if spans is not UNSET)
+
+
+def _spans(found: ranges.Ranges, ranges_max: int) -> list[Span] | UnsetType:
+    if len(found) // 2 > ranges_max:
+        return UNSET
+    return [*ranges.pairs(found)]
 
 
 def _sealed(log: Log, head: int) -> Iterator[Span]:

@@ -32,7 +32,7 @@ from headrace.engine.live import Live
 from headrace.formats.segment import table_of
 from headrace.surfaces.bulk import wire
 from headrace.surfaces.bulk.chunks import ChunkLimits, parse_chunk
-from headrace.surfaces.bulk.plans import plan_of
+from headrace.surfaces.bulk.plans import plans_of
 from headrace.web.calls import Call, RawReply, Reply, decode, parse_bool, parse_whole
 from headrace.web.credentials import Scope
 
@@ -61,7 +61,7 @@ class Bulk:
         more = False
         if names is not None:
             call.principal.require(Scope.READ, *names)
-            lives = [_find(engine, name) for name in names[:LIST_PAGE_MAX]]
+            lives = [_find(engine, name) for name in dict.fromkeys(names[:LIST_PAGE_MAX])]
         else:
             cursor = req.get_param("cursor")
             lives, more = _page(
@@ -76,7 +76,7 @@ class Bulk:
         for live in lives:
             engine.expire_now(live)
         reply = wire.LogsReply(
-            logs=[plan_of(live, engine.head_of(live), extents=extents) for live in lives],
+            logs=plans_of(((live, engine.head_of(live)) for live in lives), extents=extents),
             next_cursor=encode_cursor(lives[-1].log.name) if more and lives else UNSET,
         )
         await engine.settle_control()
