@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -27,7 +29,9 @@ from headrace.engine.engine import Engine
 from headrace.engine.transactions import Committed
 from headrace.formats.staged import encode_staged
 from headrace.storage.staging import Staging
-from headrace.web.credentials import Keyring
+from headrace.surfaces.bulk.chunks import ChunkLimits
+from headrace.surfaces.bulk.routes import Bulk
+from headrace.web.credentials import ALL_SCOPES, Keyring, Principal, Scope
 
 ANN, BOB = Caller("ann"), Caller("bob")
 SMALL = Caller("small", lambda log: log.startswith("small"))
@@ -288,3 +292,33 @@ def test_a_commit_knows_those_before_it_but_for_the_oldest() -> None:
         newest = Commit("t", 10, [], 0, earlier=newest.batches)
         assert newest.batches == ((7, 8), (10, 10))
     assert encode_staged(newest)
+
+
+@pytest.mark.parametrize(
+    ("who", "may"),
+    [
+        (Principal("ann", ALL_SCOPES, ("victim",)), True),
+        (Principal("operator", ALL_SCOPES), True),
+        (Principal("bob", ALL_SCOPES, ("bob:",)), False),
+        (Principal("bob", ALL_SCOPES, ("victim",)), False),
+        (Principal("writer", Scope.WRITE), False),
+    ],
+)
+def test_who_may_give_a_transaction_up(loop: VirtualLoop, who: Principal, may: bool) -> None:
+    async def play() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        await send(engine, ANN)
+        await stage(engine, ANN, batch=1)
+        bulk = Bulk(ChunkLimits(10, 1000, 100, 50, 50), 1000)
+        call: Any = SimpleNamespace(name="t", principal=who, engine=engine)
+        if may:
+            await bulk.delete(call)
+            assert engine.transactions.last("t") is None
+            return
+        with pytest.raises(Refused) as refused:
+            await bulk.delete(call)
+        assert refused.value.code is Code.FORBIDDEN
+        assert engine.transactions.last("t") == 0
+        assert engine.transactions.waiting.chunks == 1
+
+    loop.run(play())

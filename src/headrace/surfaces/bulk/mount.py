@@ -119,7 +119,8 @@ def routes(errors: Errors, error_type: Any) -> list[Route]:
             "DELETE", f"{TRANSACTIONS}/{{transaction}}", "Give a transaction up",
             replies({200: Reply(wire.GiveUpReply, "It is forgotten")}),
             parameters=(transaction,), scope=Scope.ADMIN, group="Bulk",
-            description="For operators, whoever's transaction it is. Its chunks go and what it "
+            description="For operators, whoever's transaction it is; keys with prefixes give up "
+            "only their own. Its chunks go and what it "
             "committed is forgotten, also a batch that is decided and cannot come into its logs "
             "because a chunk cannot be read. Who sends that batch again brings all of it again.",
         ),

@@ -185,6 +185,8 @@ class Bulk:
     async def _give_up(self, call: Call) -> Reply:
         transaction = parse_transaction(call.name)
         call.principal.require(Scope.ADMIN)
+        if call.principal.prefixes:  # no operator of the whole server
+            call.engine.transactions.check(transaction, _caller(call))
         done = await call.engine.transactions.give_up(transaction)
         reply = wire.GiveUpReply(
             transaction=transaction, removed=done.chunks, batch=done.batch, missing=done.missing
