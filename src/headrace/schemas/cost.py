@@ -11,6 +11,7 @@ of the schema is asked, as a validator would that never stops early.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -40,6 +41,16 @@ _UNIQUE_STEPS = 50
 """To remember a value, and all that is in it."""
 _NAME_STEPS = 15
 """To ask a pattern about a name."""
+_STATES_BYTES = 64
+"""Of an automaton, for each step that a byte may take; measured with the worst there are."""
+_PLAIN_STEPS = 16
+"""To match a byte with a pattern of one thing, however often repeated: `^[a-z]{1,1000}$`. However
+large its automaton is, it is in one state of it at a time.
+"""
+_PLAIN = re.compile(
+    r"\^(?:\.|\\[pP]\{[^{}]*\}|\\[dDwWsS]|\[\^?(?:[^\[\]\\]|\\.)+\])"
+    r"(?:[*+?]|\{\d+(?:,\d*)?\})?\$?"
+)
 _KEPT_STEPS = 1024
 """To match a byte with a pattern that is refused today."""
 _AGAIN = 3
@@ -193,7 +204,9 @@ def _asked(pattern: str) -> Steps:
     size = automaton_bytes(pattern)
     if size is None:
         return Steps(2 * PATTERN_BACKTRACK_MAX, _KEPT_STEPS)
-    return Steps(_NAME_STEPS, size // 32)
+    if _PLAIN.fullmatch(pattern):
+        return Steps(_NAME_STEPS, _PLAIN_STEPS)
+    return Steps(_NAME_STEPS, size // _STATES_BYTES)
 
 
 # --- bounds ---------------------------------------------------------------------------------------

@@ -53,7 +53,8 @@ def check_patterns(schema: Any, where: str, budget: ProofBudget) -> None:
             raise Refused(
                 Code.INVALID,
                 f'{where}: the pattern "{pattern[:80]}" cannot be matched in linear time:'
-                " it is malformed, too large, or has backreferences or lookaround",
+                " it is malformed, too large (maxLength says how long a text may be without any),"
+                " or has backreferences or lookaround",
             )
         room -= size + PATTERN_CACHE_BYTES
         if room < 0:
