@@ -23,8 +23,8 @@ _OTHERS = {
     b"\x1f\x8b": "it is gzip; say Content-Encoding: gzip",
 }
 """What others send, by its first bytes, and what they should do."""
-_values = msgspec.json.Decoder(list[msgspec.Raw])
-_metas = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+_value = msgspec.json.Decoder(msgspec.Raw)
+_meta = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class ChunkLimits(msgspec.Struct, frozen=True):
@@ -89,7 +89,8 @@ def _check_outline(found: Outline, limits: ChunkLimits) -> None:
         if field.type not in _TYPES:
             raise Refused(
                 Code.INVALID,
-                f"{field.name} is text or bytes, and neither a dictionary, nor runs, nor views",
+                f"{field.name} is text or bytes, and neither a dictionary, nor runs, nor views:"
+                " cast it to string or binary before it is written",
                 field=field.name,
             )
     if found.compressed:
@@ -147,48 +148,52 @@ def _check_lengths(data: pa.Array, metas: Blobs | None, bytes_max: int) -> None:
 
 
 def _check_json(data: pa.Array) -> None:
-    """Each payload is one JSON text: joined they are a list of just these."""
-    texts: list[bytes] = data.to_pylist()
-    joined = b"[" + b",".join(texts) + b"]"
+    """Each payload is one JSON text. One is looked at after the other, in a thread: whoever has to
+    do something else gets a turn in between.
+    """
     try:
-        if not joined.isascii():
-            joined.decode()
-        values = _values.decode(joined)
+        for text in data.to_pylist():
+            if not text.isascii():
+                text.decode()
+            if is_too_deep(text):
+                raise Refused(
+                    Code.INVALID, f"JSON nests at most {NESTING_MAX} levels", max=NESTING_MAX
+                )
+            _value.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(Code.INVALID, f"data is not JSON: {error}", field="data") from None
-    if len(values) != len(texts) or any(
-        bytes(value) != text.strip(b" \t\r\n") for value, text in zip(values, texts, strict=True)
-    ):
-        raise Refused(Code.INVALID, "data is not one JSON text for each record", field="data")
-    if any(is_too_deep(text) for text in texts):
-        raise Refused(Code.INVALID, f"JSON nests at most {NESTING_MAX} levels", max=NESTING_MAX)
+        raise Refused(
+            Code.INVALID, f"data is not JSON, one JSON text for each record: {error}", field="data"
+        ) from None
 
 
 def _parse_metas(column: pa.Array | None, limits: ChunkLimits) -> Blobs | None:
     if column is None or column.null_count == len(column):
         return None
     metas: Blobs = column.to_pylist()
-    texts = [meta for meta in metas if meta is not None]
-    try:
-        joined = b"[" + b",".join(texts) + b"]"
-        joined.decode()
-        found = _metas.decode(joined)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(Code.INVALID, f"meta is an object: {error}", field="meta") from None
-    if len(found) != len(texts) or any(text.strip()[:1] != b"{" for text in texts):
-        raise Refused(Code.INVALID, "meta is one object for each record", field="meta")
-    if any(len(text) > limits.meta_bytes for text in texts):
+    for text in metas:
+        if text is not None:
+            _check_meta(text, limits.meta_bytes)
+    return metas
+
+
+def _check_meta(text: bytes, bytes_max: int) -> None:
+    """Refuse what is no object with few keys; large ones before they are taken apart."""
+    if len(text) > bytes_max:
         raise Refused(
             Code.RECORD_TOO_LARGE,
-            f"a meta has at most {limits.meta_bytes} bytes",
+            f"a meta has at most {bytes_max} bytes",
             field="meta",
-            max=limits.meta_bytes,
+            max=bytes_max,
         )
-    if any(len(keys) > META_KEYS_MAX for keys in found) or any(map(is_too_deep, texts)):
+    try:
+        text.decode()
+        keys = len(_meta.decode(text))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(Code.INVALID, f"meta is an object: {error}", field="meta") from None
+    if keys > META_KEYS_MAX or is_too_deep(text):
         raise Refused(
             Code.INVALID,
             f"a meta has at most {META_KEYS_MAX} keys",
             field="meta",
             max=META_KEYS_MAX,
         )
-    return metas

@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import struct
 from collections.abc import Iterator
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from headrace.core.errors import Code, Refused
+from headrace.surfaces.bulk import chunks
 from headrace.surfaces.bulk.chunks import ChunkLimits, parse_chunk
 
 LIMITS = ChunkLimits(
@@ -91,3 +94,33 @@ def test_rows_without_bytes_are_counted_before_they_are_decoded(pool: pa.MemoryP
     with pytest.raises(Refused, match=f"not {1 << 40}"):
         parse_chunk(body, LIMITS, None)
     assert pool.max_memory() < 1 << 16
+
+
+def test_records_are_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+
+    class Noting:
+        def __init__(self, inner: msgspec.json.Decoder[Any]) -> None:
+            self._inner = inner
+
+        def decode(self, raw: bytes) -> Any:
+            taken.append(len(raw))
+            return self._inner.decode(raw)
+
+    monkeypatch.setattr(chunks, "_value", Noting(chunks._value))
+    monkeypatch.setattr(chunks, "_meta", Noting(chunks._meta))
+    meta = '{"a":"%s"}' % ("x" * 4000)
+    table = pa.table({"data": ["[" + "[]," * 1000 + "1]"] * 9, "meta": [meta] * 9})
+    parse_chunk(encode(table), LIMITS, None)
+    assert len(taken) == 18
+    assert max(taken) < 4096
+    taken.clear()
+    with pytest.raises(Refused, match="4096 bytes"):  # before it is taken apart
+        parse_chunk(encode(pa.table({"data": ["1"], "meta": [meta + " " * 4096]})), LIMITS, None)
+    assert not taken
+
+
+@pytest.mark.parametrize("text", ["1,2", "", "{", "[1]]", "nul", "\\x00", "1 2"])
+def test_a_payload_is_one_json_text(text: str) -> None:
+    with pytest.raises(Refused, match="not JSON"):
+        parse_chunk(encode(pa.table({"data": ["1", text]})), LIMITS, None)
