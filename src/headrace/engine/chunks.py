@@ -43,6 +43,7 @@ class Brought(msgspec.Struct, frozen=True):
 class _Staged(msgspec.Struct):
     """A chunk that waits."""
 
+    batch: int
     size_bytes: int
     seen_at_ms: int
     checksum: int | None = None
@@ -90,7 +91,7 @@ class Chunks:
             held = self._held.setdefault(name.transaction, _Held(name.key))
             if not held.key:
                 self.give(name.transaction, name.key)
-            held.chunks[path] = _Staged(size_bytes, now_ms)
+            held.chunks[path] = _Staged(name.batch, size_bytes, now_ms)
             self._bytes[held.key] += _counted(size_bytes)
 
     def __contains__(self, path: str) -> bool:
@@ -153,7 +154,7 @@ class Chunks:
         self._check_room(key, _counted(len(content)))
         if known is not None:
             self._forget(path)
-        staged = _Staged(len(content), self._engine.clock.now_ms(), checksum)
+        staged = _Staged(batch, len(content), self._engine.clock.now_ms(), checksum)
         self._held.setdefault(transaction, _Held(key)).chunks[path] = staged
         self._bytes[key] += _counted(len(content))
         self._writing.add(path)
@@ -181,7 +182,10 @@ class Chunks:
     def path(self, transaction: str, batch: int, name: str, key: str) -> str:
         """Where a chunk is, or is to be."""
         old = layout.staged_chunk(transaction, batch, name)  # from before keys were noted
-        return old if old in self else layout.staged_chunk(transaction, batch, f"{name}.{key}")
+        held = self._held.get(transaction)
+        if held is not None and old in held.chunks:
+            return old
+        return layout.staged_chunk(transaction, batch, f"{name}.{key}")
 
     async def look(self, path: str, name: str) -> Brought:
         """What a chunk brings; from here on no other one can be staged under its name."""
@@ -204,8 +208,8 @@ class Chunks:
     def of(self, transaction: str, upto: int, since: int = 0) -> list[str]:
         """The chunks of some batches of a transaction."""
         held = self._held.get(transaction)
-        paths = () if held is None else held.chunks
-        return [path for path in paths if since <= _name(path).batch <= upto]
+        chunks = {} if held is None else held.chunks
+        return [path for path, staged in chunks.items() if since <= staged.batch <= upto]
 
     def late(self) -> dict[str, list[str]]:
         """Chunks that waited too long, by transaction."""
