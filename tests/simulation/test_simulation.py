@@ -21,7 +21,11 @@ def test_lives_of_topics(seed: int) -> None:
     simulate(seed)
 
 
-@pytest.mark.parametrize("seed", _FIXED)
+_SHORT = 2421207649
+"""Crash after crash, and too little time for a rival."""
+
+
+@pytest.mark.parametrize("seed", [*_FIXED, _SHORT])
 def test_others_replace_segments(seed: int) -> None:
     simulate(seed, rivals=True)
 

@@ -334,7 +334,7 @@ class Gallery:
             call: Any = Post(self._engine, body)
             reply = await self._watch.post(call)
         except Refused as refused:
-            if refused.code is not Code.LOG_NOT_FOUND:
+            if refused.code not in (Code.LOG_NOT_FOUND, Code.STORAGE_UNAVAILABLE):
                 raise
             return False
         said = msgspec.json.decode(b"".join(reply.parts) + b"}")
