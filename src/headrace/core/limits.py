@@ -240,6 +240,8 @@ SLICE_MS = 2.0
 WALK_MS = 0.5
 REST_MS = 1.0
 """Upkeep yields after this long, then rests for so long: it may walk over a million logs."""
+FREED_BLOCKS_MAX = 1000
+"""So many blocks of a log leave memory before the clock is looked at: some tenths of that time."""
 DRAIN_S = 10.0
 
 AGE_PRIORITY_PER_S = 100

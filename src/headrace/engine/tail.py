@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from operator import attrgetter
 
 from headrace.core.match import TagEq, TagMatch
@@ -128,10 +129,12 @@ class Tail:
         block = self.blocks[at]
         return block.seq_at(bisect_left(range(block.count), at_ns, key=block.ns_at))
 
-    def drop_to(self, last: int) -> int:
-        """Let go of blocks that end at or before `last`; returns the memory that frees."""
+    def drop_to(self, last: int, blocks_max: int | None = None) -> int:
+        """Let go of blocks that end at or before `last`, of so many at most, oldest first; returns
+        the memory that frees.
+        """
         freed = count = 0
-        for block in self.blocks:
+        for block in islice(self.blocks, blocks_max):
             if block.last > last:
                 break
             freed += resident_bytes(block)

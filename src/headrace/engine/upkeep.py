@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable, Iterator
 from time import perf_counter
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from headrace.core import ranges
 from headrace.core.entry import Start, Stop
 from headrace.core.errors import Corrupt, Refused
+from headrace.core.limits import FREED_BLOCKS_MAX
 from headrace.core.log import Log, prune_extents
 from headrace.engine.engine import Backlog, Engine
 from headrace.engine.generations import Generations
@@ -306,12 +308,22 @@ class Upkeep:
         """Let the oldest sealed records go while there are too many in memory."""
         engine, resident = self._engine, self.generations.resident
         while resident and engine.tail_bytes > engine.caps.tail_bytes:
-            async for log, last in slices(resident.popleft()):
-                if live := engine.lives.get(log):
-                    engine.tail_bytes -= live.tail.drop_to(min(last, _resident_below(live.log)))
+            async for freed_bytes in slices(self._free(resident.popleft())):
+                engine.tail_bytes -= freed_bytes
         if engine.tail_bytes <= self._memory_max or not self._closed:
             engine.door.room.set()  # what is left is not ours to free
             self._set_pace()
+
+    def _free(self, ends: Iterable[tuple[int, int]]) -> Iterator[int]:
+        """Let go of the records of these logs up to these seqs, in steps; what each step frees."""
+        lives = self._engine.lives
+        for log, last in ends:
+            while (live := lives.get(log)) is not None:
+                upto = min(last, _resident_below(live.log))
+                freed_bytes = live.tail.drop_to(upto, FREED_BLOCKS_MAX)
+                if not freed_bytes:
+                    break
+                yield freed_bytes
 
     async def _drop_dead_segments(self) -> None:
         """Whole segments go when nothing in them is live."""

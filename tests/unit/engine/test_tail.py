@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
+from librarian import reading
+from virtual import VirtualClock, VirtualLoop
+
 from headrace.core.match import TagEq, TagPrefix
 from headrace.core.record import Block, block, draft
 from headrace.engine.tail import Tail
@@ -34,3 +39,23 @@ def test_tags_are_found_while_records_come_and_go() -> None:
     assert [seq for seq, _ in tail.tagged(TagPrefix(""), 100)] == [5, 6]
     tail.add(tagged(7, "b"))
     assert [seq for seq, _ in tail.tagged(TagPrefix(""), 100)] == [5, 6, 7]
+
+
+def test_records_leave_memory_in_steps(loop: VirtualLoop) -> None:
+    """A log may have a hundred thousand blocks to let go of: others have turns in between."""
+
+    async def story() -> None:
+        scene = await reading(VirtualClock(loop), 1 << 20)
+        await scene.append([b"1"] * 5)
+        await scene.seal()
+        tail, log = scene.live.tail, scene.live.log
+        held = [len(tail.blocks)]
+        with mock.patch("headrace.engine.upkeep.FREED_BLOCKS_MAX", 2):
+            for freed_bytes in scene.upkeep._free([(log.id, 4), (log.id + 1, 9)]):
+                scene.engine.tail_bytes -= freed_bytes
+                held.append(len(tail.blocks))
+        assert held == [5, 3, 1]
+        assert tail.start == 5
+        assert scene.engine.tail_bytes == tail.drop_to(5)
+
+    loop.run(story())
