@@ -140,6 +140,7 @@ def test_another_implementation_reads_our_frames(payload: bytes) -> None:
         b"\x09" + said(Opcode.PING, b"in parts")[1:],
         b"\x89" + said(Opcode.TEXT, b"x" * 200)[1:],
     ],
+    ids=["unmasked", "rsv1", "opcode 3", "opcode 11", "of nothing", "inside", "parts", "long"],
 )
 def test_who_does_not_keep_to_the_protocol_is_told_and_left(raw: bytes) -> None:
     async def story(ear: Ear) -> None:
