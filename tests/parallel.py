@@ -21,7 +21,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def _group(item: pytest.Item) -> str:
-    if item.get_closest_marker("spark"):
+    if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
         return "spark"
     callspec = getattr(item, "callspec", None)
     scenario = callspec.params.get("scenario") if callspec is not None else None
