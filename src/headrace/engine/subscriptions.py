@@ -55,12 +55,14 @@ Deliver = Callable[[Live, list[Work]], Awaitable[bool]]
 class Active:
     """One subscription in operation."""
 
-    __slots__ = ("live", "pattern", "queued", "sending", "slow")
+    __slots__ = ("appended", "live", "pattern", "queued", "sending", "slow")
 
     def __init__(self, live: Live, subscription: Subscription) -> None:
         self.live = live
         pattern = subscription.following.pattern
         self.pattern = None if pattern is None else Glob(pattern)
+        self.appended: str | None = None
+        """The stream that something was appended to last, where to look for work first."""
         self.queued = False
         self.sending = False
         """A webhook is called, or about to be: there is one call at a time."""
@@ -239,6 +241,7 @@ class Subscriptions:
     def notice(self, log: Log) -> None:
         """Something was appended and can be seen."""
         for active in self._followers(log.name):
+            active.appended = log.name
             self._line_up(active)
 
     def _line_up(self, active: Active) -> None:
@@ -254,13 +257,22 @@ class Subscriptions:
             return
         if not subscription.idle or active.sending or engine.draining:
             return  # whoever is at it looks again afterwards
-        work = next(rules.pending(subscription, self.tail), None)
+        work = self._work(active)
         if work is None:
             return
         if subscription.following.kind == PULL:
             self._write_wake(active, work)
         else:
             self._send_wake(active)
+
+    def _work(self, active: Active) -> Work | None:
+        """A stream with something to do; mostly no more than one is looked at."""
+        subscription, path = active.subscription, active.appended
+        if path is not None and (tail := self.tail(path)) is not None:
+            work = rules.work_of(subscription, path, tail)
+            if work.pending:
+                return work
+        return next(rules.pending(subscription, self.tail), None)
 
     def _write_wake(self, active: Active, work: Work) -> None:
         """Say in the wake stream that there is work; both are true or neither."""
@@ -311,7 +323,7 @@ class Subscriptions:
         now_ms = engine.clock.now_ms()
         log, until_ms = active.live.log.id, now_ms + subscription.following.lease_ms
         if subscription.idle:
-            if next(rules.pending(subscription, self.tail), None) is None:
+            if self._work(active) is None:
                 return None
             return rules.wake(log, subscription, _name(), WEBHOOK, until_ms)
         if subscription.holder is None and now_ms >= subscription.retry_at_ms:
@@ -506,7 +518,7 @@ class Subscriptions:
             self._check_ack(active, path, epoch, seq)
         position = self._acknowledge(active, acks, done=done)
         await self._engine.journal.wait_synced(position)
-        return done and next(rules.pending(active.subscription, self.tail), None) is not None
+        return done and self._work(active) is not None
 
     def _check_ack(self, active: Active, path: str, epoch: int, seq: int) -> None:
         tail = self.tail(path)
