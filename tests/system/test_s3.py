@@ -141,4 +141,4 @@ def test_two_servers_do_not_share_a_place(
     wait_until(lambda: bool(manifests.load(objects).segments), "a segment in the bucket")
     refused = serve_to_the_end(tmp_path / "other", **settings(where, environ))
     assert refused.returncode == 2
-    assert "the journal is missing" in refused.stdout
+    assert "prefix of its own" in refused.stdout, "it says whose the place is, and what to do"
