@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from parallel import pytest_itemcollected
+from parallel import pytest_itemcollected, pytest_make_parametrize_id
 from soak import fresh_seeds, pytest_collection_modifyitems, pytest_runtest_makereport
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ __all__ = [
     "fresh_seeds",
     "pytest_collection_modifyitems",
     "pytest_itemcollected",
+    "pytest_make_parametrize_id",
     "pytest_runtest_makereport",
 ]
 

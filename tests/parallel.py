@@ -31,3 +31,14 @@ def _group(item: pytest.Item) -> str:
     if scenario is not None:
         return " ".join(f"{name}={value}" for name, value in sorted(scenario.env.items()))
     return str(item.path)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name long and unreadable bytes by where they stand: both processes must find the same names,
+    and what is compressed or masked differs from one to the other.
+    """
+    if isinstance(val, bytes) and not (
+        len(val) <= 64 and val.isascii() and val.decode().isprintable()
+    ):
+        return argname
+    return None
