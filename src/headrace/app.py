@@ -86,7 +86,7 @@ GC_THRESHOLDS = (50_000, 20, 1_000)
 """Full collections walk every log; young ones catch what requests leave behind."""
 
 
-_TODO = {
+_ADVICE = {
     errno.EACCES: "give it to the user who runs the server",
     errno.EPERM: "give it to the user who runs the server",
     errno.ENOSPC: "make room there",
@@ -424,10 +424,10 @@ class App:
             raise self._cannot_use(error) from None
 
     def _cannot_use(self, error: OSError) -> StartError:
-        todo = _TODO.get(error.errno or 0, "look at it")
+        advice = _ADVICE.get(error.errno or 0, "look at it")
         return StartError(
             f"cannot use {self._settings.data_dir}: {error}; "
-            f"{todo}, or choose another TOPICS_DATA_DIR"
+            f"{advice}, or choose another TOPICS_DATA_DIR"
         )
 
     def _connections(self, descriptors: int) -> Connections:
