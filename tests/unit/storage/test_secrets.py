@@ -87,9 +87,14 @@ def test_children_are_told_no_more_than_they_need() -> None:
 
 
 def told(pid: int) -> set[str]:
-    """Secrets in the environment of a process."""
-    names = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return {name.partition(b"=")[0].decode() for name in names} & SECRETS.keys()
+    """Secrets in the environment of a process.
+
+    It reads as empty until the program is in place, which is after `Popen` returned.
+    """
+    environ = Path(f"/proc/{pid}/environ")
+    while not (names := environ.read_bytes()):
+        pass
+    return {name.partition(b"=")[0].decode() for name in names.split(b"\0")} & SECRETS.keys()
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc")
@@ -117,8 +122,9 @@ def test_each_child_has_just_that(tmp_path: Path) -> None:
             while pipeline.state != "running":  # noqa: ASYNC110
                 await asyncio.sleep(0)
             assert pipeline._process is not None
-            assert told(pipeline._process.pid) == expected
+            seen = told(pipeline._process.pid)
             await pipeline.close()
             await living
+            assert seen == expected
 
     asyncio.run(look())
