@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+import re
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +16,11 @@ from headrace.core.deadletter import stamp
 from headrace.pipeline.errors import JobFailed
 from headrace.pipeline.reports import chart
 from headrace.pipeline.reports.report import Chart
+from headrace.pipeline.reports.run import Wish, rows_of, run
 from headrace.pipeline.reports.studies import STUDIES
 from headrace.pipeline.rows import COLUMNS, NUMBER
+
+from .shelf import Shelf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,11 +47,11 @@ def records(
 
 def made(study: str, rows: DataFrame) -> list[dict[str, Any]]:
     chosen = STUDIES[study]
-    return [row.asDict() for row in chosen.make(rows, chosen.period).collect()]
+    return rows_of(chosen.make(rows, chosen.period))
 
 
 def at(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
 def event(who: str, what: str, timestamp: str | None = None) -> dict[str, Any]:
@@ -186,6 +192,35 @@ def test_how_long_requests_took(spark: SparkSession) -> None:
         100.0,
     ]
     assert (unknown["service"], unknown["at"]) == ("unknown", at("2026-02-12T12:00:00"))
+
+
+@pytest.fixture(params=["America/New_York", "Asia/Kolkata"])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The machine's own idea of what time it is."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", request.param)
+        time.tzset()
+        yield request.param
+    time.tzset()
+
+
+def test_times_are_utc_wherever_the_machine_is(
+    spark: SparkSession, shelf: Shelf, tmp_path: Path, zone: str
+) -> None:
+    requests = [{"timestamp": f"2026-02-12T12:0{n}:10Z", "duration": 1} for n in range(2)]
+    shelf.seal({"web": [json.dumps(request).encode() for request in requests]})
+    wish = Wish(to=tmp_path / "rows.jsonl", chart=tmp_path / "rows.html")
+    shown = run(spark, shelf.place, STUDIES["latency"], wish)
+    expected = ["2026-02-12T12:00:00Z", "2026-02-12T12:01:00Z"]
+    assert [row[2] for row in shown.rows] == expected
+    lines = (tmp_path / "rows.jsonl").read_text().splitlines()
+    assert [json.loads(line)["at"] for line in lines] == expected
+    page = (tmp_path / "rows.html").read_text()
+    assert all(f"<td>{told}</td>" in page for told in expected)
+    assert re.findall(r"<!-- (\d\d:\d\d) -->", page)[:1] == ["12:00"]  # the axis
+    run(spark, shelf.place, STUDIES["latency"], Wish(to=tmp_path / "rows.csv"))
+    told = [line.split(",")[2] for line in (tmp_path / "rows.csv").read_text().splitlines()]
+    assert told == ["at", *expected]
 
 
 BARS = Chart("Changes <by tenant>", "bars", "at", "times", "changes", "tenant")

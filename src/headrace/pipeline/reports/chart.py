@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC
 from html import escape
 from importlib.util import find_spec
 from io import BytesIO, StringIO
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipeline.errors import JobFailed
-from headrace.pipeline.reports.report import Chart
+from headrace.pipeline.reports.report import Chart, told
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -105,10 +106,10 @@ def _figure(chart: Chart, rows: Sequence[Row]) -> Figure:
         for name, points in series.items():
             at = sorted(points)
             axes.plot(at, [points[x] for x in at], marker=".", label=name)
-    locator = AutoDateLocator()  # type: ignore[no-untyped-call,unused-ignore]
+    locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call,unused-ignore]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(
-        ConciseDateFormatter(locator)  # type: ignore[no-untyped-call,unused-ignore]
+        ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call,unused-ignore]
     )
     axes.set_title(chart.title)
     axes.set_ylabel(chart.y_title)
@@ -130,12 +131,8 @@ def _page(chart: Chart, rows: Sequence[Row], figure: Figure) -> str:
         picture=drawn[drawn.index("<svg") :],
         heads="".join(f"<th>{escape(name)}</th>" for name in names),
         rows="\n".join(
-            "<tr>" + "".join(f"<td>{escape(_told(row[name]))}</td>" for name in names) + "</tr>"
+            "<tr>" + "".join(f"<td>{escape(told(row[name]))}</td>" for name in names) + "</tr>"
             for row in shown
         ),
         rest=f"<p>… and {left:,} more rows.</p>" if left else "",
     )
-
-
-def _told(value: Any) -> str:
-    return "" if value is None else str(value)

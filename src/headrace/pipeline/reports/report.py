@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -58,3 +59,12 @@ def parsed(shape: str) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.from_json(F.decode("data", "UTF-8"), shape)
+
+
+def told(value: Any) -> str:
+    """A value of a report as text: times in UTC, and nothing for what is not known."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return str(value)

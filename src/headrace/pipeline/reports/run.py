@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from datetime import datetime
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from headrace.pipeline.errors import JobFailed
 from headrace.pipeline.place import Place, load
 from headrace.pipeline.report import Report
 from headrace.pipeline.reports import chart
-from headrace.pipeline.reports.report import Period, Study
+from headrace.pipeline.reports.report import Period, Study, told
 from headrace.pipeline.rows import is_live, read
 from headrace.printing import count
 
@@ -46,13 +45,13 @@ def run(spark: SparkSession, place: Place, study: Study, wish: Wish) -> Report:
     if wish.to is not None and wish.to.suffix not in _OUTPUTS:
         raise JobFailed(f"rows go to a file in {' or '.join(_OUTPUTS)}, not {wish.to.name}")
     made = study.make(_records(spark, place, study, wish), wish.period or study.period)
-    rows = [row.asDict() for row in made.collect()]
+    rows = rows_of(made)
     if wish.to is not None:
         wish.to.write_text(_lines(made.columns, rows, wish.to.suffix))
     if wish.chart is not None:
         chart.draw(study.chart, rows, wish.chart)
     shown: list[tuple[object, ...]] = [
-        tuple(_told(value) for value in row.values()) for row in rows[:_SHOWN_MAX]
+        tuple(told(value) for value in row.values()) for row in rows[:_SHOWN_MAX]
     ]
     rest = len(rows) - len(shown)
     return Report(
@@ -60,6 +59,12 @@ def run(spark: SparkSession, place: Place, study: Study, wish: Wish) -> Report:
         shown,
         f"{study.name}: {count(len(rows), 'row')}{f', {rest} of them not shown' if rest else ''}",
     )
+
+
+def rows_of(made: DataFrame) -> list[dict[str, Any]]:
+    """The rows of a report; times know that they are UTC, whatever the zone of this machine."""
+    rows: list[dict[str, Any]] = made.toArrow().to_pylist()
+    return rows
 
 
 def _records(spark: SparkSession, place: Place, study: Study, wish: Wish) -> DataFrame:
@@ -94,13 +99,5 @@ def _lines(columns: Sequence[str], rows: Sequence[dict[str, Any]], suffix: str) 
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([_told(value) for value in row.values()] for row in rows)
+    writer.writerows([told(value) for value in row.values()] for row in rows)
     return text.getvalue()
-
-
-def _told(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return str(value)
