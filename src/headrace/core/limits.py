@@ -136,6 +136,10 @@ RETIRED_MAX = 32_768
 SHARED_MAX = 4096
 """Configs, and texts, of which logs that have equal ones hold one object."""
 NAMES_CHUNK = 1024
+NAMES_COMPARED_MAX = 10_000
+"""Names that are compared with one that nobody has, to find what may have been meant."""
+NAMES_SHOWN = 3
+"""Names that a message about an unknown one lists."""
 HOPS_MAX = 8
 """Logs a record may come through on routers that allow cycles; a guard beside the visited ones."""
 ORIGINS_KEPT = 64
