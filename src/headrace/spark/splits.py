@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 from headrace.core import ranges
 from headrace.core.ranges import Ranges
-from headrace.formats.plan import LogPlan, Span
+from headrace.formats.plan import LogPlan
 from headrace.spark.catalog import Placed
 from headrace.spark.options import Wanted
 
@@ -120,15 +120,19 @@ _Place = tuple[int, int, str, int, int]
 def _sealed(
     want: Want, places: Sequence[Placed], gone: Ranges
 ) -> Iterator[tuple[_Place, Rows | None]]:
-    """What of a range lies in segments."""
-    spans = want.plan.sealed
-    if not isinstance(spans, list):
+    """What of a range lies in segments.
+
+    A span of the plan may hold many pieces, and a piece may lie in several spans; those that are
+    outside the range hold nothing of it.
+    """
+    if not isinstance(want.plan.sealed, list):
         return
+    told = ranges.from_pairs(want.plan.sealed)
     before = -1
     for placed in places:
         piece = placed.piece
-        for first, last in _overlaps(
-            spans, max(piece.first, want.first), min(piece.last, want.last)
+        for first, last in ranges.overlap(
+            told, max(piece.first, want.first), min(piece.last, want.last)
         ):
             place = (first, last, placed.segment, piece.last_ts, before)
             dead = tuple(seq for pair in ranges.overlap(gone, first, last) for seq in pair)
@@ -151,15 +155,6 @@ def _sealed(
                 ),
             )
         before = max(before, piece.last_ts)
-
-
-def _overlaps(spans: Iterable[Span], first: int, last: int) -> Iterator[Span]:
-    """The parts of [first, last] inside the spans; those that touch are one."""
-    merged: Ranges = []
-    for low, high in spans:
-        if low <= last and high >= first:
-            merged = ranges.union(merged, (max(low, first), min(high, last)))
-    yield from ranges.pairs(merged)
 
 
 def _is_out_of_time(place: _Place, wanted: Wanted) -> bool:
