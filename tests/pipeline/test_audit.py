@@ -9,7 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
-from headrace.formats.companion import Family, decode_descriptor, encode_descriptor
+from headrace.formats.companion import (
+    Descriptor,
+    Family,
+    decode_descriptor,
+    encode_descriptor,
+)
 from headrace.formats.manifest import Manifest
 from headrace.pipeline.audit import audit
 from headrace.pipeline.backfill import backfill
@@ -39,6 +44,7 @@ def test_a_store_in_order_has_no_problems(spark: SparkSession, shelf: Shelf) -> 
     for n in range(2):
         shelf.seal({"a": _timed(n), "b": payloads(3)}, keys=["k", "l"], tag="t")
     backfill(spark, shelf.place)
+    _describe_fewer_values(shelf)
     report = audit(spark, shelf.place)
     assert report.problems == []
     assert [row[2] for row in report.rows] == ["ok"] * 6
@@ -133,6 +139,26 @@ def test_windows_that_records_do_not_bear_out_are_found(spark: SparkSession, she
         assert " ms from 2025-10-09T08:5" in place
 
 
+def _describe_fewer_values(shelf: Shelf) -> None:
+    """As earlier versions did: values of a field in the file of which the descriptor is silent."""
+    build = shelf.manifest.builds[0]
+    descriptor = decode_descriptor(shelf.objects.get(build.name), build.name)
+    (part,) = descriptor.parts
+    assert part.exact == ("w",)
+    part = msgspec.structs.replace(part, exact=())
+    _describe(shelf, msgspec.structs.replace(descriptor, parts=(part,)))
+
+
+def _describe(shelf: Shelf, descriptor: Descriptor) -> None:
+    """Let the first build be described so, and everything that vouches for it."""
+    build, *others = shelf.manifest.builds
+    raw = encode_descriptor(descriptor)
+    shelf.objects.put(build.name, raw)
+    changed = msgspec.structs.replace(build, checksum=xxh3_64_hexdigest(raw))
+    builds = (changed, *others)
+    manifests.update(shelf.objects, lambda m: msgspec.structs.replace(m, builds=builds))
+
+
 def _with(table: pa.Table, column: str, values: list[Any]) -> pa.Table:
     at = table.schema.get_field_index(column)
     field = table.schema.field(at)
@@ -152,10 +178,7 @@ def _tamper(shelf: Shelf, family: Family, edit: Any) -> None:
             shelf.objects.put(file.name, raw)
             file = msgspec.structs.replace(file, checksum=xxh3_64_hexdigest(raw))
         files.append(file)
-    raw = encode_descriptor(msgspec.structs.replace(descriptor, files=tuple(files)))
-    shelf.objects.put(build.name, raw)
-    changed = msgspec.structs.replace(build, checksum=xxh3_64_hexdigest(raw))
-    manifests.update(shelf.objects, lambda m: msgspec.structs.replace(m, builds=(changed,)))
+    _describe(shelf, msgspec.structs.replace(descriptor, files=tuple(files)))
 
 
 def _timed(start: int) -> list[bytes]:

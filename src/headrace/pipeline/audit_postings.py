@@ -7,7 +7,7 @@ record, its place there, its value. So one that is missing, or is elsewhere, is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.formats.companion import (
+    NUL,
     Family,
     field_key,
     lex_key,
@@ -145,8 +146,7 @@ class _Cells:
 
 def _expected(rows: DataFrame, known: Known) -> DataFrame:
     keyed = rows.where("key is not null").select(BUILD, "log_id", "seq", "key")
-    exact = {key: frozenset(part.exact) for key, part in known.parts.items()}
-    telling = Telling(known, partial(_of_documents, exact))
+    telling = Telling(known, partial(_of_documents, _exact_fields(known)))
     return keyed.mapInArrow(_of_keys, _SCHEMA).union(
         documents_of(rows, known).mapInArrow(telling, _SCHEMA)
     )
@@ -232,7 +232,7 @@ def _listed(spark: SparkSession, place: Place, known: Known) -> DataFrame:
     """One task for each file."""
     names = {family: known.names(family) for family in _COLUMNS}
     files = [(f, at) for f, of in names.items() for at, name in enumerate(of) if name is not None]
-    planned = frozenset(known.plans)
+    planned, exact = frozenset(known.plans), _exact_fields(known)
 
     def take_apart(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -241,12 +241,30 @@ def _listed(spark: SparkSession, place: Place, known: Known) -> DataFrame:
                 for found in batches_of(place, names[family], at, _COLUMNS[family]):
                     cells = _Cells()
                     for key, marks in _elements(family, found):
-                        if family is Family.LEX or (at, log_of(key)) in planned:
+                        own = at, log_of(key)
+                        if family is Family.EXACT and not _is_described(key, exact.get(own, ())):
+                            continue
+                        if family is Family.LEX or own in planned:
                             cells.add(family, key, marks)
                     yield cells.batch(at)
 
     numbers = spark.range(0, len(files), 1, max(1, len(files)))
     return numbers.mapInArrow(take_apart, _SCHEMA)
+
+
+def _exact_fields(known: Known) -> dict[tuple[int, int], frozenset[str]]:
+    """(build, log) → the fields whose values are in `exact`."""
+    return {key: frozenset(part.exact) for key, part in known.parts.items()}
+
+
+def _is_described(key: bytes, exact: Container[str]) -> bool:
+    """Whether somebody may look up this key.
+
+    Builds of earlier versions hold values of fields that their descriptors do not name: whether
+    values repeat was decided chunk by chunk. Nobody reads them, and a merge leaves them out.
+    """
+    name, valued, _ = key[8:].partition(NUL)
+    return not valued or name.decode() in exact
 
 
 def _elements(family: Family, batch: pa.RecordBatch) -> Iterator[tuple[bytes, Ints]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -14,6 +14,7 @@ from headrace.formats.companion import Descriptor, Family, Part
 from headrace.formats.leb128 import Ints
 from headrace.formats.plans import Plan, Plans
 from headrace.pipeline.kernels.exact import (
+    TypedValues,
     key_piece,
     presence_piece,
     record_piece,
@@ -49,6 +50,8 @@ class _Wanted:
         paths = [field.path() for field in self.fields]
         self.reader = Reader([*paths, *extra_paths(self.search)])
         self._promoter = promoter_of(plan)
+        self.repeated = {f.name: TypedValues() for f in self.fields if f.typed and _is_exact(f)}
+        """What may come to be in `exact`, by field."""
 
     def current(self, seqs: Ints, documents: Documents) -> Documents:
         """The documents of records with these seqs as they are in the current schema version."""
@@ -77,6 +80,7 @@ def build(
     Keys are indexed for every log, the rest for logs with a plan.
     """
     wanted = _by_log(plans, index)
+    shared = {id(own): own for own in wanted.values()}.values()
     tables: dict[Family, list[pa.Table]] = {family: [] for family in Family}
     seen: dict[int, list[Part]] = {}
     for groups in _chunks(rows.metadata):
@@ -87,11 +91,12 @@ def build(
             table = assemble(found)
             if table is not None:
                 tables[family].append(table)
+    left_out = _add_repeated(shared, tables[Family.EXACT])
     return Descriptor(
         segments=(segment,),
         plans=generation,
         rows=rows.metadata.num_rows,
-        parts=tuple(join_parts(seen[log]) for log in sorted(seen)),
+        parts=tuple(_without(join_parts(seen[log]), left_out) for log in sorted(seen)),
         files=tuple(
             file
             for family, found in tables.items()
@@ -99,6 +104,29 @@ def build(
             for file in store(family, [merge_tables(family, found)], write)
         ),
     )
+
+
+def _add_repeated(shared: Iterable[_Wanted], tables: list[pa.Table]) -> set[tuple[str, str]]:
+    """Add the values of typed fields that repeat; which fields of which plans do not."""
+    pieces: list[Piece] = []
+    left_out: set[tuple[str, str]] = set()
+    for own in shared:
+        for name, values in own.repeated.items():
+            if not values.empty:
+                piece = values.piece(name)
+                if piece is not None:
+                    pieces.append(piece)
+                else:
+                    left_out.add((own.plan.hash, name))
+    table = assemble(pieces)
+    if table is not None:
+        tables.append(table)
+    return left_out
+
+
+def _without(part: Part, left_out: set[tuple[str, str]]) -> Part:
+    kept = tuple(name for name in part.exact if (part.hash, name) not in left_out)
+    return msgspec.structs.replace(part, exact=kept)
 
 
 def _by_log(plans: Plans, index: pa.Table) -> dict[int, _Wanted]:
@@ -181,12 +209,13 @@ def _add_plan(own: _Wanted, table: pa.Table, pieces: Pieces) -> Iterator[Part]:
     documents = own.current(records.seqs, stored)
     columns, extra = read_columns(own.fields, own.reader, documents)
     pieces[Family.EXACT].append(record_piece(records))
-    exact: set[str] = set()
     for field, column in zip(own.fields, columns, strict=True):
-        if _add_field(records, field, column, pieces):
-            exact.add(field.name)
+        if len(column.rows):
+            _add_field(own, records, field, column, pieces)
     named = {field.name: column for field, column in zip(own.fields, columns, strict=True)}
     pieces[Family.ROLL] += roll_pieces(records, own.search, named, extra)
+    exact = tuple(field.name for field in own.fields if _is_exact(field))
+    several = _several(records, named)
     starts = np.flatnonzero(np.diff(records.logs, prepend=-1))
     stops = np.append(starts[1:], len(records.seqs))
     for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
@@ -195,22 +224,30 @@ def _add_plan(own: _Wanted, table: pa.Table, pieces: Pieces) -> Iterator[Part]:
             hash=own.plan.hash,
             spans=((int(records.seqs[start]), int(records.seqs[stop - 1])),),
             rows=stop - start,
-            exact=tuple(sorted(exact)),
-            several=tuple(name for name, column in named.items() if column.several),
+            exact=exact,
+            several=tuple(n for n, logs in several.items() if int(records.logs[start]) in logs),
         )
 
 
-def _add_field(records: Records, field: Field, column: Column, pieces: Pieces) -> bool:
-    """Index a field; whether its values are in `exact` now."""
-    wanted = field.exact or field.prefix
-    if not len(column.rows):
-        return wanted
+def _several(records: Records, columns: dict[str, Column]) -> dict[str, set[int]]:
+    """For each field of which a record has more than one value, the logs of such records."""
+    found = {name: column.rows for name, column in columns.items() if column.several}
+    return {n: {*records.logs[rows[1:][np.diff(rows) == 0]].tolist()} for n, rows in found.items()}
+
+
+def _is_exact(field: Field) -> bool:
+    return field.exact or field.prefix
+
+
+def _add_field(
+    own: _Wanted, records: Records, field: Field, column: Column, pieces: Pieces
+) -> None:
     pieces[Family.EXACT].append(presence_piece(records, field, column))
     if field.typed:
         pieces[Family.TYPED].append(typed_piece(records, field, column))
     elif field.kind is Kind.TEXT:
         pieces[Family.TEXT].append(text_piece(records, field, column))
-    values = value_piece(records, field, column) if wanted else None
-    if values is not None:
-        pieces[Family.EXACT].append(values)
-    return values is not None
+    if field.name in own.repeated:
+        own.repeated[field.name].add(records, column)
+    elif _is_exact(field):
+        pieces[Family.EXACT].append(value_piece(records, field, column))

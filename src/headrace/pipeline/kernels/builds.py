@@ -15,6 +15,10 @@ from headrace.pipeline.kernels.output import Write, join_parts, store
 RANGE_ROWS = 262_144
 """About so many rows are merged at once."""
 
+_KEY_BYTES_MAX = 4096
+"""No key is as long."""
+_NOTHING = pa.scalar(b"", pa.binary())
+
 Open = Callable[[File], pq.ParquetFile]
 
 
@@ -26,6 +30,8 @@ def merge_builds(builds: Sequence[Descriptor], open_file: Open, write: Write) ->
     """
     newest = max(builds, key=lambda build: build.plans)
     hashes = {part.log: part.hash for build in _by_age(builds) for part in build.parts}
+    parts = _parts(builds, hashes)
+    exact = {part.log: frozenset(part.exact) for part in parts}
     files: list[File] = []
     for family in Family:
         sources = [
@@ -34,13 +40,16 @@ def merge_builds(builds: Sequence[Descriptor], open_file: Open, write: Write) ->
             if (file := build.file(family)) is not None
         ]
         if sources:
-            files += store(family, _merged(family, sources), write)
+            found = _merged(family, sources)
+            if family is Family.EXACT:
+                found = (_described(table, exact) for table in found)
+            files += store(family, found, write)
     return Descriptor(
         segments=tuple(sorted(number for build in builds for number in build.segments)),
         level=1 + max(build.level for build in builds),
         plans=newest.plans,
         rows=sum(build.rows for build in builds),
-        parts=_parts(builds, hashes),
+        parts=parts,
         files=tuple(files),
     )
 
@@ -60,6 +69,26 @@ def _parts(builds: Sequence[Descriptor], hashes: dict[int, str]) -> tuple[Part, 
             if hashes[part.log] == part.hash:
                 found.setdefault(part.log, []).append(part)
     return tuple(join_parts(found[log]) for log in sorted(found))
+
+
+def _described(table: pa.Table, exact: dict[int, frozenset[str]]) -> pa.Table:
+    """The rows without values of fields that are not in `exact` of their log.
+
+    Builds may have decided differently whether the values of a field repeat; and builds of earlier
+    versions hold values of which their descriptors say nothing.
+    """
+    keys = table.column("k").combine_chunks()
+    # Without an end to cut to, Arrow miscounts what it needs.
+    rests = pc.binary_slice(keys, 8, _KEY_BYTES_MAX)
+    valued = pc.greater_equal(pc.find_substring(rests, "\0"), 0)
+    names = pc.list_element(pc.split_pattern(rests, "\0", max_splits=1), 0)
+    whole = pc.binary_join_element_wise(pc.binary_slice(keys, 0, 8), names, _NOTHING)
+    coded = whole.dictionary_encode()
+    kept = [
+        key[8:].decode() in exact.get(int.from_bytes(key[:8], "big"), ())
+        for key in coded.dictionary.to_pylist()
+    ]
+    return table.filter(pc.or_(pc.invert(valued), pa.array(kept, pa.bool_()).take(coded.indices)))
 
 
 class _Source:

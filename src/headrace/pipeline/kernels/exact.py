@@ -33,13 +33,48 @@ def presence_piece(records: Records, field: Field, column: Column) -> Piece:
     return _presence(records, field.name.encode(), column.documents)
 
 
-def value_piece(records: Records, field: Field, column: Column) -> Piece | None:
-    """The values of the field; None when they hardly ever repeat and are left to its column."""
-    values = column.values if field.typed else shorts(column.values.cast(pa.binary()))
-    coded = values.dictionary_encode()
-    if field.typed and len(coded) < REPEATED * len(coded.dictionary):
-        return None
+def value_piece(records: Records, field: Field, column: Column) -> Piece:
+    """The values of a field that is not typed."""
+    coded = shorts(column.values.cast(pa.binary())).dictionary_encode()
     return _values(records, field.name.encode() + NUL, column, coded)
+
+
+class TypedValues:
+    """The values of a typed field of a plan, chunk by chunk.
+
+    Whether they are in `exact` is decided once, when all of them are known: rows and descriptor
+    agree, however the records came in chunks.
+    """
+
+    def __init__(self) -> None:
+        self._logs: list[Ints] = []
+        self._seqs: list[Ints] = []
+        self._values: list[pa.Array] = []
+        self._several = False
+
+    def add(self, records: Records, column: Column) -> None:
+        self._logs.append(records.ids[records.logs[column.rows]])
+        self._seqs.append(records.seqs[column.rows])
+        self._values.append(column.values)
+        self._several |= column.several
+
+    @property
+    def empty(self) -> bool:
+        return not self._values
+
+    def piece(self, name: str) -> Piece | None:
+        """Their postings; None when they hardly ever repeat and are left to the column."""
+        values = pa.concat_arrays(self._values)
+        coded = values.dictionary_encode()
+        if len(coded) < REPEATED * len(coded.dictionary):
+            return None
+        ids, logs = np.unique(np.concatenate(self._logs), return_inverse=True)
+        seqs = np.concatenate(self._seqs)
+        if np.any(logs[1:] < logs[:-1]):
+            order = np.argsort(logs, kind="stable")
+            logs, seqs, coded = logs[order], seqs[order], coded.take(pa.array(order))
+        column = Column(np.arange(len(seqs)), values, self._several)
+        return _values(Records(ids, logs, seqs), name.encode() + NUL, column, coded)
 
 
 def _presence(records: Records, name: bytes, rows: Ints) -> Piece:
