@@ -77,6 +77,7 @@ class Catalog:
         marks = self._store.marks(manifest)
         newest: dict[str, LogPlan] = {}
         for segment in manifest.segments:
+            spans: dict[int, tuple[LogPlan, Span]] = {}
             for piece, name in self._named(segment, wanted):
                 if not ranges.contains(marks.live, piece.log):
                     continue
@@ -84,7 +85,11 @@ class Catalog:
                 if plan is None or plan.epoch < piece.log:
                     plan = newest[name] = _empty_plan(name, piece.log, marks)
                 if plan.epoch == piece.log:
-                    _extend(plan, piece)
+                    _count(plan, piece)
+                    _, (first, _) = spans.get(piece.log, (plan, (piece.first, 0)))
+                    spans[piece.log] = plan, (first, piece.last)
+            for plan, span in spans.values():
+                _extend(plan, span)
         yield from newest.values()
 
     def _named(self, segment: Segment, wanted: Wanted) -> Iterator[tuple[Piece, str]]:
@@ -148,12 +153,14 @@ def _empty_plan(name: str, log: int, marks: Marks) -> LogPlan:
     )
 
 
-def _extend(plan: LogPlan, piece: Piece) -> None:
-    assert isinstance(plan.sealed, list)
-    span: Span = (piece.first, piece.last)
-    plan.sealed.append(span)
-    plan.sealed.sort()
-    plan.head_seq = max(plan.head_seq, piece.last)
-    plan.earliest_seq = plan.sealed[0][0]
+def _count(plan: LogPlan, piece: Piece) -> None:
     plan.count += piece.rows
     plan.bytes += piece.record_bytes
+
+
+def _extend(plan: LogPlan, span: Span) -> None:
+    """Along the segments the seqs of each log ascend."""
+    assert isinstance(plan.sealed, list)
+    plan.sealed.append(span)
+    plan.head_seq = span[1]
+    plan.earliest_seq = plan.sealed[0][0]

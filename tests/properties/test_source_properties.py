@@ -1,0 +1,114 @@
+"""The data source over stores of every shape: every record that is wanted comes once, from where it
+lies, in batches and in streams, with a server, without a store, without a server.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sourceworld import Found, SourceWorld
+
+from pipeline.shelf import Layout, layouts
+
+EVERY_WAY = ("url path", "url", "path")
+bounds = st.fixed_dictionaries(
+    {}, optional={"from_seq": st.integers(1, 60), "to_seq": st.integers(1, 60)}
+).filter(lambda given: given.get("from_seq", 1) <= given.get("to_seq", 60))
+paces = st.sampled_from(
+    [
+        {},
+        {"maxRowsPerTrigger": 2},
+        {"maxRowsPerTrigger": 13},
+        {"maxBytesPerTrigger": 30},
+        {"maxBytesPerTrigger": 400},
+        {"maxFilesPerTrigger": 1},
+        {"maxFilesPerTrigger": 3, "maxRowsPerTrigger": 20},
+    ]
+)
+appends = st.lists(st.tuples(st.sampled_from(("log-0", "log-1")), st.integers(1, 9)), max_size=2)
+
+
+def within(found: Found, given: dict[str, Any]) -> Found:
+    return [
+        (name, seq)
+        for name, seq in found
+        if given.get("from_seq", 1) <= seq <= given.get("to_seq", 1 << 62)
+    ]
+
+
+@settings(max_examples=30)
+@given(layouts(), appends, bounds)
+def test_a_batch_is_what_is_there(
+    shape: Layout, more: list[tuple[str, int]], given: dict[str, Any]
+) -> None:
+    with TemporaryDirectory() as folder:
+        world = SourceWorld(Path(folder), shape)
+        for name, count in more:
+            if name in world.names:
+                world.append(name, count)
+        if not world.names:
+            return
+        for how in EVERY_WAY:
+            expected = world.live() if "url" in how else world.sealed()
+            found = world.batch(how, log="log-*", **given)
+            assert found == within(expected, given), how
+            if how == "url path":
+                assert not world.asked & {*world.shelf.live()}, "not asked where they lie"
+
+
+small = layouts(logs=2, rows_max=15, recreated=0, dropped=0)
+
+
+@settings(max_examples=20)
+@given(small, appends, bounds, paces, st.booleans(), appends)
+def test_a_stream_brings_everything_once(
+    shape: Layout,
+    more: list[tuple[str, int]],
+    given: dict[str, Any],
+    pace: dict[str, Any],
+    sealed: bool,
+    later: list[tuple[str, int]],
+) -> None:
+    """In steps that are not too large, to the very end; a second run goes on behind the first."""
+    # A gap that a crash left is a loss where a query comes upon it.
+    pace = {**pace, "failOnDataLoss": shape.skip_max == 0}
+    for how in EVERY_WAY:
+        with TemporaryDirectory() as folder:
+            world = SourceWorld(Path(folder), shape)
+            known = set[tuple[str, int]]()
+            offset = None
+            for records in (more, later, []):
+                for name, count in records:
+                    world.append(name, count)
+                if sealed:
+                    world.seal(shape.group_rows)
+                batches, offset = world.available_now(how, offset, log="log-*", **given, **pace)
+                there = world.live() if "url" in how else world.sealed()
+                expected = [at for at in within(there, given) if at not in known]
+                found = [at for batch in batches for at in batch]
+                assert len(found) == len({*found})
+                assert sorted(found) == expected, how
+                if rows := pace.get("maxRowsPerTrigger"):
+                    assert all(len(batch) <= rows for batch in batches)
+                known.update(found)
+            heads = {name: at["seq"] for name, at in offset["logs"].items()} if offset else {}
+            for name, head in heads.items():
+                last = world.head(name) if "url" in how else world.shelf.heads[name]
+                assert head == max(
+                    min(last, given.get("to_seq", last)), given.get("from_seq", 1) - 1
+                )
+            assert not batches, "what is at its end stays there"
+
+
+@pytest.mark.parametrize("how", ["path", "url path"])
+def test_files_are_segments_however_many_row_groups_they_have(tmp_path: Path, how: str) -> None:
+    world = SourceWorld(tmp_path, Layout(logs=1, segments=3, rows_max=40, group_rows=3, dead=0))
+    batches, _ = world.available_now(
+        how, None, log="log-0", maxFilesPerTrigger=1, failOnDataLoss=False
+    )
+    assert len(batches) == 3
