@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sourceworld import Found, SourceWorld
 
 from pipeline.shelf import Layout, layouts
+from pipeline.source_world import Found, SourceWorld
 
 EVERY_WAY = ("url path", "url", "path")
 bounds = st.fixed_dictionaries(

@@ -9,7 +9,8 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from headrace.bench.process import ServerProcess
-from headrace.client.store import Store
+from headrace.spark.catalog import Catalog
+from headrace.spark.options import Where
 
 PATIENCE_S = 300.0
 
@@ -90,7 +91,7 @@ class Shop:
             time.sleep(0.05)
 
     def segments(self) -> int:
-        return len(Store(self.path).manifest().segments)
+        return len(Catalog(Where(None, self.path, None, 0.0)).manifest().segments)
 
 
 def uncommit(checkpoint: str, batch: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -183,9 +184,29 @@ def test_what_is_wrong_is_said(spark: SparkSession, options: dict[str, str], sai
         spark.read.format("headrace").options(**options).load().collect()
 
 
-def test_a_log_that_is_not_there(spark: SparkSession, shop: Shop) -> None:
-    from pyspark.errors import PySparkException
+def test_what_is_not_there(spark: SparkSession, filled: Shop, tmp_path: Path) -> None:
+    """A mistake is never an empty answer; a known log that has nothing to give is one."""
+    from pyspark.errors import PySparkException, StreamingQueryException
 
-    with pytest.raises(PySparkException, match="no log called nobody"):
-        load(spark, shop, "url", log="nobody").collect()
-    assert load(spark, shop, "url", log="nobody*").count() == 0
+    from headrace.spark import segments
+
+    nowhere = f"path: there is no manifest in {tmp_path}"
+    for how, options, said in (
+        ("url path", {"log": "nobody"}, "there is no log nobody"),
+        ("path", {"log": "web-*"}, "no log begins with web-"),
+        ("path", {"log": "read-a", "path": str(tmp_path)}, nowhere),
+    ):
+        with pytest.raises(PySparkException, match=said):
+            load(spark, filled, how, **options).collect()
+    query = (
+        spark.readStream.format("headrace").option("url", filled.url).option("log", "web-*").load()
+        .writeStream.format("noop").trigger(availableNow=True)
+        .option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    )  # fmt: skip
+    with pytest.raises(StreamingQueryException, match="no log begins with web-"):
+        query.awaitTermination()
+    with pytest.raises(LookupError, match="there is no manifest"):
+        segments(spark, str(tmp_path))
+    with pytest.raises(LookupError, match="there is no log read; did you mean read-"):
+        segments(spark, filled.path, "read")
+    assert load(spark, filled, "url path", log="read-a", to_seq=0).count() == 0

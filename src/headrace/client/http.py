@@ -133,6 +133,10 @@ class Server:
                 return found
             query = [*query[:2], ("cursor", page.next_cursor)]
 
+    def some_names(self) -> list[str]:
+        """Names of logs, not more than one page has."""
+        return [plan.log for plan in self._logs([("page_size", "1000")], extents=False).logs]
+
     def _logs(self, query: list[tuple[str, str]], *, extents: bool) -> _Logs:
         if extents:
             query = [*query, ("extents", "true")]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from headrace.core.errors import Corrupt
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment, decode_manifest
 from headrace.formats.marks import Marks, decode_marks
@@ -32,8 +33,8 @@ class Store:
             root = below
         return files, root
 
-    def manifest(self) -> Manifest:
-        """The newest manifest; an empty one where nothing is published."""
+    def manifest(self) -> Manifest | None:
+        """The newest manifest; None where nothing is published."""
         files, root = self._root
         for _ in range(_TRIES):
             wanted = pafs.FileSelector(f"{root}/{layout.MANIFESTS}", allow_not_found=True)
@@ -43,7 +44,7 @@ class Store:
                 if info.path.endswith(".json")
             )
             if not names:
-                return Manifest()
+                return None
             name = f"{layout.MANIFESTS}/{names[-1]}"
             try:
                 return decode_manifest(self.get(name), name)
@@ -66,8 +67,11 @@ class Store:
         return pq.ParquetFile(self.open(name), pre_buffer=True)
 
     def index(self, segment: Segment) -> pa.Table:
-        with self.open(segment.index) as file:
-            return pq.read_table(file, use_threads=False)
+        try:
+            with self.open(segment.index) as file:
+                return pq.read_table(file, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise unreadable(segment.index, error) from None
 
     def marks(self, manifest: Manifest) -> Marks:
         """What is dead in the segments; nothing where the manifest does not say."""
@@ -82,6 +86,13 @@ class Store:
         if self.path.startswith("s3://"):
             return f"s3a://{root}/{name}"
         return f"{root}/{name}"
+
+
+def unreadable(name: str, error: Exception) -> Corrupt:
+    """What became of an object that the manifest names."""
+    if isinstance(error, FileNotFoundError):
+        return Corrupt(name, 0, "the manifest names it, but it is not there")
+    return Corrupt(name, 0, f"it cannot be read: {error}")
 
 
 def open_filesystem(path: str) -> tuple[pafs.FileSystem, str]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.client.http import Server
-from headrace.client.store import Store
+from headrace.client.store import Store, unreadable
 from headrace.core import ranges
-from headrace.formats.manifest import Segment
+from headrace.core.name_patterns import STAR, NamePatterns, unknown_log
+from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.marks import Marks
 from headrace.formats.plan import LogPlan, Span
 from headrace.formats.segment import Piece
-from headrace.spark.options import Wanted, Where
+from headrace.spark.options import Where
+
+EVERY_LOG = NamePatterns((), ("",))
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -38,29 +41,54 @@ class Catalog:
     def has_store(self) -> bool:
         return self._store is not None
 
-    def plans(self, wanted: Wanted, *, extents: bool) -> list[LogPlan]:
-        """The logs that are wanted, by name; with `extents`, what of them lies where."""
+    def plans(self, logs: NamePatterns, *, extents: bool) -> list[LogPlan]:
+        """The logs that are meant, by name; with `extents`, what of them lies where."""
         if self._where.url is None:
-            found = self._sealed_plans(wanted)
+            found = self._sealed_plans(logs)
         else:
-            found = self._served_plans(wanted, extents=extents)
-        plans = {plan.log: plan for plan in found if wanted.takes(plan.log)}
+            found = self._served_plans(logs, extents=extents)
+        plans = {plan.log: plan for plan in found}
         return [plans[name] for name in sorted(plans)]
 
-    def _served_plans(self, wanted: Wanted, *, extents: bool) -> Iterator[LogPlan]:
-        assert self._where.url is not None
-        with Server(self._where.url, self._where.key, self._where.patience_s) as server:
-            yield from server.logs(wanted.names, extents=extents)
-            for prefix in wanted.prefixes:
+    def _served_plans(self, logs: NamePatterns, *, extents: bool) -> Iterator[LogPlan]:
+        with self._server() as server:
+            yield from server.logs(logs.names, extents=extents)
+            for prefix in logs.prefixes:
                 yield from server.logs_of(prefix, extents=extents)
+
+    def _server(self) -> Server:
+        assert self._where.url is not None
+        return Server(self._where.url, self._where.key, self._where.patience_s)
+
+    def check_names(self, names: Iterable[str], found: Iterable[LogPlan]) -> None:
+        """LookupError for a name that no log has."""
+        there = {plan.log for plan in found}
+        for name in names:
+            if name not in there:
+                raise LookupError(self._unknown(name))
+
+    def check_prefixes(self, prefixes: Iterable[str], found: Iterable[LogPlan]) -> None:
+        """LookupError for a prefix that no log begins with."""
+        there = [plan.log for plan in found]
+        for prefix in prefixes:
+            if not any(name.startswith(prefix) for name in there):
+                raise LookupError(self._unknown(prefix + STAR))
+
+    def _unknown(self, pattern: str) -> str:
+        if self._where.url is not None:
+            with self._server() as server:
+                return unknown_log(pattern, server.some_names())
+        known = sorted(plan.log for plan in self._sealed_plans(EVERY_LOG))
+        return unsealed_log(pattern, known, self._where.path)
 
     def placed(self, plans: Iterable[LogPlan]) -> dict[int, list[Placed]]:
         """Log → where its sealed records lie, ascending; nothing without an object store."""
+        plans = list(plans)
         ids = {plan.epoch for plan in plans}
         found: dict[int, list[Placed]] = {}
-        if self._store is None:
+        if self._store is None or not any(plan.sealed for plan in plans):
             return found
-        manifest = self._store.manifest()
+        manifest = self.manifest()
         for segment in manifest.segments:
             for piece in self._pieces(segment):
                 if piece.log in ids:
@@ -69,16 +97,37 @@ class Catalog:
             places.sort(key=lambda placed: placed.piece.first)
         return found
 
+    def manifest(self) -> Manifest:
+        """The newest one of the store; LookupError where there is none."""
+        assert self._store is not None
+        try:
+            manifest = self._store.manifest()
+        except OSError as error:
+            raise OSError(f"path: {self._where.path} cannot be read: {error}") from None
+        if manifest is None:
+            what = "something is sealed" if self._where.url is None else "this server seals"
+            raise LookupError(
+                f"path: there is no manifest in {self._where.path}; "
+                f"it is a data directory, or its object store, where {what}"
+            )
+        return manifest
+
     # --- without a server ------------------------------------------------------------------------
 
-    def _sealed_plans(self, wanted: Wanted) -> Iterator[LogPlan]:
+    def sealed_names(self, logs: NamePatterns) -> set[str]:
+        """Names of the logs that are meant and have rows in segments, dead or alive."""
+        return {
+            name for segment in self.manifest().segments for _, name in self._named(segment, logs)
+        }
+
+    def _sealed_plans(self, logs: NamePatterns) -> Iterator[LogPlan]:
         assert self._store is not None
-        manifest = self._store.manifest()
+        manifest = self.manifest()
         marks = self._store.marks(manifest)
         newest: dict[str, LogPlan] = {}
         for segment in manifest.segments:
             spans: dict[int, tuple[LogPlan, Span]] = {}
-            for piece, name in self._named(segment, wanted):
+            for piece, name in self._named(segment, logs):
                 if not ranges.contains(marks.live, piece.log):
                     continue
                 plan = newest.get(name)
@@ -92,23 +141,26 @@ class Catalog:
                 _extend(plan, span)
         yield from newest.values()
 
-    def _named(self, segment: Segment, wanted: Wanted) -> Iterator[tuple[Piece, str]]:
-        """The pieces of a segment whose logs may be wanted, with their names."""
+    def _named(self, segment: Segment, logs: NamePatterns) -> Iterator[tuple[Piece, str]]:
+        """The pieces of a segment whose logs are meant, with their names."""
         assert self._store is not None
         file: pq.ParquetFile | None = None
         names: dict[int, pa.ChunkedArray | None] = {}
         for piece in self._pieces(segment):
             name = self._names.get(piece.log)
             if name is None:
-                file = file or self._store.parquet(segment.name)
                 group = piece.row_group
                 if group not in names:
-                    names[group] = _names_of(file, group, wanted)
+                    try:
+                        file = file or self._store.parquet(segment.name)
+                        names[group] = _names_of(file, group, logs)
+                    except (pa.ArrowException, OSError) as error:
+                        raise unreadable(segment.name, error) from None
                 column = names[group]
                 if column is None:
                     continue
                 name = self._names[piece.log] = column[piece.row_start].as_py()
-            if wanted.takes(name):
+            if logs.takes(name):
                 yield piece, name
 
     def _pieces(self, segment: Segment) -> list[Piece]:
@@ -122,15 +174,21 @@ class Catalog:
         return known
 
 
-def _names_of(file: pq.ParquetFile, group: int, wanted: Wanted) -> pa.ChunkedArray | None:
-    """The names in a row group; None when none of them can be wanted."""
+def unsealed_log(pattern: str, known: Sequence[str], path: str | None) -> str:
+    """One sentence on a log of which a store knows nothing."""
+    said = unknown_log(pattern, known)
+    return f"{said} (in {path}, where only what is sealed is known)"
+
+
+def _names_of(file: pq.ParquetFile, group: int, logs: NamePatterns) -> pa.ChunkedArray | None:
+    """The names in a row group; None when none of them can be meant."""
     chunk = file.metadata.row_group(group).column(0)
     stats = chunk.statistics
     if chunk.path_in_schema == "log" and stats is not None and stats.has_min_max:
         low, high = stats.min, stats.max
-        exact = any(low <= name <= high for name in wanted.names)
+        exact = any(low <= name <= high for name in logs.names)
         if not exact and not any(
-            low <= prefix <= high or low.startswith(prefix) for prefix in wanted.prefixes
+            low <= prefix <= high or low.startswith(prefix) for prefix in logs.prefixes
         ):
             return None
     return file.read_row_group(group, columns=["log"]).column("log")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.client.store import Store
+from headrace.core.name_patterns import NamePatterns
 from headrace.formats.segment import SCHEMA
+from headrace.spark.catalog import EVERY_LOG, Catalog, unsealed_log
+from headrace.spark.options import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -15,8 +18,10 @@ _SPARK_TYPES = {"string": "string", "int64": "bigint", "int32": "int", "binary":
 
 def segments(spark: SparkSession, path: str, log: str | None = None) -> DataFrame:
     """See `headrace.spark.segments`."""
-    store = Store(path)
-    names = [store.native(segment.name) for segment in store.manifest().segments]
+    store, catalog = Store(path), Catalog(Where(None, path, None, 0.0))
+    names = [store.native(segment.name) for segment in catalog.manifest().segments]
+    if log is not None and not catalog.sealed_names(NamePatterns((log,))):
+        raise LookupError(unsealed_log(log, sorted(catalog.sealed_names(EVERY_LOG)), path))
     schema = ", ".join(f"{each.name} {_SPARK_TYPES[str(each.type)]}" for each in SCHEMA)
     if not names:
         return spark.createDataFrame([], schema)

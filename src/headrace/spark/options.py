@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from difflib import get_close_matches
 
 import msgspec
+
+from headrace.core.name_patterns import NamePatterns, parse_patterns
 
 COLUMNS = ("log", "seq", "ts", "key", "tag", "node", "data", "meta")
 EXTRAS = ("media", "payload", "epoch")
@@ -24,6 +27,15 @@ _TYPES = {
     "payload": "binary",
     "epoch": "bigint",
 }
+OPTIONS = (
+    *("url", "path", "log", "apiKey", "timeoutSeconds"),
+    *("from_seq", "to_seq", "from_ts", "to_ts", "keys", "columns", "pushdown"),
+    *("startingOffsets", "failOnDataLoss"),
+    *("maxRowsPerTrigger", "maxBytesPerTrigger", "maxFilesPerTrigger"),
+    *("create", "transaction", "batch", "chunkRows", "chunkBytes"),
+)
+_NEAR = 0.85
+"""How much of a name must be the same for it to be a mistake in spelling; 1 is all."""
 SEQ_MAX = (1 << 63) - 1
 TS_MIN, TS_MAX = -(1 << 62), 1 << 62
 
@@ -47,8 +59,7 @@ class Where(msgspec.Struct, frozen=True):
 class Wanted(msgspec.Struct, frozen=True):
     """Which records are wanted. Bounds are inclusive; times are microseconds."""
 
-    names: tuple[str, ...] = ()
-    prefixes: tuple[str, ...] = ()
+    logs: NamePatterns = NamePatterns()
     first: int = 1
     last: int = SEQ_MAX
     since_us: int = TS_MIN
@@ -60,9 +71,8 @@ class Wanted(msgspec.Struct, frozen=True):
 
     def takes(self, log: str) -> bool:
         """Whether a log of this name is wanted."""
-        listed = log in self.names or any(map(log.startswith, self.prefixes))
         return (
-            listed
+            self.logs.takes(log)
             and all(log in values for column, values in self.sets if column == "log")
             and all(log.startswith(prefix) for column, prefix in self.starts if column == "log")
         )
@@ -97,25 +107,23 @@ class WriteOptions(msgspec.Struct, frozen=True):
 
 
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
+    _check_spelling(options)
     where = _where(options)
-    names, prefixes = _logs(options)
     sets: tuple[tuple[str, frozenset[str]], ...] = ()
     if keys := _list(options, "keys"):
         sets = (("key", frozenset(keys)),)
     starting = options.get("startingOffsets", "earliest").lower()
     if starting not in ("earliest", "latest"):
         raise OptionError("startingOffsets is earliest or latest")
+    first, last = _seqs(options)
+    if starting == "latest" and "from_seq" in options:
+        raise OptionError("startingOffsets latest and from_seq say two things; leave out one")
+    since_us, until_us = _time(options, "from_ts", TS_MIN), _time(options, "to_ts", TS_MAX)
+    if since_us > until_us:
+        raise OptionError("from_ts lies behind to_ts")
     return ReadOptions(
         where=where,
-        wanted=Wanted(
-            names,
-            prefixes,
-            _whole(options, "from_seq", 1) or 1,
-            _whole(options, "to_seq", 0) or SEQ_MAX,
-            _time(options, "from_ts", TS_MIN),
-            _time(options, "to_ts", TS_MAX),
-            sets,
-        ),
+        wanted=Wanted(_logs(options), first, last, since_us, until_us, sets),
         columns=parse_columns(options),
         pushdown=_switch(options, "pushdown", default=False),
         pace=Pace(
@@ -129,6 +137,7 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
+    _check_spelling(options)
     where = _where(options)
     if where.url is None:
         raise OptionError("writing needs a server: say url")
@@ -178,14 +187,39 @@ def _where(options: Mapping[str, str]) -> Where:
         raise OptionError(f"timeoutSeconds is a number, not {patience!r}") from None
 
 
-def _logs(options: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _check_spelling(options: Mapping[str, str]) -> None:
+    """Refuse what is nearly an option: Spark passes on whatever it is given, and a bound that
+    nobody reads selects everything.
+    """
+    known = {_plain(name): name for name in OPTIONS}
+    for name in options:
+        if name.lower() in (each.lower() for each in OPTIONS):
+            continue
+        if near := get_close_matches(_plain(name), known, 1, _NEAR):
+            raise OptionError(f"there is no option {name}; it is {known[near[0]]}")
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _seqs(options: Mapping[str, str]) -> tuple[int, int]:
+    """The bounds; a range may be empty, as 1 to 0 is, but not less than that."""
+    first, last = _whole(options, "from_seq", 1), _whole(options, "to_seq", 0)
+    first, last = 1 if first is None else first, SEQ_MAX if last is None else last
+    if first > last + 1:
+        raise OptionError(f"from_seq, {first}, lies behind to_seq, {last}")
+    return first, last
+
+
+def _logs(options: Mapping[str, str]) -> NamePatterns:
     logs = _list(options, "log")
     if not logs:
         raise OptionError("say which log: log is a name, several with commas, or a prefix and *")
-    if any("*" in log[:-1] for log in logs):
-        raise OptionError("log: * stands at the end of a name")
-    names = tuple(dict.fromkeys(log for log in logs if not log.endswith("*")))
-    return names, tuple(log[:-1] for log in logs if log.endswith("*"))
+    try:
+        return parse_patterns(logs)
+    except ValueError as error:
+        raise OptionError(f"log: {error}") from None
 
 
 def _list(options: Mapping[str, str], name: str) -> list[str]:

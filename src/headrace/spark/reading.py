@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -26,8 +26,10 @@ class HeadraceReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         catalog = Catalog(options.where)
-        plans = catalog.plans(options.wanted, extents=catalog.has_store)
-        _check_there(options, [plan.log for plan in plans])
+        logs = options.wanted.logs
+        plans = catalog.plans(logs, extents=catalog.has_store)
+        catalog.check_names(logs.names, plans)
+        catalog.check_prefixes(logs.prefixes, plans)
         wants = wants_of(plans, options.wanted)
         placed = catalog.placed(want.plan for want in wants)
         parts = split(wants, placed, options.wanted, served=options.where.url is not None)
@@ -58,10 +60,3 @@ def read_part(options: ReadOptions, partition: InputPartition) -> Iterator[pa.Re
 def cores() -> int:
     """As many as the driver has: nobody tells a data source what the cluster has."""
     return os.cpu_count() or 1
-
-
-def _check_there(options: ReadOptions, found: Collection[str]) -> None:
-    wanted = options.wanted
-    missing = [name for name in wanted.names if wanted.takes(name) and name not in found]
-    if missing and options.where.url is not None:
-        raise LookupError(f"there is no log called {', '.join(missing)}")

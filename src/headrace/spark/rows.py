@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.client.http import Server
-from headrace.client.store import Store
+from headrace.client.store import Store, unreadable
 from headrace.formats.plan import LogPlan
 from headrace.spark.catalog import Catalog
 from headrace.spark.options import TS_MAX, TS_MIN, Wanted, Where
@@ -76,8 +76,13 @@ def _read_segment(where: Where, part: SegmentPart, columns: list[str]) -> Iterat
     except FileNotFoundError:
         yield from _read_elsewhere(where, part, columns)
         return
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(part.segment, error) from None
     for group in sorted({rows.group for rows in part.rows}):
-        table = file.read_row_group(group, columns=columns, use_threads=False)
+        try:
+            table = file.read_row_group(group, columns=columns, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise unreadable(part.segment, error) from None
         yield from _pick(table, [rows for rows in part.rows if rows.group == group])
 
 
@@ -124,7 +129,7 @@ def _read_elsewhere(where: Where, part: SegmentPart, columns: list[str]) -> Iter
     for other in split(wants, placed, Wanted(), served=False):
         assert isinstance(other, SegmentPart)
         if other.segment == part.segment:
-            raise FileNotFoundError(f"{part.segment} is named by the manifest but is not there")
+            raise unreadable(part.segment, FileNotFoundError())
         yield from _read_segment(where, other, columns)
 
 

@@ -203,6 +203,8 @@ def wants_of(plans: Iterable[LogPlan], wanted: Wanted) -> list[Want]:
     """For a batch: all that is there now."""
     found = []
     for plan in plans:
+        if not wanted.takes(plan.log):
+            continue
         first, last = max(wanted.first, plan.earliest_seq), min(wanted.last, plan.head_seq)
         if first <= last:
             found.append(Want(plan, first, last))

@@ -56,14 +56,25 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- offsets ---------------------------------------------------------------------------------
 
     def initialOffset(self) -> Offset:  # noqa: N802  (these names are Spark's)
+        """Where a query without a checkpoint begins.
+
+        Logs that begin with a prefix may come later, but not for a query that ends before that.
+        """
+        plans, logs = self._plans(), self._options.wanted.logs
+        self._catalog.check_names(logs.names, plans)
+        if self._cap is not None:
+            self._catalog.check_prefixes(logs.prefixes, plans)
         if not self._options.from_latest:
             return _encode({})
-        return _encode({plan.log: (plan.epoch, plan.head_seq) for plan in self._plans()})
+        return _encode({plan.log: (plan.epoch, plan.head_seq) for plan in plans})
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         before = _decode(start)
         pace = Pace() if isinstance(limit, ReadAllAvailable) else self._pace(limit)
         plans = self._plans(extents=pace.files is not None)
+        if self._options.fail_on_loss and self._options.where.url is not None:
+            # Without a server, a log of which nothing is left looks as if it were gone.
+            self._catalog.check_names(self._options.wanted.logs.names, plans)
         backlogs = [log for plan in plans if (log := self._backlog(plan, before))]
         upto = pace_of(backlogs, pace)
         after = {log.plan.log: (log.plan.epoch, upto[log.plan.log]) for log in backlogs}
@@ -98,7 +109,7 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return pace
 
     def _plans(self, *, extents: bool = False) -> list[LogPlan]:
-        return self._catalog.plans(self._options.wanted, extents=extents)
+        return self._catalog.plans(self._options.wanted.logs, extents=extents)
 
     def _backlog(self, plan: LogPlan, before: dict[str, Position]) -> Backlog | None:
         """What there is to read of a log; None when it is not to be read at all."""

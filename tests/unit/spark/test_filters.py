@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from headrace.core.name_patterns import NamePatterns
 from headrace.spark.filters import narrow
 from headrace.spark.options import OptionError, Wanted, parse_read, parse_write
 
@@ -32,7 +33,7 @@ def test_filters_narrow_bounds() -> None:
         In(("log",), ("a", "b")),
         StringStartsWith(("log",), "a"),
     ]
-    wanted = narrow(Wanted(prefixes=("",)), filters)
+    wanted = narrow(Wanted(NamePatterns((), ("",))), filters)
     assert (wanted.first, wanted.last) == (11, 20)
     assert wanted.since_us == int(at.timestamp()) * 1_000_000 + 1
     assert ("tag", frozenset(("x",))) in wanted.sets
@@ -56,10 +57,10 @@ def test_what_is_not_understood_changes_nothing(filter: Filter) -> None:
 
 
 def test_options() -> None:
-    options = parse_read({**URL, "log": "a, b*,a", "from_ts": "2026-01-01", "to_ts": "1000"})
-    assert (options.wanted.names, options.wanted.prefixes) == (("a",), ("b",))
-    assert options.wanted.since_us == int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
-    assert options.wanted.until_us == 1_000_000
+    options = parse_read({**URL, "log": "a, b*,a", "from_ts": "1000", "to_ts": "2026-01-01"})
+    assert options.wanted.logs == NamePatterns(("a",), ("b",))
+    assert options.wanted.until_us == int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+    assert options.wanted.since_us == 1_000_000
     assert options.fail_on_loss
     assert not options.pushdown
 

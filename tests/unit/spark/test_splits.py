@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from headrace.core import ranges
+from headrace.core.name_patterns import NamePatterns
 from headrace.formats.plan import LogPlan, Span
 from headrace.formats.segment import Piece
 from headrace.spark import splits
@@ -117,7 +118,7 @@ def worlds(draw: st.DrawFn) -> World:
     )
     bound = st.integers(0, head + 2)
     wanted = Wanted(
-        names=("a",),
+        NamePatterns(("a",)),
         first=max(1, draw(bound)),
         last=draw(st.one_of(bound, st.just(SEQ_MAX))),
         since_us=draw(st.one_of(st.just(TS_MIN), st.integers(-1, at * 1000 + 1))),

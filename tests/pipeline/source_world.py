@@ -26,7 +26,8 @@ from headrace.spark import catalog, rows
 from headrace.spark.options import parse_read
 from headrace.spark.reading import HeadraceReader
 from headrace.spark.streaming import HeadraceStreamReader, Offset
-from pipeline.shelf import START_MS, Layout, Shelf, payloads
+
+from .shelf import START_MS, Layout, Shelf, payloads
 
 URL = "http://127.0.0.1:1"
 Found = list[tuple[str, int]]
@@ -102,6 +103,9 @@ class SourceWorld:
         given = {name: where[name] for name in how.split()} | more
         return {name: str(value) for name, value in given.items()}
 
+    def stream(self, how: str, **more: Any) -> HeadraceStreamReader:
+        return HeadraceStreamReader(parse_read(self.options(how, **more)))
+
     def batch(self, how: str, **more: Any) -> Found:
         with self.served():
             reader = HeadraceReader(parse_read(self.options(how, columns="log,seq", **more)))
@@ -113,8 +117,7 @@ class SourceWorld:
         """The batches of a query that ends when all is read, and where it ends."""
         batches: list[Found] = []
         with self.served():
-            options = parse_read(self.options(how, columns="log,seq", **more))
-            reader = HeadraceStreamReader(options)
+            reader = self.stream(how, columns="log,seq", **more)
             reader.prepareForTriggerAvailableNow()
             offset = reader.initialOffset() if start is None else start
             limit = reader.getDefaultReadLimit()
@@ -161,6 +164,9 @@ class Double:
 
     def logs_of(self, prefix: str, *, extents: bool) -> list[LogPlan]:
         return self.logs([n for n in self._world.names if n.startswith(prefix)], extents=extents)
+
+    def some_names(self) -> list[str]:
+        return self._world.names
 
     def page(self, name: str, after: int, upto: int, epoch: int) -> Page:
         world = self._world
