@@ -117,7 +117,9 @@ def stranger(store: Store) -> None:
 # --- the jobs, with loops in place of Spark ---
 
 
-def _run_tasks(spark: object, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+def _run_tasks(
+    spark: object, place: Any, work: Callable[[Any], Any], items: Sequence[Any], job: str = ""
+) -> list[Any]:
     return [work(item) for item in items]
 
 

@@ -148,6 +148,11 @@ def build_of(name: str) -> str:
     return build(name.rpartition("/")[2].partition(".")[0])
 
 
+def answer(token: str) -> str:
+    """What a task says to the driver of its job, if that is much; removed when it was read."""
+    return f"{BUILDS}/{token}.answer"
+
+
 def retired(token: str) -> str:
     """Which objects a change of the manifest left behind."""
     return f"{BUILDS}/{_RETIRED}{token}.json"

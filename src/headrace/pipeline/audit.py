@@ -50,7 +50,7 @@ def audit(
 
 def check_files(spark: SparkSession, place: Place, manifest: Manifest) -> list[str]:
     """Checksums of segments and companions; order and form of rows; index and tags against rows."""
-    found = run_tasks(spark, partial(_check_file, place), manifest.segments)
+    found = run_tasks(spark, place, partial(_check_file, place), manifest.segments)
     return [problem for problems in found for problem in problems]
 
 

@@ -35,7 +35,7 @@ def check_build_files(spark: SparkSession, place: Place, manifest: Manifest) -> 
             if number in seen:
                 problems.append(f"{build.name}: segment {number} is in {seen[number]} as well")
             seen[number] = build.name
-    found = run_tasks(spark, partial(_check_build, place), manifest.builds)
+    found = run_tasks(spark, place, partial(_check_build, place), manifest.builds)
     return problems + [problem for part in found for problem in part]
 
 

@@ -6,20 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.formats.manifest import Manifest, Segment
-from headrace.formats.segment import Piece
 from headrace.pipeline import crash
 from headrace.pipeline.commit import replace_segments
-from headrace.pipeline.errors import Overtaken
-from headrace.pipeline.pieces import all_pieces
+from headrace.pipeline.errors import JobFailed, Overtaken
+from headrace.pipeline.pieces import SPANNED, read_spans
 from headrace.pipeline.place import Place, load
 from headrace.pipeline.proof import prove
 from headrace.pipeline.report import Progress, Report, no_progress
-from headrace.pipeline.rewrite import Span, rewrite
+from headrace.pipeline.rewrite import SPANS, rewrite
 from headrace.pipeline.rows import read
 from headrace.printing import count, size
 from headrace.storage import manifests
@@ -61,20 +63,31 @@ def _split(run: Sequence[Segment], sizes: Sizes) -> Iterator[list[Segment]]:
     yield part
 
 
-def plan_spans(pieces: Sequence[Piece], names: Mapping[int, str], output_bytes: int) -> list[Span]:
+def plan_spans(pieces: pa.Table, names: Mapping[int, str], output_bytes: int) -> pa.Table:
     """Which seqs of which log go to which output: by name and seq, cut at the size of an output."""
-    spans: list[Span] = []
-    output = held = 0
-    for piece in sorted(pieces, key=lambda p: (names[p.log], p.log, p.first)):
-        if held and held + piece.record_bytes > output_bytes:
-            output, held = output + 1, 0
-        held += piece.record_bytes
-        last = spans[-1] if spans else None
-        if last is not None and (last.log, last.output) == (piece.log, output):
-            spans[-1] = msgspec.structs.replace(last, last=piece.last)
-        else:
-            spans.append(Span(piece.log, piece.first, piece.last, output))
-    return spans
+    logs, firsts, lasts, sizes = (pieces.column(name).to_numpy() for name in SPANNED)
+    ids, own = np.unique(logs, return_inverse=True)
+    places = sorted(range(len(ids)), key=lambda at: (names[int(ids[at])], ids[at]))
+    ranks = np.empty(len(ids), np.int64)
+    ranks[places] = np.arange(len(ids))
+    order = np.lexsort((firsts, ranks[own]))
+    outputs = _outputs(np.cumsum(sizes[order]), output_bytes)
+    logs, firsts, lasts = logs[order], firsts[order], lasts[order]
+    changes = (np.diff(logs, prepend=-1) != 0) | (np.diff(outputs, prepend=-1) != 0)
+    starts = np.flatnonzero(changes)
+    stops = np.append(starts[1:], len(order))
+    columns = logs[starts], firsts[starts], lasts[stops - 1], outputs[starts]
+    return pa.Table.from_arrays([pa.array(column) for column in columns], schema=SPANS)
+
+
+def _outputs(ends: np.ndarray, output_bytes: int) -> np.ndarray:
+    """The output of each piece, given where it ends if all lay one behind the other."""
+    starts = [0]
+    while starts[-1] < len(ends):
+        start = starts[-1]
+        before = int(ends[start - 1]) if start else 0
+        starts.append(max(start + 1, int(np.searchsorted(ends, before + output_bytes, "right"))))
+    return np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))
 
 
 def compact(
@@ -102,11 +115,10 @@ def _compact(
     objects = place.open()
     manifest, marks = load(objects)
     _require(manifest, run)
-    found = all_pieces(spark, place, run)
-    pieces = [piece for segment in run for piece in found[segment.number]]
-    logs = read(spark, place, run).select("log_id", "log").distinct().collect()
-    spans = plan_spans(pieces, {row.log_id: row.log for row in logs}, sizes.output_bytes)
     with hold_lease(objects, "compact") as lease:
+        pieces = read_spans(spark, place, run, lease.token)
+        names = _names(read(spark, place, run).select("log_id", "log").distinct().collect(), pieces)
+        spans = plan_spans(pieces, names, sizes.output_bytes)
         outputs = [one.segment for one in rewrite(spark, place, run, marks, lease, spans)]
         prove(spark, place, run, outputs, marks)
         crash.point("proved")
@@ -118,8 +130,17 @@ def _compact(
         sum(output.rows for output in outputs),
         size(sum(segment.file_bytes for segment in run)),
         size(sum(output.file_bytes for output in outputs)),
-        len(logs),
+        len(names),
     )
+
+
+def _names(rows: Sequence[Any], pieces: pa.Table) -> dict[int, str]:
+    """The names of all logs; what is collected may be less than was found."""
+    names = {row.log_id: row.log for row in rows}
+    lost = set(pc.unique(pieces.column("log_id")).to_pylist()) - names.keys()
+    if lost:
+        raise JobFailed(f"log {min(lost)} and {len(lost) - 1} more are in no row of their segments")
+    return names
 
 
 def _require(manifest: Manifest, run: Sequence[Segment]) -> None:

@@ -14,7 +14,7 @@ from headrace.formats.marks import Marks
 from headrace.pipeline import crash
 from headrace.pipeline.commit import replace_segments
 from headrace.pipeline.errors import JobFailed, Overtaken
-from headrace.pipeline.pieces import all_pieces, dead_seqs
+from headrace.pipeline.pieces import touched_segments
 from headrace.pipeline.place import Place, load
 from headrace.pipeline.proof import prove
 from headrace.pipeline.report import Progress, Report, no_progress
@@ -40,12 +40,7 @@ def find_dead(
     from pyspark.sql import functions as F  # noqa: N812
 
     # The index companions tell which segments are worth reading.
-    found = all_pieces(spark, place, manifest.segments)
-    suspects = [
-        segment
-        for segment in manifest.segments
-        if any(dead_seqs(piece, marks) for piece in found[segment.number])
-    ]
+    suspects = touched_segments(spark, place, manifest.segments, marks)
     rows = read(spark, place, suspects).where(~is_live(marks))
     if logs:
         rows = rows.where(F.col("log").isin(*logs))

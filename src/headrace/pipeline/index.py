@@ -55,7 +55,7 @@ def index(spark: SparkSession, place: Place, work: Work, units: Sequence[Unit]) 
     objects = place.open()
     with hold_lease(objects, "index") as lease:
         task = partial(build_segment, place, work.plans, work.generation, lease.token)
-        answers = run_tasks(spark, task, segments)
+        answers = run_tasks(spark, place, task, segments, lease.token)
         crash.point("built")
         return _publish(objects, units, answers, lease)
 

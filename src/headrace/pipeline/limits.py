@@ -14,6 +14,8 @@ PROBLEMS_MAX = 1000
 """Problems of one kind that an audit shows."""
 FORMATS = ("parquet", "csv", "jsonl")
 """What an export may be."""
+ANSWER_BYTES_MAX = 16 << 10
+"""Of the answer of a task that goes to the driver through Spark; larger ones are stored."""
 INDEX_GROUP = 8
 """Segments indexed with one commit."""
 ATTEMPTS = 3

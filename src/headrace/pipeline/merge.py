@@ -64,7 +64,8 @@ def merge_all(spark: SparkSession, place: Place) -> Iterator[tuple[int, list[Bui
         lowest = min(group[0].level for group in groups)
         groups = [group for group in groups if group[0].level == lowest]
         with hold_lease(pending.objects, "merge") as lease:
-            answers = run_tasks(spark, partial(merge_group, place, lease.token), groups)
+            task = partial(merge_group, place, lease.token)
+            answers = run_tasks(spark, place, task, groups, lease.token)
             crash.point("merged")
             lost = {answer for answer in answers if isinstance(answer, str)}
             new = [answer for answer in answers if isinstance(answer, Build)]

@@ -1,20 +1,22 @@
-"""Index companions of segments, read by tasks: which rows of which logs lie where."""
+"""Index companions of segments, read by tasks: which rows of which logs lie where.
+
+A segment may hold hundreds of thousands of logs. So what is asked of all segments is answered where
+their indexes are read, and only what a plan is made of comes to the driver, in columns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.core import ranges
-from headrace.core.ranges import EMPTY
 from headrace.formats.manifest import Segment
 from headrace.formats.marks import Marks
-from headrace.formats.segment import Piece
 from headrace.pipeline.place import Place
+from headrace.pipeline.rows import Deaths, deaths
 from headrace.pipeline.tasks import run_tasks
 from headrace.storage.companions import load_index
 from headrace.storage.objects import Objects
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 _TASK_SEGMENTS = 64
 """Indexes are small: a task reads many."""
+_TASK_ROWS = 1 << 20
+"""Unless segments have so many rows."""
+SPANNED = ("log_id", "first_seq", "last_seq", "record_bytes")
+"""What a plan needs to know of pieces."""
 
 
 def read_index(objects: Objects, segment: Segment) -> pa.Table:
@@ -32,35 +38,67 @@ def read_index(objects: Objects, segment: Segment) -> pa.Table:
     return pq.read_table(pa.BufferReader(raw), use_threads=False)
 
 
-def read_pieces(objects: Objects, segment: Segment) -> list[Piece]:
-    """The pieces of a segment, sorted by log and seq."""
-    columns = [column.to_pylist() for column in read_index(objects, segment).columns]
-    return [Piece(*row) for row in zip(*columns, strict=True)]
+def dead_segments(
+    spark: SparkSession, place: Place, segments: Sequence[Segment], marks: Marks
+) -> list[Segment]:
+    """The segments in which nothing is live."""
+    return _chosen(spark, place, segments, partial(_is_dead, deaths(marks)))
 
 
-def all_pieces(
-    spark: SparkSession, place: Place, segments: Sequence[Segment]
-) -> dict[int, list[Piece]]:
-    """The pieces of many segments by their number."""
-    parts = [segments[at : at + _TASK_SEGMENTS] for at in range(0, len(segments), _TASK_SEGMENTS)]
-    found = run_tasks(spark, partial(_read_many, place), parts)
-    return {number: pieces for part in found for number, pieces in part}
+def touched_segments(
+    spark: SparkSession, place: Place, segments: Sequence[Segment], marks: Marks
+) -> list[Segment]:
+    """The segments in which something may be dead: some of the seqs they span are."""
+    return _chosen(spark, place, segments, partial(_is_touched, deaths(marks)))
 
 
-def _read_many(place: Place, segments: Sequence[Segment]) -> list[tuple[int, list[Piece]]]:
+def _chosen(
+    spark: SparkSession,
+    place: Place,
+    segments: Sequence[Segment],
+    test: Callable[[pa.Table], bool],
+) -> list[Segment]:
+    found = run_tasks(spark, place, partial(_choose, place, test), _parts(segments))
+    numbers = {number for part in found for number in part}
+    return [segment for segment in segments if segment.number in numbers]
+
+
+def _parts(segments: Sequence[Segment]) -> list[list[Segment]]:
+    parts: list[list[Segment]] = []
+    rows = 0
+    for segment in segments:
+        rows += segment.rows
+        if not parts or len(parts[-1]) == _TASK_SEGMENTS or rows > _TASK_ROWS:
+            parts.append([])
+            rows = segment.rows
+        parts[-1].append(segment)
+    return parts
+
+
+def _choose(
+    place: Place, test: Callable[[pa.Table], bool], segments: Sequence[Segment]
+) -> list[int]:
     objects = place.open()
-    return [(segment.number, read_pieces(objects, segment)) for segment in segments]
+    return [segment.number for segment in segments if test(read_index(objects, segment))]
 
 
-def dead_seqs(piece: Piece, marks: Marks) -> int:
-    """How many seqs between the first and the last of a piece are dead, with rows or without."""
-    whole = piece.last - piece.first + 1
-    if not ranges.contains(marks.live, piece.log):
-        return whole
-    gone = marks.dead.get(piece.log, EMPTY)
-    return sum(last - first + 1 for first, last in ranges.overlap(gone, piece.first, piece.last))
+def _is_dead(known: Deaths, index: pa.Table) -> bool:
+    logs, firsts, lasts = (index.column(name).to_numpy() for name in SPANNED[:3])
+    return bool(known.covers(logs, firsts, lasts).all())
 
 
-def is_dead(pieces: Sequence[Piece], marks: Marks) -> bool:
-    """Whether nothing in these pieces is live."""
-    return all(dead_seqs(piece, marks) == piece.last - piece.first + 1 for piece in pieces)
+def _is_touched(known: Deaths, index: pa.Table) -> bool:
+    logs, firsts, lasts = (index.column(name).to_numpy() for name in SPANNED[:3])
+    return bool(known.touches(logs, firsts, lasts).any())
+
+
+def read_spans(
+    spark: SparkSession, place: Place, segments: Sequence[Segment], job: str
+) -> pa.Table:
+    """The pieces of these segments: log, first and last seq, and bytes of records."""
+    found = run_tasks(spark, place, partial(_read_spans, place), segments, job)
+    return pa.concat_tables(found)
+
+
+def _read_spans(place: Place, segment: Segment) -> pa.Table:
+    return read_index(place.open(), segment).select(SPANNED).combine_chunks()

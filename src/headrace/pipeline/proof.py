@@ -41,7 +41,7 @@ def prove(
     marks: Marks,
 ) -> Proof:
     """Compare; `JobFailed` when the new files are not exactly the live rows of the old ones."""
-    for problem in run_tasks(spark, partial(_damage, place), outputs):
+    for problem in run_tasks(spark, place, partial(_damage, place), outputs):
         if problem is not None:
             raise JobFailed(problem)
     rows, live, digest = _sum(read(spark, place, sources), marks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.commit import drop_segments
-from headrace.pipeline.pieces import all_pieces, is_dead
+from headrace.pipeline.pieces import dead_segments
 from headrace.pipeline.place import Place, load
 from headrace.pipeline.report import Report
 from headrace.printing import count, size
@@ -18,8 +18,7 @@ def retain(spark: SparkSession, place: Place) -> Report:
     """Take what is dead out of the manifest, with one commit; the janitor removes the objects."""
     objects = place.open()
     manifest, marks = load(objects)
-    found = all_pieces(spark, place, manifest.segments)
-    dead = [segment for segment in manifest.segments if is_dead(found[segment.number], marks)]
+    dead = dead_segments(spark, place, manifest.segments, marks)
     after = drop_segments(objects, dead).manifest
     builds = len({b.name for b in manifest.builds} - {b.name for b in after.builds})
     rows: list[tuple[object, ...]] = [(s.number, s.rows, size(s.file_bytes)) for s in dead]

@@ -25,7 +25,7 @@ from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA, LogRows, block_of, build
 from headrace.pipeline import crash
 from headrace.pipeline.place import Place
-from headrace.pipeline.rows import NUMBER, is_live, read, small_table
+from headrace.pipeline.rows import NUMBER, is_live, read
 from headrace.storage.leases import HeldLease
 from headrace.storage.objects import Objects
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 OUTPUT = "output"
+SPANS = pa.schema(
+    [
+        ("span_log", pa.int64()),
+        ("span_first", pa.int64()),
+        ("span_last", pa.int64()),
+        (OUTPUT, pa.int32()),
+    ]
+)
+"""Which rows of a log, by seq, go to which output."""
 _WANTED = [field.name for field in SCHEMA]
-
-
-class Span(msgspec.Struct, frozen=True):
-    """Rows of one log that go to one output."""
-
-    log: int
-    first: int
-    last: int
-    output: int
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -52,18 +52,11 @@ class Written(msgspec.Struct, frozen=True):
     segment: Segment
 
 
-def by_span(spark: SparkSession, rows: DataFrame, spans: Sequence[Span]) -> DataFrame:
+def by_span(spark: SparkSession, rows: DataFrame, spans: pa.Table) -> DataFrame:
     """The rows with their outputs."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    plan = small_table(
-        spark,
-        [(s.log, s.first, s.last, s.output) for s in spans],
-        ("span_log", pa.int64()),
-        ("span_first", pa.int64()),
-        ("span_last", pa.int64()),
-        (OUTPUT, pa.int32()),
-    )
+    plan = spark.createDataFrame(spans)
     where = (F.col("log_id") == F.col("span_log")) & F.col("seq").between(
         F.col("span_first"), F.col("span_last")
     )
@@ -84,7 +77,7 @@ def rewrite(
     segments: Sequence[Segment],
     marks: Marks,
     lease: HeldLease,
-    spans: Sequence[Span] | None = None,
+    spans: pa.Table | None = None,
 ) -> list[Written]:
     """Write the live rows of these segments to new files: as planned, or each segment by itself."""
     rows = read(spark, place, segments).where(is_live(marks))
@@ -92,7 +85,7 @@ def rewrite(
         numbers = [segment.number for segment in segments]
         placed, count = by_segment(rows, numbers), len(numbers)
     else:
-        placed, count = by_span(spark, rows, spans), max(span.output for span in spans) + 1
+        placed, count = by_span(spark, rows, spans), pc.max(spans.column(OUTPUT)).as_py() + 1
     answers = (
         placed.select(*_WANTED, OUTPUT)
         .repartitionById(count, OUTPUT)

@@ -93,19 +93,34 @@ class Deaths(msgspec.Struct, frozen=True):
 
     def covers(self, logs: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
         """Which of these ranges of seqs are dead from their first to their last."""
-        gone = ~_inside(self.live_firsts, self.live_lasts, logs, logs)
-        if not len(self.logs) or not len(logs):
-            return gone
-        order = np.argsort(logs, kind="stable")
-        present, begins = np.unique(logs[order], return_index=True)
-        places = np.searchsorted(self.logs, present)
-        for log, rows, at in zip(present, np.split(order, begins[1:]), places, strict=True):
-            if at < len(self.logs) and self.logs[at] == log:
-                span = slice(self.starts[at], self.starts[at + 1])
-                gone[rows] |= _inside(
-                    self.firsts[span], self.lasts[span], firsts[rows], lasts[rows]
-                )
+        at, known = self._before(logs, firsts)
+        gone: np.ndarray = self._dropped(logs) | (known & (lasts <= self.lasts[at]))
         return gone
+
+    def touches(self, logs: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
+        """Of which of these ranges of seqs some are dead."""
+        at, known = self._before(logs, lasts)
+        some: np.ndarray = self._dropped(logs) | (known & (firsts <= self.lasts[at]))
+        return some
+
+    def _dropped(self, logs: np.ndarray) -> np.ndarray:
+        return ~_inside(self.live_firsts, self.live_lasts, logs, logs)
+
+    def _before(self, logs: np.ndarray, seqs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For each record the last range of its log that begins no later; and if there is one."""
+        if not len(self.logs):
+            return np.zeros(len(logs), np.int64), np.zeros(len(logs), bool)
+        own = np.minimum(np.searchsorted(self.logs, logs), len(self.logs) - 1)
+        begin = self.starts[own]
+        low, high = begin, self.starts[own + 1]
+        while np.any(low < high):  # a search in the ranges of each log, all at once
+            middle = (low + high) // 2
+            later = self.firsts[np.minimum(middle, len(self.firsts) - 1)] > seqs
+            low, high = (
+                np.where((low < high) & ~later, middle + 1, low),
+                np.where((low < high) & later, middle, high),
+            )
+        return np.maximum(low - 1, 0), (self.logs[own] == logs) & (low > begin)
 
 
 def _inside(firsts: np.ndarray, lasts: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -124,7 +139,8 @@ def deaths(marks: Marks) -> Deaths:
         *_split(marks.live),
         np.array(logs, np.int64),
         flat[::2],
-        flat[1::2],
+        # With one more behind them: a record of which nothing is dead has a place, too.
+        np.append(flat[1::2], 0),
         np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
     )
 

@@ -3,42 +3,109 @@
 from __future__ import annotations
 
 import pickle
+import secrets
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import pyarrow as pa
+
+from headrace.formats import layout
+from headrace.pipeline.errors import JobFailed
+from headrace.pipeline.limits import ANSWER_BYTES_MAX
+from headrace.pipeline.place import Place
 from headrace.workers import settle
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+_ANSWER = "at int, answer binary, stored string"
 
-def run_tasks(spark: SparkSession, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+
+def run_tasks(
+    spark: SparkSession,
+    place: Place,
+    work: Callable[[T], R],
+    items: Sequence[T],
+    job: str | None = None,
+) -> list[R]:
     """What `work` makes of each item, in order; a task that fails is tried again by Spark.
 
-    Items and answers travel pickled; `work` does too, so it is a function of a module that workers
-    can import, or a partial of one.
+    Items and answers travel pickled, each task has only its own; `work` does too, so it is a
+    function of a module that workers can import, or a partial of one.
+
+    What the driver collects goes through the heap of its JVM, and when there is no room for it
+    Spark ends the connection as if that were all: so answers that are large go through the object
+    store, as files of `job` if it holds a lease, and all of them are counted.
     """
     if not items:
         return []
+    task = _Task(place, work, job or secrets.token_hex(8), ANSWER_BYTES_MAX)
+    columns = {
+        "at": pa.array(range(len(items)), pa.int32()),
+        "item": pa.array([pickle.dumps(item) for item in items], pa.binary()),
+    }
+    rows = spark.createDataFrame(pa.table(columns)).repartitionById(len(items), "at")
+    return load_answers(place, rows.mapInArrow(task, _ANSWER).collect(), len(items))
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
 
+def load_answers(place: Place, rows: Sequence[Any], count: int) -> list[Any]:
+    """The answers of so many tasks, in order; `JobFailed` unless each of them answered once."""
+    if sorted(row.at for row in rows) != list(range(count)):
+        raise JobFailed(
+            f"{len({row.at for row in rows})} of {count} tasks answered: the others were lost on "
+            "their way to the driver, which may need more memory (spark.driver.memory)"
+        )
+    objects = place.open()
+    answers: list[Any] = []
+    for row in sorted(rows, key=lambda row: row.at):
+        raw = row.answer
+        if row.stored is not None:
+            try:
+                raw = objects.get(row.stored)
+            except FileNotFoundError:
+                raise JobFailed(
+                    f"{row.stored}, the answer of a task, was removed before it was read: run the "
+                    "job again"
+                ) from None
+            objects.remove(row.stored)
+        answers.append(pickle.loads(raw))
+    return answers
+
+
+class _Task:
+    """Works on the items of a task; answers that are too large for the driver it stores."""
+
+    def __init__(
+        self, place: Place, work: Callable[[Any], Any], job: str, answer_bytes_max: int
+    ) -> None:
+        self._place = place
+        self._work = work
+        self._job = job
+        self._answer_bytes_max = answer_bytes_max
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         for batch in batches:
-            for at in batch.column(0).to_pylist():
-                answer = pickle.dumps(work(items[at]))
-                columns = [pa.array([at], pa.int64()), pa.array([answer], pa.binary())]
-                yield pa.RecordBatch.from_arrays(columns, ["at", "answer"])
-
-    # A range has one number in each of its partitions: exactly one task for each item.
-    numbers = spark.range(0, len(items), 1, len(items))
-    rows = numbers.mapInArrow(run, "at long, answer binary").collect()
-    return [pickle.loads(row.answer) for row in sorted(rows, key=lambda row: row.at)]
+            for row in batch.to_pylist():
+                answer: bytes | None = pickle.dumps(self._work(pickle.loads(row["item"])))
+                assert answer is not None
+                stored = None
+                if len(answer) > self._answer_bytes_max:
+                    # Tasks may run twice, and both may finish: each has a file of its own.
+                    stored = layout.answer(f"{self._job}-{secrets.token_hex(4)}")
+                    self._place.open().put(stored, answer)
+                    answer = None
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        pa.array([row["at"]], pa.int32()),
+                        pa.array([answer], pa.binary()),
+                        pa.array([stored], pa.string()),
+                    ],
+                    ["at", "answer", "stored"],
+                )
 
 
 def attempt() -> int:

@@ -6,15 +6,16 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core import ranges
 from headrace.formats.manifest import Build, Manifest, Segment
 from headrace.formats.marks import ID_MAX, Marks
-from headrace.formats.segment import Piece
 from headrace.pipeline.compact import Sizes, find_runs, plan_spans
 from headrace.pipeline.merge import find_groups
+from headrace.pipeline.pieces import SPANNED
 from headrace.pipeline.rows import deaths
 
 
@@ -43,24 +44,16 @@ def test_runs_end_where_they_would_be_too_large() -> None:
 
 
 def test_spans_cluster_by_name_and_cut_by_size() -> None:
-    pieces = [
-        Piece(1, 1, 5, 0, 0, 5, 50, 0),
-        Piece(2, 1, 2, 0, 5, 2, 20, 0),
-        Piece(1, 6, 9, 0, 0, 4, 40, 0),
-        Piece(2, 3, 3, 0, 4, 1, 60, 0),
-    ]
-    spans = plan_spans(pieces, {1: "b", 2: "a"}, 100)
-    assert [(s.log, s.first, s.last, s.output) for s in spans] == [
-        (2, 1, 3, 0),
-        (1, 1, 9, 1),
-    ]
-    cut = plan_spans(pieces, {1: "b", 2: "a"}, 60)
-    assert [(s.log, s.first, s.last, s.output) for s in cut] == [
-        (2, 1, 2, 0),
-        (2, 3, 3, 1),
-        (1, 1, 5, 2),
-        (1, 6, 9, 3),
-    ]
+    rows = [(1, 1, 5, 50), (2, 1, 2, 20), (1, 6, 9, 40), (2, 3, 3, 60)]
+    pieces = pa.table(dict(zip(SPANNED, zip(*rows, strict=True), strict=True)))
+
+    def spans(output_bytes: int) -> list[tuple[int, ...]]:
+        found = plan_spans(pieces, {1: "b", 2: "a"}, output_bytes)
+        return [tuple(row.values()) for row in found.to_pylist()]
+
+    assert spans(100) == [(2, 1, 3, 0), (1, 1, 9, 1)]
+    assert spans(60) == [(2, 1, 2, 0), (2, 3, 3, 1), (1, 1, 5, 2), (1, 6, 9, 3)]
+    assert spans(10) == [(2, 1, 2, 0), (2, 3, 3, 1), (1, 1, 5, 2), (1, 6, 9, 3)]
 
 
 def _build(*numbers: int, level: int = 0) -> Build:
@@ -109,6 +102,11 @@ def test_deaths_are_what_marks_say(
     seqs = np.array([seq for _, seq in records], np.int64)
     found = deaths(marks).dead(logs, seqs)
     assert found.tolist() == [marks.is_dead(log, seq) for log, seq in records]
+    lasts = seqs + np.arange(len(seqs)) % 4
+    spans = list(zip(logs.tolist(), seqs.tolist(), lasts.tolist(), strict=True))
+    gone = [[marks.is_dead(log, seq) for seq in range(a, b + 1)] for log, a, b in spans]
+    assert deaths(marks).covers(logs, seqs, lasts).tolist() == [all(one) for one in gone]
+    assert deaths(marks).touches(logs, seqs, lasts).tolist() == [any(one) for one in gone]
 
 
 def test_the_command_line_needs_no_spark() -> None:
