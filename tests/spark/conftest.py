@@ -12,13 +12,20 @@ from headrace.bench.process import ServerProcess
 from .shop import Shop
 
 SEAL_BYTES = 64 << 10
+ROW_GROUP_ROWS = 100
 
 
 @pytest.fixture(scope="session")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """Seals often, so that a few thousand records lie in several segments."""
-    data_dir = tmp_path_factory.mktemp("spark") / "data"
-    env = {"HEADRACE_SEAL_BYTES": str(SEAL_BYTES)}
+    """Seals often, so that a few thousand records lie in several segments, and each log in several
+    row groups of one, as it does where there are millions.
+    """
+    folder = tmp_path_factory.mktemp("spark")
+    data_dir = folder / "data"
+    (folder / "sitecustomize.py").write_text(
+        f"from headrace.core import limits\nlimits.ROW_GROUP_ROWS = {ROW_GROUP_ROWS}\n"
+    )
+    env = {"HEADRACE_SEAL_BYTES": str(SEAL_BYTES), "PYTHONPATH": str(folder)}
     with ServerProcess(data_dir, env=env) as server:
         yield server
 

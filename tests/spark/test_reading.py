@@ -73,6 +73,8 @@ def test_sealed_records_come_from_the_object_store(spark: SparkSession, filled: 
     parts = HeadraceReader(parse_read(options)).partitions()
     sealed = [part for bundle in parts if isinstance(bundle, Bundle) for part in bundle.parts]
     assert len({part.segment for part in sealed}) >= 3
+    groups = {(part.segment, rows.group) for part in sealed for rows in part.rows}
+    assert len(groups) >= 3 * len({segment for segment, _ in groups}), "row groups are too large"
     asked = sum(part.last - part.first + 1 for part in parts if isinstance(part, ServerPart))
     assert 10 <= asked < 1500
 
@@ -90,6 +92,8 @@ def test_bounds_keys_and_columns(spark: SparkSession, filled: Shop) -> None:
     for options, takes in cases:
         frame = load(spark, filled, "url path", log="read-a", **options)
         assert rows_of(frame) == [row for row in known if takes(row)], options
+    frame = load(spark, filled, "url", log="read-a", from_seq=100, to_seq=700)
+    assert rows_of(frame) == [row for row in known if 100 <= row[1] <= 700]
     frame = load(spark, filled, "url path", log="read-a", columns="seq,data,epoch")
     assert frame.columns == ["seq", "data", "epoch"]
     assert sorted(row[:2] for row in frame.collect()) == [(row[1], row[6]) for row in known]
@@ -128,6 +132,8 @@ def test_without_a_server_what_is_sealed_and_not_deleted(spark: SparkSession, fi
     known = filled.rows("read-b")
     assert found == known[: len(found)]
     assert len(found) >= last
+    bounded = load(spark, filled, "path", log="read-b", from_seq=150, to_seq=420)
+    assert rows_of(bounded) == known[149:420]
 
 
 def test_data_that_is_not_json(spark: SparkSession, shop: Shop) -> None:

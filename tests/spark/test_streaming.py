@@ -71,17 +71,22 @@ def test_in_steps_over_restarts_exactly_once(
 def test_a_batch_that_was_not_finished_comes_again_the_same(
     spark: SparkSession, shop: Shop, checkpoint: str
 ) -> None:
-    shop.numbers("rep", 0, 100)
-    frame = stream(spark, shop, "rep", maxRowsPerTrigger=30)
+    """Also where it was read from the server, and lies in segments by now."""
+    shop.numbers("rep", 0, 1000, pad=100)
+    frame = stream(spark, shop, "rep", maxRowsPerTrigger=350, path=shop.path)
     gatherer = Gatherer(frame, checkpoint)
     gatherer.run()
     last = max(gatherer.batches)
     uncommit(checkpoint, last)
-    shop.numbers("rep", 100, 110)
+    shop.numbers("rep", 1000, 1400, pad=100)
+    shop.wait_sealed("rep", 2)
     again = Gatherer(frame, checkpoint)
     again.run()
     assert again.batches[last] == gatherer.batches[last]
-    assert sorted(again.batches[last + 1]) == [("rep", n) for n in range(101, 111)]
+    rest = [
+        row for batch in range(last + 1, max(again.batches) + 1) for row in again.batches[batch]
+    ]
+    assert sorted(rest) == [("rep", n) for n in range(1001, 1401)]
 
 
 @pytest.mark.parametrize("limit", ["maxBytesPerTrigger", "maxFilesPerTrigger"])
