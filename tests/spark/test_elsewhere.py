@@ -1,12 +1,9 @@
-"""The data source outside of this session: spark-submit with a driver that is killed, Connect, the
-examples of the documentation.
-"""
+"""The data source outside of this session: spark-submit with a driver that is killed, Connect."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -170,51 +167,3 @@ spark.stop()
     assert len((tmp_path / "all.jsonl").read_text().splitlines()) == len(live)
     for copy in ("connect-copy", "connect-stream"):
         assert [row[6] for row in shop.rows(copy)] == [row[6] for row in shop.rows("connect")]
-
-
-def test_the_examples_of_the_documentation_run(
-    spark: SparkSession, shop: Shop, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Every block of Python and SQL in docs/SPARK.md, in order, as pasted."""
-    text = (Path(__file__).parents[2] / "docs" / "SPARK.md").read_text()
-    text = text.replace("http://127.0.0.1:4000", shop.url).replace("/tmp/", f"{tmp_path}/")
-    text = text.replace('segments(spark, "data", ', f"segments(spark, {shop.path!r}, ")
-    shop.append("orders", {"data": {"id": 1, "total": 20}, "tag": "new"},
-                {"data": {"id": 2, "total": 35}, "tag": "paid"})  # fmt: skip
-    names: dict[str, object] = {"spark": spark}
-    blocks = re.findall(r"```(python|sql)\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) >= 7
-    for language, block in blocks:
-        if language == "sql":
-            for statement in filter(None, map(str.strip, block.split(";"))):
-                spark.sql(statement).collect()
-        else:
-            exec(compile(block, "docs/SPARK.md", "exec"), names)
-    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-    assert "35" in capfd.readouterr().out
-    assert [json.loads(row[6])["n"] for row in shop.rows("report")] == [0, 2, 4, 6, 8]
-    for copy in ("orders-copy", "left", "right"):
-        assert [row[6] for row in shop.rows(copy)] == [row[6] for row in shop.rows("orders")]
-
-
-def test_the_programs_of_the_formats_run(
-    spark: SparkSession,
-    shop: Shop,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    """What docs/FORMATS.md has for DuckDB, pandas and Spark, as pasted beside `data`."""
-    shop.numbers("formats", 0, 600, pad=200)
-    shop.wait_sealed("formats", 1)
-    (tmp_path / "data").symlink_to(shop.path)
-    monkeypatch.chdir(tmp_path)
-    text = (Path(__file__).parents[2] / "docs" / "FORMATS.md").read_text()
-    programs = re.findall(r"python - <<'END'\n(.*?)\nEND\n", text, re.DOTALL)
-    for tool in ("import duckdb", "import json, pathlib, pandas", "import SparkSession"):
-        assert any(tool in program for program in programs)
-    for program in programs:
-        exec(compile(program, "docs/FORMATS.md", "exec"), {})
-        said = capfd.readouterr().out
-        assert " seq" in said or "(seq)" in said
-        assert "pandas" not in program or "formats" in said
