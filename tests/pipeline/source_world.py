@@ -41,6 +41,8 @@ class SourceWorld:
         self.tail: dict[str, dict[int, bytes]] = {}
         """Records that are in no segment yet."""
         self.page_rows = 7
+        self.owner: str | None = None
+        """Whose store the server says it has."""
         self._indexes: dict[str, list[dict[str, int]]] = {}
         self.asked: set[tuple[str, int]] = set()
         """Records that the server was asked for."""
@@ -153,6 +155,7 @@ class Double:
 
     def __init__(self, world: SourceWorld) -> None:
         self._world = world
+        self.store = world.owner
 
     def __enter__(self) -> Double:
         return self

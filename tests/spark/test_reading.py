@@ -65,10 +65,16 @@ def test_a_log_made_anew_has_nothing_of_the_old_one(spark: SparkSession, filled:
 
 
 def test_sealed_records_come_from_the_object_store(spark: SparkSession, filled: Shop) -> None:
+    from headrace.client.store import Store
     from headrace.spark.options import parse_read
     from headrace.spark.reading import HeadraceReader
     from headrace.spark.splits import Bundle, ServerPart
 
+    store = filled.call("GET", "/v0/logs?name=read-a&extents=true")["store"]
+    manifest = Store(filled.path).manifest()
+    assert manifest is not None
+    assert manifest.owner is not None
+    assert store == manifest.owner.directory
     options = {"url": filled.url, "path": filled.path, "log": "read-a"}
     parts = HeadraceReader(parse_read(options)).partitions()
     sealed = [part for bundle in parts if isinstance(bundle, Bundle) for part in bundle.parts]

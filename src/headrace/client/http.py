@@ -54,6 +54,7 @@ class Page(msgspec.Struct):
 class _Logs(msgspec.Struct):
     logs: list[LogPlan]
     next_cursor: str | None = None
+    store: str | None = None
 
 
 class _ErrorBody(msgspec.Struct):
@@ -93,6 +94,8 @@ class Server:
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
         self._patience_s = patience_s
         self._connection: http.client.HTTPConnection | None = None
+        self.store: str | None = None
+        """Whose object store the extents that were told lie in: the directory of its owner."""
 
     def __enter__(self) -> Server:
         return self
@@ -141,7 +144,9 @@ class Server:
         if extents:
             query = [*query, ("extents", "true")]
         body, _ = self._call("GET", f"/v0/logs?{urlencode(query)}")
-        return msgspec.json.decode(body, type=_Logs)
+        found = msgspec.json.decode(body, type=_Logs)
+        self.store = found.store or self.store
+        return found
 
     def page(self, name: str, after: int, upto: int, epoch: int) -> Page:
         """The records behind `after`, as many as one page holds, and none behind `upto`."""

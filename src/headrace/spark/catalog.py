@@ -36,6 +36,7 @@ class Catalog:
         self._store = Store(where.path) if where.path else None
         self._indexes: dict[str, list[Piece]] = {}
         self._names: dict[int, str] = {}
+        self._owner: str | None = None
 
     @property
     def has_store(self) -> bool:
@@ -55,6 +56,7 @@ class Catalog:
             yield from server.logs(logs.names, extents=extents)
             for prefix in logs.prefixes:
                 yield from server.logs_of(prefix, extents=extents)
+            self._owner = server.store or self._owner
 
     def _server(self) -> Server:
         assert self._where.url is not None
@@ -89,6 +91,11 @@ class Catalog:
         if self._store is None or not any(plan.sealed for plan in plans):
             return found
         manifest = self.manifest()
+        if self._owner and manifest.owner and manifest.owner.directory != self._owner:
+            # Logs of two servers have the same ids.
+            raise LookupError(
+                f"path: {self._where.path} is of another server than {self._where.url}"
+            )
         for segment in manifest.segments:
             for piece in self._pieces(segment):
                 if piece.log in ids:

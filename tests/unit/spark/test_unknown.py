@@ -6,10 +6,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.core.errors import Corrupt
+from headrace.formats.manifest import StoreOwner
 from headrace.spark.options import OptionError, parse_read
+from headrace.storage import manifests
 from pipeline.shelf import Layout
 from pipeline.source_world import SourceWorld
 
@@ -97,6 +100,18 @@ def test_a_path_that_is_none(world: SourceWorld, tmp_path: Path) -> None:
         with pytest.raises(LookupError, match=f"^path: there is no manifest in {path}"):
             world.batch("url path", path=path, log="log-0")
         assert len(world.batch("url path", path=path, log="fresh")) == 3, "nothing is sealed yet"
+
+
+def test_a_path_of_another_server(world: SourceWorld) -> None:
+    """Its logs have the same ids, and other records."""
+    owner = StoreOwner(directory="d1", start="s")
+    update = lambda m: msgspec.structs.replace(m, owner=owner)  # noqa: E731
+    manifests.update(world.shelf.objects, update)
+    world.owner = "d2"
+    with pytest.raises(LookupError, match=r"^path: .* is of another server than http"):
+        world.batch("url path", log="log-0")
+    world.owner = "d1"
+    assert world.batch("url path", log="log-0") == world.batch("url", log="log-0")
 
 
 def test_what_is_damaged_is_named(world: SourceWorld) -> None:

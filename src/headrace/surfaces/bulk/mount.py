@@ -49,7 +49,8 @@ def routes(errors: Errors, error_type: Any) -> list[Route]:
             ),
             scope=Scope.READ, group="Bulk",
             description="Logs of every surface. `sealed` lists, segment by segment, which live "
-            "records lie in the object store; it is empty where too much between them was deleted.",
+            "records lie in the object store; it is empty where too much between them was deleted. "
+            "`store` is the `owner.directory` of the manifest there, once there is one.",
         ),
         Route(
             "GET", f"{LOGS}/records", "Read records as Arrow",

@@ -79,6 +79,9 @@ class Bulk:
             logs=plans_of(((live, engine.head_of(live)) for live in lives), extents=extents),
             next_cursor=encode_cursor(lives[-1].log.name) if more and lives else UNSET,
         )
+        owner = engine.inspection.manifest.owner
+        if extents and owner is not None:
+            reply.store = owner.directory
         await engine.settle_control()
         await engine.settle_all(*lives)
         return Reply([msgspec.json.encode(reply)[:-1]])

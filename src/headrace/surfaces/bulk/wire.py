@@ -11,6 +11,8 @@ from headrace.formats.plan import LogPlan
 class LogsReply(msgspec.Struct, kw_only=True):
     logs: list[LogPlan]
     next_cursor: str | UnsetType = UNSET
+    store: str | UnsetType = UNSET
+    """With extents: whose object store they lie in, as its manifest says it (`owner.directory`)."""
 
 
 class ChunkReply(msgspec.Struct, kw_only=True):
