@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+def install(extra: str) -> str:
+    """How to get the packages of an extra, wherever this one came from."""
+    return f"`pip install 'headrace[{extra}]'`, in a clone `pip install -e '.[{extra}]'`"
+
+
 def table(titles: str, rows: Sequence[tuple[object, ...]]) -> list[str]:
     """Aligned columns: numbers to the right, text to the left."""
     cells = [titles.split(), *([str(value) for value in row] for row in rows)]

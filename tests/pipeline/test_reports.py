@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from matplotlib.dates import num2date
+from matplotlib.patches import Rectangle
 
 from headrace.core.deadletter import stamp
-from headrace.pipeline.errors import JobFailed
+from headrace.pipeline.errors import CannotRun
 from headrace.pipeline.reports import chart
-from headrace.pipeline.reports.report import Chart
+from headrace.pipeline.reports.report import Chart, Period
 from headrace.pipeline.reports.run import Wish, rows_of, run
 from headrace.pipeline.reports.studies import STUDIES
 from headrace.pipeline.rows import COLUMNS, NUMBER
@@ -217,7 +219,7 @@ def test_times_are_utc_wherever_the_machine_is(
     assert [json.loads(line)["at"] for line in lines] == expected
     page = (tmp_path / "rows.html").read_text()
     assert all(f"<td>{told}</td>" in page for told in expected)
-    assert re.findall(r"<!-- (\d\d:\d\d) -->", page)[:1] == ["12:00"]  # the axis
+    assert "12:00" in re.findall(r"<!-- (\d\d:\d\d) -->", page)  # the axis
     run(spark, shelf.place, STUDIES["latency"], Wish(to=tmp_path / "rows.csv"))
     told = [line.split(",")[2] for line in (tmp_path / "rows.csv").read_text().splitlines()]
     assert told == ["at", *expected]
@@ -244,18 +246,67 @@ def test_what_is_drawn() -> None:
 @pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml")])
 @pytest.mark.parametrize("rows", [ROWS, []])
 def test_pictures(tmp_path: Path, name: str, start: bytes, rows: list[dict[str, Any]]) -> None:
-    chart.draw(BARS, rows, tmp_path / name)
+    chart.draw(BARS, rows, "day", tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
 def test_a_page_has_the_picture_and_the_table(tmp_path: Path) -> None:
-    chart.draw(BARS, ROWS, tmp_path / "a.html")
+    chart.draw(BARS, ROWS, "day", tmp_path / "a.html")
     page = (tmp_path / "a.html").read_text()
     assert "<svg" in page
     assert "Changes &lt;by tenant&gt;" in page
     assert "<td>acme</td>" in page
 
 
+@pytest.mark.parametrize(
+    ("period", "hours"),
+    [("minute", 1 / 60), ("hour", 1), ("day", 24), ("week", 168), ("month", 28 * 24)],
+)
+def test_a_bar_is_as_wide_as_its_period(period: Period, hours: float) -> None:
+    alone = {"at": at("2026-02-01T00:00:00"), "tenant": "acme", "times": 2}
+    later = alone | {"at": at("2026-06-01T00:00:00")}
+    for rows in ([alone], [alone, later]):
+        (axes,) = chart.render(BARS, rows, period).axes
+        bar = axes.patches[0]
+        assert isinstance(bar, Rectangle)
+        assert bar.get_width() * 24 == pytest.approx(hours * 0.8)
+        low, high = (num2date(x) for x in axes.get_xlim())
+        assert low < alone["at"] < rows[-1]["at"] < high or len(rows) == 1
+        assert (high - low).total_seconds() >= 7 * hours * 3600
+        if len(rows) == 1:
+            assert (high - low).total_seconds() <= 9 * hours * 3600
+
+
+def test_an_empty_chart_says_why(tmp_path: Path) -> None:
+    why = "no sealed record of <feed:*>"
+    (axes,) = chart.render(BARS, [], "hour", why).axes
+    assert [text.get_text() for text in axes.texts] == [why]
+    assert not axes.axison
+    chart.draw(BARS, [], "hour", tmp_path / "a.html", why)
+    page = (tmp_path / "a.html").read_text()
+    assert "<p>no sealed record of &lt;feed:*&gt;</p>" in page
+    assert "1970" not in page
+
+
+def test_reports_of_what_is_not_there(spark: SparkSession, shelf: Shelf) -> None:
+    def said(study: str = "latency", **wish: Any) -> str:
+        return run(spark, shelf.place, STUDIES[study], Wish(**wish)).summary
+
+    assert said() == "latency: 0 rows; nothing is sealed yet"
+    shelf.seal({"web-1": [b'{"duration":1}'], "orders": [b"{}"]})
+    none = "0 rows; no sealed record of {} is what this report is about"
+    assert said("changes") == f"changes: {none.format('feed:*')}"
+    assert said(logs=("orders",)) == f"latency: {none.format('orders')}"
+    assert said(logs=("web-*",), from_ts=0, to_ts=1).endswith(
+        "no sealed record of web-* in that time is what this report is about"
+    )
+    assert said(logs=("web-*",)) == "latency: 1 row"
+    with pytest.raises(CannotRun, match="there is no log wen-1; did you mean web-1"):
+        said(logs=("web-*", "wen-1"))
+    with pytest.raises(CannotRun, match="--from-ts 2 is after"):
+        said(from_ts=2, to_ts=1)
+
+
 def test_only_pictures_can_be_drawn() -> None:
-    with pytest.raises(JobFailed, match="a chart is a file in"):
+    with pytest.raises(CannotRun, match="a chart is a file in"):
         chart.check(Path("a.gif"))

@@ -26,22 +26,27 @@ NUMBER = "segment"
 _READ_ROWS = 16_384
 
 
-def read(spark: SparkSession, place: Place, segments: Sequence[Segment]) -> DataFrame:
-    """All rows of these segments, with the number of theirs."""
+def read(
+    spark: SparkSession,
+    place: Place,
+    segments: Sequence[Segment],
+    columns: Sequence[str] = tuple(SCHEMA.names),
+) -> DataFrame:
+    """All rows of these segments, with the number of theirs; no other columns are read."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if not segments:
         return spark.range(0).selectExpr(
-            *(f"cast(null as {TYPES[field.type]}) as {field.name}" for field in SCHEMA),
+            *(f"cast(null as {TYPES[SCHEMA.field(name).type]}) as {name}" for name in columns),
             f"id as {NUMBER}",
         )
     paths = [path for segment in segments if (path := place.path(segment.name)) is not None]
     if len(paths) < len(segments):
-        return _read_through_objects(spark, place, segments)
+        return _read_through_objects(spark, place, segments, columns)
     names = [(segment.name.rpartition("/")[2], segment.number) for segment in segments]
     numbers = small_table(spark, names, ("file", pa.string()), (NUMBER, pa.int64()))
     rows = spark.read.schema(COLUMNS).parquet(*paths)
-    named = rows.select("*", F.col("_metadata.file_name").alias("file"))
+    named = rows.select(*columns, F.col("_metadata.file_name").alias("file"))
     return named.join(F.broadcast(numbers), "file").drop("file")
 
 
@@ -57,10 +62,11 @@ def small_table(
 
 
 def _read_through_objects(
-    spark: SparkSession, place: Place, segments: Sequence[Segment]
+    spark: SparkSession, place: Place, segments: Sequence[Segment], columns: Sequence[str]
 ) -> DataFrame:
     """One task for each segment: Spark needs nothing to know of the store."""
     items = [(segment.name, segment.number) for segment in segments]
+    shape = ", ".join(f"{name} {TYPES[SCHEMA.field(name).type]}" for name in columns)
 
     def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         objects = place.open()
@@ -68,12 +74,12 @@ def _read_through_objects(
             for at in batch.column(0).to_pylist():
                 name, number = items[at]
                 file = pq.ParquetFile(objects.open(name))
-                for rows in file.iter_batches(_READ_ROWS, use_threads=False):
+                for rows in file.iter_batches(_READ_ROWS, columns=columns, use_threads=False):
                     numbers = pa.array(np.full(len(rows), number, np.int64))
                     yield rows.append_column(NUMBER, numbers)
 
     numbers = spark.range(0, len(items), 1, len(items))
-    return numbers.mapInArrow(fetch, f"{COLUMNS}, {NUMBER} long")
+    return numbers.mapInArrow(fetch, f"{shape}, {NUMBER} long")
 
 
 class Deaths(msgspec.Struct, frozen=True):
@@ -161,6 +167,19 @@ def is_live(marks: Marks) -> Column:
         return pa.array(~known.dead(logs.to_numpy(), seqs.to_numpy()))
 
     return condition(alive, F.col("log_id"), F.col("seq"))
+
+
+def is_live_log(marks: Marks) -> Column:
+    """A condition on rows: their log was not deleted."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    firsts, lasts = _split(marks.live)
+
+    def alive(logs: pa.Array) -> pa.Array:
+        ids = logs.to_numpy()
+        return pa.array(_inside(firsts, lasts, ids, ids))
+
+    return condition(alive, F.col("log_id"))
 
 
 def condition(test: Callable[..., pa.Array], *columns: Column) -> Column:

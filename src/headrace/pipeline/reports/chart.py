@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from html import escape
 from importlib.util import find_spec
 from io import BytesIO, StringIO
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipeline.errors import JobFailed
-from headrace.pipeline.reports.report import Chart, told
+from headrace.pipeline.errors import CannotRun
+from headrace.pipeline.reports.report import Chart, Period, told
+from headrace.printing import install
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PICTURES = (".png", ".svg", ".html")
@@ -22,6 +23,18 @@ _SERIES_MAX = 10
 """More than these could not be told apart; the rest is drawn as one."""
 _OTHERS = "others"
 _SIZE_INCHES = (10, 5)
+_LENGTHS = {
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}
+_BAR_SHARE = 0.8
+"""Of its period that a bar is wide."""
+_PERIODS_MIN = 8
+"""Periods that an axis shows, however few there are."""
+_ROOM_SHARE = 0.03
+"""Of the axis that is empty at either end."""
 _TABLE_ROWS_MAX = 1000
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -48,15 +61,16 @@ Row = Mapping[str, Any]
 def check(path: Path) -> None:
     """Refuse what cannot be drawn before any work is done."""
     if path.suffix not in PICTURES:
-        raise JobFailed(f"a chart is a file in {', '.join(PICTURES)}, not {path.name}")
+        raise CannotRun(f"a chart is a file in {', '.join(PICTURES)}, not {path.name}")
     if find_spec("matplotlib") is None:
-        raise JobFailed("charts need matplotlib: `pip install 'headrace[charts]'`")
+        raise CannotRun(f"charts need matplotlib: {install('charts')}")
 
 
-def draw(chart: Chart, rows: Sequence[Row], path: Path) -> None:
-    figure = _figure(chart, rows)
+def draw(chart: Chart, rows: Sequence[Row], period: Period, path: Path, nothing: str = "") -> None:
+    """Draw the rows, or say why there are none."""
+    figure = render(chart, rows, period, nothing)
     if path.suffix == ".html":
-        path.write_text(_page(chart, rows, figure))
+        path.write_text(_page(chart, rows, figure, nothing))
     else:
         picture = BytesIO()
         figure.savefig(picture, format=path.suffix[1:], dpi=120)
@@ -85,47 +99,77 @@ def _add(chart: Chart, points: dict[Any, float], x: Any, y: float) -> None:
     points[x] = points.get(x, 0.0) + y if chart.kind == "bars" else max(points.get(x, y), y)
 
 
-def _figure(chart: Chart, rows: Sequence[Row]) -> Figure:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+def render(chart: Chart, rows: Sequence[Row], period: Period, nothing: str = "") -> Figure:
+    """The picture: of the rows, or of the words that say why there are none."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
     axes = figure.subplots()
+    axes.set_title(chart.title)
     series = sums(chart, rows)
+    if not series:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, nothing or "nothing to draw", ha="center", va="center", wrap=True)
+        return figure
     places = sorted({x for points in series.values() for x in points})
     if chart.kind == "bars":
-        gaps = [(b - a).total_seconds() for a, b in pairwise(places)]
-        width_days = min(gaps, default=86_400.0) * 0.8 / 86_400
+        widths = [(_after(x, period) - x) * _BAR_SHARE for x in places]
         bottoms = dict.fromkeys(places, 0.0)
         for name, points in series.items():
             heights = [points.get(x, 0.0) for x in places]
-            axes.bar(places, heights, width_days, [bottoms[x] for x in places], label=name)
+            axes.bar(
+                places,  # type: ignore[arg-type,unused-ignore]
+                heights,
+                widths,  # type: ignore[arg-type,unused-ignore]
+                [bottoms[x] for x in places],
+                align="edge",
+                label=name,
+            )
             for x, height in zip(places, heights, strict=True):
                 bottoms[x] += height
     else:
         for name, points in series.items():
             at = sorted(points)
             axes.plot(at, [points[x] for x in at], marker=".", label=name)
+    _set_times(axes, places, period)
+    axes.set_xlabel("UTC")
+    axes.set_ylabel(chart.y_title)
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left")
+    return figure
+
+
+def _after(at: datetime, period: Period) -> datetime:
+    """When the period that begins then is over."""
+    if period != "month":
+        return at + _LENGTHS[period]
+    return at.replace(year=at.year + at.month // 12, month=at.month % 12 + 1)
+
+
+def _set_times(axes: Axes, places: Sequence[datetime], period: Period) -> None:
+    """An axis of some periods at least: one alone would have no scale."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    first, last = places[0], _after(places[-1], period)
+    room = max(
+        (last - first) * _ROOM_SHARE, (_PERIODS_MIN * (last - places[-1]) - (last - first)) / 2
+    )
+    axes.set_xlim(first - room, last + room)  # type: ignore[arg-type,unused-ignore]
     locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call,unused-ignore]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(
         ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call,unused-ignore]
     )
-    axes.set_title(chart.title)
-    axes.set_ylabel(chart.y_title)
-    axes.set_ylim(bottom=0)
-    if series:
-        axes.legend(loc="upper left")
-    return figure
 
 
-def _page(chart: Chart, rows: Sequence[Row], figure: Figure) -> str:
+def _page(chart: Chart, rows: Sequence[Row], figure: Figure, nothing: str) -> str:
     picture = StringIO()
     figure.savefig(picture, format="svg")
     drawn = picture.getvalue()
     names = list(rows[0]) if rows else []
     shown = rows[:_TABLE_ROWS_MAX]
     left = len(rows) - len(shown)
+    more = f"<p>… and {left:,} more rows.</p>" if left else ""
     return _PAGE.format(
         title=escape(chart.title),
         picture=drawn[drawn.index("<svg") :],
@@ -134,5 +178,5 @@ def _page(chart: Chart, rows: Sequence[Row], figure: Figure) -> str:
             "<tr>" + "".join(f"<td>{escape(told(row[name]))}</td>" for name in names) + "</tr>"
             for row in shown
         ),
-        rest=f"<p>… and {left:,} more rows.</p>" if left else "",
+        rest=f"<p>{escape(nothing)}</p>" if nothing else more,
     )

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.pipeline.errors import JobFailed
+from headrace.core.name_patterns import NamePatterns
+from headrace.formats.manifest import Manifest
+from headrace.pipeline.errors import CannotRun
+from headrace.pipeline.logs import check_logs, is_meant, parse_logs
 from headrace.pipeline.place import Place, load
-from headrace.pipeline.report import Report
+from headrace.pipeline.report import Report, show_stages
 from headrace.pipeline.reports import chart
 from headrace.pipeline.reports.report import Period, Study, told
 from headrace.pipeline.rows import is_live, read
@@ -43,22 +46,39 @@ def run(spark: SparkSession, place: Place, study: Study, wish: Wish) -> Report:
     if wish.chart is not None:
         chart.check(wish.chart)
     if wish.to is not None and wish.to.suffix not in _OUTPUTS:
-        raise JobFailed(f"rows go to a file in {' or '.join(_OUTPUTS)}, not {wish.to.name}")
-    made = study.make(_records(spark, place, study, wish), wish.period or study.period)
-    rows = rows_of(made)
+        raise CannotRun(f"rows go to a file in {' or '.join(_OUTPUTS)}, not {wish.to.name}")
+    if wish.from_ts is not None and wish.to_ts is not None and wish.from_ts > wish.to_ts:
+        raise CannotRun(f"--from-ts {wish.from_ts} is after --to-ts {wish.to_ts}")
+    logs = parse_logs(wish.logs or (f"{study.prefix}*",))
+    manifest, marks = load(place.open())
+    if wish.logs:
+        check_logs(spark, place, manifest, logs)
+    period = wish.period or study.period
+    records = read(spark, place, manifest.segments).where(_wanted(logs, wish))
+    made = study.make(records.where(is_live(marks)) if study.live_only else records, period)
+    with show_stages(spark):
+        rows = rows_of(made)
+    nothing = "" if rows else _nothing(manifest, logs, wish)
     if wish.to is not None:
         wish.to.write_text(_lines(made.columns, rows, wish.to.suffix))
     if wish.chart is not None:
-        chart.draw(study.chart, rows, wish.chart)
+        chart.draw(study.chart, rows, period, wish.chart, nothing)
     shown: list[tuple[object, ...]] = [
         tuple(told(value) for value in row.values()) for row in rows[:_SHOWN_MAX]
     ]
     rest = len(rows) - len(shown)
-    return Report(
-        "  ".join(made.columns),
-        shown,
-        f"{study.name}: {count(len(rows), 'row')}{f', {rest} of them not shown' if rest else ''}",
-    )
+    what = f"{study.name}: {count(len(rows), 'row')}"
+    what += f", {rest} of them not shown" if rest else ""
+    return Report("  ".join(made.columns), shown, f"{what}; {nothing}" if nothing else what)
+
+
+def _nothing(manifest: Manifest, logs: NamePatterns, wish: Wish) -> str:
+    """In words, why a report is empty."""
+    if not manifest.segments:
+        return "nothing is sealed yet"
+    bounded = wish.from_ts is not None or wish.to_ts is not None
+    when = " in that time" if bounded else ""
+    return f"no sealed record of {logs}{when} is what this report is about"
 
 
 def rows_of(made: DataFrame) -> list[dict[str, Any]]:
@@ -67,29 +87,14 @@ def rows_of(made: DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def _records(spark: SparkSession, place: Place, study: Study, wish: Wish) -> DataFrame:
+def _wanted(logs: NamePatterns, wish: Wish) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    manifest, marks = load(place.open())
-    rows = read(spark, place, manifest.segments).where(
-        _named(wish.logs or (f"{study.prefix}*",)) & F.col("media").isNull()
-    )
-    if study.live_only:
-        rows = rows.where(is_live(marks))
+    wanted = is_meant(logs) & F.col("media").isNull()
     if wish.from_ts is not None:
-        rows = rows.where(F.col("ts") >= wish.from_ts)
+        wanted &= F.col("ts") >= wish.from_ts
     if wish.to_ts is not None:
-        rows = rows.where(F.col("ts") <= wish.to_ts)
-    return rows
-
-
-def _named(logs: Sequence[str]) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    wanted = F.lit(False)
-    for log in logs:
-        begins = F.startswith(F.col("log"), F.lit(log[:-1]))
-        wanted |= begins if log.endswith("*") else F.col("log") == log
+        wanted &= F.col("ts") <= wish.to_ts
     return wanted
 
 
