@@ -12,6 +12,7 @@ from headrace.pipeline.audit import audit
 from headrace.pipeline.commit import drop_segments
 from headrace.pipeline.compact import Sizes, compact
 from headrace.pipeline.erase import erase
+from headrace.pipeline.errors import CannotRun
 from headrace.pipeline.retain import retain
 from headrace.pipeline.retire import clean
 from headrace.storage.segments import Segments
@@ -114,9 +115,12 @@ def test_logs_that_are_gone_are_erased(spark: SparkSession, shelf: Shelf) -> Non
 
 def test_only_the_named_logs_are_looked_for(spark: SparkSession, shelf: Shelf) -> None:
     shelf.seal({"a": payloads(5)})
-    shelf.seal({"b": payloads(5)})
+    shelf.seal({"b": payloads(5), "c": payloads(1)})
     shelf.mark({"a": [1, 2], "b": [1, 2]})
-    erase(spark, shelf.place, logs=frozenset(["b"]))
+    with pytest.raises(CannotRun, match="there is no log bb; did you mean b"):
+        erase(spark, shelf.place, logs=("b", "bb"))
+    assert "of c* is dead" in erase(spark, shelf.place, logs=("c*",)).summary
+    erase(spark, shelf.place, logs=("b*",))
     assert len([place for place in shelf.rows() if place[0] == "a"]) == 5
     assert len([place for place in shelf.rows() if place[0] == "b"]) == 3
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from headrace.core.name_patterns import NamePatterns
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.marks import Marks
 from headrace.pipeline import crash
 from headrace.pipeline.commit import replace_segments
 from headrace.pipeline.errors import JobFailed, Overtaken
+from headrace.pipeline.logs import check_logs, is_meant, parse_logs
 from headrace.pipeline.pieces import touched_segments
 from headrace.pipeline.place import Place, load
 from headrace.pipeline.proof import prove
@@ -34,16 +36,12 @@ _GROUP = 4
 
 
 def find_dead(
-    spark: SparkSession, place: Place, manifest: Manifest, marks: Marks, logs: frozenset[str]
+    spark: SparkSession, place: Place, manifest: Manifest, marks: Marks, logs: NamePatterns
 ) -> list[tuple[Segment, int]]:
     """Segments with rows that are dead, and how many; of these logs, if any are named."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     # The index companions tell which segments are worth reading.
     suspects = touched_segments(spark, place, manifest.segments, marks)
-    rows = read(spark, place, suspects).where(~is_live(marks))
-    if logs:
-        rows = rows.where(F.col("log").isin(*logs))
+    rows = read(spark, place, suspects).where(~is_live(marks)).where(is_meant(logs))
     dead = {row.segment: row["count"] for row in rows.groupBy("segment").count().collect()}
     return [(segment, dead[segment.number]) for segment in suspects if segment.number in dead]
 
@@ -53,17 +51,21 @@ def erase(
     place: Place,
     *,
     now: bool = False,
-    logs: frozenset[str] = frozenset(),
+    logs: tuple[str, ...] = (),
     progress: Progress[Sequence[tuple[Segment, int]]] = no_progress,
 ) -> Report:
-    """Rewrite every segment with dead rows, each with a commit of its own."""
+    """Rewrite every segment with dead rows, each with a commit of its own; only those with dead
+    rows of some logs, if names or prefixes are given.
+    """
+    meant = parse_logs(logs)
     objects = place.open()
     manifest, marks = load(objects)
+    check_logs(spark, place, manifest, meant)
     if manifest.marks is None:
         return Report("", [], f"{place}: the server has marked nothing as dead yet")
     done: list[tuple[object, ...]] = []
     retired: set[str] = set()
-    found = find_dead(spark, place, manifest, marks, logs)
+    found = find_dead(spark, place, manifest, marks, meant)
     for group in progress(
         [found[at : at + _GROUP] for at in range(0, len(found), _GROUP)], "group"
     ):
@@ -79,7 +81,7 @@ def erase(
         what += "; every new file was read again and holds none of them"
         what += ", and the old objects are removed" if now else "; the janitor removes the old ones"
     else:
-        what = "no sealed record is dead"
+        what = f"no sealed record{f' of {meant}' if meant else ''} is dead"
     return Report("segment became dead kept old", done, f"{place}: {what}")
 
 
