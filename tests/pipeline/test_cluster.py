@@ -1,4 +1,6 @@
-"""The same jobs, unchanged, on a standalone cluster that loses a worker."""
+"""The same jobs, unchanged, on a standalone cluster that loses a worker; the one that is left has a
+folder of its own where the driver has another.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,12 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import light
@@ -31,11 +34,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.system
 
 DEADLINE_S = 600.0
+NAMESPACE = ["unshare", "--mount", "--map-root-user"]
 JOBS = """
 import sys
 from pathlib import Path
 from headrace.pipeline.compact import Sizes, compact
 from headrace.pipeline.erase import erase
+from headrace.pipeline.errors import CannotRun
+from headrace.pipeline.export import Selection, export
 from headrace.pipeline.follow import follow
 from headrace.pipeline.place import Place
 from headrace.pipeline.session import KERNELS, Target, session
@@ -46,6 +52,11 @@ with session("cluster", Target(master=sys.argv[2]), KERNELS) as spark:
     compact(spark, place, Sizes(run_min=2))
     erase(spark, place, now=True)
     follow(spark, place, once=True)
+    for to in sys.argv[3:]:
+        try:
+            print(export(spark, place, Selection(), to, None).summary)
+        except CannotRun as refused:
+            print(refused)
 """
 
 
@@ -63,9 +74,9 @@ def _until(condition: Callable[[], bool], what: str) -> None:
 
 
 class Cluster:
-    """A master and two workers, from the pip package alone."""
+    """A master and two workers, from the pip package alone; the second has its own `private`."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, *, own: bool) -> None:
         self._folder = folder
         self._stack = stack
         self._port, self._web = _free_port(), _free_port()
@@ -77,18 +88,21 @@ class Cluster:
             self._start(
                 "worker.Worker", "--cores", "1", "--memory", "1200m", "--webui-port", "0",
                 "--work-dir", str(folder / f"work{n}"), self.url,
+                inside=_with_own(folder / "private") if own and n else (),
             )
             for n in range(2)
         ]  # fmt: skip
 
-    def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, name: str, *arguments: str, inside: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
         import pyspark
 
         home = Path(pyspark.__file__).parent
         log = self._stack.enter_context((self._folder / "cluster.log").open("ab"))
         process = subprocess.Popen(
-            [home / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1",
-             *arguments],
+            [*inside, home / "bin" / "spark-class", f"org.apache.spark.deploy.{name}",
+             "--host", "127.0.0.1", *arguments],
             env=light.environment(SPARK_HOME=str(home), SPARK_DAEMON_MEMORY="256m"),
             stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
@@ -113,10 +127,24 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+def _with_own(folder: Path) -> list[str]:
+    """How to start a program for which this folder is another one than for everybody else."""
+    folder.mkdir()
+    script = 'mount -t tmpfs none "$0" && exec "$@"'
+    return [*NAMESPACE, "sh", "-c", script, str(folder)]
+
+
+def _may_have_own() -> bool:
+    try:
+        return subprocess.run([*NAMESPACE, "true"], check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
 @contextmanager
-def _cluster(folder: Path) -> Iterator[Cluster]:
+def _cluster(folder: Path, *, own: bool) -> Iterator[Cluster]:
     with ExitStack() as stack:
-        yield Cluster(folder, stack)
+        yield Cluster(folder, stack, own=own)
 
 
 def test_jobs_run_on_a_cluster_that_loses_a_worker(
@@ -127,9 +155,13 @@ def test_jobs_run_on_a_cluster_that_loses_a_worker(
         shelf.seal({"a": payloads(50), "b": payloads(20)}, keys=["k", "l"])
     shelf.mark({"b": [1, 10]})
     marker = tmp_path / "begun"
-    with _cluster(tmp_path) as cluster:
+    own = _may_have_own()
+    assert own or "CI" not in os.environ
+    names = ["private/all", "private/all.csv"] if own else []
+    targets = [str(tmp_path / name) for name in (*names, "all", "all.csv")]
+    with _cluster(tmp_path, own=own) as cluster:
         jobs = subprocess.Popen(
-            [sys.executable, "-c", JOBS, str(shelf.place.data_dir), cluster.url],
+            [sys.executable, "-c", JOBS, str(shelf.place.data_dir), cluster.url, *targets],
             env=light.environment(**{crash.VARIABLE: f"task@{marker}"}),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
@@ -143,6 +175,13 @@ def test_jobs_run_on_a_cluster_that_loses_a_worker(
         assert marker.exists()
         _until(lambda: cluster.state().get("aliveworkers") == 1, "no worker was lost")
     live = {(log, seq): data for (log, seq), data in shelf.all.items() if log != "b" or seq > 10}
+    *refused, folder, file = said.splitlines()[-len(targets) :]
+    assert all("do not share the folder" in line and "--to s3://" in line for line in refused)
+    assert not own or [*(tmp_path / "private").iterdir()] == []
+    assert f"{len(live)} records" in folder
+    assert f"{len(live)} records" in file
+    assert pq.read_table(tmp_path / "all").num_rows == len(live)
+    assert len((tmp_path / "all.csv").read_text().splitlines()) == len(live) + 1
     assert shelf.rows() == live
     assert audit(spark, shelf.place).problems == []
     numbers = [number for build in shelf.manifest.builds for number in build.segments]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from headrace.pipeline.errors import CannotRun
 from headrace.pipeline.export import Selection, export
 
-from .shelf import START_MS, Shelf, payloads
+from .shelf import START_MS, Shelf, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +61,17 @@ def test_parquet_in_a_folder(spark: SparkSession, shelf: Shelf, tmp_path: Path) 
     _fill(shelf)
     export(spark, shelf.place, Selection(logs=("b",)), tmp_path / "b", "parquet")
     table = pq.read_table(tmp_path / "b")
-    assert table.column("data").to_pylist() == payloads(3)
+    assert table.column("data").to_pylist() == [data.decode() for data in payloads(3)]
+    # As the data source has them: text, Base64 where it is none, and times with their zone.
+    export(spark, shelf.place, Selection(logs=("*",)), tmp_path / "all.parquet", None)
+    table = pq.read_table(tmp_path / "all.parquet")
+    assert table.column("data").to_pylist()[-1] == "AP8="
+    assert table.column("data").to_pylist()[1] == AWKWARD[1].decode()
+    assert table.schema.field("data").type == pa.string()
+    assert table.schema.field("ts").type == pa.timestamp("us", tz="UTC")
+    assert [*zip(*table.select(["log", "seq"]).to_pydict().values(), strict=True)] == sorted(
+        shelf.all
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +83,8 @@ def test_parquet_in_a_folder(spark: SparkSession, shelf: Shelf, tmp_path: Path) 
         (Selection(keys=("l",)), ["a2", "a4"]),
         (Selection(from_ts=START_MS + 2), ["c1"]),
         (Selection(to_ts=START_MS), ["a1", "a2", "a3", "a4"]),
-        (Selection(logs=("nobody",)), []),
+        (Selection(logs=("b*", "c"), to_seq=1), ["b1", "c1"]),
+        (Selection(to_seq=0), []),
     ],
 )
 def test_selections(
@@ -91,6 +103,49 @@ def test_dead_records_are_left_out(spark: SparkSession, shelf: Shelf, tmp_path: 
     target = tmp_path / "live.jsonl"
     assert "3 records" in export(spark, shelf.place, Selection(), target, "jsonl").summary
     assert len(target.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("selection", "said"),
+    [
+        (Selection(logs=("b", "nosuch")), "there is no log nosuch; there are a, b"),
+        (Selection(logs=("bb",)), "there is no log bb; did you mean b?"),
+        (Selection(logs=("x*",)), "no log begins with x;"),
+        (Selection(logs=("*x",)), "--log: .* at the end of a name"),
+        (Selection(logs=("gone",)), "there is no log gone"),
+        (Selection(from_seq=5, to_seq=2), "--from-seq 5 is after --to-seq 2"),
+        (Selection(from_ts=5, to_ts=2), "--from-ts 5 is after --to-ts 2"),
+    ],
+)
+def test_what_cannot_be_there_is_refused(
+    spark: SparkSession, shelf: Shelf, tmp_path: Path, selection: Selection, said: str
+) -> None:
+    _fill(shelf)
+    shelf.seal({"gone": payloads(1)})
+    shelf.mark({}, dropped=["gone"])
+    with pytest.raises(CannotRun, match=said):
+        export(spark, shelf.place, selection, tmp_path / "some.jsonl", None)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_why_there_is_nothing_is_told(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+    def told(number: int, **selection: Any) -> str:
+        to = tmp_path / f"{number}.parquet"
+        summary = export(spark, shelf.place, Selection(**selection), to, None).summary
+        assert pq.read_table(to).column_names[:3] == ["log", "seq", "ts"]
+        return summary.removeprefix(f"{to}: ")
+
+    shelf.plan({"planned": search("w")})
+    nothing = "0 records as parquet; "
+    assert told(0, logs=("planned",)) == nothing + "nothing is sealed yet"
+    _fill(shelf)
+    shelf.mark({"b": [1, 3]})
+    none = nothing + "log {} is there, but no record of it is sealed and live"
+    assert told(1, logs=("planned",)) == none.format("planned")
+    assert told(2, logs=("b",)) == none.format("b")
+    assert told(3, logs=("a",), from_seq=7) == none.format("a") + " in that selection"
+    assert told(4, logs=("b*", "c")).startswith("1 record as parquet; log b* is there, but no")
+    assert told(5, tags=("green",)) == nothing + "no record is sealed and live in that selection"
 
 
 def test_nothing_is_written_over(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:

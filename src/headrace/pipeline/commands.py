@@ -89,7 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, data_dir: Path, objects: str | None) -> int:
     """Run the job that was chosen; print what it says."""
-    place = Place(data_dir, objects)
+    # Tasks may be in other folders, on this machine too.
+    place = Place(data_dir.absolute(), objects)
     target = Target(options.master, options.remote)
     try:
         check(place)
@@ -289,14 +290,14 @@ def _add_erase(jobs: Commands) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--log", metavar="NAME", action="append", default=[],
-        help="only segments with dead records of this log; may be given again",
+        help="only segments with dead records of this log, or prefix and *; may be given again",
     )  # fmt: skip
 
 
 def _erase(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
     from headrace.pipeline.erase import erase
 
-    return erase(spark, place, now=options.now, logs=frozenset(options.log), progress=show_progress)
+    return erase(spark, place, now=options.now, logs=tuple(options.log), progress=show_progress)
 
 
 def _retain(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
@@ -330,23 +331,28 @@ def _add_export(jobs: Commands) -> None:
         "export",
         "write a log or a selection of records to files",
         "Write live, sealed records to Parquet, CSV or JSON lines, sorted by log and seq. A\n"
-        "target that ends in .parquet, .csv or .jsonl becomes one file, any other a folder.",
+        "target that ends in .parquet, .csv or .jsonl becomes one file, any other a folder. On a\n"
+        "cluster, name a folder that all its nodes share, or a path in a bucket.",
         _export,
         SQL,
     )
-    parser.add_argument("--to", metavar="PATH", type=Path, required=True, help="where to write")
+    parser.add_argument(
+        "--to", metavar="WHERE", required=True, help="where to write: a path, or s3://bucket/path"
+    )
     parser.add_argument(
         "--format", choices=FORMATS, help="default: what --to ends in, else parquet"
     )
     chosen = parser.add_argument_group("which records")
     more = "; may be given again"
-    chosen.add_argument("--log", metavar="NAME", action="append", default=[], help=f"a log{more}")
+    chosen.add_argument(
+        "--log", metavar="NAME", action="append", default=[], help=f"a log, or a prefix and *{more}"
+    )
     chosen.add_argument("--key", action="append", default=[], help=f"a routing key{more}")
     chosen.add_argument(
         "--tag", action="append", default=[], help=f"a tag, or a prefix and *{more}"
     )
-    chosen.add_argument("--from-seq", metavar="N", type=int, help="first seq")
-    chosen.add_argument("--to-seq", metavar="N", type=int, help="last seq")
+    chosen.add_argument("--from-seq", metavar="N", type=_positive, help="first seq")
+    chosen.add_argument("--to-seq", metavar="N", type=_whole, help="last seq")
     time_help = "time, as 2026-01-31T12:00:00Z or in milliseconds"
     chosen.add_argument("--from-ts", metavar="TIME", type=_instant, help=f"first {time_help}")
     chosen.add_argument("--to-ts", metavar="TIME", type=_instant, help="last time")
@@ -364,9 +370,7 @@ def _export(spark: SparkSession, place: Place, options: argparse.Namespace) -> R
         keys=tuple(options.key),
         tags=tuple(options.tag),
     )
-    ending = options.to.suffix.lstrip(".")
-    format = options.format or (ending if ending in FORMATS else "parquet")
-    return export(spark, place, selection, options.to, format)
+    return export(spark, place, selection, options.to, options.format)
 
 
 def _add_report(jobs: Commands) -> None:
@@ -436,8 +440,12 @@ def _janitor(spark: SparkSession | None, place: Place, options: argparse.Namespa
 
 
 def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return _whole(text, 1)
+
+
+def _whole(text: str, least: int = 0) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
     return int(text)
 
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import pyarrow as pa
 
+from headrace.core.name_patterns import NamePatterns
+from headrace.formats.manifest import Manifest
 from headrace.pipeline.errors import CannotRun, JobFailed
-from headrace.pipeline.limits import FORMATS
+from headrace.pipeline.export_files import write_part
+from headrace.pipeline.export_target import Part, Target, parse_target
+from headrace.pipeline.limits import PROBES
+from headrace.pipeline.logs import check_logs, each, is_meant, parse_logs
 from headrace.pipeline.place import Place, load
-from headrace.pipeline.report import Report
+from headrace.pipeline.report import Report, show_stages
 from headrace.pipeline.rows import is_live, read
+from headrace.pipeline.session import is_local
+from headrace.pipeline.tasks import run_tasks
 from headrace.printing import count
 
 if TYPE_CHECKING:
@@ -23,6 +32,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Which records; bounds are inclusive, and what is not given selects nothing away."""
 
     logs: tuple[str, ...] = ()
+    """Names, or beginnings of names that end in `*`."""
     from_seq: int | None = None
     to_seq: int | None = None
     from_ts: int | None = None
@@ -33,36 +43,80 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export(
-    spark: SparkSession, place: Place, selection: Selection, target: Path, format: str
+    spark: SparkSession, place: Place, selection: Selection, to: str | Path, format: str | None
 ) -> Report:
     """Write the live, sealed records that are selected: to one file if the target looks like one,
     else to a folder of files. Nothing is there under its name until everything is.
     """
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F  # noqa: N812
-
-    if target.exists():
-        raise CannotRun(f"{target} exists; name something that does not")
-    manifest, marks = load(place.open())
-    rows = read(spark, place, manifest.segments).where(is_live(marks)).where(_wanted(selection))
-    single = target.suffix.lstrip(".") in FORMATS
-    aside = target.with_name(f".{target.name}.part")
-    shutil.rmtree(aside, ignore_errors=True)
-    seen = Observation("written")
-    rows = rows.orderBy("log", "log_id", "seq")
-    rows = (rows.coalesce(1) if single else rows).observe(seen, F.count(F.lit(1)).alias("rows"))
+    logs = parse_logs(selection.logs)
+    _check_bounds(selection)
+    target = parse_target(str(to), format)
+    target.begin()
     try:
-        _write(rows, aside, format)
-        written = seen.get["rows"]
-        if single:
-            _one_of(aside).rename(target)
-        else:
-            for extra in (*aside.glob(".*.crc"), aside / "_SUCCESS"):
-                extra.unlink(missing_ok=True)
-            aside.rename(target)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return Report("", [], f"{target}: {count(written, 'record')} as {format}")
+        _check_workers(spark, place, target)
+        manifest, marks = load(place.open())
+        check_logs(spark, place, manifest, logs, marks)
+        rows = read(spark, place, manifest.segments).where(is_live(marks))
+        with show_stages(spark):
+            parts, found = _write(rows.where(is_meant(logs) & _wanted(selection)), logs, target)
+        check_parts(target, parts)
+        target.publish(parts)
+    except BaseException:
+        target.abandon()
+        raise
+    written = sum(part.rows for part in parts)
+    what = f"{target}: {count(written, 'record')} as {target.format}"
+    return Report("", [], "; ".join([what, *_nothing_of(found, selection, manifest)]))
+
+
+def _check_bounds(selection: Selection) -> None:
+    """Refuse ranges in which nothing can be."""
+    for name, low, high in (
+        ("seq", selection.from_seq, selection.to_seq),
+        ("ts", selection.from_ts, selection.to_ts),
+    ):
+        if low is not None and high is not None and low > high:
+            raise CannotRun(f"--from-{name} {low} is after --to-{name} {high}")
+
+
+def _check_workers(spark: SparkSession, place: Place, target: Target) -> None:
+    """Refuse, before any work, a target that tasks elsewhere cannot write to."""
+    if is_local(spark):
+        return
+    for problem in run_tasks(spark, place, _problem, [target] * PROBES):
+        if problem is not None:
+            raise CannotRun(problem)
+
+
+def _problem(target: Target) -> str | None:
+    return target.problem()
+
+
+def check_parts(target: Target, parts: Sequence[Part]) -> None:
+    """Whether everything that tasks wrote is at the target, as the driver sees it."""
+    there = target.sizes()
+    for part in parts:
+        if part.name not in there:
+            raise JobFailed(f"{target}: {part.name} was written, but is not there")
+        if there[part.name] != part.size_bytes:
+            found = f"has {there[part.name]} bytes, not {part.size_bytes}"
+            raise JobFailed(f"{target}: {part.name} {found}")
+
+
+def _nothing_of(
+    found: Mapping[str, int], selection: Selection, manifest: Manifest
+) -> Iterator[str]:
+    """In words, why there is nothing of a log that was named, or nothing at all."""
+    if not manifest.segments:
+        yield "nothing is sealed yet"
+        return
+    narrowed = msgspec.structs.replace(selection, logs=()) != Selection()
+    none = f"is sealed and live{' in that selection' if narrowed else ''}"
+    for pattern, rows in found.items():
+        if not rows and selection.logs:
+            yield f"log {pattern} is there, but no record of it {none}"
+        elif not rows:
+            yield f"no record {none}"
 
 
 def _wanted(selection: Selection) -> Column:
@@ -70,8 +124,6 @@ def _wanted(selection: Selection) -> Column:
 
     seq, ts = F.col("seq"), F.col("ts")
     conditions = [F.lit(True)]
-    if selection.logs:
-        conditions.append(F.col("log").isin(*selection.logs))
     if selection.keys:
         conditions.append(F.col("key").isin(*selection.keys))
     for column, low, high in (
@@ -99,26 +151,51 @@ def _wanted(selection: Selection) -> Column:
     return wanted
 
 
-def _write(rows: DataFrame, folder: Path, format: str) -> None:
+def _write(
+    rows: DataFrame, logs: NamePatterns, target: Target
+) -> tuple[list[Part], dict[str, int]]:
+    """The parts that tasks wrote, and how many records there were for each name and prefix."""
+    from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
-    text = _on_one_line(F.decode("data", "UTF-8"))
+    rows = rows.orderBy("log", "log_id", "seq")
+    rows = rows.coalesce(1) if target.single else rows
+    seen = Observation("written")
+    conditions = each(logs) or {"any": F.lit(True)}
+    counts = [F.count_if(one).alias(f"of {at}") for at, one in enumerate(conditions.values())]
+    rows = rows.observe(seen, F.count(F.lit(1)).alias("rows"), *counts)
+    answers = _shaped(rows, target.format).mapInArrow(_Writer(target), _ANSWER).collect()
+    parts = []
+    for answer in sorted(answers, key=lambda answer: answer.name):
+        if answer.problem is not None:
+            raise JobFailed(answer.problem)
+        parts.append(Part(answer.name, answer.rows, answer.size_bytes))
+    read, written = seen.get["rows"], sum(part.rows for part in parts)
+    if read != written:
+        raise JobFailed(f"{target}: {written} records were written of {count(read, 'record')}")
+    if not parts:
+        parts = [write_part(target, 0, [])]  # so that whoever reads it sees columns
+    found = {pattern: seen.get[f"of {at}"] for at, pattern in enumerate(conditions)}
+    return parts, found
+
+
+def _shaped(rows: DataFrame, format: str) -> DataFrame:
+    """The columns as the format has them."""
+    from pyspark.sql import functions as F  # noqa: N812
+
     # What is not JSON may be any bytes: base64 there, and the media type beside it says so.
-    data = F.when(F.col("media").isNull(), text).otherwise(F.base64("data")).alias("data")
+    text = F.when(F.col("media").isNull(), F.decode("data", "UTF-8")).otherwise(F.base64("data"))
+    data = _on_one_line(text).alias("data")
     time = F.expr("timestamp_micros(ts * 1000 + coalesce(ns, 0) div 1000)").alias("ts")
     plain = [F.col(name) for name in ("key", "tag", "node", "media")]
     match format:
         case "parquet":
-            rows.select("log", "seq", time, *plain, F.col("data"), "meta").write.parquet(
-                str(folder), compression="zstd"
-            )
+            return rows.select("log", "seq", time, *plain, text.alias("data"), "meta")
         case "csv":
             stamp = F.date_format(time, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'").alias("ts")
-            rows.select("log", "seq", stamp, *plain, data, "meta").write.csv(
-                str(folder), header=True, escape='"', nullValue="", emptyValue='""'
-            )
+            return rows.select("log", "seq", stamp, *plain, data, "meta")
         case _:
-            rows.select(_line(data)).write.text(str(folder))
+            return rows.select(_line(data))
 
 
 def _on_one_line(json: Column) -> Column:
@@ -141,12 +218,36 @@ def _line(data: Column) -> Column:
     return F.concat(opened, F.lit(',"data":'), value, meta, F.lit("}")).alias("value")
 
 
-def _parts(folder: Path) -> list[Path]:
-    return sorted(folder.glob("part-*"))
+_ANSWER = "name string, rows long, size_bytes long, problem string"
+_ANSWER_SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("rows", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("problem", pa.string()),
+    ]
+)
 
 
-def _one_of(folder: Path) -> Path:
-    parts = _parts(folder)
-    if len(parts) != 1:
-        raise JobFailed(f"Spark wrote {len(parts)} files where one was expected")
-    return parts[0]
+class _Writer:
+    """The task that writes one part."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        first = next((batch for batch in batches if len(batch)), None)
+        if first is None:
+            return
+        problem = self._target.problem()
+        if problem is None:
+            context = TaskContext.get()
+            at = context.partitionId() if context is not None else 0
+            part = write_part(self._target, at, chain([first], batches))
+        else:
+            part = Part("", 0, 0)
+        yield pa.RecordBatch.from_pylist(
+            [msgspec.structs.asdict(part) | {"problem": problem}], _ANSWER_SCHEMA
+        )

@@ -14,6 +14,12 @@ PROBLEMS_MAX = 1000
 """Problems of one kind that an audit shows."""
 FORMATS = ("parquet", "csv", "jsonl")
 """What an export may be."""
+EXPORT_GROUP_ROWS = 131_072
+"""Rows in a row group of an exported Parquet file."""
+EXPORT_GROUP_BYTES = 64 << 20
+"""A row group is shorter when its records come to this."""
+PROBES = 8
+"""Tasks that look for the target of an export, before any work, where Spark runs elsewhere."""
 ANSWER_BYTES_MAX = 16 << 10
 """Of the answer of a task that goes to the driver through Spark; larger ones are stored."""
 INDEX_GROUP = 8

@@ -21,6 +21,7 @@ from xxhash import xxh3_64_hexdigest
 from headrace.pipeline import crash
 from headrace.pipeline.errors import CannotRun, JobFailed, NoSpark
 from headrace.pipeline.java import Java, find_java
+from headrace.printing import install
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -176,11 +177,16 @@ def is_remote(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
+def is_local(spark: SparkSession) -> bool:
+    """Whether tasks run on this machine, with the same files."""
+    return not is_remote(spark) and str(spark.sparkContext.master).startswith("local")
+
+
 def _require() -> None:
     missing = [name for name in ("pyspark", "pandas", "duckdb", "numpy") if find_spec(name) is None]
     if missing:
         what = " and ".join(missing)
-        raise NoSpark(f"the pipeline needs {what}: `pip install 'headrace[spark]'`")
+        raise NoSpark(f"the pipeline needs {what}: {install('spark')}")
 
 
 def end_gateway() -> None:

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from headrace.printing import install
 from headrace.storage.objects import Listed, StoreError
 
 try:
@@ -21,9 +23,7 @@ try:
     from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PreconditionError
     from obstore.store import S3Store
 except ImportError:
-    raise StoreError(
-        "an object store on S3 needs one more package: pip install 'headrace[s3]'"
-    ) from None
+    raise StoreError(f"an object store on S3 needs one more package: {install('s3')}") from None
 
 _CONNECT_S = 5
 _REQUEST_S = 30
@@ -50,6 +50,11 @@ class S3Objects:
     def put(self, name: str, content: bytes) -> None:
         with self._told(name):
             obstore.put(self._store, name, bytes(content))
+
+    def put_file(self, name: str, path: Path) -> None:
+        """Store a file that may be larger than memory; it shows once all of it is there."""
+        with self._told(name):
+            obstore.put(self._store, name, path)
 
     def put_new(self, name: str, content: bytes) -> bool:
         doubtful = False
