@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=[*GROUPS],
         help="pipeline: Spark instead of the server; search: answers from the indexes it makes "
-        "(pip install 'headrace[spark]')",
+        "(packages of the extra `spark`)",
     )
     names = (*DEFAULT, *EXTRAS, *PIPELINE, *SEARCH)
     parser.add_argument(

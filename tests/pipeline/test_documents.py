@@ -1,0 +1,79 @@
+"""The commands of docs/PIPELINE.md and README.md, as pasted beside `data`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace import cli
+from headrace.pipeline import commands, follow
+
+from .shelf import Shelf, search
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DOCUMENTS = Path(__file__).parents[2]
+
+
+def blocks(document: str, language: str) -> list[str]:
+    text = (DOCUMENTS / document).read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def jobs(document: str) -> Iterator[list[str]]:
+    """The arguments of every `headrace pipeline …`."""
+    for block in blocks(document, "sh"):
+        for line in re.findall(r"^(?:\.venv/bin/)?headrace (pipeline .*)", block, re.MULTILINE):
+            yield shlex.split(line, comments=True)
+
+
+@pytest.mark.parametrize("document", ["docs/PIPELINE.md", "README.md"])
+def test_the_commands_of_the_documents_run(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    document: str,
+) -> None:
+    shelf = Shelf(tmp_path / "data")
+    shelf.plan({"web": search("w")})
+    requests = [{"timestamp": f"2026-02-12T12:0{n}:10Z", "duration": n} for n in range(5)]
+    shelf.seal({"web": [json.dumps(request).encode() for request in requests],
+                "orders": [b'{"total":%d}' % total for total in (20, 35)]})  # fmt: skip
+    shelf.mark({"web": [1, 1]})
+
+    @contextmanager
+    def session(*_: object) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(commands, "session", session)
+    monkeypatch.setattr(follow, "stop_on_signals", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    names = []
+    for arguments in jobs(document):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        assert ended.value.code == 0, f"{arguments} {capfd.readouterr()}"
+        names.append(arguments[1])
+    said = capfd.readouterr().out
+    assert {"erase", "audit", "export", "report"} <= {*names}
+    assert "1 dead record left 1 segment" in said
+    assert "0 problems" in said
+    assert "orders.jsonl: 2 records" in said
+    orders = [json.loads(line) for line in Path("orders.jsonl").read_text().splitlines()]
+    assert [order["data"]["total"] for order in orders] == [20, 35]
+    assert "<td>web</td>" in Path("latency.html").read_text()
+    if document == "docs/PIPELINE.md":
+        known = re.findall(r"^\| `(\w+)` \|", (DOCUMENTS / document).read_text(), re.MULTILINE)
+        assert {*names} == {*known[: known.index("janitor") + 1]}  # every job has an example
+    for program in blocks(document, "python") if document == "docs/PIPELINE.md" else []:
+        exec(compile(program, document, "exec"), {})
+        assert "35" in capfd.readouterr().out
