@@ -438,20 +438,27 @@ def _janitor(spark: SparkSession | None, place: Place, options: argparse.Namespa
 
 # --- values ---
 
+_DIGITS_MAX = 18
+
 
 def _positive(text: str) -> int:
     return _whole(text, 1)
 
 
 def _whole(text: str, least: int = 0) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < least:
+    if not _is_digits(text) or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
     return int(text)
 
 
+def _is_digits(text: str) -> bool:
+    """Whether this is a number that Spark has room for."""
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+
+
 def _instant(text: str) -> int:
     """Milliseconds since 1970."""
-    if text.isascii() and text.isdigit():
+    if _is_digits(text):
         return int(text)
     try:
         instant = datetime.fromisoformat(text)
