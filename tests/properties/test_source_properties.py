@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.spark.rows import DataLost
 from pipeline.shelf import Layout, layouts
 from pipeline.source_world import Found, SourceWorld
 
@@ -75,8 +76,6 @@ def test_a_stream_brings_everything_once(
     later: list[tuple[str, int]],
 ) -> None:
     """In steps that are not too large, to the very end; a second run goes on behind the first."""
-    # A gap that a crash left is a loss where a query comes upon it.
-    pace = {**pace, "failOnDataLoss": shape.skip_max == 0}
     for how in EVERY_WAY:
         with TemporaryDirectory() as folder:
             world = SourceWorld(Path(folder), shape)
@@ -108,7 +107,19 @@ def test_a_stream_brings_everything_once(
 @pytest.mark.parametrize("how", ["path", "url path"])
 def test_files_are_segments_however_many_row_groups_they_have(tmp_path: Path, how: str) -> None:
     world = SourceWorld(tmp_path, Layout(logs=1, segments=3, rows_max=40, group_rows=3, dead=0))
-    batches, _ = world.available_now(
-        how, None, log="log-0", maxFilesPerTrigger=1, failOnDataLoss=False
-    )
+    batches, _ = world.available_now(how, None, log="log-0", maxFilesPerTrigger=1)
     assert len(batches) == 3
+
+
+def test_what_is_lost_after_a_query_met_the_log_fails_it(tmp_path: Path) -> None:
+    """However it is cut into batches; what was lost before that never does."""
+    world = SourceWorld(tmp_path, Layout(logs=1, segments=3, rows_max=9, dead=0, skip_max=4))
+    assert world.shelf.heads["log-0"] > len(world.shelf.all)
+    how: dict[str, Any] = {"log": "log-0", "maxRowsPerTrigger": 2}
+    _, offset = world.available_now("url path", None, **how)
+    last = world.head("log-0")
+    world.shelf.seal({"log-0": [b"1", b"2"]}, skip=3)
+    with pytest.raises(DataLost, match=f"^records {last + 1} to {last + 2} of "):
+        world.available_now("url path", offset, **how)
+    batches, _ = world.available_now("url path", offset, failOnDataLoss=False, **how)
+    assert [seq for batch in batches for _, seq in batch] == [last + 4, last + 5]

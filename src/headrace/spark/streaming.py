@@ -1,12 +1,13 @@
 """Reading a stream: offsets are the seq of each log up to which it was read, and which instance of
-its name it is.
+its name it is. Where a log had lost records before the query saw it, the last of those is `lost`:
+they are no loss to this query, however it is cut into batches.
 
-    {"logs": {"orders": {"epoch": 7, "seq": 1200}}}
+    {"logs": {"orders": {"epoch": 7, "seq": 1200}, "web": {"epoch": 9, "seq": 40, "lost": 31}}}
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from headrace.core import ranges
 from headrace.formats.plan import LogPlan
 from headrace.spark.catalog import Catalog
 from headrace.spark.options import Pace, ReadOptions
@@ -36,10 +38,15 @@ def _decode(offset: Offset) -> dict[str, Position]:
     return {name: (at["epoch"], at["seq"]) for name, at in offset.get("logs", {}).items()}
 
 
-def _encode(positions: dict[str, Position]) -> Offset:
-    return {
-        "logs": {name: {"epoch": at[0], "seq": at[1]} for name, at in sorted(positions.items())}
-    }
+def _encode(positions: dict[str, Position], lost: Mapping[str, int] | None = None) -> Offset:
+    logs = {name: {"epoch": at[0], "seq": at[1]} for name, at in sorted(positions.items())}
+    for name, seq in (lost or {}).items():
+        logs[name]["lost"] = seq
+    return {"logs": logs}
+
+
+def _lost_before(offset: Offset) -> dict[str, int]:
+    return {name: at["lost"] for name, at in offset.get("logs", {}).items() if "lost" in at}
 
 
 class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -78,7 +85,19 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         backlogs = [log for plan in plans if (log := self._backlog(plan, before))]
         upto = pace_of(backlogs, pace)
         after = {log.plan.log: (log.plan.epoch, upto[log.plan.log]) for log in backlogs}
-        return _encode({**before, **after})
+        new = {name for name, (epoch, _) in after.items() if before.get(name, (0, 0))[0] != epoch}
+        known = {name: seq for name, seq in _lost_before(start).items() if name not in new}
+        return _encode({**before, **after}, known | self._lost_in(new))
+
+    def _lost_in(self, logs: Collection[str]) -> dict[str, int]:
+        """Log → the last record that is lost already, of those that the query has just met."""
+        if not logs or not self._options.fail_on_loss:
+            return {}
+        found = {}
+        for plan in self._plans(extents=True):
+            if plan.log in logs and plan.lost:
+                found[plan.log] = max(last for _, last in plan.lost)
+        return found
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
         return _encode({plan.log: (plan.epoch, plan.head_seq) for plan in self._plans()})
@@ -132,7 +151,7 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- reading ---------------------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        before, wants = _decode(start), list[Want]()
+        before, lost_before, wants = _decode(start), _lost_before(end), list[Want]()
         moved = {name: at for name, at in _decode(end).items() if at != before.get(name)}
         plans = {plan.log: plan for plan in self._plans(extents=True)} if moved else {}
         for name, (epoch, last) in moved.items():
@@ -145,7 +164,7 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = (known[1] if known is not None and same else 0) + 1
             first = max(first, self._options.wanted.first)
             if same:
-                self._check_lost(plan, first, last)
+                self._check_lost(plan, first, last, lost_before.get(name, 0))
             if first <= last:
                 wants.append(Want(plan, first, last))
         placed = self._catalog.placed(want.plan for want in wants)
@@ -153,16 +172,15 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts = split([_clip(want) for want in wants], placed, self._options.wanted, served=served)
         return bundled(parts, cores())
 
-    def _check_lost(self, plan: LogPlan, first: int, last: int) -> None:
+    def _check_lost(self, plan: LogPlan, first: int, last: int, before: int) -> None:
+        """Refuse to pass over what was lost since the query knows the log."""
         if plan.floor_seq > first:
             upto = min(plan.floor_seq - 1, last)
             self._lose(f'records {first} to {upto} of "{plan.log}" are gone')
         lost = plan.lost if isinstance(plan.lost, list) else []
-        for low, high in lost:
-            if low <= last and high >= first:
-                self._lose(
-                    f'records {max(low, first)} to {min(high, last)} of "{plan.log}" are gone'
-                )
+        since = ranges.from_pairs(lost)
+        for low, high in ranges.overlap(since, max(first, before + 1), last):
+            self._lose(f'records {low} to {high} of "{plan.log}" are gone')
 
     def _lose(self, what: str) -> None:
         if self._options.fail_on_loss:
