@@ -150,8 +150,8 @@ def _rewrite(
 
 def _find_dead(
     spark: object, place: object, manifest: Any, marks: Marks, logs: object
-) -> list[tuple[Segment, int]]:
-    return [(segment, 1) for segment in manifest.segments]
+) -> tuple[list[tuple[Segment, int]], list[str]]:
+    return [(segment, 1) for segment in manifest.segments], []
 
 
 def _index(place: Any) -> None:
@@ -193,6 +193,7 @@ def _without_spark() -> Iterator[None]:
         mock.patch.object(pieces, "run_tasks", _run_tasks),
         mock.patch.object(compact, "rewrite", _rewrite),
         mock.patch.object(compact, "prove"),
+        mock.patch.object(compact, "require_sound"),
         mock.patch.object(compact, "read", return_value=rows),
         mock.patch.object(erase, "rewrite", _rewrite),
         mock.patch.object(erase, "prove"),

@@ -15,6 +15,7 @@ from librarian import Librarian
 from rig import CAPS, boot, view_all
 from stalls import HOUR_MS, JOBS, Act, Store, janitor, late_janitor, run, slow_janitor, stranger
 from virtual import VirtualClock, VirtualLoop
+from xxhash import xxh3_64_hexdigest
 
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
@@ -249,8 +250,9 @@ def test_a_build_that_vanished_is_made_again(loop: VirtualLoop, job: str, whole:
         if whole:
             store.remove(lost.name)
             # Plans that changed since let the indexer look at what it has.
-            plans = Named(name=layout.plans(1), checksum="", generation=1)
-            store.put(plans.name, encode_plans(Plans(plans=(plan(1, "a", PLAN),))))
+            raw = encode_plans(Plans(plans=(plan(1, "a", PLAN),)))
+            plans = Named(name=layout.plans(1), checksum=xxh3_64_hexdigest(raw), generation=1)
+            store.put(plans.name, raw)
             manifests.update(store, lambda m: msgspec.structs.replace(m, plans=plans))
         for each in ("merge", "index", "merge") if job == "merge" else ("index", "merge", "index"):
             assert run(each, store, NONE, janitor)[1]

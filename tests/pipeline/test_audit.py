@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
+from headrace.formats import layout
 from headrace.formats.companion import (
     Descriptor,
     Family,
@@ -18,6 +19,7 @@ from headrace.formats.companion import (
 from headrace.formats.manifest import Manifest
 from headrace.pipeline.audit import audit
 from headrace.pipeline.backfill import backfill
+from headrace.pipeline.limits import PROBLEMS_MAX
 from headrace.storage import manifests
 
 from .shelf import Shelf, payloads, search
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
 
 
 def _problems(spark: SparkSession, shelf: Shelf) -> list[str]:
-    return audit(spark, shelf.place).problems
+    """With their places, without the kinds."""
+    lines = audit(spark, shelf.place, examples_max=PROBLEMS_MAX).problems
+    return [line.removeprefix("  ") for line in lines if line.startswith("  ")]
 
 
 def _edit(shelf: Shelf, at: int = 0, **changes: Any) -> None:
@@ -72,8 +76,11 @@ def test_records_that_are_there_twice_are_found(spark: SparkSession, shelf: Shel
 def test_counts_that_do_not_fit_are_found(spark: SparkSession, shelf: Shelf) -> None:
     segment = shelf.seal({"a": payloads(3)})
     _edit(shelf, rows=4, logs=2)
-    assert f"{segment.name}: 3 rows; the manifest says 4" in _problems(spark, shelf)
-    assert f"{segment.name}: 1 logs; the manifest says 2" in _problems(spark, shelf)
+    assert _problems(spark, shelf) == [
+        f"objects/{segment.name}: 3 rows; the manifest says 4",
+        f"objects/{segment.name}: 1 logs; the manifest says 2",
+        "objects/manifests/0000000002.json: segment 1 is not what it was in version 1",
+    ]
 
 
 def test_damaged_files_are_found(spark: SparkSession, shelf: Shelf) -> None:
@@ -157,6 +164,51 @@ def _describe(shelf: Shelf, descriptor: Descriptor) -> None:
     changed = msgspec.structs.replace(build, checksum=xxh3_64_hexdigest(raw))
     builds = (changed, *others)
     manifests.update(shelf.objects, lambda m: msgspec.structs.replace(m, builds=builds))
+
+
+def test_damage_is_named_and_everything_else_is_looked_at(
+    spark: SparkSession, shelf: Shelf
+) -> None:
+    """One of everything is spoilt; what is wrong elsewhere is found as well."""
+    shelf.plan({"a": _rolled()})
+    segments = [shelf.seal({"a": _timed(n), "b": payloads(3)}, tag="t") for n in range(5)]
+    shelf.seal({"b": payloads(1)}, skip=1)
+    backfill(spark, shelf.place)
+    shelf.mark({"b": [1, 1]})
+    descriptors = [
+        decode_descriptor(shelf.objects.get(build.name), build.name)
+        for build in shelf.manifest.builds
+    ]
+    spoilt = [
+        segments[0].name,
+        segments[2].index,
+        descriptors[1].files[2].name,
+        shelf.manifest.builds[2].name,
+        layout.manifest(shelf.manifest.version - 1),
+    ]
+    for seed, name in enumerate(spoilt):
+        shelf.damage(name, seed=seed)
+    gone = [segments[1].name, segments[3].tags or "", descriptors[3].files[0].name]
+    for name in gone:
+        shelf.remove(name)
+    cut = descriptors[4].files[1].name
+    shelf.objects.put(cut, shelf.objects.get(cut)[:-7])
+    report = audit(spark, shelf.place)
+    found = [line for line in report.problems if line.startswith("  ")]
+    for name in (*spoilt, *gone, cut):
+        assert len([line for line in found if name in line]) == 1, (name, found)
+    missing = '  log "b", seqs 16 to 16: missing before segment 6, and not marked as dead'
+    assert missing in found
+    assert len(found) == len(spoilt) + len(gone) + 2
+    kinds = [line for line in report.problems if not line.startswith("  ")]
+    assert kinds == [
+        "segments that are missing or damaged: 2",
+        "seqs that are missing and not marked as dead: 1",
+        "manifests, marks and plans that are missing, damaged or wrong: 1",
+        "indexes and tags of segments that are missing, damaged or wrong: 2",
+        "builds of which something is missing, damaged or wrong: 4",
+    ]
+    assert report.lines()[-1].endswith("10 problems in 66 records of 6 segments and 6 builds")
 
 
 def _with(table: pa.Table, column: str, values: list[Any]) -> pa.Table:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from headrace.core.errors import Corrupt
 from headrace.formats import layout
+from headrace.formats.companion import decode_descriptor
+from headrace.formats.manifest import Build
 from headrace.pipeline.backfill import backfill
+from headrace.pipeline.commit import add_builds
 from headrace.pipeline.compact import Sizes, compact
 from headrace.pipeline.erase import erase
 from headrace.pipeline.follow import follow
-from headrace.pipeline.merge import merge
+from headrace.pipeline.index import build_segment
+from headrace.pipeline.merge import merge, merge_group
+from headrace.pipeline.pending import Pending, load_plans
 from headrace.pipeline.retain import retain
 from headrace.pipeline.retire import clean
 from headrace.storage.leases import hold_lease
@@ -136,8 +144,6 @@ def test_a_damaged_segment_does_not_keep_others_waiting(spark: SparkSession, she
 
 
 def test_builds_of_a_newer_plan_are_not_replaced(spark: SparkSession, shelf: Shelf) -> None:
-    from headrace.pipeline.commit import add_builds
-
     shelf.plan({"a": search("w")})
     shelf.seal({"a": payloads(3)})
     backfill(spark, shelf.place)
@@ -151,8 +157,6 @@ def test_builds_of_a_newer_plan_are_not_replaced(spark: SparkSession, shelf: She
 
 
 def test_segments_that_are_gone_are_not_listed(spark: SparkSession, shelf: Shelf) -> None:
-    from headrace.pipeline.commit import add_builds
-
     shelf.seal({"a": payloads(3)})
     backfill(spark, shelf.place)
     builds = shelf.manifest.builds
@@ -161,3 +165,30 @@ def test_segments_that_are_gone_are_not_listed(spark: SparkSession, shelf: Shelf
     with hold_lease(shelf.objects, "test") as lease:
         assert add_builds(shelf.objects, builds, lease).manifest.builds == ()
     assert shelf.objects.list(layout.BUILDS) != []
+
+
+def test_damaged_builds_are_made_again(shelf: Shelf) -> None:
+    """Without Spark: what the tasks and the driver say of them."""
+    shelf.plan({"a": search("w")})
+    segment = shelf.seal({"a": payloads(3)})
+    objects, place = shelf.objects, shelf.place
+    with hold_lease(objects, "test") as lease:
+        build = build_segment(place, load_plans(objects, shelf.manifest), 1, lease.token, segment)
+        assert isinstance(build, Build)
+        add_builds(objects, [build], lease)
+    assert isinstance(merge_group(place, "job", [build]), Build)
+    for name in (
+        *(f.name for f in decode_descriptor(objects.get(build.name), "").files),
+        build.name,
+    ):
+        whole = bytes(objects.get(name))
+        shelf.damage(name)
+        assert merge_group(place, "job", [build]) == build.name
+        if name != build.name:
+            objects.put(name, whole)
+    shelf.plan({"a": search("w", "v")})
+    assert [unit.segments for unit in Pending(place).look().units] == [(segment,)]
+    assert shelf.manifest.builds == ()
+    shelf.damage(shelf.manifest.plans.name if shelf.manifest.plans else "")
+    with pytest.raises(Corrupt, match="plans/"):
+        Pending(place).look()

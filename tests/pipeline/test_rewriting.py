@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from headrace.core.config import LogConfig
@@ -178,3 +179,26 @@ def test_a_source_that_goes_meanwhile_stops_the_commit_only(
     assert [segment.number for segment in shelf.manifest.segments] == [2, 3, 4]
     clean(shelf.place, grace_s=0)
     assert shelf.objects_there() == shelf.named()
+
+
+def test_damage_is_named_and_nothing_is_made_of_it(spark: SparkSession, shelf: Shelf) -> None:
+    segments = [shelf.seal({"a": payloads(3)}) for _ in range(7)]
+    spoilt, unknown = segments[0].name, segments[3].index
+    shelf.damage(spoilt)
+    shelf.damage(unknown)
+    shelf.mark({"a": [1, 1, 5, 5, 19, 21]})
+    report = retain(spark, shelf.place)
+    assert [row[0] for row in report.rows] == [7]
+    assert len(report.problems) == 1
+    assert unknown in report.problems[0]
+    report = erase(spark, shelf.place)
+    assert [row[0] for row in report.rows] == [2]
+    assert len(report.problems) == 2
+    assert unknown in report.problems[0]
+    assert spoilt in report.problems[1]
+    report = compact(spark, shelf.place, msgspec.structs.replace(SMALL, run_max=2))
+    assert [row[0] for row in report.rows] == ["5–6"]
+    assert len(report.problems) == 2
+    assert spoilt in report.problems[0]
+    assert unknown in report.problems[1]
+    assert {1, 3, 4} < shelf.manifest.numbers

@@ -1,117 +1,211 @@
 """Audit: do the segments, their companions and the manifest say the same?
 
-Spark SQL reads every row of every segment. A mismatch is a problem with its place.
+Every file is compared with its checksum first. What is missing or damaged is named and passed over;
+Spark SQL reads the rows of everything else. A mismatch is a problem with its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 
+from headrace.core import ranges
+from headrace.core.errors import Corrupt
+from headrace.core.ranges import EMPTY
 from headrace.formats.manifest import Manifest, Segment
-from headrace.formats.marks import Marks
+from headrace.formats.marks import Marks, decode_marks
+from headrace.formats.plans import Plans, decode_plans
 from headrace.pipeline.audit_builds import check_build_files
 from headrace.pipeline.audit_postings import check_postings
 from headrace.pipeline.audit_rollups import check_rollups
-from headrace.pipeline.limits import PROBLEMS_MAX
-from headrace.pipeline.place import Place, load
+from headrace.pipeline.audit_rows import View
+from headrace.pipeline.limits import EXAMPLES_MAX
+from headrace.pipeline.pieces import SPANNED, read_index
+from headrace.pipeline.place import Place, load, load_marks
+from headrace.pipeline.problems import ProblemKind, Tally, tally_rows
 from headrace.pipeline.report import Progress, Report, no_progress
-from headrace.pipeline.rows import NUMBER, condition, counted_size, deaths, read, small_table
+from headrace.pipeline.rows import NUMBER, condition, deaths, read, small_table
 from headrace.pipeline.tasks import run_tasks
 from headrace.printing import count
 from headrace.storage.checks.agreement import Agreement
+from headrace.storage.checks.findings import Finding
+from headrace.storage.checks.manifests import check_content, check_manifests, path_of
 from headrace.storage.checks.segments import SegmentCheck
+from headrace.storage.objects import Objects, StoreError
+from headrace.storage.segments import UNREADABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Check = Callable[["SparkSession", Place, Manifest], list[str]]
+Check = Callable[["SparkSession", Place, View], None]
 
 
 def audit(
-    spark: SparkSession, place: Place, progress: Progress[tuple[str, Check]] = no_progress
+    spark: SparkSession,
+    place: Place,
+    progress: Progress[tuple[str, Check]] = no_progress,
+    examples_max: int = EXAMPLES_MAX,
 ) -> Report:
     """Run every check over one version of the manifest."""
-    manifest, _ = load(place.open())
-    problems: list[str] = []
+    view = View(Manifest(), Plans(), Tally(examples_max))
     done: list[tuple[object, ...]] = []
     for title, check in progress(list(CHECKS.items()), "check"):
-        found = check(spark, place, manifest)
-        problems += found
-        done.append((title, len(found), "ok" if not found else "WRONG"))
-    rows = sum(segment.rows for segment in manifest.segments)
-    what = f"{count(len(problems), 'problem')} in {count(rows, 'record')} of "
-    what += f"{count(len(manifest.segments), 'segment')} and {count(len(manifest.builds), 'build')}"
-    return Report("check problems verdict", done, f"{place}: {what}", problems)
+        before = view.tally.total
+        check(spark, place, view)
+        found = view.tally.total - before
+        done.append((title, found, "ok" if not found else "WRONG"))
+    rows, segments, builds = view.sizes
+    what = f"{count(view.tally.total, 'problem')} in {count(rows, 'record')} of "
+    what += f"{count(segments, 'segment')} and {count(builds, 'build')}"
+    return Report("check problems verdict", done, f"{place}: {what}", list(view.tally.lines()))
 
 
-def check_files(spark: SparkSession, place: Place, manifest: Manifest) -> list[str]:
-    """Checksums of segments and companions; order and form of rows; index and tags against rows."""
-    found = run_tasks(spark, place, partial(_check_file, place), manifest.segments)
-    return [problem for problems in found for problem in problems]
+def check_published(spark: SparkSession, place: Place, view: View) -> None:
+    """Versions of the manifest, one of which is audited: the newest that can be read; its plans and
+    marks.
+    """
+    objects = place.open()
+    while True:
+        tally = Tally(view.tally.examples_max)
+        try:
+            manifest = _tallied(tally, check_manifests(objects)) or Manifest()
+            plans, marks = manifest.plans, manifest.marks
+            if plans is not None:
+                content = check_content(objects, plans.name, plans.checksum, decode_plans)
+                view.plans = _tallied(tally, content) or Plans()
+            if marks is not None:
+                _tallied(tally, check_content(objects, marks.name, marks.checksum, decode_marks))
+        except FileNotFoundError:
+            continue  # a version was forgotten meanwhile: there are newer ones
+        if not tally.total or not _is_older(objects, manifest):
+            break  # else what is wrong may have been replaced meanwhile
+    view.manifest = manifest
+    view.sizes = (
+        sum(segment.rows for segment in manifest.segments),
+        len(manifest.segments),
+        len(manifest.builds),
+    )
+    view.tally.join(tally)
 
 
-def _check_file(place: Place, segment: Segment) -> list[str]:
-    check = SegmentCheck(place.open(), segment, Agreement({}, {}), lambda _: None)
-    return [str(finding) for finding in check.run()]
+def _tallied(tally: Tally, findings: Generator[Finding, None, Any]) -> Any:
+    while True:
+        try:
+            tally.add(ProblemKind.PUBLISHED, str(next(findings)))
+        except StopIteration as end:
+            return end.value
 
 
-def check_counts(spark: SparkSession, place: Place, manifest: Manifest) -> list[str]:
-    """Rows, logs and bytes of each segment against the manifest."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    rows = read(spark, place, manifest.segments)
-    found = {
-        row.segment: row
-        for row in rows.groupBy(NUMBER)
-        .agg(
-            F.count("*").alias("rows"),
-            F.count_distinct("log_id").alias("logs"),
-            F.sum(counted_size()).alias("bytes"),
-        )
-        .collect()
-    }
-    problems: list[str] = []
-    for segment in manifest.segments:
-        row = found.get(segment.number)
-        said = segment.rows, segment.logs, segment.record_bytes
-        held = (row.rows, row.logs, row.bytes) if row is not None else (0, 0, 0)
-        problems += [
-            f"{segment.name}: {there} {title}; the manifest says {expected}"
-            for title, expected, there in zip(
-                ("rows", "logs", "record bytes"), said, held, strict=True
-            )
-            if expected != there
-        ]
-    return problems
-
-
-def check_seqs(spark: SparkSession, place: Place, manifest: Manifest) -> list[str]:
-    """Each seq of a log is in one segment, along their order; what is missing is dead."""
-    if not manifest.segments:
-        return []
-    steps = _steps(spark, place, manifest.segments).persist()
+def _is_older(objects: Objects, manifest: Manifest) -> bool:
     try:
-        problems = [
-            f'log "{row.log}", seq {row.seq}: in segment {row.segment}, and in '
-            f"{row.before_segment} as well or after it"
-            for row in steps.where("seq <= before or place < before_place")
-            .limit(PROBLEMS_MAX)
-            .collect()
-        ]
+        return load(objects)[0].version > manifest.version
+    except (Corrupt, FileNotFoundError):
+        return False
+
+
+def check_files(spark: SparkSession, place: Place, view: View) -> None:
+    """Checksums of segments and companions; order and form of rows; index and tags against rows;
+    totals against the manifest.
+    """
+    task = partial(_check_file, place, view.tally.examples_max)
+    sound: list[Segment] = []
+    for segment, (tally, readable) in zip(
+        view.manifest.segments, run_tasks(spark, place, task, view.manifest.segments), strict=True
+    ):
+        view.tally.join(tally)
+        if readable:
+            sound.append(segment)
+        else:
+            _note_lost(place.open(), segment, view.lost)
+    view.manifest = msgspec.structs.replace(view.manifest, segments=tuple(sound))
+
+
+def _check_file(place: Place, examples_max: int, segment: Segment) -> tuple[Tally, bool]:
+    """What is wrong with a segment, and whether its rows can be read at all."""
+    tally, agreement = Tally(examples_max), Agreement({}, {})
+    held = f"{count(segment.rows, 'record')} of {count(segment.logs, 'log')}"
+    where = path_of(segment.name)
+    try:
+        for finding in SegmentCheck(place.open(), segment, agreement, lambda _: None).run():
+            if finding.where != where:
+                tally.add(ProblemKind.COMPANION, str(finding))
+            elif agreement.doubts(segment.number):
+                tally.add(ProblemKind.SEGMENT, f"{finding}; {held} were in it")
+            else:
+                tally.add(ProblemKind.ROWS, str(finding))
+    except StoreError:
+        raise  # nothing can be said about files that cannot be asked for
+    except UNREADABLE as error:
+        tally.add(ProblemKind.SEGMENT, f"{where}: {error}; {held} were in it")
+        return tally, False
+    return tally, not agreement.doubts(segment.number)
+
+
+def _note_lost(objects: Objects, segment: Segment, lost: dict[int, list[int]]) -> None:
+    """Which seqs a damaged segment held, if its index is there: they are not missing as well."""
+    try:
+        index = read_index(objects, segment)
+    except (Corrupt, *UNREADABLE):
+        return
+    for log, first, last in zip(*(index.column(n).to_pylist() for n in SPANNED[:3]), strict=True):
+        lost[log] = ranges.add(lost.get(log, []), first, last)
+
+
+def check_seqs(spark: SparkSession, place: Place, view: View) -> None:
+    """Each seq of a log is in one segment, along their order; what is missing is dead."""
+    segments, examples_max = view.manifest.segments, view.tally.examples_max
+    if not segments:
+        return
+    steps = _steps(spark, place, segments).persist()
+    try:
+        twice = steps.where("seq <= before or place < before_place")
+        view.tally.join(tally_rows(twice, _tell_twice, examples_max))
         # Loaded after the rows were read: what went missing meanwhile is marked by now.
-        gaps = _lasting_gaps(steps, load(place.open())[1])
-        problems += [
-            f'log "{row.log}", seqs {row.before + 1} to {row.seq - 1}: missing before segment '
-            f"{row.segment}, and not marked as dead"
-            for row in gaps.limit(PROBLEMS_MAX).collect()
-        ]
+        marks = _newest_marks(place.open(), view.manifest)
+        if marks is not None:
+            gaps = _lasting_gaps(steps, _with_lost(marks, view.lost))
+            view.tally.join(tally_rows(gaps, _tell_gap, examples_max))
     finally:
         steps.unpersist()
-    return problems
+
+
+def _tell_twice(row: dict[str, Any]) -> tuple[ProblemKind, str]:
+    return ProblemKind.TWICE, (
+        f'log "{row["log"]}", seq {row["seq"]}: in segment {row[NUMBER]}, and in '
+        f"{row['before_segment']} as well or after it"
+    )
+
+
+def _tell_gap(row: dict[str, Any]) -> tuple[ProblemKind, str]:
+    return ProblemKind.MISSING, (
+        f'log "{row["log"]}", seqs {row["before"] + 1} to {row["seq"] - 1}: missing before segment '
+        f"{row[NUMBER]}, and not marked as dead"
+    )
+
+
+def _newest_marks(objects: Objects, manifest: Manifest) -> Marks | None:
+    """What is dead by now, or was in the version at hand; nothing where nobody can tell."""
+    try:
+        return load(objects)[1]
+    except (Corrupt, FileNotFoundError):
+        try:
+            return load_marks(objects, manifest)
+        except (Corrupt, FileNotFoundError):
+            return None
+
+
+def _with_lost(marks: Marks, lost: dict[int, list[int]]) -> Marks:
+    dead = dict(marks.dead)
+    for log, spans in lost.items():
+        held = list(dead.get(log, EMPTY))
+        for first, last in ranges.pairs(spans):
+            held = ranges.add(held, first, last)
+        dead[log] = held
+    return Marks(marks.live, dead)
 
 
 def _steps(spark: SparkSession, place: Place, segments: Sequence[Segment]) -> DataFrame:
@@ -146,8 +240,8 @@ def _lasting_gaps(steps: DataFrame, marks: Marks) -> DataFrame:
 
 
 CHECKS: dict[str, Check] = {
+    "published": check_published,
     "files": check_files,
-    "counts": check_counts,
     "seqs": check_seqs,
     "builds": check_build_files,
     "postings": check_postings,

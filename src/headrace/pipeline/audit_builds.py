@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 
@@ -17,48 +18,79 @@ from headrace.formats.companion import (
     decode_hashes,
     hash_key,
 )
-from headrace.formats.manifest import Build, Manifest
-from headrace.pipeline.place import Place, check_object
+from headrace.formats.manifest import Build
+from headrace.pipeline.audit_rows import View
+from headrace.pipeline.place import Place, damage_of
+from headrace.pipeline.problems import ProblemKind, Tally
 from headrace.pipeline.tasks import run_tasks
+from headrace.storage.objects import Objects, StoreError
 from headrace.storage.segments import UNREADABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def check_build_files(spark: SparkSession, place: Place, manifest: Manifest) -> list[str]:
+def check_build_files(spark: SparkSession, place: Place, view: View) -> None:
     """Each segment is in one build; descriptors, files and hashes are what was published."""
     seen: dict[int, str] = {}
-    problems: list[str] = []
-    for build in manifest.builds:
+    builds = view.manifest.builds
+    for build in builds:
         for number in build.segments:
             if number in seen:
-                problems.append(f"{build.name}: segment {number} is in {seen[number]} as well")
+                what = f"{build.name}: segment {number} is in {seen[number]} as well"
+                view.tally.add(ProblemKind.BUILD, what)
             seen[number] = build.name
-    found = run_tasks(spark, place, partial(_check_build, place), manifest.builds)
-    return problems + [problem for part in found for problem in part]
+    task = partial(_check_build, place, view.tally.examples_max)
+    sound: list[Build] = []
+    for build, (tally, readable) in zip(builds, run_tasks(spark, place, task, builds), strict=True):
+        view.tally.join(tally)
+        if readable:
+            sound.append(build)
+    view.manifest = msgspec.structs.replace(view.manifest, builds=tuple(sound))
 
 
-def _check_build(place: Place, build: Build) -> list[str]:
-    objects = place.open()
+def _check_build(place: Place, examples_max: int, build: Build) -> tuple[Tally, bool]:
+    """What is wrong with a build, and whether its files can be read."""
+    objects, tally = place.open(), Tally(examples_max)
     try:
-        check_object(objects, build.name, build.checksum)
-        descriptor = decode_descriptor(objects.get(build.name), build.name)
-        said = build.level, build.plans, build.rows, build.format
-        held = descriptor.level, descriptor.plans, descriptor.rows, descriptor.format
-        if said != held or not set(descriptor.segments).issuperset(build.segments):
-            return [f"{build.name}: is of {held}; the manifest says {said}"]
-        for file in descriptor.files:
-            check_object(objects, file.name, file.checksum)
-        return list(_wrong_hashes(place, descriptor))
+        for damage in _damages(objects, build):
+            tally.add(ProblemKind.BUILD, damage)
+        if tally.total:
+            return tally, False
+        for problem in _differences(objects, build):
+            tally.add(ProblemKind.BUILD, problem)
+    except StoreError:
+        raise  # nothing can be said about files that cannot be asked for
     except Corrupt as damage:
-        return [str(damage)]
+        tally.add(ProblemKind.BUILD, str(damage))
+        return tally, False
     except UNREADABLE as error:
-        return [f"{build.name}: {error}"]
+        tally.add(ProblemKind.BUILD, f"{build.name}: {error}")
+        return tally, False
+    return tally, True
 
 
-def _wrong_hashes(place: Place, descriptor: Descriptor) -> Iterator[str]:
-    objects = place.open()
+def _damages(objects: Objects, build: Build) -> Iterator[str]:
+    damage = damage_of(objects, build.name, build.checksum)
+    if damage is not None:
+        yield damage
+        return
+    for file in decode_descriptor(objects.get(build.name), build.name).files:
+        damage = damage_of(objects, file.name, file.checksum)
+        if damage is not None:
+            yield damage
+
+
+def _differences(objects: Objects, build: Build) -> Iterator[str]:
+    descriptor = decode_descriptor(objects.get(build.name), build.name)
+    said = build.level, build.plans, build.rows, build.format
+    held = descriptor.level, descriptor.plans, descriptor.rows, descriptor.format
+    if said != held or not set(descriptor.segments).issuperset(build.segments):
+        yield f"{build.name}: is of {held}; the manifest says {said}"
+    yield from _wrong_hashes(objects, descriptor)
+
+
+def _wrong_hashes(objects: Objects, descriptor: Descriptor) -> Iterator[str]:
     for family in HASHED:
         file, hashes = descriptor.file(family), descriptor.file(f"{family}.hash")
         if file is None or hashes is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +26,12 @@ from headrace.formats.companion import (
     value_key,
 )
 from headrace.formats.leb128 import Ints
-from headrace.formats.manifest import Manifest
 from headrace.formats.postings import VALUE_STRIDE, decode_positions, decode_postings
 from headrace.pipeline.audit_rows import (
     BUILD,
     Known,
     Telling,
+    View,
     batches_of,
     describe,
     documents_of,
@@ -40,8 +40,8 @@ from headrace.pipeline.audit_rows import (
     rows_of,
 )
 from headrace.pipeline.kernels.build import Documents
-from headrace.pipeline.limits import PROBLEMS_MAX
 from headrace.pipeline.place import Place
+from headrace.pipeline.problems import ProblemKind, tally_rows
 from headrace.search.config import Kind, Search
 from headrace.search.extraction import Column, read_columns
 from headrace.search.values import Reader, analyze
@@ -58,25 +58,30 @@ _COLUMNS = {
 }
 
 
-def check_postings(spark: SparkSession, place: Place, manifest: Manifest) -> list[str]:
+def check_postings(spark: SparkSession, place: Place, view: View) -> None:
     """Keys, values, fields, words with their places, typed columns: the same as in segments."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    known = know(place, manifest)
+    known = know(place, view)
     if not known.builds:
-        return []
-    rows = rows_of(spark, place, manifest, known)
+        return
+    rows = rows_of(spark, place, view.manifest, known)
     expected, listed = _summed(_expected(rows, known)), _summed(_listed(spark, place, known))
     joined = expected.alias("e").join(listed.alias("l"), ["family", BUILD, "k"], "full_outer")
     same = F.col("e.n").eqNullSafe(F.col("l.n")) & F.col("e.s").eqNullSafe(F.col("l.s"))
     wrong = joined.where(~same).select(
         "family", BUILD, "k", F.col("e.n").alias("records"), F.col("l.n").alias("postings")
     )
-    return [
-        f"{known.builds[row.build].name}, {row.family} of {describe(row.k)}: "
-        + _difference(row.postings or 0, row.records or 0)
-        for row in wrong.limit(PROBLEMS_MAX).collect()
-    ]
+    tell = partial(_tell, [build.name for build in known.builds])
+    view.tally.join(tally_rows(wrong, tell, view.tally.examples_max))
+
+
+def _tell(names: Sequence[str], row: dict[str, Any]) -> tuple[ProblemKind, str]:
+    what = _difference(row["postings"] or 0, row["records"] or 0)
+    return (
+        ProblemKind.POSTINGS,
+        f"{names[row[BUILD]]}, {row['family']} of {describe(row['k'])}: {what}",
+    )
 
 
 def _difference(postings: int, records: int) -> str:

@@ -5,7 +5,8 @@ Typed columns are compared with the same records, so windows and columns agree w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.formats.companion import Family, roll_key
-from headrace.formats.manifest import Manifest
 from headrace.pipeline.audit_rows import (
     BUILD,
     Known,
     Telling,
+    View,
     batches_of,
     documents_of,
     know,
@@ -25,8 +26,8 @@ from headrace.pipeline.audit_rows import (
     rows_of,
 )
 from headrace.pipeline.kernels.build import Documents
-from headrace.pipeline.limits import PROBLEMS_MAX
 from headrace.pipeline.place import Place
+from headrace.pipeline.problems import ProblemKind, tally_rows
 from headrace.search import histogram
 from headrace.search.config import Count, Parts, Rollup, Search, Summary
 from headrace.search.parts import Summed, paths_of, read_parts
@@ -48,14 +49,14 @@ _SUM_SHARE = 1e-9
 Cell = tuple[bytes, int, str]
 
 
-def check_rollups(spark: SparkSession, place: Place, manifest: Manifest) -> list[str]:
+def check_rollups(spark: SparkSession, place: Place, view: View) -> None:
     """Counts, sums, extremes and histograms of all windows, against the records."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    known = know(place, manifest)
+    known = know(place, view)
     if not any(known.names(Family.ROLL)) and not _any_rollups(known):
-        return []
-    rows = rows_of(spark, place, manifest, known)
+        return
+    rows = rows_of(spark, place, view.manifest, known)
     told = documents_of(rows, known).mapInArrow(Telling(known, _cells_of), _SCHEMA)
     expected = told.groupBy(*_CELL).agg(*_totals())
     joined = expected.alias("e").join(_stored(spark, place, known).alias("l"), _CELL, "full_outer")
@@ -67,10 +68,8 @@ def check_rollups(spark: SparkSession, place: Place, manifest: Manifest) -> list
         ),
         *(F.col(f"l.{name}").alias(f"l_{name}") for name in ("count", "sum", "min", "max", "hist")),
     ]
-    wrong = joined.select(*both).mapInArrow(_differences, f"{BUILD} int, what string")
-    return [
-        f"{known.builds[row.build].name}, {row.what}" for row in wrong.limit(PROBLEMS_MAX).collect()
-    ]
+    tell = partial(_tell, [build.name for build in known.builds])
+    view.tally.join(tally_rows(joined.select(*both), tell, view.tally.examples_max))
 
 
 def _any_rollups(known: Known) -> bool:
@@ -202,17 +201,13 @@ def _stored(spark: SparkSession, place: Place, known: Known) -> DataFrame:
 # --- the comparison ---
 
 
-def _differences(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        found: list[tuple[int, str]] = []
-        for row in batch.to_pylist():
-            what = _difference(row)
-            if what is not None:
-                found.append((row[BUILD], f"{_describe(row)}: {what}"))
-        columns = [*zip(*found, strict=True)] or [(), ()]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(columns[0], pa.int32()), pa.array(columns[1], pa.string())], [BUILD, "what"]
-        )
+def _tell(names: Sequence[str], row: dict[str, Any]) -> tuple[ProblemKind, str] | None:
+    what = _difference(row)
+    return (
+        None
+        if what is None
+        else (ProblemKind.ROLLUP, f"{names[row[BUILD]]}, {_describe(row)}: {what}")
+    )
 
 
 def _difference(row: dict[str, Any]) -> str | None:

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 
 from headrace.formats.companion import Descriptor, Family, Part, decode_descriptor
 from headrace.formats.manifest import Build, Manifest
-from headrace.formats.plans import Plan
+from headrace.formats.plans import Plan, Plans
 from headrace.pipeline.kernels.build import Documents, promoter_of
-from headrace.pipeline.pending import load_plans
 from headrace.pipeline.place import Place
+from headrace.pipeline.problems import Tally
 from headrace.pipeline.rows import NUMBER, read, small_table
 from headrace.search.config import Search, parse_search
 from headrace.workers import settle
@@ -33,6 +33,22 @@ _READ_ROWS = 8192
 
 Tell = Callable[[int, int, Search, pa.RecordBatch, Documents], Iterator[pa.RecordBatch]]
 """What to say of records of one build and log, given how they were indexed, and their documents."""
+
+
+class View(msgspec.Struct):
+    """What an audit looks at, and what it found so far.
+
+    Files that are missing or damaged leave it once they were told of: what comes later reads the
+    rest.
+    """
+
+    manifest: Manifest
+    plans: Plans
+    tally: Tally
+    lost: dict[int, list[int]] = msgspec.field(default_factory=dict)
+    """Log → ranges of seqs that damaged segments held."""
+    sizes: tuple[int, int, int] = (0, 0, 0)
+    """Records, segments and builds of the manifest, damaged ones included."""
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -54,12 +70,12 @@ class Known(msgspec.Struct, frozen=True):
         return sorted({log for _, log in self.plans})
 
 
-def know(place: Place, manifest: Manifest) -> Known:
+def know(place: Place, view: View) -> Known:
     """What can be compared."""
-    objects, there = place.open(), manifest.numbers
-    builds = [build for build in manifest.builds if there.issuperset(build.segments)]
+    objects, there = place.open(), view.manifest.numbers
+    builds = [build for build in view.manifest.builds if there.issuperset(build.segments)]
     descriptors = [decode_descriptor(objects.get(build.name), build.name) for build in builds]
-    plans = {(p.log_id, p.hash): p for p in load_plans(objects, manifest).plans}
+    plans = {(p.log_id, p.hash): p for p in view.plans.plans}
     parts = {(at, part.log): part for at, one in enumerate(descriptors) for part in one.parts}
     held = {k: plans[k[1], p.hash] for k, p in parts.items() if (k[1], p.hash) in plans}
     return Known(builds, descriptors, held, parts)
@@ -80,8 +96,10 @@ def documents_of(rows: DataFrame, known: Known) -> DataFrame:
     """Those of logs with a plan, as `Telling` takes them."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    wanted = F.col("log_id").isin(*known.logs) if known.logs else F.lit(False)
-    return rows.where(wanted).select(BUILD, "log_id", "seq", "media", "data")
+    logs = pa.table({"log_id": pa.array(known.logs, pa.int64())})
+    wanted = F.broadcast(rows.sparkSession.createDataFrame(logs))
+    chosen = rows.select(BUILD, "log_id", "seq", "media", "data")
+    return chosen.join(wanted, "log_id", "left_semi").select(*chosen.columns)
 
 
 class Telling:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, get_args
 
 from headrace.core.errors import Corrupt
 from headrace.pipeline.errors import CannotRun, JobFailed
-from headrace.pipeline.limits import FORMATS, GRACE_S
+from headrace.pipeline.limits import EXAMPLES_MAX, FORMATS, GRACE_S, PROBLEMS_MAX
 from headrace.pipeline.place import Place, check
 from headrace.pipeline.report import Report, show_progress
 from headrace.pipeline.reports.report import Period
@@ -307,22 +307,27 @@ def _retain(spark: SparkSession, place: Place, options: argparse.Namespace) -> R
 
 
 def _add_audit(jobs: Commands) -> None:
-    _add(
+    parser = _add(
         jobs,
         "audit",
         "check that segments, companions and manifest agree",
         "Read everything and compare: seqs of each log without holes but for dead ones, counts\n"
-        "against the manifest, checksums, companions against rows. Every problem is named with\n"
-        "its place, and the exit status is 1 if there is one.",
+        "against the manifest, checksums, companions against rows. What is damaged is named and\n"
+        "passed over. Problems are told by kind, the worst first, with how many there are and a\n"
+        "few of them with their places; the exit status is 1 if there is one.",
         _audit,
         SQL,
     )
+    parser.add_argument(
+        "--all", action="store_true",
+        help=f"up to {PROBLEMS_MAX} problems of each kind instead of {EXAMPLES_MAX}",
+    )  # fmt: skip
 
 
 def _audit(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
     from headrace.pipeline.audit import audit
 
-    return audit(spark, place, show_progress)
+    return audit(spark, place, show_progress, PROBLEMS_MAX if options.all else EXAMPLES_MAX)
 
 
 def _add_export(jobs: Commands) -> None:

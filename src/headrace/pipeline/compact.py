@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from headrace.formats.manifest import Manifest, Segment
 from headrace.pipeline import crash
 from headrace.pipeline.commit import replace_segments
-from headrace.pipeline.errors import JobFailed, Overtaken
+from headrace.pipeline.errors import Damaged, JobFailed, Overtaken
 from headrace.pipeline.pieces import SPANNED, read_spans
 from headrace.pipeline.place import Place, load
-from headrace.pipeline.proof import prove
+from headrace.pipeline.proof import prove, require_sound
 from headrace.pipeline.report import Progress, Report, no_progress
 from headrace.pipeline.rewrite import SPANS, rewrite
 from headrace.pipeline.rows import read
@@ -99,14 +99,17 @@ def compact(
     """Compact every run there is, each with a commit of its own."""
     objects = place.open()
     done: list[tuple[object, ...]] = []
+    problems: list[str] = []
     for run in progress(find_runs(manifests.load(objects).segments, sizes), "run"):
         try:
             done.append(_compact(spark, place, run, sizes))
         except Overtaken:
             continue  # the server dropped one of them meanwhile; the next time will see
+        except Damaged as damaged:
+            problems += damaged.problems  # the run stays as it is
     before, after = (sum(row[at] for row in done) for at in (1, 2))  # type: ignore[misc]
     summary = f"{count(before, 'segment')} became {after}" if done else "nothing to compact"
-    return Report("segments from to rows before after logs", done, f"{place}: {summary}")
+    return Report("segments from to rows before after logs", done, f"{place}: {summary}", problems)
 
 
 def _compact(
@@ -115,6 +118,7 @@ def _compact(
     objects = place.open()
     manifest, marks = load(objects)
     _require(manifest, run)
+    require_sound(spark, place, run)
     with hold_lease(objects, "compact") as lease:
         pieces = read_spans(spark, place, run, lease.token)
         names = _names(read(spark, place, run).select("log_id", "log").distinct().collect(), pieces)

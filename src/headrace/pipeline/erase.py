@@ -18,7 +18,7 @@ from headrace.pipeline.errors import JobFailed, Overtaken
 from headrace.pipeline.logs import check_logs, is_meant, parse_logs
 from headrace.pipeline.pieces import touched_segments
 from headrace.pipeline.place import Place, load
-from headrace.pipeline.proof import prove
+from headrace.pipeline.proof import find_damages, prove
 from headrace.pipeline.report import Progress, Report, no_progress
 from headrace.pipeline.retire import remove_now
 from headrace.pipeline.rewrite import rewrite
@@ -37,13 +37,19 @@ _GROUP = 4
 
 def find_dead(
     spark: SparkSession, place: Place, manifest: Manifest, marks: Marks, logs: NamePatterns
-) -> list[tuple[Segment, int]]:
-    """Segments with rows that are dead, and how many; of these logs, if any are named."""
+) -> tuple[list[tuple[Segment, int]], list[str]]:
+    """Segments with rows that are dead, and how many; of these logs, if any are named.
+
+    And what is wrong with segments of which nobody can tell.
+    """
     # The index companions tell which segments are worth reading.
-    suspects = touched_segments(spark, place, manifest.segments, marks)
+    suspects, problems = touched_segments(spark, place, manifest.segments, marks)
+    damages = find_damages(spark, place, suspects)
+    suspects = [segment for segment in suspects if segment.number not in damages]
     rows = read(spark, place, suspects).where(~is_live(marks)).where(is_meant(logs))
     dead = {row.segment: row["count"] for row in rows.groupBy("segment").count().collect()}
-    return [(segment, dead[segment.number]) for segment in suspects if segment.number in dead]
+    found = [(segment, dead[segment.number]) for segment in suspects if segment.number in dead]
+    return found, [*problems, *damages.values()]
 
 
 def erase(
@@ -65,7 +71,7 @@ def erase(
         return Report("", [], f"{place}: the server has marked nothing as dead yet")
     done: list[tuple[object, ...]] = []
     retired: set[str] = set()
-    found = find_dead(spark, place, manifest, marks, meant)
+    found, problems = find_dead(spark, place, manifest, marks, meant)
     for group in progress(
         [found[at : at + _GROUP] for at in range(0, len(found), _GROUP)], "group"
     ):
@@ -82,7 +88,9 @@ def erase(
         what += ", and the old objects are removed" if now else "; the janitor removes the old ones"
     else:
         what = f"no sealed record{f' of {meant}' if meant else ''} is dead"
-    return Report("segment became dead kept old", done, f"{place}: {what}")
+    if problems:
+        what += f"; {count(len(problems), 'segment')} could not be looked at"
+    return Report("segment became dead kept old", done, f"{place}: {what}", problems)
 
 
 def _erase(

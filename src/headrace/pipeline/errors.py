@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class JobFailed(Exception):
     """One clear sentence for whoever started the job."""
@@ -17,6 +19,14 @@ class NoSpark(CannotRun):
 
 class Unpublished(JobFailed):
     """What a job made was removed before it counted; nothing changed, and it can be made again."""
+
+
+class Damaged(JobFailed):
+    """Files that a job was to read are not what they were; each is named."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = list(problems)
 
 
 class Overtaken(Exception):

@@ -102,7 +102,8 @@ def build_segment(
     except (*UNREADABLE, Corrupt) as error:
         if attempt() < ATTEMPTS - 1 and not isinstance(error, Corrupt):
             raise  # perhaps it goes better next time
-        return Failure(segment.number, f"{segment.name}: {error}")
+        named = str(error) if isinstance(error, Corrupt) else f"{segment.name}: {error}"
+        return Failure(segment.number, named)
 
 
 class Store:

@@ -10,8 +10,10 @@ MERGE_BYTES_MAX = 256 << 20
 """Builds that come to more are large enough."""
 DEAD_SHARE_MAX = 0.3
 """A merged build goes when more than this part of its segments is gone; the rest is made anew."""
-PROBLEMS_MAX = 1000
+EXAMPLES_MAX = 5
 """Problems of one kind that an audit shows."""
+PROBLEMS_MAX = 1000
+"""The same when it is asked for all of them."""
 FORMATS = ("parquet", "csv", "jsonl")
 """What an export may be."""
 EXPORT_GROUP_ROWS = 131_072

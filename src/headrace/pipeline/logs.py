@@ -12,7 +12,7 @@ from headrace.formats.manifest import Manifest
 from headrace.formats.marks import Marks
 from headrace.formats.plans import decode_plans
 from headrace.pipeline.errors import CannotRun
-from headrace.pipeline.place import Place
+from headrace.pipeline.place import Place, get_named
 from headrace.pipeline.rows import NUMBER, is_live_log, read
 
 if TYPE_CHECKING:
@@ -83,5 +83,5 @@ def _planned(place: Place, manifest: Manifest) -> list[str]:
     """Logs with a search configuration: they are there, though nothing of them may be sealed."""
     if manifest.plans is None:
         return []
-    raw = place.open().get(manifest.plans.name)
+    raw = get_named(place.open(), manifest.plans)
     return [plan.log for plan in decode_plans(raw, manifest.plans.name).plans]

@@ -17,7 +17,7 @@ from headrace.pipeline.index import Store
 from headrace.pipeline.kernels.builds import merge_builds
 from headrace.pipeline.limits import MERGE, MERGE_BYTES_MAX
 from headrace.pipeline.pending import Pending, Unit
-from headrace.pipeline.place import Place, check_object
+from headrace.pipeline.place import Place, damage_of
 from headrace.pipeline.report import Report
 from headrace.pipeline.tasks import run_tasks
 from headrace.printing import count, size
@@ -79,22 +79,19 @@ def merge_all(spark: SparkSession, place: Place) -> Iterator[tuple[int, list[Bui
 
 
 def merge_group(place: Place, job: str, group: Sequence[Build]) -> Build | str:
-    """The task: one build that says what these say; or the name of one that is lost."""
+    """The task: one build that says what these say; or the name of one that is lost or damaged."""
     objects = place.open()
     descriptors = []
     for build in group:
-        try:
-            check_object(objects, build.name, build.checksum)
-            descriptors.append(decode_descriptor(objects.get(build.name), build.name))
-            lost = any(objects.look(file.name) is None for file in descriptors[-1].files)
-        except FileNotFoundError:
-            lost = True
-        if lost:
+        if damage_of(objects, build.name, build.checksum) is not None:
+            return build.name
+        descriptors.append(decode_descriptor(objects.get(build.name), build.name))
+        files = descriptors[-1].files
+        if any(damage_of(objects, file.name, file.checksum) is not None for file in files):
             return build.name
     store = Store(objects, job)
 
     def open_file(file: File) -> pq.ParquetFile:
-        check_object(objects, file.name, file.checksum)
         return pq.ParquetFile(objects.open(file.name))
 
     return store.finish(merge_builds(descriptors, open_file, store.write))

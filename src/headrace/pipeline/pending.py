@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from headrace.core.errors import Corrupt
 from headrace.formats.companion import FORMAT, decode_descriptor
 from headrace.formats.manifest import Build, Manifest, Segment
 from headrace.formats.plans import Plans, decode_plans
 from headrace.pipeline.commit import drop_builds
 from headrace.pipeline.limits import INDEX_GROUP
 from headrace.pipeline.pieces import read_index
-from headrace.pipeline.place import Place
+from headrace.pipeline.place import Place, get_named
 from headrace.storage import manifests
 from headrace.storage.objects import Objects
 
@@ -52,7 +53,7 @@ def load_plans(objects: Objects, manifest: Manifest) -> Plans:
     """What logs want indexed; nothing, if none ever wanted something."""
     if manifest.plans is None:
         return Plans()
-    return decode_plans(objects.get(manifest.plans.name), manifest.plans.name)
+    return decode_plans(get_named(objects, manifest.plans), manifest.plans.name)
 
 
 class Pending:
@@ -80,6 +81,10 @@ class Pending:
                 if not lost:
                     raise  # named, and not there
                 drop_builds(self.objects, lost)
+            except Corrupt as damage:
+                if damage.where not in {build.name for build in manifest.builds}:
+                    raise
+                drop_builds(self.objects, {damage.where})  # and make it again
 
     def _load_plans(self, manifest: Manifest) -> Plans:
         name = manifest.plans.name if manifest.plans else ""
@@ -116,16 +121,18 @@ class Pending:
         if held.plans >= generation:
             return False
         parts = self._parts_of(held)
+        there = [by_number[number] for number in held.segments if number in by_number]
+        try:
+            logs = [self._logs_of(segment) for segment in there]
+        except Corrupt:
+            return True  # whoever indexes it again says what is damaged
         return any(
-            parts.get(log) != hashes[log]
-            for number in held.segments
-            if number in by_number
-            for log in self._logs_of(by_number[number]).intersection(hashes)
+            parts.get(log) != hashes[log] for found in logs for log in found.intersection(hashes)
         )
 
     def _parts_of(self, held: Build) -> dict[int, str]:
         if held.name not in self._parts:
-            descriptor = decode_descriptor(self.objects.get(held.name), held.name)
+            descriptor = decode_descriptor(get_named(self.objects, held), held.name)
             self._parts[held.name] = {part.log: part.hash for part in descriptor.parts}
         return self._parts[held.name]
 

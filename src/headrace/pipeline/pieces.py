@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.core.errors import Corrupt
 from headrace.formats.manifest import Segment
 from headrace.formats.marks import Marks
+from headrace.pipeline.errors import Damaged
 from headrace.pipeline.place import Place
 from headrace.pipeline.rows import Deaths, deaths
 from headrace.pipeline.tasks import run_tasks
+from headrace.storage import manifests
 from headrace.storage.companions import load_index
 from headrace.storage.objects import Objects
+from headrace.storage.vanished import Vanished
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,16 +42,20 @@ def read_index(objects: Objects, segment: Segment) -> pa.Table:
     return pq.read_table(pa.BufferReader(raw), use_threads=False)
 
 
+Chosen = tuple[list[Segment], list[str]]
+"""Segments, and what is wrong with those of which nothing can be said."""
+
+
 def dead_segments(
     spark: SparkSession, place: Place, segments: Sequence[Segment], marks: Marks
-) -> list[Segment]:
+) -> Chosen:
     """The segments in which nothing is live."""
     return _chosen(spark, place, segments, partial(_is_dead, deaths(marks)))
 
 
 def touched_segments(
     spark: SparkSession, place: Place, segments: Sequence[Segment], marks: Marks
-) -> list[Segment]:
+) -> Chosen:
     """The segments in which something may be dead: some of the seqs they span are."""
     return _chosen(spark, place, segments, partial(_is_touched, deaths(marks)))
 
@@ -57,10 +65,20 @@ def _chosen(
     place: Place,
     segments: Sequence[Segment],
     test: Callable[[pa.Table], bool],
-) -> list[Segment]:
-    found = run_tasks(spark, place, partial(_choose, place, test), _parts(segments))
-    numbers = {number for part in found for number in part}
-    return [segment for segment in segments if segment.number in numbers]
+) -> Chosen:
+    answers = run_tasks(spark, place, partial(_choose, place, test), _parts(segments))
+    said = {number: answer for part in answers for number, answer in part.items()}
+    problems = {number: answer for number, answer in said.items() if isinstance(answer, str)}
+    chosen = [segment for segment in segments if said[segment.number] is True]
+    return chosen, [*still_named(place, problems).values()]
+
+
+def still_named(place: Place, problems: dict[int, str]) -> dict[int, str]:
+    """The problems of segments, without those that left the manifest meanwhile."""
+    if not problems:
+        return {}
+    there = manifests.load(place.open()).numbers
+    return {number: problem for number, problem in problems.items() if number in there}
 
 
 def _parts(segments: Sequence[Segment]) -> list[list[Segment]]:
@@ -77,9 +95,16 @@ def _parts(segments: Sequence[Segment]) -> list[list[Segment]]:
 
 def _choose(
     place: Place, test: Callable[[pa.Table], bool], segments: Sequence[Segment]
-) -> list[int]:
+) -> dict[int, bool | str]:
+    """By number, what the test says; or what is wrong with the index."""
     objects = place.open()
-    return [segment.number for segment in segments if test(read_index(objects, segment))]
+    found: dict[int, bool | str] = {}
+    for segment in segments:
+        try:
+            found[segment.number] = test(read_index(objects, segment))
+        except (Corrupt, Vanished) as damage:
+            found[segment.number] = str(damage)
+    return found
 
 
 def _is_dead(known: Deaths, index: pa.Table) -> bool:
@@ -97,8 +122,14 @@ def read_spans(
 ) -> pa.Table:
     """The pieces of these segments: log, first and last seq, and bytes of records."""
     found = run_tasks(spark, place, partial(_read_spans, place), segments, job)
+    damages = [answer for answer in found if isinstance(answer, str)]
+    if damages:
+        raise Damaged(damages)
     return pa.concat_tables(found)
 
 
-def _read_spans(place: Place, segment: Segment) -> pa.Table:
-    return read_index(place.open(), segment).select(SPANNED).combine_chunks()
+def _read_spans(place: Place, segment: Segment) -> pa.Table | str:
+    try:
+        return read_index(place.open(), segment).select(SPANNED).combine_chunks()
+    except (Corrupt, Vanished) as damage:
+        return str(damage)

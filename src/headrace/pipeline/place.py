@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from xxhash import xxh3_64
+from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
-from headrace.formats.manifest import Manifest
+from headrace.formats.manifest import Build, Manifest, Named
 from headrace.formats.marks import Marks, decode_marks
 from headrace.pipeline.errors import CannotRun
 from headrace.storage import manifests
 from headrace.storage.disk import RealDisk
-from headrace.storage.objects import Objects
+from headrace.storage.objects import Objects, StoreError
 from headrace.storage.stores import open_objects
 
 _CHUNK_BYTES = 1 << 20
@@ -56,11 +56,34 @@ def check_object(objects: Objects, name: str, checksum: str) -> None:
         raise Corrupt(name, 0, "checksum mismatch: the bytes are not what was stored")
 
 
+def damage_of(objects: Objects, name: str, checksum: str) -> str | None:
+    """What is wrong with an object that a manifest names, in words; None when nothing is."""
+    try:
+        check_object(objects, name, checksum)
+    except FileNotFoundError:
+        return f"{name}: is missing, though a manifest names it"
+    except Corrupt as damage:
+        return str(damage)
+    except StoreError:
+        raise  # nothing can be said about what cannot be asked for
+    except OSError as error:
+        return f"{name}: {error}"
+    return None
+
+
+def get_named(objects: Objects, named: Named | Build) -> bytes:
+    """The content of an object; `Corrupt` when it is not what the manifest vouches for."""
+    raw = objects.get(named.name)
+    if xxh3_64_hexdigest(raw) != named.checksum:
+        raise Corrupt(named.name, 0, "checksum mismatch: the bytes are not what was stored")
+    return raw
+
+
 def load_marks(objects: Objects, manifest: Manifest) -> Marks:
     """What the server said is dead; nothing, if it said nothing yet."""
     if manifest.marks is None:
         return Marks()
-    return decode_marks(objects.get(manifest.marks.name), manifest.marks.name)
+    return decode_marks(get_named(objects, manifest.marks), manifest.marks.name)
 
 
 def load(objects: Objects) -> tuple[Manifest, Marks]:

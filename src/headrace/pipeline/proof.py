@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.core.errors import Corrupt
 from headrace.formats.manifest import Segment
 from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA
-from headrace.pipeline.errors import JobFailed
-from headrace.pipeline.place import Place, check_object
+from headrace.pipeline.errors import Damaged, JobFailed
+from headrace.pipeline.pieces import still_named
+from headrace.pipeline.place import Place, damage_of
 from headrace.pipeline.rows import is_live, read
 from headrace.pipeline.tasks import run_tasks
 
@@ -41,9 +41,19 @@ def prove(
     marks: Marks,
 ) -> Proof:
     """Compare; `JobFailed` when the new files are not exactly the live rows of the old ones."""
-    for problem in run_tasks(spark, place, partial(_damage, place), outputs):
-        if problem is not None:
-            raise JobFailed(problem)
+    files = [
+        (name, checksum)
+        for output in outputs
+        for name, checksum in (
+            (output.name, output.checksum),
+            (output.index, output.index_checksum),
+            (output.tags, output.tags_checksum),
+        )
+        if name is not None and checksum is not None
+    ]
+    damages = [damage for damage in _damages(spark, place, files) if damage is not None]
+    if damages:
+        raise Damaged(damages)
     rows, live, digest = _sum(read(spark, place, sources), marks)
     kept, alive, found = _sum(read(spark, place, outputs), marks)
     if alive != kept:
@@ -67,17 +77,29 @@ def _sum(rows: DataFrame, marks: Marks) -> tuple[int, int, int | None]:
     return found[0], found[1] or 0, found[2]
 
 
-def _damage(place: Place, output: Segment) -> str | None:
-    """Whether the store holds what was written."""
-    objects = place.open()
-    for name, checksum in (
-        (output.name, output.checksum),
-        (output.index, output.index_checksum),
-        (output.tags, output.tags_checksum),
-    ):
-        if name is not None and checksum is not None:
-            try:
-                check_object(objects, name, checksum)
-            except Corrupt as damage:
-                return str(damage)
-    return None
+def require_sound(spark: SparkSession, place: Place, segments: Sequence[Segment]) -> None:
+    """`Damaged` unless these segments of the manifest are what was sealed."""
+    damages = find_damages(spark, place, segments)
+    if damages:
+        raise Damaged([*damages.values()])
+
+
+def find_damages(spark: SparkSession, place: Place, segments: Sequence[Segment]) -> dict[int, str]:
+    """By number, what is wrong with segments as files; those that left the manifest are not told.
+
+    Spark would rewrite whatever it makes of bytes that are not what was sealed, and everything
+    would be in order with the checksums of that.
+    """
+    found = _damages(spark, place, [(s.name, s.checksum) for s in segments])
+    damages = {s.number: damage for s, damage in zip(segments, found, strict=True) if damage}
+    return still_named(place, damages)
+
+
+def _damages(
+    spark: SparkSession, place: Place, files: Sequence[tuple[str, str]]
+) -> list[str | None]:
+    return run_tasks(spark, place, partial(_damage, place), files)
+
+
+def _damage(place: Place, file: tuple[str, str]) -> str | None:
+    return damage_of(place.open(), *file)

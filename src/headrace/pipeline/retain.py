@@ -18,9 +18,9 @@ def retain(spark: SparkSession, place: Place) -> Report:
     """Take what is dead out of the manifest, with one commit; the janitor removes the objects."""
     objects = place.open()
     manifest, marks = load(objects)
-    dead = dead_segments(spark, place, manifest.segments, marks)
+    dead, problems = dead_segments(spark, place, manifest.segments, marks)
     after = drop_segments(objects, dead).manifest
     builds = len({b.name for b in manifest.builds} - {b.name for b in after.builds})
     rows: list[tuple[object, ...]] = [(s.number, s.rows, size(s.file_bytes)) for s in dead]
     what = f"{count(len(dead), 'segment')} and {count(builds, 'build')} went"
-    return Report("segment rows bytes", rows, f"{place}: {what}")
+    return Report("segment rows bytes", rows, f"{place}: {what}", problems)

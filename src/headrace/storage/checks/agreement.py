@@ -45,6 +45,10 @@ class Agreement:
         self._doubtful.add(number)
         self._spans.clear()
 
+    def doubts(self, number: int) -> bool:
+        """Whether this segment could not be read."""
+        return number in self._doubtful
+
     def take(self, piece: Piece, rows: pa.Table, where: str) -> Iterator[Finding]:
         """Count what is live in the rows of one log; segments come in ascending order."""
         log = self._logs.get(piece.log)

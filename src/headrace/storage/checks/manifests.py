@@ -27,13 +27,14 @@ def path_of(name: str) -> str:
 
 def check_manifests(objects: Objects) -> Generator[Finding, None, Manifest | None]:
     """Findings of all versions; returns the newest that can be read."""
-    chain: list[Manifest] = []
+    chain: list[Manifest | None] = []
     for listed in objects.list(layout.MANIFESTS):
         name = listed.name
         try:
             manifest = decode_manifest(objects.get(name), name)
         except Corrupt as damage:
             yield Problem(path_of(name), f"byte {damage.offset}", damage.problem)
+            chain.append(None)
             continue
         if layout.manifest(manifest.version) != name:
             yield Problem(path_of(name), "", f"holds version {manifest.version}")
@@ -41,9 +42,10 @@ def check_manifests(objects: Objects) -> Generator[Finding, None, Manifest | Non
             yield Problem(path_of(name), "", what)
         chain.append(manifest)
     for before, after in pairwise(chain):
-        for what in _step_problems(before, after):
-            yield Problem(path_of(layout.manifest(after.version)), "", what)
-    return chain[-1] if chain else None
+        if before is not None and after is not None:
+            for what in _step_problems(before, after):
+                yield Problem(path_of(layout.manifest(after.version)), "", what)
+    return next((manifest for manifest in reversed(chain) if manifest is not None), None)
 
 
 def _order_problems(manifest: Manifest) -> Iterator[str]:
@@ -97,22 +99,20 @@ def check_orphans(objects: Objects, manifest: Manifest) -> Iterator[Finding]:
 def check_named(objects: Objects, manifest: Manifest) -> Iterator[Finding]:
     """Plans, marks and builds: there, and what they were when they were published."""
     if manifest.plans is not None:
-        yield from _check_content(
+        yield from check_content(
             objects, manifest.plans.name, manifest.plans.checksum, decode_plans
         )
     if manifest.marks is not None:
-        yield from _check_content(
+        yield from check_content(
             objects, manifest.marks.name, manifest.marks.checksum, decode_marks
         )
     for build in manifest.builds:
-        described = yield from _check_content(
-            objects, build.name, build.checksum, decode_descriptor
-        )
+        described = yield from check_content(objects, build.name, build.checksum, decode_descriptor)
         for file in described.files if described is not None else ():
-            yield from _check_content(objects, file.name, file.checksum, lambda raw, name: None)
+            yield from check_content(objects, file.name, file.checksum, lambda raw, name: None)
 
 
-def _check_content(
+def check_content(
     objects: Objects, name: str, checksum: str, read: Callable[[bytes, str], T]
 ) -> Generator[Finding, None, T | None]:
     """Returns what was read, if it is what was published."""

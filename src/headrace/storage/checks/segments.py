@@ -83,6 +83,7 @@ class SegmentCheck:
 
     def _check_rows(self, file: pq.ParquetFile) -> Iterator[Finding]:
         if not file.schema_arrow.equals(SCHEMA):
+            self._agreement.doubt(self._segment.number)
             yield Problem(self._path, "", "its columns are not those of a segment")
             return
         base, before = 0, SCHEMA.empty_table().select(_KEYS)
