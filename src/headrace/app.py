@@ -34,7 +34,7 @@ from headrace.engine.metering import Meter, Metering
 from headrace.engine.ports import RandomIds, SystemClock, ThreadPool
 from headrace.engine.pulse import Pulse
 from headrace.engine.start import Parts, Started, start, stop
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep import Pace, Upkeep
 from headrace.formats import layout
 from headrace.formats.arrow import leave_pandas_out
 from headrace.observe import say
@@ -96,6 +96,12 @@ _ADVICE = {
 
 class StartError(Exception):
     """The server cannot start; the message says why and what to do."""
+
+
+def _wants_pipeline(upkeep: Upkeep) -> bool:
+    """Whether there are records to index: small servers that nobody searches do without Spark."""
+    manifest = upkeep.manifest
+    return bool(manifest.segments) and manifest.plans is not None
 
 
 class _Document:
@@ -346,6 +352,7 @@ class App:
                 settings.seal_bytes,
                 settings.disk_sync_ms,
                 LOOK_REMOTE_MS if settings.objects else LOOK_MS,
+                settings.seal_ms,
             ),
             block_cache_bytes=settings.block_cache_bytes,
         )
@@ -391,8 +398,7 @@ class App:
                 tasks.create_task(metering.run())
             tasks.create_task(self._server.run(started.engine))
             if self._pipeline is not None:
-                upkeep = started.upkeep
-                tasks.create_task(self._pipeline.run(lambda: bool(upkeep.manifest.segments)))
+                tasks.create_task(self._pipeline.run(partial(_wants_pipeline, started.upkeep)))
 
     def _note_progress(self, share: float) -> None:
         self.gate.progress = min(share, 0.999)

@@ -200,7 +200,19 @@ def _verify(options: argparse.Namespace) -> int:
 def _pipeline(options: argparse.Namespace) -> int:
     from headrace.pipeline import commands
 
+    if options.name == "seal":
+        try:
+            return commands.seal(options, options.url or _server_url())
+        except config.ConfigError as error:
+            return _fail(*error.problems)
     return _run_offline(options, lambda root, objects: commands.run(options, root, objects))
+
+
+def _server_url() -> str:
+    """Where a server of this environment listens."""
+    host, port = config.read("TOPICS_HOST"), config.read("TOPICS_PORT")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _run_offline(options: argparse.Namespace, run: Callable[[Path, str | None], int]) -> int:

@@ -15,6 +15,7 @@ from headrace.core.limits import (
     BODY_BYTES_CEILING,
     NAME_BYTES_CEILING,
     SEAL_BYTES_CEILING,
+    SEAL_MS_CEILING,
 )
 from headrace.delivery.addresses import AllowedHosts, is_host_name, is_loopback, parse_address
 from headrace.storage.stores import split_bucket
@@ -94,6 +95,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     webhook_hosts: AllowedHosts = AllowedHosts()
 
     seal_bytes: int
+    seal_ms: int
     tail_bytes: int
     block_cache_bytes: int
     disk_sync_ms: int
@@ -407,6 +409,12 @@ VARIABLES = (
         size(1, SEAL_BYTES_CEILING),
         "64MiB",
         "journal bytes sealed into one segment",
+    ),
+    Variable(
+        "HEADRACE_SEAL_MS",
+        whole(0, SEAL_MS_CEILING),
+        "300000",
+        "how long records wait for a segment, however few they are; 0: until they are many",
     ),
     Variable("HEADRACE_TAIL_BYTES", size(0), "256MiB", "memory for records kept hot"),
     Variable("HEADRACE_BLOCK_CACHE_BYTES", size(0), "64MiB", "memory for blocks read from disk"),

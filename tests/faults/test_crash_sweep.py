@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hostile import HARMLESS, HostileDisk, Survival
 from oracle import Blow, History, Mark, judge
-from rig import PACE, boot, go_on, view_all
+from rig import boot, go_on, view_all
 from virtual import VirtualClock, VirtualLoop
 from workload import Client, ReadOnly, forward, live, probe, stay_read_only
 
@@ -82,7 +82,8 @@ class Trials:
 
 
 Story = Callable[[Client], Awaitable[None]]
-LONG = Pace(seal_bytes=1500, disk_sync_ms=200)
+SHORT = Pace(seal_bytes=500, disk_sync_ms=200, seal_ms=2000)
+LONG = Pace(seal_bytes=1500, disk_sync_ms=200, seal_ms=500)
 """Copies fill a segment without filling the journal."""
 stories = pytest.mark.parametrize("story", [live, forward])
 
@@ -90,7 +91,7 @@ stories = pytest.mark.parametrize("story", [live, forward])
 async def run_workload(
     disk: HostileDisk, clock: VirtualClock, history: History, story: Story
 ) -> None:
-    started = await boot(disk, clock, pace=LONG if story is forward else PACE)
+    started = await boot(disk, clock, pace=LONG if story is forward else SHORT)
     upkeep = asyncio.create_task(started.upkeep.run())
     client = Client(started, clock, history)
     try:
@@ -159,7 +160,7 @@ def test_crash_at_every_call(loop: VirtualLoop, story: Story) -> None:
 @stories
 def test_crash_again_while_recovering(loop: VirtualLoop, story: Story) -> None:
     clock, history, trials = VirtualClock(loop), History(), Trials(loop)
-    for moment in record(loop, clock, history, story)[5::40]:
+    for moment in record(loop, clock, history, story)[5::60]:
         for how, blow, disk in moment.survivors():
             recorder = Recorder(disk, lambda moment=moment: moment.mark)
             loop.run(_discard(boot(disk, clock, forwarding=False)))
@@ -182,7 +183,7 @@ async def _discard(work: Coroutine[Any, Any, object]) -> None:
 def test_fail_every_call(loop: VirtualLoop, story: Story) -> None:
     clock, trials = VirtualClock(loop), Trials(loop)
     moments = record(loop, clock, History(), story)
-    for moment in moments[::3]:
+    for moment in moments[::4]:
         kind = moment.call.split()[0]
         for code in (errno.EIO, errno.ENOSPC) if kind in ("append", "write") else (errno.EIO,):
             what = f"call {moment.number} ({moment.call}) fails with {errno.errorcode[code]}"

@@ -189,6 +189,11 @@ class Client:
             await self.engine.routers.forwarder.finish_from(live)
         await self.engine.routers.catch_up(*lives)
 
+    async def seal(self, *, retire: bool = False) -> None:
+        """Have all of it sealed, as an operator may; readers and the model see no difference."""
+        await self._calm()
+        await _writing(partial(self.engine.seal, retire=retire))
+
     async def look(self) -> None:
         """Read everything; it must be what the model says."""
         await _writing(self._look)
@@ -250,8 +255,9 @@ async def live(client: Client) -> None:
     await client.delete("disk", match=TagEq("t1"))
     await client.delete("sync", before=3)
     await client.delete("eph", match=TagEq("t0"))
+    await client.seal()
     await client.look()
-    await asyncio.sleep(3)
+    await asyncio.sleep(3)  # long enough to seal what comes from here on
     await client.append("ttl", 1)
     await client.append("full", 2, config=LogConfig(cap_records=3, discard=Discard.REJECT))
     await client.append("full", 2)
@@ -271,6 +277,7 @@ async def live(client: Client) -> None:
     await client.append("sync", 1)
     await client.put("disk", LogConfig(durability=DISK))
     await client.append("disk", 1)
+    await client.seal(retire=True)
     await client.append("mem", 5)
     await client.delete("eph", before=2)
     await client.look()
@@ -291,6 +298,7 @@ async def forward(client: Client) -> None:
         client.append("a", 3, tag="t"), client.append("b", 1, tag="t", meta=b'{"m":1}'),
         client.append("c", 1), client.append("e", 2),
     )  # fmt: skip
+    await client.seal()
     await client.look()
     await client.append("e", 4)  # more than there is room for
     await client.put("e", LogConfig(durability=EPHEMERAL, cap_records=2))  # lost on the way
@@ -302,6 +310,7 @@ async def forward(client: Client) -> None:
     await client.unroute("b", "c")
     await client.append("b", 2)
     await client.put("a", LogConfig(durability=DISK))
+    await asyncio.sleep(1)  # long enough to seal it
     await client.append("a", 1, tag="t")
     await client.route("b", "c", after=3, allow_cycle=True)
     await client.drop("e")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace import cli
+from headrace.client.http import Sealed
 from headrace.pipeline import commands, follow
 
 from .shelf import Shelf, search
@@ -55,6 +56,7 @@ def test_the_commands_of_the_documents_run(
         yield spark
 
     monkeypatch.setattr(commands, "session", session)
+    monkeypatch.setattr(commands, "ask_to_seal", lambda *_, **__: Sealed(2, 1, 4))
     monkeypatch.setattr(follow, "stop_on_signals", lambda _: None)
     monkeypatch.chdir(tmp_path)
     names = []

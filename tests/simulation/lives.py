@@ -93,8 +93,11 @@ class Follower:
 class Simulation:
     """One seed, one story."""
 
-    def __init__(self, seed: int, *, rivals: bool = False) -> None:
+    def __init__(self, seed: int, *, rivals: bool = False, seals: bool = False) -> None:
         self.random = Random(seed)
+        self.sealing = Random(f"seals of {seed}") if seals else None
+        """Records are sealed by age, and when somebody asks for it, by dice of its own."""
+        self.seals = 0
         self.rivals = Random(seed) if rivals else None
         """Another publisher replaces segments all the time, by dice of its own."""
         self.replacements = 0
@@ -111,7 +114,11 @@ class Simulation:
         self._sent = 0
         self._forget: list[tuple[str, Wish]] = []  # keyed appends nobody acknowledged
         self._caps = Caps(tail_bytes=self.random.choice((400, 3000)))
-        self._pace = Pace(seal_bytes=self.random.choice((300, 1500)), disk_sync_ms=200)
+        self._pace = Pace(
+            seal_bytes=self.random.choice((300, 1500)) * (8 if self.sealing else 1),
+            disk_sync_ms=200,
+            seal_ms=self.sealing.choice((50, 400)) if self.sealing else 0,
+        )
 
     def run(self) -> None:
         ticks = Random(self.random.random())
@@ -245,6 +252,8 @@ class Life:
         if self._world.rivals is not None:
             for work in (self._started.upkeep.run_exchange(), self._meddle(self._world.rivals)):
                 self._loop.create_task(self._guard(work))
+        if self._world.sealing is not None:
+            self._loop.create_task(self._guard(self._seal(self._world.sealing)))
         for _ in range(2):
             self._paused = False
             await self._until_end(LIFE_S / 2)
@@ -266,6 +275,27 @@ class Life:
             self._disk.world.torn = torn
             self._world.replacements += rival.replacements
             rival.replacements = 0
+
+    async def _seal(self, random: Random) -> None:
+        """As an operator does, two of them at a time now and then."""
+        while True:
+            await asyncio.sleep(random.choice((0.01, 0.1, 1.0)))
+            calls = [self._seal_once(random.random() < 0.3) for _ in range(random.choice((1, 2)))]
+            await asyncio.gather(*calls)
+
+    async def _seal_once(self, retire: bool) -> None:
+        tail, touched = self._engine.journal.tail, bool(self._engine.touched)
+        assert self._started is not None
+        self._world.seals += 1
+        try:
+            await self._engine.seal(retire=retire)
+        except Refused as refused:
+            if refused.code not in EXPECTED:
+                raise
+            await asyncio.sleep(1)
+            return
+        if touched:  # else there may be nothing behind what is sealed but control
+            assert self._started.upkeep.manifest.sealed_to >= tail
 
     async def _find_survivors(self) -> None:
         """What the life before left must be what it may have left; the history goes on from it."""
@@ -583,9 +613,9 @@ class Life:
                 await asyncio.sleep(0.05)
 
 
-def simulate(seed: int, *, rivals: bool = False) -> list[str]:
+def simulate(seed: int, *, rivals: bool = False, seals: bool = False) -> list[str]:
     """Live through the story of this seed; what goes wrong says which it was."""
-    simulation = Simulation(seed, rivals=rivals)
+    simulation = Simulation(seed, rivals=rivals, seals=seals)
     try:
         simulation.run()
     except BaseException as problem:
@@ -594,6 +624,7 @@ def simulate(seed: int, *, rivals: bool = False) -> list[str]:
         )
         raise
     # In stories of crash after crash there may be little to replace.
-    busy = simulation.replacements > 10 or simulation.loop.now_s < 10
-    assert not rivals or busy, "the rival did too little"
+    short = simulation.loop.now_s < 10
+    assert not rivals or simulation.replacements > 10 or short, "the rival did too little"
+    assert not seals or simulation.seals > 2 or short, "too little was asked for"
     return simulation.story

@@ -30,11 +30,18 @@ def test_others_replace_segments(seed: int) -> None:
     simulate(seed, rivals=True)
 
 
+@pytest.mark.parametrize("rivals", [False, True])
+@pytest.mark.parametrize("seed", _FIXED)
+def test_records_are_sealed_by_age_and_on_demand(seed: int, rivals: bool) -> None:
+    simulate(seed, rivals=rivals, seals=True)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("rivals", [False, True])
-def test_fresh_lives_of_topics(fresh_seeds: Iterator[int], rivals: bool) -> None:
+@pytest.mark.parametrize("seals", [False, True])
+def test_fresh_lives_of_topics(fresh_seeds: Iterator[int], rivals: bool, seals: bool) -> None:
     for seed in fresh_seeds:
-        simulate(seed, rivals=rivals)
+        simulate(seed, rivals=rivals, seals=seals)
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 import pyarrow as pa
 
+from headrace.core.limits import SEAL_WAIT_S
 from headrace.formats.plan import LogPlan
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -23,6 +24,8 @@ _NAMES_AT_ONCE = 50
 _TRY_AGAIN = frozenset((429, 503))
 _COMMIT_S = 600.0
 """How long a commit may take: all of a batch goes into its logs."""
+_SEAL_S = 2 * SEAL_WAIT_S
+"""How long the server may be silent that was asked to seal: it answers before."""
 _PAUSE_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -80,6 +83,14 @@ class Committed(msgspec.Struct):
     committed: int
     records: int
     repeated: bool
+
+
+class Sealed(msgspec.Struct):
+    """What the server sealed, and the manifest version in which it is."""
+
+    records: int
+    segments: int
+    manifest: int
 
 
 class Server:
@@ -166,6 +177,19 @@ class Server:
             int(headers["headrace-epoch"]),
             gap,
         )
+
+    # --- sealing ---------------------------------------------------------------------------------
+
+    def seal(self, *, retire_journal: bool = False) -> Sealed:
+        """Have everything sealed that was written before. Not tried again: whoever asks waits."""
+        request = msgspec.json.encode({"retire_journal": retire_journal})
+        headers = {**self._headers, "content-type": _JSON}
+        try:
+            body, _ = self._once("POST", "/v0/logs/seal", request, headers, _SEAL_S)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise Failed(f"{self.url} cannot be reached: {error}") from None
+        return msgspec.json.decode(body, type=Sealed)
 
     # --- transactions ----------------------------------------------------------------------------
 

@@ -217,6 +217,14 @@ NAME_BYTES_CEILING = 64 << 10
 """The most settings may allow of records in one call, and of tags and nodes."""
 SEAL_BYTES_CEILING = 1 << 30
 """The most a setting may allow of one segment: columns of Parquet end at twice of that."""
+SEAL_MS_CEILING = 7 * 86_400_000
+"""The longest a setting may let records wait for a segment."""
+SEAL_WAIT_S = 60.0
+"""How long somebody waits who asked for records to be sealed; sealing goes on after that."""
+AGED_SEGMENTS_MAX = 10_000
+"""With so many segments, records are not sealed any more because they are old: only compaction, or
+retention, makes segments fewer, and every manifest names them all.
+"""
 JOURNAL_RETRY_S = 0.5
 """When the journal tries again to write what failed with an error that may pass."""
 JOURNAL_PENDING_BYTES_MAX = 128 << 20

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from headrace.core import log as one
 from headrace.core import priority
@@ -70,11 +70,29 @@ from headrace.storage.staging import Staging
 
 
 class Backlog(NamedTuple):
-    """Journal files that wait to be sealed, and how much may wait in memory."""
+    """Parts of the journal that wait to be sealed, and how much may wait in memory."""
 
     files: int = 0
     size_bytes: int = 0
     memory_max_bytes: int = 0
+    unsealed_bytes: int = 0
+    """Of the journal behind what is sealed, the open part too; 0 when no record waits."""
+    age_ms: int = 0
+    """How long the oldest record waits."""
+
+
+class Sealed(NamedTuple):
+    """What was sealed, and the manifest version in which it is."""
+
+    records: int
+    segments: int
+    manifest: int
+
+
+class Seal(Protocol):
+    """Seals what was written before the call."""
+
+    def __call__(self, *, retire: bool = False) -> Awaitable[Sealed]: ...
 
 
 class Engine:
@@ -117,6 +135,10 @@ class Engine:
         """Does without an object that is lost; says whether that is possible."""
         self.backlog: Callable[[], Backlog] = Backlog
         """What waits to be sealed."""
+        self.seal: Seal = _nothing_to_seal
+        """Seals what was written before; with `retire` the journal lets go of it."""
+        self.on_drain: Callable[[], None] = lambda: None
+        """Called when the server is about to stop."""
         self.deaths = 0
         """How often records died; marks tell others which."""
         self.control_position = 0
@@ -160,6 +182,7 @@ class Engine:
         """The server is about to stop: whoever waits gets an answer now."""
         self.draining = True
         self.subscriptions.drain()
+        self.on_drain()
         for live in self.lives.values():
             live.wake()
 
@@ -484,6 +507,10 @@ def _all_there_is() -> Iterator[None]:
 
 async def _nothing_new() -> None:
     pass
+
+
+async def _nothing_to_seal(*, retire: bool = False) -> Sealed:
+    return Sealed(0, 0, 0)
 
 
 async def _nothing_else(name: str) -> bool:

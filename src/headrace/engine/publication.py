@@ -6,6 +6,7 @@ newest of both.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
@@ -43,6 +44,8 @@ class Publication:
         self._generations = generations
         # What was journaled before this start may not have been published.
         self._planned = self._died = -1
+        self._marking = asyncio.Lock()
+        """Who began later must not be overtaken: it knows of more that died."""
         self._hashes: dict[int, str] = {}
         """Of the plans that are published, by log."""
 
@@ -74,6 +77,10 @@ class Publication:
 
     async def publish_marks(self) -> None:
         """Publish what is dead, if something died since and there are segments to find it in."""
+        async with self._marking:
+            await self._publish_marks()
+
+    async def _publish_marks(self) -> None:
         deaths = self._engine.deaths
         if deaths == self._died or not self._generations.manifest.segments:
             return

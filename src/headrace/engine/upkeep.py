@@ -8,7 +8,6 @@ in the pool, and the heavy part, making Parquet, runs in another process.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable, Iterator
 from time import perf_counter
 
@@ -16,15 +15,16 @@ import msgspec
 
 from headrace.core import ranges
 from headrace.core.entry import Start, Stop
-from headrace.core.errors import Corrupt, Refused
-from headrace.core.limits import FREED_BLOCKS_MAX
+from headrace.core.errors import Code, Corrupt, Refused
+from headrace.core.limits import AGED_SEGMENTS_MAX, FREED_BLOCKS_MAX, SEAL_WAIT_S
 from headrace.core.log import Log, prune_extents
-from headrace.engine.engine import Backlog, Engine
+from headrace.engine.engine import Backlog, Engine, Sealed
 from headrace.engine.generations import Generations
 from headrace.engine.ports import Ids, Pool, Sealer
 from headrace.engine.publication import Publication
 from headrace.engine.slices import slices
 from headrace.engine.spares import Spares
+from headrace.engine.unsealed import Unsealed
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment, dropped, sealed
 from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, encode_part
@@ -39,7 +39,8 @@ from headrace.storage.recovery import Recovered
 from headrace.storage.sealing import Resident, SealFailed, SealJob, Unreadable, seal_resident
 
 _SWEEP_S = 1.0
-_CLOSED_FILES_MAX = 8
+_PARTS_MAX = 8
+"""Parts of the journal that a start leaves unsealed, however small they are."""
 _BACKLOG_FILES = 3
 """Journal files whose records may wait in memory for the sealer before writers are held back."""
 _HURRY_FILES = 3
@@ -59,16 +60,8 @@ class Pace(msgspec.Struct, frozen=True):
     disk_sync_ms: int = 1000
     look_ms: int = 2000
     """How often to look for what others published, and to tell them what they must know."""
-
-
-class _Closed(msgspec.Struct, frozen=True):
-    """A journal file nobody writes to any more, and the logs it holds records of."""
-
-    start: int
-    stop: int
-    logs: dict[int, str]
-    size_bytes: int
-    """What it comes to with the copies that its forwards stand for."""
+    seal_ms: int = 300_000
+    """How long records wait for a segment at most, however few they are; 0: until they are many."""
 
 
 class Upkeep:
@@ -95,14 +88,25 @@ class Upkeep:
         self._pace = pace
         self.generations = Generations(engine, objects, pool, manifest, ownership)
         self._publication = Publication(engine, objects, pool, self.generations)
-        self._closed: deque[_Closed] = deque()
+        self._unsealed = Unsealed(engine)
         self._wake = asyncio.Event()
+        self._age_timer: asyncio.TimerHandle | None = None
+        """Runs while records wait, until they are old enough."""
+        self._step = asyncio.Event()
+        """Set, and replaced, when something was sealed or retired, or will not be."""
+        self._problem = ""
+        """Why upkeep failed the last time."""
+        self._sealed_rows = self._sealed_segments = 0
+        self._retire_to = self._retired_to = 0
+        """Up to where somebody wants the journal to be gone, and up to where it is."""
         self._snapshot_position = -1
         self._snapshot_bytes = 0
         self._spares = Spares(engine.journal, disk, sealer, pool, ids, pace.seal_bytes)
         self._memory_max = engine.caps.tail_bytes + _BACKLOG_FILES * pace.seal_bytes
         engine.on_growth = self._look
         engine.backlog = self._measure_backlog
+        engine.seal = self.seal
+        engine.on_drain = self._note_step
 
     @property
     def manifest(self) -> Manifest:
@@ -110,46 +114,82 @@ class Upkeep:
 
     def resume(self, recovered: Recovered) -> None:
         """Take over what recovery found unsealed; say in the journal who writes from here on."""
-        self._closed.extend(_Closed(*closed) for closed in recovered.closed)
+        loop, now_ms = asyncio.get_running_loop(), self._engine.clock.now_ms()
+        self._unsealed.resume(recovered, loop.time(), now_ms)
         # Losses first: until they are written down, the next start must be able to find them again.
         self._engine.journal.enqueue([*recovered.losses, Start(0, self._disk.boot_id())], sync=True)
-        unsealed = sum(closed.size_bytes for closed in self._closed)
-        if unsealed >= self._pace.seal_bytes or len(self._closed) >= _CLOSED_FILES_MAX:
+        unsealed = self._unsealed
+        if unsealed.size_bytes >= self._pace.seal_bytes or len(unsealed.parts) >= _PARTS_MAX:
             self._wake.set()
+        elif unsealed.waits:
+            self._start_age_timer(unsealed.since)
 
     def _measure_backlog(self) -> Backlog:
-        unsealed = sum(closed.size_bytes for closed in self._closed)
-        return Backlog(len(self._closed), unsealed, self._memory_max)
+        unsealed, journal = self._unsealed, self._engine.journal
+        since = unsealed.since
+        age_s = asyncio.get_running_loop().time() - since if since is not None else 0.0
+        return Backlog(
+            len(unsealed.parts),
+            unsealed.size_bytes,
+            self._memory_max,
+            journal.tail - self.manifest.sealed_to if unsealed.waits else 0,
+            int(1000 * age_s),
+        )
 
     def _look(self) -> None:
         """After a write: is it time to close the journal file, or to hold writers back?"""
         engine = self._engine
+        if self._unsealed.open_since is None and engine.touched:
+            self._start_age_timer()
         file_bytes = engine.journal.tail - engine.journal.file_start
         if file_bytes + engine.derived_bytes >= self._pace.seal_bytes:
             self.close_file()
         elif self._spares.due(file_bytes):
             self._wake.set()
-        if engine.tail_bytes > self._memory_max and self._closed:
+        if engine.tail_bytes > self._memory_max and self._unsealed.parts:
             engine.door.room.clear()
             self._set_pace()
             self._wake.set()
 
     def close_file(self) -> None:
-        journal = self._engine.journal
-        start, stop = journal.file_start, journal.rotate()
-        if stop > start:
-            engine = self._engine
-            size_bytes = stop - start + engine.derived_bytes
-            self._closed.append(_Closed(start, stop, engine.touched, size_bytes))
-            engine.touched, engine.near, engine.derived_bytes = {}, {}, 0
-            self._set_pace()
-            self._wake.set()
+        """Go on in a new journal file; what the old one holds is to be sealed."""
+        if self._unsealed.close_file():
+            self._seal_soon()
+
+    def _seal_soon(self) -> None:
+        if self._age_timer is not None:
+            self._age_timer.cancel()
+            self._age_timer = None
+        self._set_pace()
+        self._wake.set()
+
+    def _start_age_timer(self, since: float | None = None) -> None:
+        """The first record of a part was written: when it is old enough, the part is sealed."""
+        loop = asyncio.get_running_loop()
+        if since is None:
+            since = self._unsealed.open_since = loop.time()
+        if self._pace.seal_ms and self._age_timer is None:
+            at = since + self._pace.seal_ms / 1000
+            self._age_timer = loop.call_at(max(at, loop.time()), self._seal_aged)
+
+    def _seal_aged(self) -> None:
+        """Records have waited long enough."""
+        self._age_timer = None
+        if len(self.manifest.segments) >= AGED_SEGMENTS_MAX:
+            say(
+                "warning", "there are many segments: records wait until they are many, too; "
+                "run `headrace pipeline compact`", segments=len(self.manifest.segments),
+            )  # fmt: skip
+            self._start_age_timer(asyncio.get_running_loop().time())
+            return
+        self._unsealed.cut()
+        self._seal_soon()
 
     def _set_pace(self) -> None:
         """Sealing makes way for everybody else until many records, or writers, wait for it."""
-        unsealed = sum(closed.size_bytes for closed in self._closed)
         held_back = not self._engine.door.room.is_set()
-        self._sealer.hurry(held_back or unsealed >= _HURRY_FILES * self._pace.seal_bytes)
+        much = self._unsealed.size_bytes >= _HURRY_FILES * self._pace.seal_bytes
+        self._sealer.hurry(held_back or much)
 
     async def run(self) -> None:
         """Work whenever a journal file was closed; try again, ever more slowly, when something
@@ -166,13 +206,15 @@ class Upkeep:
                 await self._wake.wait()
                 self._wake.clear()
                 await self.checkpoint()
-                failures = 0
+                failures, self._problem = 0, ""
             except Refused as refused:
                 say("error", "upkeep ends until the next start", problem=refused.message)
+                self._note_step()
                 return
             except (OSError, Corrupt, manifests.Conflict, SealFailed) as error:
                 wait_s = _RETRY_S[min(failures, len(_RETRY_S) - 1)]
                 failures += 1
+                self._problem = str(error)
                 say("error", "upkeep failed, will try again", problem=str(error), wait_s=wait_s)
                 await asyncio.sleep(wait_s)
                 self._wake.set()
@@ -217,32 +259,80 @@ class Upkeep:
         await self.generations.look()
         working = True
         while working:
-            self._forget_sealed()
-            if self._closed:
+            self._unsealed.forget(self.manifest.sealed_to)
+            if self._unsealed.parts:
                 await self._seal_next()
                 await self._free_memory()
             await self._drop_dead_segments()
             grown = self._engine.journal.tail - self._snapshot_position
             if grown >= max(self._pace.seal_bytes, _SNAPSHOT_RATIO * self._snapshot_bytes):
                 await self.snapshot()
-            await self._spares.retire(await self._pool.run(self._needed_from))
+            if self._retired_to < self._retire_to <= self.manifest.sealed_to:
+                await self._renew_snapshots()
+            needed_from = await self._pool.run(self._needed_from)
+            await self._spares.retire(needed_from)
+            self._retired_to = needed_from
+            self._note_step()
             await self._spares.restock()
-            working = bool(self._closed)
+            working = bool(self._unsealed.parts)
 
     # --- sealing ---------------------------------------------------------------------------------
 
+    async def seal(self, *, retire: bool = False) -> Sealed:
+        """Seal everything that was written before; done when the segments are published, and what
+        is dead in them is marked. With `retire` the journal lets go of it, too.
+
+        Who asks meanwhile shares the work.
+        """
+        engine, journal, unsealed = self._engine, self._engine.journal, self._unsealed
+        engine.check_open()
+        rows, segments = self._sealed_rows, self._sealed_segments
+        target = 0
+        if retire and (unsealed.waits or self._retired_to < unsealed.records_to):
+            self.close_file()
+            target = self._retire_to = journal.file_start
+        elif not retire and unsealed.waits:
+            unsealed.cut()
+            target = unsealed.parts[-1].stop
+        if target:
+            self._seal_soon()
+            await self._wait_sealed(target, retire=retire)
+        try:
+            await self._publication.publish_marks()
+        except (OSError, Corrupt) as error:
+            raise Refused(
+                Code.STORAGE_UNAVAILABLE, f"what is dead could not be published: {error}"
+            ) from None
+        return Sealed(
+            self._sealed_rows - rows, self._sealed_segments - segments, self.manifest.version
+        )
+
+    async def _wait_sealed(self, position: int, *, retire: bool) -> None:
+        """Wait until the journal is sealed, or gone, up to here."""
+        try:
+            async with asyncio.timeout(SEAL_WAIT_S):
+                while (self._retired_to if retire else self.manifest.sealed_to) < position:
+                    step = self._step
+                    self._engine.check_open()
+                    await step.wait()
+        except TimeoutError:
+            cause = f": {self._problem}" if self._problem else ""
+            raise Refused(
+                Code.STORAGE_UNAVAILABLE,
+                f"not sealed within {SEAL_WAIT_S:g} s, and still at work; ask again{cause}",
+            ) from None
+
+    def _note_step(self) -> None:
+        """Wake whoever waits for something to be sealed."""
+        step, self._step = self._step, asyncio.Event()
+        step.set()
+
     async def _seal_next(self) -> None:
-        """Seal the oldest closed files together, up to the size of one segment."""
-        group = [self._closed[0]]
-        size_bytes = group[0].size_bytes
-        for closed in list(self._closed)[1:]:
-            size_bytes += closed.size_bytes
-            if size_bytes > self._pace.seal_bytes:
-                break
-            group.append(closed)
+        """Seal the oldest parts together, up to the size of one segment."""
+        group = self._unsealed.next_parts(self._pace.seal_bytes)
         stop = group[-1].stop
         await self._engine.journal.wait_synced(stop)
-        names = {log: name for closed in group for log, name in closed.logs.items()}
+        names = {log: name for part in group for log, name in part.logs.items()}
         job = SealJob(
             self.manifest.next_number,
             self._ids.token(),
@@ -272,7 +362,11 @@ class Upkeep:
             return sealed(manifest, segment, stop)
 
         await self.generations.publish(change)
-        self._forget_sealed()
+        self._unsealed.forget(self.manifest.sealed_to)
+        if segment is not None:
+            self._sealed_segments += 1
+            self._sealed_rows += segment.rows
+        self._note_step()
         if damaged:
             await self.snapshot()  # from here on no start needs that file
         if segment is not None:
@@ -290,7 +384,7 @@ class Upkeep:
         self.close_file()
         stop = engine.journal.tail
         held: list[Resident] = []
-        for id in {log: None for closed in self._closed for log in closed.logs}:
+        for id in self._unsealed.logs():
             if (live := engine.lives.get(id)) is not None:
                 log, first = live.log, max(live.log.floor, live.log.sealed_last + 1)
                 gone = ranges.union(list(log.gone), log.volatile)
@@ -300,17 +394,13 @@ class Upkeep:
         job = msgspec.structs.replace(job, stop=stop)
         return stop, await self._pool.run(seal_resident, self._objects, job, held)
 
-    def _forget_sealed(self) -> None:
-        while self._closed and self._closed[0].stop <= self.manifest.sealed_to:
-            self._closed.popleft()
-
     async def _free_memory(self) -> None:
         """Let the oldest sealed records go while there are too many in memory."""
         engine, resident = self._engine, self.generations.resident
         while resident and engine.tail_bytes > engine.caps.tail_bytes:
             async for freed_bytes in slices(self._free(resident.popleft())):
                 engine.tail_bytes -= freed_bytes
-        if engine.tail_bytes <= self._memory_max or not self._closed:
+        if engine.tail_bytes <= self._memory_max or not self._unsealed.parts:
             engine.door.room.set()  # what is left is not ours to free
             self._set_pace()
 
@@ -435,6 +525,15 @@ class Upkeep:
         self._snapshot_position = position
         self._snapshot_bytes = sum(map(len, parts))
 
+    async def _renew_snapshots(self) -> None:
+        """Take all snapshots anew that are kept: none of them needs the journal of before."""
+        journal = self._engine.journal
+        for _ in range(snapshots.KEEP):
+            if journal.tail == self._snapshot_position:
+                # They are named after positions; and this says no more than the last one.
+                journal.enqueue([Start(0, self._disk.boot_id())], sync=True)
+            await self.snapshot()
+
     def _needed_from(self) -> int:
         """The position below which segments and every snapshot we keep hold all the journal says.
 
@@ -447,6 +546,8 @@ class Upkeep:
     async def stop(self) -> None:
         """Leave everything so that the next start has little to do."""
         journal = self._engine.journal
+        if self._age_timer is not None:
+            self._age_timer.cancel()
         if journal.failure is not None or journal.stall is not None:
             return
         try:

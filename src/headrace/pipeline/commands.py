@@ -17,7 +17,9 @@ from headrace.pipeline.place import Place, check
 from headrace.pipeline.report import Report, show_progress
 from headrace.pipeline.reports.report import Period
 from headrace.pipeline.reports.studies import STUDIES
+from headrace.pipeline.server import API_KEY, ask_to_seal
 from headrace.pipeline.session import KERNELS, LOCAL, SQL, Target, Weight, session
+from headrace.printing import count
 from headrace.storage.objects import StoreError
 
 if TYPE_CHECKING:
@@ -33,10 +35,11 @@ Job = Callable[["SparkSession", Place, argparse.Namespace], Report]
 _DESCRIPTION = """\
 Spark jobs over the published segments of a data directory. A server may run on it meanwhile: jobs
 read only what a manifest names, publish by the next manifest version, and the server takes it over.
-Records that are not sealed yet are not seen.
+Records that are not sealed yet are not seen; `seal` asks a running server to seal them now.
 """
 _EPILOG = f"""\
 examples:
+  headrace pipeline seal                              what was written until now can be seen by jobs
   headrace pipeline follow --data-dir data            keep indexes up to date until stopped
   headrace pipeline follow --once                     index what is there and end
   headrace pipeline compact                           many small segments into few large ones
@@ -59,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     jobs = parser.add_subparsers(required=True, metavar="JOB")
+    _add_seal(jobs)
     _add_follow(jobs)
     _add_backfill(jobs)
     _add(
@@ -174,6 +178,48 @@ def _add(
     spark.add_argument("--remote", metavar="URL", help="a Spark Connect server, as sc://host:15002")
     parser.set_defaults(job=job, weight=weight, name=name)
     return parser
+
+
+def _add_seal(jobs: Commands) -> None:
+    parser = jobs.add_parser(
+        "seal",
+        help="have a running server seal what waits, so that jobs see it",
+        description="Ask the server that runs to seal everything that was written until now, and\n"
+        "wait until the segments are published. Needs no Spark. A server that does not run is not\n"
+        "needed for what is sealed, but nobody else seals: start it for the rest.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_server(parser, "where the server is (default: TOPICS_HOST and TOPICS_PORT)")
+    parser.add_argument(
+        "--retire-journal", action="store_true",
+        help="let the journal go of it, too: no file of it holds records of before",
+    )  # fmt: skip
+    parser.set_defaults(name="seal")
+
+
+def add_server(where: argparse._ActionsContainer, help: str) -> None:
+    """How to reach a running server."""
+    where.add_argument("--url", metavar="URL", help=help)
+    where.add_argument(
+        "--api-key", metavar="KEY", help=f"a key with scope admin (better: {API_KEY})"
+    )
+
+
+def seal(options: argparse.Namespace, url: str) -> int:
+    """Have the server at this address seal what waits; print what it did."""
+    try:
+        done = ask_to_seal(url, options.api_key, retire_journal=options.retire_journal)
+    except CannotRun as failed:
+        return _fail(str(failed), CANNOT_RUN)
+    except JobFailed as failed:
+        return _fail(str(failed), FAILED)
+    what = f"{count(done.records, 'record')} sealed into {count(done.segments, 'segment')}"
+    if not done.segments:
+        what = "nothing waits to be sealed"
+    if options.retire_journal:
+        what += "; the journal holds no record of before"
+    print(f"{url}: {what}; manifest version {done.manifest}")
+    return 0
 
 
 def _add_follow(jobs: Commands) -> None:
@@ -432,7 +478,7 @@ def _add_janitor(jobs: Commands) -> None:
 
 def _janitor(spark: SparkSession | None, place: Place, options: argparse.Namespace) -> Report:
     from headrace.pipeline.retire import clean
-    from headrace.printing import count, size
+    from headrace.printing import size
 
     removed = clean(place, options.grace)
     what = f"{count(removed.objects, 'object')} removed, {size(removed.size_bytes)}"

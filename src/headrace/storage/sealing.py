@@ -22,7 +22,7 @@ from headrace.formats.manifest import Segment
 from headrace.formats.segment import LogRows, build
 from headrace.storage.disk import Disk
 from headrace.storage.objects import Objects
-from headrace.storage.replay import Copies, frames_in, journal_files
+from headrace.storage.replay import Copies, JournalFile, frames_in, journal_files
 
 _JOIN_MAX = 1024
 
@@ -122,13 +122,18 @@ def store(objects: Objects, job: SealJob, found: Iterable[LogRows]) -> Segment |
 def _gather(disk: Disk, job: SealJob) -> dict[int, _Held]:
     held: dict[int, _Held] = {}
     for file in journal_files(disk):
-        if file.start >= job.stop or (file.stop or job.stop) <= job.start:
+        stop = min(file.stop or job.stop, job.stop)
+        if file.start >= job.stop or stop <= job.start:
             continue
         copies = Copies(file.path, file.start)
-        for frame in frames_in(disk.map(file.path), file):
-            if job.start <= frame.position < job.stop:
+        # The file may go on behind the range, and be written to: nothing there is looked at.
+        part = JournalFile(file.path, file.start, stop)
+        for frame in frames_in(disk.map(file.path), part):
+            if frame.position >= job.start:
                 for entry in copies.entries(frame, records_only=True):
                     _take(held, entry)
+            else:
+                copies.skip(frame)
     return held
 
 

@@ -128,6 +128,11 @@ class Segments:
         self._held: OrderedDict[tuple[int, int], Held] = OrderedDict()
         """What was asked of segments and logs; it stays true, since numbers are used once."""
 
+    @property
+    def count(self) -> int:
+        """Segments that can be read."""
+        return len(self._known)
+
     def known(self, number: int) -> Segment | None:
         return self._known.get(number)
 

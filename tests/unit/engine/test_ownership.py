@@ -126,7 +126,7 @@ def test_a_copy_of_a_data_directory_takes_over_and_the_first_forgets_nothing(
             await first.upkeep.generations.look()
         assert sorted((await view(first.engine, "a")).records) == list(range(1, 9))
         assert sorted((await view(copy.engine, "a")).records) == list(range(1, 6))
-        assert [closed.logs for closed in first.upkeep._closed] != []
+        assert [part.logs for part in first.upkeep._unsealed.parts] != []
 
     loop.run(story())
 

@@ -16,7 +16,7 @@ from headrace.bench.stats import percentile
 from headrace.bench.worker import background_appends, run_appends
 
 SEAL_BYTES_BUSY = 4 * 1024 * 1024
-SEAL_BYTES_NEVER = 1 << 40
+SEAL_BYTES_NEVER = 1 << 30
 CAP_RECORDS_BUSY = 20_000
 
 PROBE_RATE_PER_S = 500
@@ -31,7 +31,7 @@ WRITER_HEAD_START_S = 0.5
 def upkeep(arena: Arena) -> Iterator[Row]:
     """The p99 of appends beside a writer, with upkeep running and with none."""
     busy_env = {"HEADRACE_SEAL_BYTES": str(SEAL_BYTES_BUSY)}
-    idle_env = {"HEADRACE_SEAL_BYTES": str(SEAL_BYTES_NEVER)}
+    idle_env = {"HEADRACE_SEAL_BYTES": str(SEAL_BYTES_NEVER), "HEADRACE_SEAL_MS": "0"}
     with arena.server(busy_env) as busy, arena.server(idle_env) as idle:
         create_topic(busy.url, "written", "disk", cap_records=CAP_RECORDS_BUSY)
         create_topic(idle.url, "written", "disk")

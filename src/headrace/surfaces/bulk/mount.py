@@ -21,6 +21,7 @@ def mount(app: falcon.asgi.App[Any, Any], gate: Gate, refusals: Refusals, bulk: 
     """Put the surface's routes into the application."""
     app.add_route(LOGS, Endpoint(gate, refusals, get=bulk.list))
     app.add_route(f"{LOGS}/records", Endpoint(gate, refusals, get=bulk.records))
+    app.add_route(f"{LOGS}/seal", Endpoint(gate, refusals, post=bulk.seal))
     transactions = Endpoint(
         gate, refusals, get=bulk.get, put=bulk.put, post=bulk.post, delete=bulk.delete
     )
@@ -67,6 +68,19 @@ def routes(errors: Errors, error_type: Any) -> list[Route]:
             description="The columns of a segment. Headers: `Headrace-Next-Seq` is the next "
             "`after`, `Headrace-Head-Seq`, `Headrace-Earliest-Seq`, `Headrace-Epoch`, and "
             "`Headrace-Gap` (`first-last reason`) for what was lost on the way.",
+        ),
+        Route(
+            "POST", f"{LOGS}/seal", "Seal what waits",
+            replies(
+                {200: Reply(wire.SealReply, "All that was written before is in segments")},
+                Code.BODY_TOO_LARGE, Code.MEDIA_TYPE, Code.READ_ONLY, Code.STORAGE_UNAVAILABLE,
+            ),
+            request=wire.SealRequest, scope=Scope.ADMIN, group="Bulk",
+            description="Of all logs, so keys with prefixes are refused. Answered when the "
+            "segments are published and what is dead in them is marked; after a minute "
+            "with 503, and sealing goes on. With `retire_journal` no file of the journal holds "
+            "what was written before, either.",
+            example={"retire_journal": False},
         ),
         Route(
             "GET", f"{TRANSACTIONS}/{{transaction}}", "How far a transaction has come",

@@ -42,6 +42,7 @@ OWNER = "topics"
 
 _CHUNK_NAME = re.compile(r"[0-9]{1,10}(-[0-9]{1,10}){2}", re.ASCII)
 _commit = msgspec.json.Decoder(wire.CommitRequest)
+_seal = msgspec.json.Decoder(wire.SealRequest)
 
 
 class Bulk:
@@ -113,6 +114,18 @@ class Bulk:
             gap = page.gap
             headers["headrace-gap"] = f"{gap.first}-{gap.last} {gap.reason.value}"
         return RawReply(body, ARROW, headers)
+
+    async def seal(self, call: Call) -> Reply:
+        """POST /v0/logs/seal"""
+        call.principal.require(Scope.ADMIN)
+        if call.principal.prefixes:
+            raise Refused(
+                Code.FORBIDDEN, "records of all logs are sealed together; this key has prefixes"
+            )
+        request = decode(_seal, await call.command() or b"{}")
+        done = await call.engine.seal(retire=request.retire_journal)
+        reply = wire.SealReply(records=done.records, segments=done.segments, manifest=done.manifest)
+        return _reply(reply)
 
     # --- transactions ----------------------------------------------------------------------------
 

@@ -15,6 +15,19 @@ class LogsReply(msgspec.Struct, kw_only=True):
     """With extents: whose object store they lie in, as its manifest says it (`owner.directory`)."""
 
 
+class SealRequest(msgspec.Struct, kw_only=True):
+    retire_journal: bool = False
+    """Whether the journal lets go of what is sealed, so that no file of it holds it any more."""
+
+
+class SealReply(msgspec.Struct, kw_only=True):
+    records: int
+    """Sealed since the call began; 0 when nothing waited."""
+    segments: int
+    manifest: int
+    """The version that names them."""
+
+
 class ChunkReply(msgspec.Struct, kw_only=True):
     transaction: str
     batch: int

@@ -70,6 +70,15 @@ class StagedVitals(Protocol):
     def age_ms(self) -> int: ...
 
 
+class BacklogVitals(Protocol):
+    """Records that no segment holds yet."""
+
+    @property
+    def unsealed_bytes(self) -> int: ...
+    @property
+    def age_ms(self) -> int: ...
+
+
 class Vitals(Protocol):
     """What the metrics need to know about the running process."""
 
@@ -101,6 +110,10 @@ class Vitals(Protocol):
     def pressure(self) -> float: ...
     @property
     def staged(self) -> StagedVitals: ...
+    @property
+    def backlog(self) -> BacklogVitals: ...
+    @property
+    def segments(self) -> int: ...
     @property
     def journal(self) -> JournalVitals: ...
 
@@ -151,6 +164,7 @@ def read_samples(vitals: Vitals, principal: Principal) -> list[Sample]:
     return [
         *_process_samples(vitals),
         *_staged_samples(vitals.staged),
+        *_sealing_samples(vitals.backlog, vitals.segments),
         *_topic_samples(vitals.topics(principal.may_see)),
         *_journal_samples(vitals.journal),
     ]
@@ -194,6 +208,18 @@ def _staged_samples(staged: StagedVitals) -> list[Sample]:
         Gauge("headrace_staged_chunks", "Chunks that wait.", staged.chunks),
         Gauge("headrace_staged_bytes", "Bytes of chunks that wait.", staged.size_bytes),
         Gauge("headrace_staged_age_ms", "How long the oldest chunk waits.", staged.age_ms),
+    ]
+
+
+def _sealing_samples(backlog: BacklogVitals, segments: int) -> list[Sample]:
+    return [
+        Gauge("headrace_segments", "Segments that the manifest names.", segments),
+        Gauge(
+            "headrace_unsealed_bytes",
+            "Bytes of the journal with records that are in no segment yet.",
+            backlog.unsealed_bytes,
+        ),
+        Gauge("headrace_unsealed_age_ms", "How long the oldest of them waits.", backlog.age_ms),
     ]
 
 

@@ -18,7 +18,7 @@ from headrace.core.config import Durability, Kind
 from headrace.core.errors import Refused
 from headrace.core.limits import METRICS_SETTLE_S
 from headrace.engine.chunks import Waiting
-from headrace.engine.engine import Engine
+from headrace.engine.engine import Backlog, Engine
 from headrace.engine.live import Live
 from headrace.engine.pulse import Pulse
 from headrace.observe import Histogram, render_prometheus, snapshot
@@ -178,6 +178,14 @@ class Vitals:
     @property
     def staged(self) -> Waiting:
         return self._engine.transactions.waiting if self._engine else Waiting()
+
+    @property
+    def backlog(self) -> Backlog:
+        return self._engine.backlog() if self._engine else Backlog()
+
+    @property
+    def segments(self) -> int:
+        return self._engine.segments.count if self._engine else 0
 
     @property
     def journal(self) -> JournalVitals:

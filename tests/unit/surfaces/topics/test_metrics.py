@@ -46,6 +46,9 @@ NAMES = [
     "headrace_staged_chunks",
     "headrace_staged_bytes",
     "headrace_staged_age_ms",
+    "headrace_segments",
+    "headrace_unsealed_bytes",
+    "headrace_unsealed_age_ms",
 ]
 
 
@@ -82,7 +85,13 @@ class Staged:
     age_ms = 4000
 
 
+class Waiting:
+    unsealed_bytes = 900
+    age_ms = 5000
+
+
 class Process:
+    segments = 3
     routers = 0
     records_live = 14
     bytes_live = 1400
@@ -101,6 +110,7 @@ class Process:
         self.topics_by_class = {"disk": len(topics), "fsync": 0}
         self.journal = Journal()
         self.staged = Staged()
+        self.backlog = Waiting()
         self.read = 0
 
     def topics(self, wanted: Callable[[str], bool]) -> Iterator[Topic]:

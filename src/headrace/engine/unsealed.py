@@ -1,0 +1,117 @@
+"""Unsealed: the parts of the journal whose records are in no segment yet.
+
+A part ends where the journal goes on in a new file, or where it is cut because its records have
+waited long enough, or because somebody asked for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from headrace.engine.engine import Engine
+from headrace.storage.recovery import Recovered
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A range of the journal that is to be sealed, and the logs it holds records of."""
+
+    start: int
+    stop: int
+    logs: dict[int, str]
+    size_bytes: int
+    """What it comes to with the copies that its forwards stand for."""
+    since: float
+    """When the first of its records was written, by the clock of the loop."""
+
+
+class Unsealed:
+    """What waits to be sealed, oldest first; its last part, which still grows, is the open one."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.parts: deque[Part] = deque()
+        self._start = engine.journal.file_start
+        self._cut_derived_bytes = 0
+        """Of the engine's count of this file, what lies in parts that are cut already."""
+        self.open_since: float | None = None
+        """When the first record of the open part was seen."""
+        self.records_to = self._start
+        """The end of the last part with records, sealed or not; at a start there may be many."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all parts but the open one."""
+        return sum(part.size_bytes for part in self.parts)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there are records in any part."""
+        return bool(self._engine.touched) or any(part.logs for part in self.parts)
+
+    @property
+    def since(self) -> float | None:
+        """When the oldest record that waits was written."""
+        return next((part.since for part in self.parts if part.logs), self.open_since)
+
+    def resume(self, recovered: Recovered, now: float, now_ms: int) -> None:
+        """Take over what recovery found; records are as old as they say."""
+        lives = self._engine.lives
+        tails = [
+            lives[log].tail for closed in recovered.closed for log in closed[2] if log in lives
+        ]
+        oldest_ms = min((tail.blocks[0].ts_ms for tail in tails if tail.blocks), default=now_ms)
+        since = now - max(0, now_ms - oldest_ms) / 1000
+        self.parts.extend(Part(*closed, since) for closed in recovered.closed)
+
+    def close_file(self) -> bool:
+        """End the open part with the journal file; says whether there was anything in it."""
+        stop = self._engine.journal.rotate()
+        closed = self._end(stop)
+        # Forwards name only records of their own file.
+        self._engine.near, self._engine.derived_bytes, self._cut_derived_bytes = {}, 0, 0
+        return closed
+
+    def cut(self) -> bool:
+        """End the open part here, inside the journal file; says whether there are records in it.
+
+        The file goes on, however often its records are sealed: files are as large as they ever are.
+        """
+        return bool(self._engine.touched) and self._end(self._engine.journal.tail)
+
+    def _end(self, stop: int) -> bool:
+        engine, start = self._engine, self._start
+        if stop == start:
+            return False
+        size_bytes = stop - start + engine.derived_bytes - self._cut_derived_bytes
+        since = self.open_since
+        since = asyncio.get_running_loop().time() if since is None else since
+        self.parts.append(Part(start, stop, engine.touched, size_bytes, since))
+        if engine.touched:
+            self.records_to = stop
+        self._start, self._cut_derived_bytes = stop, engine.derived_bytes
+        engine.touched, self.open_since = {}, None
+        return True
+
+    def next_parts(self, bytes_max: int) -> list[Part]:
+        """The oldest parts that make one segment of so many bytes; one at least."""
+        group = [self.parts[0]]
+        size_bytes = group[0].size_bytes
+        for part in list(self.parts)[1:]:
+            size_bytes += part.size_bytes
+            if size_bytes > bytes_max:
+                break
+            group.append(part)
+        return group
+
+    def forget(self, sealed_to: int) -> None:
+        """The journal is in segments up to here."""
+        while self.parts and self.parts[0].stop <= sealed_to:
+            self.parts.popleft()
+
+    def logs(self) -> Iterable[int]:
+        """The logs with records in any part but the open one, each once."""
+        return {log: None for part in self.parts for log in part.logs}
