@@ -18,6 +18,7 @@ from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.export import Selection, export
 from headrace.pipeline.export_target import BucketTarget
 from headrace.pipeline.follow import follow
+from headrace.pipeline.place import Place, check
 from headrace.pipeline.retire import clean
 from headrace.spark.source import HeadraceSource
 from headrace.storage.objects import StoreError
@@ -49,11 +50,14 @@ def test_jobs_work_on_a_bucket(
         for name, value in environ.items():
             monkeypatch.setenv(name, value)
             monkeypatch.setitem(spark.sparkContext.environment, name, value)  # for workers
+        with pytest.raises(CannotRun, match=f"{where} has no manifest"):
+            check(Place(tmp_path, where))
         shelf = Shelf(tmp_path / "data", where)
         shelf.plan({"a": search("w")})
         for _ in range(3):
             shelf.seal({"a": payloads(30), "b": payloads(5)}, tag="t", keys=["k"])
         shelf.mark({"a": [1, 3]})
+        check(shelf.place)
         follow(spark, shelf.place, once=True)
         compact(spark, shelf.place, Sizes(run_min=2))
         erase(spark, shelf.place, now=True)

@@ -41,9 +41,13 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def check(place: Place) -> None:
-    """Refuse a directory that holds no data: a typing mistake must not create a store."""
+    """Refuse a directory or a bucket that holds no data: a typing mistake must not create a store,
+    nor look like one in which nothing is.
+    """
     if place.objects is None and not (place.data_dir / layout.OBJECTS).is_dir():
         raise CannotRun(f"{place.data_dir} is not a data directory: it has no {layout.OBJECTS}")
+    if place.objects is not None and manifests.load_newer(place.open(), 0) is None:
+        raise CannotRun(f"{place.objects} has no manifest: no server has published anything there")
 
 
 def check_object(objects: Objects, name: str, checksum: str) -> None:
