@@ -7,11 +7,13 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.spark import streaming
 from headrace.spark.rows import DataLost
 from pipeline.shelf import Layout, layouts
 from pipeline.source_world import Found, SourceWorld
@@ -123,3 +125,18 @@ def test_what_is_lost_after_a_query_met_the_log_fails_it(tmp_path: Path) -> None
         world.available_now("url path", offset, **how)
     batches, _ = world.available_now("url path", offset, failOnDataLoss=False, **how)
     assert [seq for batch in batches for _, seq in batch] == [last + 4, last + 5]
+
+
+def test_offsets_stay_small_whatever_was_lost(tmp_path: Path) -> None:
+    """Many ranges are told as fewer, and none behind which a query is."""
+    world = SourceWorld(tmp_path, Layout(logs=1, segments=9, rows_max=3, dead=0, skip_max=9))
+    with world.served(), patch.object(streaming, "LOST_RANGES_MAX", 3):
+        reader = world.stream("url", log="log-0", maxRowsPerTrigger=1)
+        offset, limit, held = reader.initialOffset(), reader.getDefaultReadLimit(), []
+        while (end := reader.latestOffset(offset, limit)) != offset:
+            reader.partitions(offset, end)
+            offset = end
+            held.append(offset["logs"]["log-0"].get("lost", []))
+    assert len(held[0]) == 3
+    assert held[-1] == []
+    assert all(seq[1] > n for n, lost in enumerate(held, 1) for seq in lost)

@@ -1,8 +1,9 @@
 """Reading a stream: offsets are the seq of each log up to which it was read, and which instance of
-its name it is. Where a log had lost records before the query saw it, the last of those is `lost`:
-they are no loss to this query, however it is cut into batches.
+its name it is. `lost` are ranges behind that which were lost when the query met the log: they are
+no loss to it, however it is cut into batches.
 
-    {"logs": {"orders": {"epoch": 7, "seq": 1200}, "web": {"epoch": 9, "seq": 40, "lost": 31}}}
+    {"logs": {"orders": {"epoch": 7, "seq": 1200},
+              "web": {"epoch": 9, "seq": 40, "lost": [[51, 52], [90, 99]]}}}
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headrace.core import ranges
+from headrace.core.ranges import Ranges
 from headrace.formats.plan import LogPlan
 from headrace.spark.catalog import Catalog
 from headrace.spark.options import Pace, ReadOptions
@@ -31,22 +33,29 @@ from headrace.spark.reading import cores, read_part
 from headrace.spark.rows import DataLost
 from headrace.spark.splits import Want, bundled, split
 
-Offset = dict[str, dict[str, dict[str, int]]]
+Offset = dict[str, dict[str, dict[str, Any]]]
+LOST_RANGES_MAX = 100
+"""Ranges that an offset lists for a log; where there are more, the first of them become one."""
 
 
 def _decode(offset: Offset) -> dict[str, Position]:
     return {name: (at["epoch"], at["seq"]) for name, at in offset.get("logs", {}).items()}
 
 
-def _encode(positions: dict[str, Position], lost: Mapping[str, int] | None = None) -> Offset:
-    logs = {name: {"epoch": at[0], "seq": at[1]} for name, at in sorted(positions.items())}
-    for name, seq in (lost or {}).items():
-        logs[name]["lost"] = seq
+def _encode(positions: dict[str, Position], lost: Mapping[str, Ranges] | None = None) -> Offset:
+    logs: dict[str, dict[str, Any]] = {
+        name: {"epoch": at[0], "seq": at[1]} for name, at in sorted(positions.items())
+    }
+    for name, held in (lost or {}).items():
+        if ahead := [[*span] for span in ranges.pairs(held) if span[1] > positions[name][1]]:
+            logs[name]["lost"] = ahead
     return {"logs": logs}
 
 
-def _lost_before(offset: Offset) -> dict[str, int]:
-    return {name: at["lost"] for name, at in offset.get("logs", {}).items() if "lost" in at}
+def _lost_before(offset: Offset) -> dict[str, Ranges]:
+    """Log → what it had lost when the query met it."""
+    logs = offset.get("logs", {})
+    return {name: ranges.from_pairs(at["lost"]) for name, at in logs.items() if "lost" in at}
 
 
 class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -86,17 +95,19 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         upto = pace_of(backlogs, pace)
         after = {log.plan.log: (log.plan.epoch, upto[log.plan.log]) for log in backlogs}
         new = {name for name, (epoch, _) in after.items() if before.get(name, (0, 0))[0] != epoch}
-        known = {name: seq for name, seq in _lost_before(start).items() if name not in new}
+        known = {name: held for name, held in _lost_before(start).items() if name not in new}
         return _encode({**before, **after}, known | self._lost_in(new))
 
-    def _lost_in(self, logs: Collection[str]) -> dict[str, int]:
-        """Log → the last record that is lost already, of those that the query has just met."""
+    def _lost_in(self, logs: Collection[str]) -> dict[str, Ranges]:
+        """Log → what it has lost already, of those that the query has just met."""
         if not logs or not self._options.fail_on_loss:
             return {}
-        found = {}
+        found: dict[str, Ranges] = {}
         for plan in self._plans(extents=True):
             if plan.log in logs and plan.lost:
-                found[plan.log] = max(last for _, last in plan.lost)
+                held = ranges.from_pairs(plan.lost)
+                more = len(held) - 2 * LOST_RANGES_MAX
+                found[plan.log] = held if more <= 0 else [held[0], *held[more + 1 :]]
         return found
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
@@ -151,7 +162,7 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- reading ---------------------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        before, lost_before, wants = _decode(start), _lost_before(end), list[Want]()
+        before, lost_before, wants = _decode(start), _lost_before(start), list[Want]()
         moved = {name: at for name, at in _decode(end).items() if at != before.get(name)}
         plans = {plan.log: plan for plan in self._plans(extents=True)} if moved else {}
         for name, (epoch, last) in moved.items():
@@ -164,7 +175,7 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = (known[1] if known is not None and same else 0) + 1
             first = max(first, self._options.wanted.first)
             if same:
-                self._check_lost(plan, first, last, lost_before.get(name, 0))
+                self._check_lost(plan, first, last, lost_before.get(name, ranges.EMPTY))
             if first <= last:
                 wants.append(Want(plan, first, last))
         placed = self._catalog.placed(want.plan for want in wants)
@@ -172,15 +183,15 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts = split([_clip(want) for want in wants], placed, self._options.wanted, served=served)
         return bundled(parts, cores())
 
-    def _check_lost(self, plan: LogPlan, first: int, last: int, before: int) -> None:
+    def _check_lost(self, plan: LogPlan, first: int, last: int, before: Ranges) -> None:
         """Refuse to pass over what was lost since the query knows the log."""
         if plan.floor_seq > first:
             upto = min(plan.floor_seq - 1, last)
             self._lose(f'records {first} to {upto} of "{plan.log}" are gone')
         lost = plan.lost if isinstance(plan.lost, list) else []
-        since = ranges.from_pairs(lost)
-        for low, high in ranges.overlap(since, max(first, before + 1), last):
-            self._lose(f'records {low} to {high} of "{plan.log}" are gone')
+        for spans in ranges.overlap(ranges.from_pairs(lost), first, last):
+            for low, high in ranges.outside(before, *spans):
+                self._lose(f'records {low} to {high} of "{plan.log}" are gone')
 
     def _lose(self, what: str) -> None:
         if self._options.fail_on_loss:
