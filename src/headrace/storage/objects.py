@@ -17,6 +17,10 @@ class StoreError(OSError):
     """The object store cannot do what it was asked to; says which object and why."""
 
 
+class NoCredentials(StoreError):
+    """Nothing says who we are to the store; says what could."""
+
+
 class Listed(msgspec.Struct, frozen=True, order=True):
     """An object as a list shows it."""
 

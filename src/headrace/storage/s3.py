@@ -6,17 +6,21 @@ Credentials, region and endpoint come from the usual AWS_* variables. Needs the 
 from __future__ import annotations
 
 import io
+import os
+import re
+import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from headrace.printing import install
-from headrace.storage.objects import Listed, StoreError
+from headrace.storage.objects import Listed, NoCredentials, StoreError
 
 try:
     import obstore
@@ -31,6 +35,18 @@ _RETRIES_MAX = 6
 _RETRY_S = 60
 _PAUSES_S = (0.1, 0.3, 1.0, 3.0)
 """Between attempts of a conditional write."""
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+_OTHER_WAYS = (
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_SKIP_SIGNATURE",
+)
+_METADATA = "http://169.254.169.254"
+_ROLE_S = 1.0
+"""Such an address is near, or not there."""
+_ANSWER = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
+_SAID_MAX = 500
 _READ_AHEAD_BYTES = 1 << 20
 """Columns of a row group lie side by side: one request brings several."""
 
@@ -43,6 +59,7 @@ class S3Objects:
     ) -> None:
         self._where = f"s3://{bucket}/{prefix}".rstrip("/")
         self._pause = pause
+        require_credentials(self._where, os.environ)
         self._store = _connect(bucket, prefix, _RETRIES_MAX)
         # A conditional write that is repeated may find that it was first itself: we repeat it.
         self._once = _connect(bucket, prefix, 0)
@@ -129,8 +146,7 @@ class S3Objects:
             raise self._error(name, error) from None
 
     def _error(self, name: str, error: Exception) -> StoreError:
-        said = " ".join(str(error).split())[:500]
-        return StoreError(f"{self._where}/{name}: {said}")
+        return StoreError(f"{self._where}/{name}: {_in_short(str(error))}")
 
 
 class _Reader(io.RawIOBase):
@@ -172,9 +188,42 @@ class _Reader(io.RawIOBase):
         return found
 
 
+def _in_short(text: str) -> str:
+    """What the server answered, if it did; else what the library says, without its own workings."""
+    if answer := _ANSWER.search(text):
+        return ": ".join(filter(None, answer.groups()))
+    return " ".join(text.partition("Debug source:")[0].split())[:_SAID_MAX]
+
+
 def _listed(meta: Any) -> Listed:
     modified_ms = int(meta["last_modified"].timestamp() * 1000)
     return Listed(str(meta["path"]), int(meta["size"]), modified_ms)
+
+
+def require_credentials(where: str, environ: Mapping[str, str]) -> None:
+    """Refuse to begin when nothing says who we are.
+
+    The library would ask for a role of the machine, for minutes where there is nobody to ask.
+    """
+    named = [name for name in _OTHER_WAYS if environ.get(name)]
+    missing = [name for name in _KEYS if not environ.get(name)]
+    if named or not missing or (len(missing) == len(_KEYS) and _has_roles(environ)):
+        return
+    raise NoCredentials(
+        f"{where}: no credentials, {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
+        "not set, and this machine has no role"
+    )
+
+
+def _has_roles(environ: Mapping[str, str]) -> bool:
+    """Whether somebody answers where machines of AWS are told their roles."""
+    url = urlsplit(environ.get("AWS_METADATA_ENDPOINT") or _METADATA)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    try:
+        socket.create_connection((url.hostname or "", port), _ROLE_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _connect(bucket: str, prefix: str, retries: int) -> Any:
