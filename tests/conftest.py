@@ -41,7 +41,8 @@ def spark() -> Iterator[SparkSession]:
     Spark compiles no code for its queries, which costs more than such few rows are worth; jobs that
     tests start elsewhere, as users do, leave that to Spark.
     """
-    from headrace.pipeline.session import Target, Weight, session
+    from headrace.pipeline.session import session
+    from headrace.pipeline.settings import Target, Weight
 
     with session("tests", Target(), Weight(sql=False, partitions=1)) as spark:
         spark.conf.set("spark.sql.codegen.wholeStage", "false")

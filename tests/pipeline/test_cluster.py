@@ -44,7 +44,8 @@ from headrace.pipeline.errors import CannotRun
 from headrace.pipeline.export import Selection, export
 from headrace.pipeline.follow import follow
 from headrace.pipeline.place import Place
-from headrace.pipeline.session import KERNELS, Target, session
+from headrace.pipeline.session import session
+from headrace.pipeline.settings import KERNELS, Target
 
 place = Place(Path(sys.argv[1]))
 with session("cluster", Target(master=sys.argv[2]), KERNELS) as spark:

@@ -57,6 +57,26 @@ def test_compaction_keeps_every_record_and_clusters_by_log(
     _wellformed(spark, shelf)
 
 
+def test_rewriting_does_not_depend_on_how_spark_shuffles(spark: SparkSession, shelf: Shelf) -> None:
+    """As on a cluster: as many partitions as it likes, joined and split as it goes."""
+    settings = {"spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": "7"}
+    before = {name: spark.conf.get(name) for name in settings}
+    _fill(shelf)
+    shelf.mark({"b": [1, 3]})
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        compact(spark, shelf.place, SMALL)
+        erase(spark, shelf.place)
+        assert audit(spark, shelf.place).problems == []
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+    live = {at: data for at, data in shelf.all.items() if at[0] != "b" or at[1] > 3}
+    assert shelf.rows() == live
+    assert len(shelf.manifest.segments) > 1
+
+
 def test_a_server_reads_compacted_segments_like_its_own(spark: SparkSession, shelf: Shelf) -> None:
     _fill(shelf)
     compact(spark, shelf.place, SMALL)

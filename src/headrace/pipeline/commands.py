@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from headrace.core.errors import Corrupt
-from headrace.pipeline.errors import CannotRun, JobFailed
+from headrace.pipeline.errors import CannotRun, JobFailed, Unexpected
+from headrace.pipeline.failures import failure
 from headrace.pipeline.limits import EXAMPLES_MAX, FORMATS, GRACE_S, PROBLEMS_MAX
 from headrace.pipeline.place import Place, check
 from headrace.pipeline.report import Report, show_progress
 from headrace.pipeline.reports.report import Period
 from headrace.pipeline.reports.studies import STUDIES
 from headrace.pipeline.server import API_KEY, ask_to_seal
-from headrace.pipeline.session import KERNELS, LOCAL, SQL, Target, Weight, session
+from headrace.pipeline.session import session
+from headrace.pipeline.settings import KERNELS, LOCAL, SQL, Target, Weight, parse_given
+from headrace.pipeline.terminal import Stopped, keep, obey_signals, obeying_signals, quiet, show
 from headrace.printing import count
-from headrace.storage.objects import StoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 FAILED = 1
 CANNOT_RUN = 2
 
-Job = Callable[["SparkSession", Place, argparse.Namespace], Report]
+Job = Callable[[Any, Place, argparse.Namespace], Report]
 
 _DESCRIPTION = """\
 Spark jobs over the published segments of a data directory. A server may run on it meanwhile: jobs
@@ -53,6 +55,7 @@ server; there every node needs this package, the same Python and the same path t
 
 exit status:
   0  done    1  something is wrong with the data, or the job failed    2  could not run
+  130, 143  stopped by Ctrl-C or SIGTERM
 """
 
 
@@ -92,51 +95,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, data_dir: Path, objects: str | None) -> int:
-    """Run the job that was chosen; print what it says."""
+    """Run the job that was chosen; print what it says. Whatever goes wrong is told in one line."""
     # Tasks may be in other folders, on this machine too.
     place = Place(data_dir.absolute(), objects)
-    target = Target(options.master, options.remote)
     try:
-        check(place)
-        if options.weight is None:
-            report: Report = options.job(None, place, options)
-        else:
-            with session(options.name, target, options.weight) as spark:
-                report = options.job(spark, place, options)
-    except CannotRun as failed:
-        return _fail(str(failed), CANNOT_RUN)
-    except JobFailed as failed:
-        return _fail(str(failed), FAILED)
-    except StoreError as error:
-        return _fail(f"the object store cannot be used: {error}", FAILED)
-    except Corrupt as damage:
-        return _fail(f"{damage}; `headrace pipeline audit` lists everything that is wrong", FAILED)
-    except FileNotFoundError as missing:
-        name = missing.filename or missing
-        return _fail(f"{name} is missing, though a manifest names it", FAILED)
-    except _spark_errors() as error:
-        return _fail(f"Spark failed: {_first_line(error)}", FAILED)
-    print("\n".join(report.lines()))
+        with quiet(options.debug), obeying_signals():
+            report = _do(options, place)
+    except Stopped as stopped:
+        return _fail(f"stopped by {stopped.signal.name}", stopped.status)
+    except Exception as error:
+        if options.debug:
+            traceback.print_exc()
+        return _tell(failure(error), options.name, error)
+    show(report.lines())
     return FAILED if report.problems else 0
 
 
-def _spark_errors() -> tuple[type[Exception], ...]:
-    try:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-    except ImportError:
-        return ()
-    return PySparkException, Py4JError
+def _do(options: argparse.Namespace, place: Place) -> Report:
+    check(place)
+    job: Job = options.job
+    if options.weight is None:
+        return job(None, place, options)
+    with session(options.name, _target(options), options.weight) as spark:
+        obey_signals()  # Spark put in something of its own
+        return job(spark, place, options)
 
 
-def _first_line(error: Exception) -> str:
-    """What a worker raised, if a worker raised it; else what Spark says first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if ": " in line and line.split(":")[0].endswith(_RAISED)]
-    return (raised or lines or [type(error).__name__])[0]
+def _target(options: argparse.Namespace) -> Target:
+    """Where Spark runs; beside a server it is here, whatever a file of Spark's says."""
+    beside = getattr(options, "tied", False) and options.remote is None
+    master = options.master or (LOCAL if beside else None)
+    return Target(master, options.remote, parse_given(options.conf))
 
 
-_RAISED = ("Error", "Corrupt", "Exception", "JobFailed")
+def _tell(failed: JobFailed, job: str, error: Exception) -> int:
+    line = str(failed)
+    if isinstance(failed, Unexpected) and (kept := keep(job, error, failed.details)):
+        line += f"; details are in {kept}"
+    return _fail(line, CANNOT_RUN if isinstance(failed, CannotRun) else FAILED)
 
 
 def _fail(problem: str, status: int) -> int:
@@ -176,6 +172,13 @@ def _add(
     spark = where.add_mutually_exclusive_group()
     spark.add_argument("--master", metavar="URL", help=f"where Spark runs (default {LOCAL})")
     spark.add_argument("--remote", metavar="URL", help="a Spark Connect server, as sc://host:15002")
+    where.add_argument(
+        "--conf", metavar="KEY=VALUE", action="append", default=[],
+        help="a setting of Spark, as spark.driver.memory=4g; may be given again",
+    )  # fmt: skip
+    where.add_argument(
+        "--debug", action="store_true", help="show what Spark prints, and tracebacks"
+    )
     parser.set_defaults(job=job, weight=weight, name=name)
     return parser
 

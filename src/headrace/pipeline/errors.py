@@ -17,6 +17,14 @@ class NoSpark(CannotRun):
     """Spark or its Java is not here; says how to get it."""
 
 
+class Unexpected(JobFailed):
+    """Nobody thought of this; the details are for whoever mends it."""
+
+    def __init__(self, problem: str, details: str = "") -> None:
+        super().__init__(problem)
+        self.details = details
+
+
 class Unpublished(JobFailed):
     """What a job made was removed before it counted; nothing changed, and it can be made again."""
 

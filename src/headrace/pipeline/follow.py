@@ -18,6 +18,7 @@ from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment
 from headrace.pipeline import crash
 from headrace.pipeline.errors import JobFailed, Unpublished
+from headrace.pipeline.failures import failure
 from headrace.pipeline.index import Failure, Indexed, index, total
 from headrace.pipeline.limits import POLL_S
 from headrace.pipeline.merge import merge_all
@@ -221,17 +222,8 @@ def _watch(
         if not query.isActive:
             query.awaitTermination(1)
     except StreamingQueryException as error:
-        raise JobFailed(f"indexing failed: {_cause(error)}") from None
+        raise failure(error) from None
     tell(follower.look())
-
-
-_RAISED = ("Error", "Corrupt", "JobFailed")
-
-
-def _cause(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if any(f"{name}: " in line for name in _RAISED)]
-    return (raised or lines)[-1]
 
 
 def _report(place: Place, follower: Follower) -> Report:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,17 @@ JAVA_MIN = 17
 _ASK_S = 30.0
 _RELEASE = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
 _SPOKEN = re.compile(r'version "([^"]+)"')
+_MODULES = re.compile(r'^MODULES="([^"]+)"', re.MULTILINE)
+_VECTOR = "jdk.incubator.vector"
+_PROGRAM = """\
+#!/bin/sh
+# Java as Spark wants to start it, but for a module that this Java does not have.
+for argument do
+  shift
+  [ "$argument" = --add-modules={module} ] || set -- "$@" "$argument"
+done
+exec {program} "$@"
+"""
 
 
 class Java(msgspec.Struct, frozen=True):
@@ -25,6 +37,8 @@ class Java(msgspec.Struct, frozen=True):
 
     home: Path
     version: str
+    vector: bool = True
+    """Whether it has the module with which Spark starts every JVM, used or not."""
 
     @property
     def major(self) -> int:
@@ -32,6 +46,26 @@ class Java(msgspec.Struct, frozen=True):
         number = rest.partition(".")[0] if first == "1" else first  # before 9 it was 1.8
         digits = re.match(r"\d+", number)
         return int(digits[0]) if digits else 0
+
+    @property
+    def archivable(self) -> bool:
+        """Whether a class archive can build on this Java's own, which small ones leave out."""
+        return (self.home / "lib" / "server" / "classes.jsa").exists()
+
+    def home_for_spark(self, scratch: Path) -> Path:
+        """What `JAVA_HOME` must be for Spark's launcher.
+
+        It adds a module to every command that it makes, which no option takes back, and without
+        which a Java that has none does not start. So `bin/java` there leaves the option out.
+        """
+        if self.vector:
+            return self.home
+        program = scratch / "java" / "bin" / "java"
+        program.parent.mkdir(parents=True)
+        real = shlex.quote(str(self.home / "bin" / "java"))
+        program.write_text(_PROGRAM.format(module=_VECTOR, program=real))
+        program.chmod(0o700)
+        return scratch / "java"
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
@@ -65,15 +99,23 @@ def _look(home: Path) -> Java | None:
     if not program.exists():
         return None
     try:
-        if said := _RELEASE.search((home / "release").read_text()):
-            return Java(home, said[1])
+        release = (home / "release").read_text()
     except OSError:
-        pass
+        release = ""
+    version = _RELEASE.search(release) or _SPOKEN.search(_ask(program, "-version"))
+    if version is None:
+        return None
+    modules = _MODULES.search(release)
+    listed = modules[1].split() if modules else _ask(program, "--list-modules").split()
+    names = {name.partition("@")[0] for name in listed}
+    return Java(home, version[1], vector=_VECTOR in names or "java.base" not in names)
+
+
+def _ask(program: Path, option: str) -> str:
     try:
         answer = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=_ASK_S, check=False
+            [program, option], capture_output=True, text=True, timeout=_ASK_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    spoken = _SPOKEN.search(answer.stderr)
-    return Java(home, spoken[1]) if spoken else None
+        return ""
+    return answer.stdout + answer.stderr

@@ -1,175 +1,211 @@
-"""Spark sessions: the only place that knows how Spark is configured."""
+"""Spark sessions: how they are started, where their files are, and how they end."""
 
 from __future__ import annotations
 
 import fcntl
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 from xxhash import xxh3_64_hexdigest
 
-from headrace.pipeline import crash
+from headrace.pipeline import crash, reach
 from headrace.pipeline.errors import CannotRun, JobFailed, NoSpark
+from headrace.pipeline.failures import failure, is_of_spark
 from headrace.pipeline.java import Java, find_java
+from headrace.pipeline.settings import (
+    BATCHES,
+    LOCAL,
+    REQUIRED,
+    Settings,
+    Target,
+    Weight,
+    load_settings,
+    our_defaults,
+    store_variables,
+)
 from headrace.printing import install
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOCAL = "local[2,3]"
-"""Two tasks at a time, each tried three times: plain `local[2]` would not try again."""
-HEAP = "1g"
 ARCHIVE_S = 180.0
+END_S = 30.0
+"""How long a JVM may take to end."""
+DEBUG = "HEADRACE_PIPELINE_DEBUG"
+"""Set, what Spark prints is not kept in a file."""
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _LIGHT = "-XX:TieredStopAtLevel=1"
 """Where Python does the work, the JVM starts faster and stays smaller without its second compiler.
 Spark SQL over many rows is nearly three times slower so."""
-
-
-_SQL_SETTINGS = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
-}
-"""What jobs count on, also in a session of somebody else's server."""
-_PASSED_ON = {crash.VARIABLE}
-"""What workers on other machines must know of our environment."""
-
-
-class Target(msgspec.Struct, frozen=True):
-    """Where Spark runs: here, on a cluster, or behind a Connect server."""
-
-    master: str | None = None
-    remote: str | None = None
-
-    @property
-    def local(self) -> bool:
-        return self.remote is None and (self.master or LOCAL).startswith("local")
-
-
-class Weight(msgspec.Struct, frozen=True):
-    """What a job asks of the JVM."""
-
-    sql: bool
-    """Rows go through the JVM; else Python kernels do everything."""
-    partitions: int = 2
-
-
-KERNELS = Weight(sql=False)
-SQL = Weight(sql=True)
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
+_SAID_MAX = 3
+_BURIAL_S = 2.0
+_UNAVAILABLE = "UNAVAILABLE"
+"""What gRPC says when nobody is there."""
+_RETRIES_MAX = 5
+"""Of a request to a Connect server, ever later: a quarter of a minute in all. Spark would try for
+ten minutes, though a server that comes back knows nothing of the session."""
 
 
 @contextmanager
 def session(name: str, target: Target, weight: Weight) -> Iterator[SparkSession]:
-    """A session that ends with the block, and leaves no files behind."""
+    """A session that ends with the block, and leaves no files behind.
+
+    What Spark raises in the block leaves it as a `JobFailed`, read while its JVM lives.
+    """
     _require()
     if target.remote is not None:
-        yield _remote(target.remote)
-        return
-    java = find_java()
-    with scratch_folder() as scratch:
-        archive = class_archive(java) if target.local else None
-        spark = start(name, target, weight, java, scratch, archive)
-        try:
+        spark = _remote(target.remote, target.given)
+        with told(remote=target.remote):
             yield spark
-        finally:
-            spark.stop()
-            end_gateway()
+        return
+    java, settings = find_java(), load_settings(target)
+    with scratch_folder() as scratch:
+        spark = start(name, settings, weight, java, scratch)
+        try:
+            with told(scratch):
+                yield spark
+        except BaseException as error:
+            _end(spark, asked=isinstance(error, Exception))
+            raise
+        _end(spark)
+
+
+@contextmanager
+def told(scratch: Path | None = None, remote: str = "") -> Iterator[None]:
+    """What Spark raises in the block leaves it in one line."""
+    try:
+        yield
+    except JobFailed:
+        raise
+    except Exception as error:
+        if scratch is not None and (status := _ended(error)) is not None:
+            how = f"signal {-status}" if status < 0 else f"status {status}"
+            said = "; ".join([f"ended by {how}", *_errors_in(scratch)])
+            raise JobFailed(f"Spark's JVM is gone: {said}") from None
+        if remote and _UNAVAILABLE in str(error):
+            raise JobFailed(f"the Spark server at {remote} does not answer any more") from None
+        if is_of_spark(error):
+            raise failure(error) from None
+        raise
 
 
 def start(
     name: str,
-    target: Target,
+    settings: Settings,
     weight: Weight,
     java: Java,
     scratch: Path,
-    archive: Path | None = None,
     flags: str = "",
 ) -> SparkSession:
     """Start a JVM and a session in it; what the JVM prints goes to a file in `scratch`."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     # It would print what it raises as well.
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
-    os.environ["JAVA_HOME"] = str(java.home)
-    # Workers would take whatever `python3` is on the path.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if target.local else "")
-    if not os.environ["SPARK_LOCAL_IP"]:
-        del os.environ["SPARK_LOCAL_IP"]
-    options = [
-        "-XX:+UseSerialGC",
-        f"-Dlog4j2.configurationFile=file:{_LOG4J}",
-        f"-Dderby.system.home={scratch}",
-        *([] if weight.sql else [_LIGHT]),
-        *([f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"] if archive else []),
-        *([flags] if flags else []),
-    ]
-    builder = SparkSession.builder.master(target.master or LOCAL).appName(f"headrace {name}")
-    settings = _settings(scratch, weight) | {"spark.driver.extraJavaOptions": " ".join(options)}
-    if target.local:
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    for key, value in settings.items():
+    master = settings.get("spark.master") or LOCAL
+    local = master.startswith("local")
+    reach.check_master(master)
+    for line in settings.overruled():
+        sys.stderr.write(f"headrace: {line}\n")
+    archive = class_archive(java) if local and not flags else None
+    options = " ".join(_java_options(settings, weight, scratch, archive, flags))
+    python = settings.get("spark.pyspark.python") or sys.executable
+    environ = {
+        "JAVA_HOME": str(java.home_for_spark(scratch)),
+        # Workers would take whatever `python3` is on the path.
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
+        **({"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")} if local else {}),
+    }
+    builder = SparkSession.builder.master(master).appName(f"headrace {name}")
+    chosen = settings.with_defaults(our_defaults(scratch, weight, local=local))
+    # Before what the user adds to them.
+    for key, value in (chosen | {"spark.driver.defaultJavaOptions": options}).items():
         builder = builder.config(key, value)
     try:
-        with _printing_to(scratch / "spark.log"):
+        with _environment(environ), _printing_to(scratch / "spark.log"):
             spark = builder.getOrCreate()
-    except (PySparkException, OSError) as error:
-        raise JobFailed(f"Spark did not start: {_last_words(scratch, error)}") from None
+    except (PySparkException, Py4JError, OSError) as error:
+        said = "; ".join([str(failure(error)), *_errors_in(scratch)])
+        end_gateway(asked=False)
+        raise JobFailed(f"Spark did not start: {said}") from None
+    # It would print that it lost its JVM, which whoever waits for one hears as well.
+    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    # With every function that a worker runs: neither in Spark's settings, which its pages show,
+    # nor on the command line of a JVM.
+    passed = {name: os.environ[name] for name in {crash.VARIABLE} & os.environ.keys()}
+    spark.sparkContext.environment.update(passed | ({} if local else store_variables()))
     return spark
 
 
-def _settings(scratch: Path, weight: Weight) -> dict[str, str]:
-    return {
-        "spark.driver.memory": HEAP,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(scratch),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.sql.catalogImplementation": "in-memory",
-        **_SQL_SETTINGS,
-        "spark.sql.shuffle.partitions": str(weight.partitions),
-        "spark.sql.adaptive.enabled": "false",
-        # Small enough that two cores have something to do for a few segments.
-        "spark.sql.files.maxPartitionBytes": "16m",
-        # A tenth of the time of everything that goes through Python, against TCP.
-        "spark.python.unix.domain.socket.enabled": "true",
-        # Both ends are here: who is late was held up, and comes.
-        "spark.python.authenticate.socketTimeout": "120s",
-        "spark.sql.streaming.stopTimeout": "30s",
-        "spark.sql.streaming.metricsEnabled": "false",
-        "spark.sql.streaming.numRecentProgressUpdates": "4",
-        "spark.executorEnv.PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-        **{
-            f"spark.executorEnv.{name}": os.environ[name] for name in _PASSED_ON & os.environ.keys()
-        },
-        "spark.cleaner.periodicGC.interval": "5min",
-    }
+def _java_options(
+    settings: Settings, weight: Weight, scratch: Path, archive: Path | None, flags: str
+) -> Iterator[str]:
+    """Of the driver's JVM; two collectors would be one too many."""
+    theirs = settings.get("spark.driver.defaultJavaOptions") or ""
+    if not _COLLECTOR.search(f"{theirs} {settings.get('spark.driver.extraJavaOptions') or ''}"):
+        yield "-XX:+UseSerialGC"
+    yield f"-Dlog4j2.configurationFile=file:{_LOG4J}"
+    yield f"-Dderby.system.home={scratch}"
+    yield "-Duser.timezone=UTC"
+    if not weight.sql:
+        yield _LIGHT
+    if archive is not None:
+        yield f"-XX:SharedArchiveFile={archive}"
+        yield "-Xlog:cds=off"
+    yield from filter(None, (flags, theirs))
 
 
-def _remote(url: str) -> SparkSession:
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Variables that whatever starts inside finds."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _remote(url: str, given: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    reach.check_remote(url)
     try:
         spark = SparkSession.builder.remote(url).getOrCreate()
-        for name, value in _SQL_SETTINGS.items():
+        _give_up_soon(spark)
+        known = spark.conf.getAll
+        ours = {key: value for key, value in BATCHES.items() if key not in known}
+        for name, value in (ours | dict(given) | REQUIRED).items():
             spark.conf.set(name, value)
     except (PySparkException, ImportError) as error:
         first = str(error).strip().splitlines()[0]
         raise JobFailed(f"cannot use the Spark server at {url}: {first}") from None
     return spark  # type: ignore[no-any-return,unused-ignore]
+
+
+def _give_up_soon(spark: Any) -> None:
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES_MAX)])
 
 
 def is_remote(spark: SparkSession) -> bool:
@@ -189,7 +225,37 @@ def _require() -> None:
         raise NoSpark(f"the pipeline needs {what}: {install('spark')}")
 
 
-def end_gateway() -> None:
+def _ended(error: Exception) -> int | None:
+    """What the JVM ended with, if that is why something failed; None while it lives."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark import SparkContext
+
+    cut = isinstance(error, Py4JError | ConnectionError | EOFError)
+    if not cut or isinstance(error, Py4JJavaError):
+        return None
+
+    gateway = SparkContext._gateway
+    process = gateway.proc if gateway is not None else None
+    if process is None:
+        return None
+    try:
+        # Whoever lost a connection may know before the process is buried.
+        status: int = process.wait(timeout=_BURIAL_S)
+    except subprocess.TimeoutExpired:
+        return None
+    return status
+
+
+def _end(spark: SparkSession, *, asked: bool = True) -> None:
+    """End a session with its JVM: in order, or without a word where the line may be cut."""
+    if asked:
+        # It may be gone, or have given up the session by itself.
+        with suppress(Exception):
+            spark.stop()
+    end_gateway(asked=asked)
+
+
+def end_gateway(*, asked: bool = True) -> None:
     """End the JVM with its session: the next one may want other flags."""
     from pyspark import SparkContext
 
@@ -197,11 +263,14 @@ def end_gateway() -> None:
     if gateway is None:
         return
     process = gateway.proc
-    gateway.shutdown()
+    if asked:
+        gateway.shutdown()
+    else:
+        process.terminate()
     SparkContext._gateway = SparkContext._jvm = None
     process.stdin.close()
     try:
-        process.wait(timeout=30)
+        process.wait(timeout=END_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -210,6 +279,9 @@ def end_gateway() -> None:
 @contextmanager
 def _printing_to(path: Path) -> Iterator[None]:
     """Whatever starts inside has this file for its output and its errors."""
+    if os.environ.get(DEBUG):
+        yield
+        return
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)
@@ -227,12 +299,12 @@ def _printing_to(path: Path) -> Iterator[None]:
             os.close(number)
 
 
-def _last_words(scratch: Path, error: Exception) -> str:
-    said = str(error).strip().splitlines()
-    with suppress(OSError):
+def _errors_in(scratch: Path) -> list[str]:
+    try:
         lines = (scratch / "spark.log").read_text(errors="replace").splitlines()
-        said += [line for line in lines if "rror" in line][:3]
-    return "; ".join(line.strip() for line in said if line.strip())
+    except OSError:
+        return []
+    return [line.strip() for line in lines if "rror" in line][:_SAID_MAX]
 
 
 # --- files of our own ---
@@ -248,8 +320,12 @@ def _made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CannotRun(f"{error}; XDG_CACHE_HOME may name a folder that can be written") from None
+        raise _no_folder(error) from None
     return folder
+
+
+def _no_folder(error: OSError) -> CannotRun:
+    return CannotRun(f"{error}; XDG_CACHE_HOME may name a folder that can be written")
 
 
 @contextmanager
@@ -257,7 +333,10 @@ def scratch_folder() -> Iterator[Path]:
     """A folder that ends with the block; or, should we be killed, when the next one begins."""
     folder = _made(cache_folder() / "scratch")
     _sweep(folder)
-    path = Path(mkdtemp(prefix=f"{os.getpid()}-", dir=folder))
+    try:
+        path = Path(mkdtemp(prefix=f"{os.getpid()}-", dir=folder))
+    except OSError as error:
+        raise _no_folder(error) from None
     try:
         yield path
     finally:
@@ -278,6 +357,8 @@ def class_archive(java: Java) -> Path | None:
     """
     import pyspark
 
+    if not java.archivable:
+        return None
     jars = Path(pyspark.__file__).parent / "jars"
     fits = xxh3_64_hexdigest(f"{java.home} {java.version} {jars} {pyspark.__version__}".encode())
     folder = _made(cache_folder())

@@ -90,7 +90,8 @@ def index(arena: Arena) -> list[Row]:
 
 def scan(arena: Arena) -> Iterator[Row]:
     """The data source against Spark's own reader, over the same bytes, in one session."""
-    from headrace.pipeline.session import SQL, Target, session
+    from headrace.pipeline.session import session
+    from headrace.pipeline.settings import SQL, Target
     from headrace.spark import segments
 
     with _history(arena) as (data_dir, _), session("bench", Target(), SQL) as spark:
