@@ -18,6 +18,7 @@ from virtual import VirtualClock, VirtualLoop
 from xxhash import xxh3_64_hexdigest
 
 from headrace.core.config import LogConfig
+from headrace.core.errors import Corrupt
 from headrace.core.record import draft
 from headrace.formats import layout
 from headrace.formats.companion import decode_descriptor
@@ -225,6 +226,13 @@ def test_a_job_that_loses_a_file_publishes_nothing_more() -> None:
         with pytest.raises(Fenced):
             lease.require(manifests.load(store))
         other.require(manifests.load(store))
+
+
+def test_a_damaged_list_of_what_was_retired_is_named() -> None:
+    store = Store(HostileDisk().world)
+    store.put(layout.retired("old"), b'{"names":["a\xff"]}')
+    with pytest.raises(Corrupt, match=layout.retired("old")):
+        janitor(store)
 
 
 def test_what_killed_jobs_and_janitors_left_goes() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from xxhash import xxh3_64_hexdigest
 
 from headrace.formats import layout
@@ -17,9 +18,13 @@ from headrace.formats.companion import (
     encode_descriptor,
 )
 from headrace.formats.manifest import Manifest
+from headrace.pipeline import audit as audit_module
 from headrace.pipeline.audit import audit
+from headrace.pipeline.audit_rows import View
 from headrace.pipeline.backfill import backfill
+from headrace.pipeline.commit import drop_segments
 from headrace.pipeline.limits import PROBLEMS_MAX
+from headrace.pipeline.place import Place
 from headrace.storage import manifests
 
 from .shelf import Shelf, payloads, search
@@ -144,6 +149,26 @@ def test_windows_that_records_do_not_bear_out_are_found(spark: SparkSession, she
         (place,) = [problem for problem in problems if what in problem]
         assert "log 1, rollup r, latency of the " in place
         assert " ms from 2025-10-09T08:5" in place
+
+
+def test_what_left_the_manifest_meanwhile_is_not_missed(
+    spark: SparkSession, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.seal({"a": payloads(3)})
+    shelf.seal({"b": payloads(3)})
+    backfill(spark, shelf.place)
+    gone, build = shelf.manifest.segments[0], shelf.manifest.builds[0]
+    files = audit_module.CHECKS["files"]
+
+    def dropped_before(spark: SparkSession, place: Place, view: View) -> None:
+        shelf.mark({}, dropped=["a"])
+        drop_segments(shelf.objects, [gone])
+        for name in (*gone.names, build.name):
+            shelf.remove(name)
+        files(spark, place, view)
+
+    monkeypatch.setitem(audit_module.CHECKS, "files", dropped_before)
+    assert _problems(spark, shelf) == []
 
 
 def _describe_fewer_values(shelf: Shelf) -> None:

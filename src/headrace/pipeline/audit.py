@@ -22,7 +22,7 @@ from headrace.formats.plans import Plans, decode_plans
 from headrace.pipeline.audit_builds import check_build_files
 from headrace.pipeline.audit_postings import check_postings
 from headrace.pipeline.audit_rollups import check_rollups
-from headrace.pipeline.audit_rows import View
+from headrace.pipeline.audit_rows import View, newest
 from headrace.pipeline.limits import EXAMPLES_MAX
 from headrace.pipeline.pieces import SPANNED, read_index
 from headrace.pipeline.place import Place, load, load_marks
@@ -112,15 +112,16 @@ def check_files(spark: SparkSession, place: Place, view: View) -> None:
     totals against the manifest.
     """
     task = partial(_check_file, place, view.tally.examples_max)
+    found = run_tasks(spark, place, task, view.manifest.segments)
+    there = newest(place, view).numbers
     sound: list[Segment] = []
-    for segment, (tally, readable) in zip(
-        view.manifest.segments, run_tasks(spark, place, task, view.manifest.segments), strict=True
-    ):
-        view.tally.join(tally)
+    for segment, (tally, readable) in zip(view.manifest.segments, found, strict=True):
         if readable:
             sound.append(segment)
         else:
             _note_lost(place.open(), segment, view.lost)
+        if readable or segment.number in there:
+            view.tally.join(tally)
     view.manifest = msgspec.structs.replace(view.manifest, segments=tuple(sound))
 
 

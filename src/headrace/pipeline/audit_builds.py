@@ -19,7 +19,7 @@ from headrace.formats.companion import (
     hash_key,
 )
 from headrace.formats.manifest import Build
-from headrace.pipeline.audit_rows import View
+from headrace.pipeline.audit_rows import View, newest
 from headrace.pipeline.place import Place, damage_of
 from headrace.pipeline.problems import ProblemKind, Tally
 from headrace.pipeline.tasks import run_tasks
@@ -41,11 +41,14 @@ def check_build_files(spark: SparkSession, place: Place, view: View) -> None:
                 view.tally.add(ProblemKind.BUILD, what)
             seen[number] = build.name
     task = partial(_check_build, place, view.tally.examples_max)
+    found = run_tasks(spark, place, task, builds)
+    there = {build.name for build in newest(place, view).builds}
     sound: list[Build] = []
-    for build, (tally, readable) in zip(builds, run_tasks(spark, place, task, builds), strict=True):
-        view.tally.join(tally)
+    for build, (tally, readable) in zip(builds, found, strict=True):
         if readable:
             sound.append(build)
+        if readable or build.name in there:
+            view.tally.join(tally)
     view.manifest = msgspec.structs.replace(view.manifest, builds=tuple(sound))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.core.errors import Corrupt
 from headrace.formats.companion import Descriptor, Family, Part, decode_descriptor
 from headrace.formats.manifest import Build, Manifest
 from headrace.formats.plans import Plan, Plans
@@ -22,6 +23,7 @@ from headrace.pipeline.place import Place
 from headrace.pipeline.problems import Tally
 from headrace.pipeline.rows import NUMBER, read, small_table
 from headrace.search.config import Search, parse_search
+from headrace.storage import manifests
 from headrace.workers import settle
 
 if TYPE_CHECKING:
@@ -49,6 +51,14 @@ class View(msgspec.Struct):
     """Log → ranges of seqs that damaged segments held."""
     sizes: tuple[int, int, int] = (0, 0, 0)
     """Records, segments and builds of the manifest, damaged ones included."""
+
+
+def newest(place: Place, view: View) -> Manifest:
+    """What is published by now: what left the manifest meanwhile need not be there any more."""
+    try:
+        return manifests.load(place.open())
+    except Corrupt:
+        return view.manifest  # told of already
 
 
 class Known(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from headrace.core.errors import Corrupt
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest
 from headrace.pipeline import crash
@@ -48,6 +49,8 @@ def remove_unnamed(objects: Objects, young_ms: int) -> Removed:
             names = msgspec.json.decode(objects.get(listed.name), type=Retired).names
         except FileNotFoundError:
             continue  # another janitor was here
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Corrupt(listed.name, 0, f"not a list of what was retired: {error}") from None
         (held if listed.modified_ms > young_ms else due).update(names)
     found = list(_found(objects))
     waiting = 0
