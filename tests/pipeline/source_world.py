@@ -10,7 +10,6 @@ import json
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -27,7 +26,7 @@ from headrace.spark.options import parse_read
 from headrace.spark.reading import HeadraceReader
 from headrace.spark.streaming import HeadraceStreamReader, Offset
 
-from .shelf import START_MS, Layout, Shelf, payloads
+from .shelf import START_MS, Shelf, payloads
 
 URL = "http://127.0.0.1:1"
 Found = list[tuple[str, int]]
@@ -36,8 +35,8 @@ Found = list[tuple[str, int]]
 class SourceWorld:
     """What is sealed, and what only the server has."""
 
-    def __init__(self, folder: Path, shape: Layout) -> None:
-        self.shelf = Shelf(folder).fill(shape)
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
         self.tail: dict[str, dict[int, bytes]] = {}
         """Records that are in no segment yet."""
         self.page_rows = 7

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.spark import streaming
 from headrace.spark.rows import DataLost
-from pipeline.shelf import Layout, layouts
+from pipeline.shelf import Layout, Shelf, layouts
 from pipeline.source_world import Found, SourceWorld
 
 EVERY_WAY = ("url path", "url", "path")
@@ -50,7 +50,7 @@ def test_a_batch_is_what_is_there(
     shape: Layout, more: list[tuple[str, int]], given: dict[str, Any]
 ) -> None:
     with TemporaryDirectory() as folder:
-        world = SourceWorld(Path(folder), shape)
+        world = SourceWorld(Shelf(Path(folder)).fill(shape))
         for name, count in more:
             if name in world.names:
                 world.append(name, count)
@@ -80,7 +80,7 @@ def test_a_stream_brings_everything_once(
     """In steps that are not too large, to the very end; a second run goes on behind the first."""
     for how in EVERY_WAY:
         with TemporaryDirectory() as folder:
-            world = SourceWorld(Path(folder), shape)
+            world = SourceWorld(Shelf(Path(folder)).fill(shape))
             known = set[tuple[str, int]]()
             offset = None
             for records in (more, later, []):
@@ -108,14 +108,18 @@ def test_a_stream_brings_everything_once(
 
 @pytest.mark.parametrize("how", ["path", "url path"])
 def test_files_are_segments_however_many_row_groups_they_have(tmp_path: Path, how: str) -> None:
-    world = SourceWorld(tmp_path, Layout(logs=1, segments=3, rows_max=40, group_rows=3, dead=0))
+    world = SourceWorld(
+        Shelf(tmp_path).fill(Layout(logs=1, segments=3, rows_max=40, group_rows=3, dead=0))
+    )
     batches, _ = world.available_now(how, None, log="log-0", maxFilesPerTrigger=1)
     assert len(batches) == 3
 
 
 def test_what_is_lost_after_a_query_met_the_log_fails_it(tmp_path: Path) -> None:
     """However it is cut into batches; what was lost before that never does."""
-    world = SourceWorld(tmp_path, Layout(logs=1, segments=3, rows_max=9, dead=0, skip_max=4))
+    world = SourceWorld(
+        Shelf(tmp_path).fill(Layout(logs=1, segments=3, rows_max=9, dead=0, skip_max=4))
+    )
     assert world.shelf.heads["log-0"] > len(world.shelf.all)
     how: dict[str, Any] = {"log": "log-0", "maxRowsPerTrigger": 2}
     _, offset = world.available_now("url path", None, **how)
@@ -129,7 +133,9 @@ def test_what_is_lost_after_a_query_met_the_log_fails_it(tmp_path: Path) -> None
 
 def test_offsets_stay_small_whatever_was_lost(tmp_path: Path) -> None:
     """Many ranges are told as fewer, and none behind which a query is."""
-    world = SourceWorld(tmp_path, Layout(logs=1, segments=9, rows_max=3, dead=0, skip_max=9))
+    world = SourceWorld(
+        Shelf(tmp_path).fill(Layout(logs=1, segments=9, rows_max=3, dead=0, skip_max=9))
+    )
     with world.served(), patch.object(streaming, "LOST_RANGES_MAX", 3):
         reader = world.stream("url", log="log-0", maxRowsPerTrigger=1)
         offset, limit, held = reader.initialOffset(), reader.getDefaultReadLimit(), []

@@ -78,7 +78,10 @@ class Store:
         if manifest.marks is None:
             return Marks()
         name = manifest.marks.name
-        return decode_marks(self.get(name), name)
+        try:
+            return decode_marks(self.get(name), name)
+        except OSError as error:
+            raise unreadable(name, error) from None
 
     def native(self, name: str) -> str:
         """The address of an object for other programs."""
@@ -88,10 +91,17 @@ class Store:
         return f"{root}/{name}"
 
 
+class Missing(Corrupt):
+    """An object that a manifest names is not there: a newer one may name others instead."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, 0, "the manifest names it, but it is not there")
+
+
 def unreadable(name: str, error: Exception) -> Corrupt:
     """What became of an object that the manifest names."""
     if isinstance(error, FileNotFoundError):
-        return Corrupt(name, 0, "the manifest names it, but it is not there")
+        return Missing(name)
     return Corrupt(name, 0, f"it cannot be read: {error}")
 
 

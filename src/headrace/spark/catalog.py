@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.client.http import Server
-from headrace.client.store import Store, unreadable
+from headrace.client.store import Missing, Store, unreadable
 from headrace.core import ranges
 from headrace.core.name_patterns import STAR, NamePatterns, unknown_log
 from headrace.formats.manifest import Manifest, Segment
@@ -19,6 +21,9 @@ from headrace.formats.segment import Piece
 from headrace.spark.options import Where
 
 EVERY_LOG = NamePatterns((), ("",))
+T = TypeVar("T")
+MANIFESTS_TRIED = 10
+"""Manifests that a plan is made by, one after the other, while what they name goes away."""
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -34,8 +39,8 @@ class Catalog:
     def __init__(self, where: Where) -> None:
         self._where = where
         self._store = Store(where.path) if where.path else None
-        self._indexes: dict[str, list[Piece]] = {}
-        self._names: dict[int, str] = {}
+        self._indexes: dict[str, pa.Table] = {}
+        self._named_in: dict[tuple[str, NamePatterns], list[tuple[Piece, str]]] = {}
         self._owner: str | None = None
 
     @property
@@ -87,22 +92,48 @@ class Catalog:
         """Log → where its sealed records lie, ascending; nothing without an object store."""
         plans = list(plans)
         ids = {plan.epoch for plan in plans}
-        found: dict[int, list[Placed]] = {}
         if self._store is None or not any(plan.sealed for plan in plans):
-            return found
-        manifest = self.manifest()
+            return {}
+        return self._by_manifest(lambda manifest: self._placed(manifest, ids))
+
+    def _placed(self, manifest: Manifest, logs: Collection[int]) -> dict[int, list[Placed]]:
+        self._check_owner(manifest)
+        found: dict[int, list[Placed]] = {}
+        ids = pa.array(sorted(logs), pa.int64())
+        for segment in manifest.segments:
+            table = self._index(segment)
+            for piece in _pieces(table.filter(pc.is_in(table.column("log_id"), ids))):
+                found.setdefault(piece.log, []).append(Placed(segment.name, piece))
+        for places in found.values():
+            places.sort(key=lambda placed: placed.piece.first)
+        return found
+
+    def _check_owner(self, manifest: Manifest) -> None:
         if self._owner and manifest.owner and manifest.owner.directory != self._owner:
             # Logs of two servers have the same ids.
             raise LookupError(
                 f"path: {self._where.path} is of another server than {self._where.url}"
             )
-        for segment in manifest.segments:
-            for piece in self._pieces(segment):
-                if piece.log in ids:
-                    found.setdefault(piece.log, []).append(Placed(segment.name, piece))
-        for places in found.values():
-            places.sort(key=lambda placed: placed.piece.first)
-        return found
+
+    def _by_manifest(self, look: Callable[[Manifest], T]) -> T:
+        """What the newest manifest tells; again when what it names was replaced meanwhile."""
+        manifest = self.manifest()
+        for left in reversed(range(MANIFESTS_TRIED)):
+            self._forget_others(manifest)
+            try:
+                return look(manifest)
+            except Missing:
+                before, manifest = manifest, self.manifest()
+                if manifest.version == before.version or not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _forget_others(self, manifest: Manifest) -> None:
+        names = {segment.name for segment in manifest.segments}
+        for name in self._indexes.keys() - names:
+            del self._indexes[name]
+        for known in [known for known in self._named_in if known[0] not in names]:
+            del self._named_in[known]
 
     def manifest(self) -> Manifest:
         """The newest one of the store; LookupError where there is none."""
@@ -123,13 +154,17 @@ class Catalog:
 
     def sealed_names(self, logs: NamePatterns) -> set[str]:
         """Names of the logs that are meant and have rows in segments, dead or alive."""
-        return {
-            name for segment in self.manifest().segments for _, name in self._named(segment, logs)
-        }
+        return self._by_manifest(
+            lambda manifest: {
+                name for segment in manifest.segments for _, name in self._named(segment, logs)
+            }
+        )
 
-    def _sealed_plans(self, logs: NamePatterns) -> Iterator[LogPlan]:
+    def _sealed_plans(self, logs: NamePatterns) -> Iterable[LogPlan]:
+        return self._by_manifest(lambda manifest: self._plans_by(manifest, logs))
+
+    def _plans_by(self, manifest: Manifest, logs: NamePatterns) -> Iterable[LogPlan]:
         assert self._store is not None
-        manifest = self.manifest()
         marks = self._store.marks(manifest)
         newest: dict[str, LogPlan] = {}
         for segment in manifest.segments:
@@ -146,39 +181,43 @@ class Catalog:
                     spans[piece.log] = plan, (first, piece.last)
             for plan, span in spans.values():
                 _extend(plan, span)
-        yield from newest.values()
+        return newest.values()
 
-    def _named(self, segment: Segment, logs: NamePatterns) -> Iterator[tuple[Piece, str]]:
-        """The pieces of a segment whose logs are meant, with their names."""
+    def _named(self, segment: Segment, logs: NamePatterns) -> list[tuple[Piece, str]]:
+        """The pieces of a segment whose logs are meant, with their names; seqs of a log ascend."""
+        known = self._named_in.get((segment.name, logs))
+        if known is None:
+            try:
+                known = [*self._find_named(segment, logs)]
+            except (pa.ArrowException, OSError) as error:
+                raise unreadable(segment.name, error) from None
+            self._named_in[segment.name, logs] = known
+        return known
+
+    def _find_named(self, segment: Segment, logs: NamePatterns) -> Iterator[tuple[Piece, str]]:
         assert self._store is not None
-        file: pq.ParquetFile | None = None
-        names: dict[int, pa.ChunkedArray | None] = {}
-        for piece in self._pieces(segment):
-            name = self._names.get(piece.log)
-            if name is None:
-                group = piece.row_group
-                if group not in names:
-                    try:
-                        file = file or self._store.parquet(segment.name)
-                        names[group] = _names_of(file, group, logs)
-                    except (pa.ArrowException, OSError) as error:
-                        raise unreadable(segment.name, error) from None
-                column = names[group]
-                if column is None:
-                    continue
-                name = self._names[piece.log] = column[piece.row_start].as_py()
-            if logs.takes(name):
-                yield piece, name
+        index, file = self._index(segment), self._store.parquet(segment.name)
+        for group in range(file.num_row_groups):
+            if not _may_hold(file, group, logs):
+                continue
+            names = file.read_row_group(group, columns=["log"], use_threads=False).column("log")
+            for piece in _pieces(index.filter(pc.equal(index.column("row_group"), group))):
+                name = names[piece.row_start].as_py()
+                if logs.takes(name):
+                    yield piece, name
 
-    def _pieces(self, segment: Segment) -> list[Piece]:
+    def _index(self, segment: Segment) -> pa.Table:
+        """As a table: a segment may hold 100,000 logs of which one is meant."""
         assert self._store is not None
         known = self._indexes.get(segment.name)
         if known is None:
-            table = self._store.index(segment)
-            columns = [column.to_pylist() for column in table.columns]
-            known = [Piece(*row) for row in zip(*columns, strict=True)]
-            self._indexes[segment.name] = known
+            known = self._indexes[segment.name] = self._store.index(segment)
         return known
+
+
+def _pieces(index: pa.Table) -> Iterator[Piece]:
+    columns = [column.to_pylist() for column in index.columns]
+    return (Piece(*row) for row in zip(*columns, strict=True))
 
 
 def unsealed_log(pattern: str, known: Sequence[str], path: str | None) -> str:
@@ -187,18 +226,16 @@ def unsealed_log(pattern: str, known: Sequence[str], path: str | None) -> str:
     return f"{said} (in {path}, where only what is sealed is known)"
 
 
-def _names_of(file: pq.ParquetFile, group: int, logs: NamePatterns) -> pa.ChunkedArray | None:
-    """The names in a row group; None when none of them can be meant."""
+def _may_hold(file: pq.ParquetFile, group: int, logs: NamePatterns) -> bool:
+    """Whether a row group may have rows of logs that are meant: it is sorted by their names."""
     chunk = file.metadata.row_group(group).column(0)
     stats = chunk.statistics
-    if chunk.path_in_schema == "log" and stats is not None and stats.has_min_max:
-        low, high = stats.min, stats.max
-        exact = any(low <= name <= high for name in logs.names)
-        if not exact and not any(
-            low <= prefix <= high or low.startswith(prefix) for prefix in logs.prefixes
-        ):
-            return None
-    return file.read_row_group(group, columns=["log"]).column("log")
+    if chunk.path_in_schema != "log" or stats is None or not stats.has_min_max:
+        return True
+    low, high = stats.min, stats.max
+    return any(low <= name <= high for name in logs.names) or any(
+        low <= prefix <= high or low.startswith(prefix) for prefix in logs.prefixes
+    )
 
 
 def _empty_plan(name: str, log: int, marks: Marks) -> LogPlan:

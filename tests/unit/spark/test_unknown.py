@@ -13,13 +13,13 @@ from headrace.core.errors import Corrupt
 from headrace.formats.manifest import StoreOwner
 from headrace.spark.options import OptionError, parse_read
 from headrace.storage import manifests
-from pipeline.shelf import Layout
+from pipeline.shelf import Layout, Shelf
 from pipeline.source_world import SourceWorld
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> SourceWorld:
-    world = SourceWorld(tmp_path / "data", Layout(logs=2, recreated=1, dead=0.3))
+    world = SourceWorld(Shelf(tmp_path / "data").fill(Layout(logs=2, recreated=1, dead=0.3)))
     world.append("log-1", 5)
     world.append("fresh", 3)
     return world
