@@ -116,9 +116,24 @@ def _do(options: argparse.Namespace, place: Place) -> Report:
     job: Job = options.job
     if options.weight is None:
         return job(None, place, options)
+    if options.name == "erase" and options.url:
+        # Before anything is counted: afterwards only segments hold what is dead.
+        ask_to_seal(options.url, options.api_key, retire_journal=True)
+    notes = _tell_unseen(place, options)
     with session(options.name, _target(options), options.weight) as spark:
         obey_signals()  # Spark put in something of its own
-        return job(spark, place, options)
+        report = job(spark, place, options)
+    report.notes += notes
+    return report
+
+
+def _tell_unseen(place: Place, options: argparse.Namespace) -> list[str]:
+    """What a job that reads history does not see of it; one that goes on will see it."""
+    if options.name == "follow" and not options.once:
+        return []
+    from headrace.pipeline.unseen import tell_unseen
+
+    return tell_unseen(place)
 
 
 def _target(options: argparse.Namespace) -> Target:
@@ -341,6 +356,10 @@ def _add_erase(jobs: Commands) -> None:
         "--log", metavar="NAME", action="append", default=[],
         help="only segments with dead records of this log, or prefix and *; may be given again",
     )  # fmt: skip
+    add_server(
+        parser,
+        "a running server, which is first to seal what waits, and to let its journal go of it",
+    )
 
 
 def _erase(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:

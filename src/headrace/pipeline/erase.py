@@ -19,8 +19,9 @@ from headrace.pipeline.logs import check_logs, is_meant, parse_logs
 from headrace.pipeline.pieces import touched_segments
 from headrace.pipeline.place import Place, load
 from headrace.pipeline.proof import find_damages, prove
+from headrace.pipeline.remains import tell_remains
 from headrace.pipeline.report import Progress, Report, no_progress
-from headrace.pipeline.retire import remove_now
+from headrace.pipeline.retire import remove_now, retired_names
 from headrace.pipeline.rewrite import rewrite
 from headrace.pipeline.rows import is_live, read
 from headrace.printing import count
@@ -68,7 +69,8 @@ def erase(
     manifest, marks = load(objects)
     check_logs(spark, place, manifest, meant)
     if manifest.marks is None:
-        return Report("", [], f"{place}: the server has marked nothing as dead yet")
+        what = "the server has marked nothing as dead yet"
+        return Report("", [], f"{place}: {what}", notes=tell_remains(place))
     done: list[tuple[object, ...]] = []
     retired: set[str] = set()
     found, problems = find_dead(spark, place, manifest, marks, meant)
@@ -79,7 +81,8 @@ def erase(
             done.append((*row, "removed" if now else "after the grace"))
             retired |= gone
     if now:
-        remove_now(objects, retired)
+        # What earlier jobs left for readers of older manifests may hold dead records, too.
+        remove_now(objects, retired | retired_names(objects))
         _require_gone(objects, retired)
     rows = sum(row[2] for row in done)  # type: ignore[misc]
     what = f"{count(rows, 'dead record')} left {count(len(done), 'segment')}"
@@ -90,7 +93,8 @@ def erase(
         what = f"no sealed record{f' of {meant}' if meant else ''} is dead"
     if problems:
         what += f"; {count(len(problems), 'segment')} could not be looked at"
-    return Report("segment became dead kept old", done, f"{place}: {what}", problems)
+    titles, summary = "segment became dead kept old", f"{place}: {what}"
+    return Report(titles, done, summary, problems, tell_remains(place))
 
 
 def _erase(

@@ -97,7 +97,9 @@ class Report(msgspec.Struct):
     rows: list[tuple[object, ...]]
     summary: str
     problems: list[str] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
+    """What it did not see, or could not do: nothing is wrong, but whoever reads it must know."""
 
     def lines(self) -> list[str]:
         shown = [*table(self.titles, self.rows), ""] if self.rows else []
-        return [*self.problems, *shown, self.summary]
+        return [*self.problems, *shown, *self.notes, self.summary]

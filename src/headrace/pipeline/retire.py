@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -52,18 +53,18 @@ def remove_unnamed(objects: Objects, young_ms: int) -> Removed:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Corrupt(listed.name, 0, f"not a list of what was retired: {error}") from None
         (held if listed.modified_ms > young_ms else due).update(names)
-    found = list(_found(objects))
+    found = list(find_objects(objects))
     waiting = 0
 
     def doom(manifest: Manifest, at_work: frozenset[str]) -> Sequence[Listed]:
         nonlocal waiting
         waiting, doomed, needed = 0, list[Listed](), named(manifest)
         for listed in found:
-            name, owner = listed.name, _owner(listed.name)
-            if owner in needed or not (layout.is_foreign(name) or name in due or name in held):
+            name, owned_by = listed.name, owner(listed.name)
+            if owned_by in needed or not (layout.is_foreign(name) or name in due or name in held):
                 continue
             young = listed.modified_ms > young_ms or layout.job_of(name) in at_work
-            if owner in held or (owner not in due and young):
+            if owned_by in held or (owned_by not in due and young):
                 waiting += 1
             else:
                 doomed.append(listed)
@@ -78,21 +79,33 @@ def remove_unnamed(objects: Objects, young_ms: int) -> Removed:
 
 def remove_now(objects: Objects, names: Iterable[str]) -> list[str]:
     """Remove these objects, and all files of builds among them, unless a manifest names them."""
-    wanted, found = set(names), list(_found(objects))
+    wanted, found = set(names), list(find_objects(objects))
 
     def doom(manifest: Manifest, at_work: frozenset[str]) -> Sequence[Listed]:
         gone = wanted - named(manifest)
-        return [listed for listed in found if _owner(listed.name) in gone]
+        return [listed for listed in found if owner(listed.name) in gone]
 
     doomed = remove_fenced(objects, doom, lambda name: crash.point("removed"))
     return [listed.name for listed in doomed]
 
 
-def _owner(name: str) -> str:
+def retired_names(objects: Objects) -> set[str]:
+    """Everything that changes of the manifest left behind and that nobody has removed yet."""
+    names: set[str] = set()
+    for listed in objects.list(layout.BUILDS):
+        if layout.is_retired(listed.name):
+            with suppress(FileNotFoundError):  # a janitor is at work
+                names.update(msgspec.json.decode(objects.get(listed.name), type=Retired).names)
+    return names
+
+
+def owner(name: str) -> str:
+    """What a manifest names for this object: itself, or the build that it is a file of."""
     return layout.build_of(name) if name.startswith(layout.BUILDS) else name
 
 
-def _found(objects: Objects) -> Iterator[Listed]:
+def find_objects(objects: Objects) -> Iterator[Listed]:
+    """The objects that hold records, or are made from them."""
     for folder in (layout.SEGMENTS, layout.COMPANIONS, layout.BUILDS):
         for listed in objects.list(folder):
             if not layout.is_retired(listed.name):
