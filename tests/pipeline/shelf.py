@@ -17,6 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from xxhash import xxh3_64_hexdigest
@@ -27,19 +28,21 @@ from headrace.core.record import block, draft
 from headrace.formats import layout
 from headrace.formats import segment as segment_format
 from headrace.formats.companion import Family, decode_descriptor, log_key
-from headrace.formats.manifest import Manifest, Named, Segment, sealed
+from headrace.formats.manifest import Manifest, Named, Segment, replaced, sealed
 from headrace.formats.marks import ID_MAX, Marks, encode_marks
 from headrace.formats.plans import Plans, encode_plans, plan
 from headrace.formats.postings import decode_postings
 from headrace.formats.segment import LogRows
 from headrace.formats.segment import build as encode_segment
-from headrace.pipeline.place import Place
+from headrace.pipeline.place import Place, load
+from headrace.pipeline.rewrite import write
 from headrace.storage import manifests
 from headrace.storage.objects import Objects
 
 Rows = dict[str, list[bytes]]
 JOURNAL_BYTES = 1000
 START_MS = 1_760_000_000_000
+_SORTED_BY = ("log", "log_id", "seq")
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,6 +253,26 @@ class Shelf:
             for (name, seq), data in self.all.items()
             if name not in self.dropped and not ranges.contains(self.dead.get(name, ()), seq)
         }
+
+    def rewrite(self, *, group_rows: int = ROW_GROUP_ROWS, clean: bool = True) -> None:
+        """All segments become one without the dead, as jobs do it; with `clean` the old ones go."""
+        manifest, marks = load(self.objects)
+        tables = [pq.read_table(self.objects.open(segment.name)) for segment in manifest.segments]
+        table = pa.concat_tables(tables).sort_by([(name, "ascending") for name in _SORTED_BY])
+        pairs = zip(
+            table.column("log_id").to_pylist(), table.column("seq").to_pylist(), strict=True
+        )
+        table = table.filter(pa.array([not marks.is_dead(log, seq) for log, seq in pairs]))
+        outputs = []
+        if len(table):
+            with patch.object(segment_format, "ROW_GROUP_ROWS", group_rows):
+                name = f"rewritten-{manifest.version}"
+                outputs.append(write(self.objects, name, [table.combine_chunks()]))
+        numbers = [segment.number for segment in manifest.segments]
+        manifests.update(self.objects, lambda m: replaced(m, numbers, outputs))
+        if clean:
+            for name in [name for segment in manifest.segments for name in segment.names]:
+                self.remove(name)
 
     def damage(self, name: str, count: int = 40, seed: int = 0) -> None:
         """Flip so many bytes of an object, anywhere in it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -107,10 +107,13 @@ class SourceWorld:
     def stream(self, how: str, **more: Any) -> HeadraceStreamReader:
         return HeadraceStreamReader(parse_read(self.options(how, **more)))
 
-    def batch(self, how: str, **more: Any) -> Found:
+    def batch(self, how: str, meanwhile: Callable[[], object] = int, **more: Any) -> Found:
+        """What a query finds; something may happen between its plan and its tasks."""
         with self.served():
             reader = HeadraceReader(parse_read(self.options(how, columns="log,seq", **more)))
-            return sorted(_read(reader, reader.partitions()))
+            parts = reader.partitions()
+            meanwhile()
+            return sorted(_read(reader, parts))
 
     def available_now(
         self, how: str, start: Offset | None, **more: Any
