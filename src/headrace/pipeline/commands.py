@@ -27,6 +27,9 @@ from headrace.printing import count
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headrace.pipeline.export import Selection
+    from headrace.pipeline.reports.run import Wish
+
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 FAILED = 1
@@ -113,6 +116,7 @@ def run(options: argparse.Namespace, data_dir: Path, objects: str | None) -> int
 
 def _do(options: argparse.Namespace, place: Place) -> Report:
     check(place)
+    options.check(options)
     job: Job = options.job
     if options.weight is None:
         return job(None, place, options)
@@ -194,7 +198,7 @@ def _add(
     where.add_argument(
         "--debug", action="store_true", help="show what Spark prints, and tracebacks"
     )
-    parser.set_defaults(job=job, weight=weight, name=name)
+    parser.set_defaults(job=job, weight=weight, name=name, check=lambda _: None)
     return parser
 
 
@@ -429,12 +433,13 @@ def _add_export(jobs: Commands) -> None:
     time_help = "time, as 2026-01-31T12:00:00Z or in milliseconds"
     chosen.add_argument("--from-ts", metavar="TIME", type=_instant, help=f"first {time_help}")
     chosen.add_argument("--to-ts", metavar="TIME", type=_instant, help="last time")
+    parser.set_defaults(check=_check_export)
 
 
-def _export(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
-    from headrace.pipeline.export import Selection, export
+def _selection(options: argparse.Namespace) -> Selection:
+    from headrace.pipeline.export import Selection
 
-    selection = Selection(
+    return Selection(
         logs=tuple(options.log),
         from_seq=options.from_seq,
         to_seq=options.to_seq,
@@ -443,7 +448,18 @@ def _export(spark: SparkSession, place: Place, options: argparse.Namespace) -> R
         keys=tuple(options.key),
         tags=tuple(options.tag),
     )
-    return export(spark, place, selection, options.to, options.format)
+
+
+def _check_export(options: argparse.Namespace) -> None:
+    from headrace.pipeline.export import check_export
+
+    check_export(_selection(options), options.to, options.format)
+
+
+def _export(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.export import export
+
+    return export(spark, place, _selection(options), options.to, options.format)
 
 
 def _add_report(jobs: Commands) -> None:
@@ -466,12 +482,13 @@ def _add_report(jobs: Commands) -> None:
     parser.add_argument("--to-ts", metavar="TIME", type=_instant, help="last time of commits")
     parser.add_argument("--chart", metavar="PATH", type=Path, help="a .png, .svg or .html to draw")
     parser.add_argument("--to", metavar="PATH", type=Path, help="a .csv or .jsonl for its rows")
+    parser.set_defaults(check=_check_report)
 
 
-def _report(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
-    from headrace.pipeline.reports.run import Wish, run
+def _wish(options: argparse.Namespace) -> Wish:
+    from headrace.pipeline.reports.run import Wish
 
-    wish = Wish(
+    return Wish(
         logs=tuple(options.log),
         from_ts=options.from_ts,
         to_ts=options.to_ts,
@@ -479,7 +496,18 @@ def _report(spark: SparkSession, place: Place, options: argparse.Namespace) -> R
         chart=options.chart,
         to=options.to,
     )
-    return run(spark, place, STUDIES[options.study], wish)
+
+
+def _check_report(options: argparse.Namespace) -> None:
+    from headrace.pipeline.reports.run import check_wish
+
+    check_wish(_wish(options))
+
+
+def _report(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.reports.run import run
+
+    return run(spark, place, STUDIES[options.study], _wish(options))
 
 
 def _add_janitor(jobs: Commands) -> None:

@@ -48,9 +48,7 @@ def export(
     """Write the live, sealed records that are selected: to one file if the target looks like one,
     else to a folder of files. Nothing is there under its name until everything is.
     """
-    logs = parse_logs(selection.logs)
-    _check_bounds(selection)
-    target = parse_target(str(to), format)
+    logs, target = check_export(selection, str(to), format)
     target.begin()
     try:
         _check_workers(spark, place, target)
@@ -69,14 +67,17 @@ def export(
     return Report("", [], "; ".join([what, *_nothing_of(found, selection, manifest)]))
 
 
-def _check_bounds(selection: Selection) -> None:
-    """Refuse ranges in which nothing can be."""
+def check_export(selection: Selection, to: str, format: str | None) -> tuple[NamePatterns, Target]:
+    """Refuse what cannot be meant, or written to: needs no Spark."""
     for name, low, high in (
         ("seq", selection.from_seq, selection.to_seq),
         ("ts", selection.from_ts, selection.to_ts),
     ):
         if low is not None and high is not None and low > high:
             raise CannotRun(f"--from-{name} {low} is after --to-{name} {high}")
+    logs, target = parse_logs(selection.logs), parse_target(to, format)
+    target.check()
+    return logs, target
 
 
 def _check_workers(spark: SparkSession, place: Place, target: Target) -> None:

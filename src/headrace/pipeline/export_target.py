@@ -58,10 +58,13 @@ class FolderTarget(msgspec.Struct, frozen=True):
         """What a task sees only if its folder is the driver's."""
         return self._aside / f".{self.token}"
 
-    def begin(self) -> None:
-        """Refuse a name that is taken, and make room beside it."""
+    def check(self) -> None:
+        """Refuse a name that is taken."""
         if self.path.exists():
             raise CannotRun(f"{self.path} exists; name something that does not")
+
+    def begin(self) -> None:
+        """Make room for parts."""
         shutil.rmtree(self._aside, ignore_errors=True)
         try:
             self._aside.mkdir(parents=True)
@@ -132,7 +135,7 @@ class BucketTarget(msgspec.Struct, frozen=True):
 
         return S3Objects(self.bucket, self._parent if self.single else self.path)
 
-    def begin(self) -> None:
+    def check(self) -> None:
         from headrace.storage.s3 import S3Objects
 
         above, name = S3Objects(self.bucket, self._parent), self.path.rpartition("/")[2]
@@ -141,6 +144,9 @@ class BucketTarget(msgspec.Struct, frozen=True):
             raise CannotRun(f"{self} has no {SUCCESS}: an export was ended there; remove it first")
         if there or above.look(name) is not None:
             raise CannotRun(f"{self} exists; name something that does not")
+
+    def begin(self) -> None:
+        """A bucket has room."""
 
     def problem(self) -> str | None:
         try:

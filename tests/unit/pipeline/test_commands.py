@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import pytest
 
 from headrace.pipeline import commands
 
 
-def parsed(*arguments: str) -> argparse.Namespace:
+def job(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     commands.add_arguments(parser)
-    return parser.parse_args(["export", "--to", "x.csv", *arguments])
+    return parser.parse_args(arguments)
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    return job("export", "--to", "x.csv", *arguments)
 
 
 def test_bounds() -> None:
@@ -37,3 +42,30 @@ def test_what_is_no_bound(wrong: tuple[str, ...], capsys: pytest.CaptureFixture[
         parsed(*wrong)
     assert ended.value.code == 2
     assert "is not a" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("export", "--to", "data"), "data exists"),
+        (("export", "--to", "hdfs://host/x"), "an export goes to a path, or to s3://bucket/path"),
+        (("export", "--to", "x", "--log", "a*b"), "--log: a*b: * stands at the end"),
+        (("export", "--to", "x", "--from-seq", "5", "--to-seq", "2"), "--from-seq 5 is after"),
+        (("report", "latency", "--chart", "a.gif"), "a chart is a file in"),
+        (("report", "latency", "--chart", "no/a.png"), "there is no folder no"),
+        (("report", "latency", "--to", "a.parquet"), "rows go to a file in"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_spark_starts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    (tmp_path / "data" / "objects").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands, "session", None)
+    assert commands.run(job(*arguments), Path("data"), None) == commands.CANNOT_RUN
+    assert said in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]

@@ -15,6 +15,7 @@ from headrace.pipeline.export_target import BucketTarget, FolderTarget, Part, pa
 def begun(to: Path) -> FolderTarget:
     target = parse_target(str(to), None)
     assert isinstance(target, FolderTarget)
+    target.check()
     target.begin()
     return target
 

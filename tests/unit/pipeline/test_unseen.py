@@ -83,7 +83,7 @@ def test_every_job_that_reads_history_tells_it(
     asyncio.run(_work(tmp_path, 3, seal=False))
     options = argparse.Namespace(
         name=name, once=once, weight=weight, master=None, remote=None, url=None, conf=[],
-        debug=False, job=lambda *_: Report("", [], "done"),
+        debug=False, check=lambda _: None, job=lambda *_: Report("", [], "done"),
     )  # fmt: skip
     with mock.patch.object(commands, "session", return_value=nullcontext()):
         assert commands.run(options, tmp_path, None) == 0
@@ -101,8 +101,9 @@ def test_erasure_has_the_server_seal_and_let_go_first(
         asyncio.run(_work(tmp_path, 1, seal=True))
 
     options = argparse.Namespace(
-        name="erase", weight=commands.SQL, master=None, remote=None, conf=[], debug=False, url="http://here",
-        api_key="key", job=lambda *_: Report("", [], "done"),
+        name="erase", weight=commands.SQL, master=None, remote=None, conf=[], debug=False,
+        check=lambda _: None, url="http://here", api_key="key",
+        job=lambda *_: Report("", [], "done"),
     )  # fmt: skip
     with (
         mock.patch.object(commands, "session", return_value=nullcontext()),

@@ -41,14 +41,23 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     to: Path | None = None
 
 
-def run(spark: SparkSession, place: Place, study: Study, wish: Wish) -> Report:
-    """Make the report; its rows are few enough to be held here."""
+def check_wish(wish: Wish) -> None:
+    """Refuse what cannot be meant, or written to: needs no Spark."""
     if wish.chart is not None:
         chart.check(wish.chart)
     if wish.to is not None and wish.to.suffix not in _OUTPUTS:
         raise CannotRun(f"rows go to a file in {' or '.join(_OUTPUTS)}, not {wish.to.name}")
+    for path in (wish.chart, wish.to):
+        if path is not None and not path.parent.is_dir():
+            raise CannotRun(f"{path} cannot be written: there is no folder {path.parent}")
     if wish.from_ts is not None and wish.to_ts is not None and wish.from_ts > wish.to_ts:
         raise CannotRun(f"--from-ts {wish.from_ts} is after --to-ts {wish.to_ts}")
+    parse_logs(wish.logs)
+
+
+def run(spark: SparkSession, place: Place, study: Study, wish: Wish) -> Report:
+    """Make the report; its rows are few enough to be held here."""
+    check_wish(wish)
     logs = parse_logs(wish.logs or (f"{study.prefix}*",))
     manifest, marks = load(place.open())
     if wish.logs:
