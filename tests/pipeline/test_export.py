@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.pipeline.errors import CannotRun
+from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.export import Selection, export
 
 from .shelf import START_MS, Shelf, payloads, search
@@ -43,6 +43,19 @@ def test_json_lines_hold_the_payloads_as_json(
     assert lines[0]["tag"] == "red-1"
     assert [line["key"] for line in lines[:4]] == ["k", "l", "k", "l"]
     assert not list(tmp_path.glob(".*"))
+
+
+def test_damaged_bytes_are_not_exported(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+    """Bytes that Spark can read are not always those that were sealed."""
+    whole = shelf.seal({"a": payloads(3)})
+    spoilt, other = shelf.seal({"b": payloads(3, "x")}), shelf.seal({"b": payloads(3, "y")})
+    shelf.objects.put(spoilt.name, bytes(shelf.objects.get(other.name)))
+    target = tmp_path / "b.jsonl"
+    with pytest.raises(JobFailed, match=spoilt.name):
+        export(spark, shelf.place, Selection(logs=("b",)), target, "jsonl")
+    assert not target.exists()
+    export(spark, shelf.place, Selection(logs=("a",)), target, "jsonl")
+    assert len(target.read_text().splitlines()) == whole.rows
 
 
 def test_csv_survives_commas_quotes_and_line_ends(

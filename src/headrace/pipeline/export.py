@@ -18,8 +18,9 @@ from headrace.pipeline.export_target import Part, Target, parse_target
 from headrace.pipeline.limits import PROBES
 from headrace.pipeline.logs import check_logs, each, is_meant, parse_logs
 from headrace.pipeline.place import Place, load
+from headrace.pipeline.proof import require_sound
 from headrace.pipeline.report import Report, show_stages
-from headrace.pipeline.rows import is_live, read
+from headrace.pipeline.rows import NUMBER, is_live, read
 from headrace.pipeline.session import is_local
 from headrace.pipeline.tasks import run_tasks
 from headrace.printing import count
@@ -56,8 +57,13 @@ def export(
         check_logs(spark, place, manifest, logs, marks)
         rows = read(spark, place, manifest.segments).where(is_live(marks))
         with show_stages(spark):
-            parts, found = _write(rows.where(is_meant(logs) & _wanted(selection)), logs, target)
+            parts, found, numbers = _write(
+                rows.where(is_meant(logs) & _wanted(selection)), logs, target
+            )
         check_parts(target, parts)
+        # Spark may make something of damaged bytes: nothing of that is published.
+        whole = selection == Selection()
+        require_sound(spark, place, [s for s in manifest.segments if whole or s.number in numbers])
         target.publish(parts)
     except BaseException:
         target.abandon()
@@ -154,8 +160,10 @@ def _wanted(selection: Selection) -> Column:
 
 def _write(
     rows: DataFrame, logs: NamePatterns, target: Target
-) -> tuple[list[Part], dict[str, int]]:
-    """The parts that tasks wrote, and how many records there were for each name and prefix."""
+) -> tuple[list[Part], dict[str, int], frozenset[int]]:
+    """The parts that tasks wrote, how many records there were for each name and prefix, and the
+    numbers of the segments they were in.
+    """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -164,7 +172,8 @@ def _write(
     seen = Observation("written")
     conditions = each(logs) or {"any": F.lit(True)}
     counts = [F.count_if(one).alias(f"of {at}") for at, one in enumerate(conditions.values())]
-    rows = rows.observe(seen, F.count(F.lit(1)).alias("rows"), *counts)
+    numbers = F.collect_set(NUMBER).alias("segments")
+    rows = rows.observe(seen, F.count(F.lit(1)).alias("rows"), numbers, *counts)
     answers = _shaped(rows, target.format).mapInArrow(_Writer(target), _ANSWER).collect()
     parts = []
     for answer in sorted(answers, key=lambda answer: answer.name):
@@ -177,7 +186,7 @@ def _write(
     if not parts:
         parts = [write_part(target, 0, [])]  # so that whoever reads it sees columns
     found = {pattern: seen.get[f"of {at}"] for at, pattern in enumerate(conditions)}
-    return parts, found
+    return parts, found, frozenset(seen.get["segments"])
 
 
 def _shaped(rows: DataFrame, format: str) -> DataFrame:
