@@ -50,6 +50,9 @@ _MARKS_S = 5.0
 _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _SNAPSHOT_RATIO = 2
 """A snapshot is due when the journal has grown by this many times the size of the last one."""
+_SNAPSHOT_SEGMENTS = 64
+"""Also when so many segments came since: a start looks into each that its snapshot does not know.
+"""
 _PIECE_BYTES = 1 << 20
 
 
@@ -100,6 +103,8 @@ class Upkeep:
         self._retire_to = self._retired_to = 0
         """Up to where somebody wants the journal to be gone, and up to where it is."""
         self._snapshot_position = -1
+        self._snapshot_manifest = 0
+        """The manifest version that the last snapshot has seen."""
         self._snapshot_bytes = 0
         self._spares = Spares(engine.journal, disk, sealer, pool, ids, pace.seal_bytes)
         self._memory_max = engine.caps.tail_bytes + _BACKLOG_FILES * pace.seal_bytes
@@ -116,6 +121,7 @@ class Upkeep:
         """Take over what recovery found unsealed; say in the journal who writes from here on."""
         loop, now_ms = asyncio.get_running_loop(), self._engine.clock.now_ms()
         self._unsealed.resume(recovered, loop.time(), now_ms)
+        self._snapshot_manifest = recovered.snapshot_manifest
         # Losses first: until they are written down, the next start must be able to find them again.
         self._engine.journal.enqueue([*recovered.losses, Start(0, self._disk.boot_id())], sync=True)
         unsealed = self._unsealed
@@ -264,8 +270,7 @@ class Upkeep:
                 await self._seal_next()
                 await self._free_memory()
             await self._drop_dead_segments()
-            grown = self._engine.journal.tail - self._snapshot_position
-            if grown >= max(self._pace.seal_bytes, _SNAPSHOT_RATIO * self._snapshot_bytes):
+            if self._snapshot_due():
                 await self.snapshot()
             if self._retired_to < self._retire_to <= self.manifest.sealed_to:
                 await self._renew_snapshots()
@@ -497,6 +502,13 @@ class Upkeep:
 
     # --- snapshots -------------------------------------------------------------------------------
 
+    def _snapshot_due(self) -> bool:
+        grown = self._engine.journal.tail - self._snapshot_position
+        if grown >= max(self._pace.seal_bytes, _SNAPSHOT_RATIO * self._snapshot_bytes):
+            return True
+        seen = self._snapshot_manifest
+        return sum(s.since > seen for s in self.manifest.segments) >= _SNAPSHOT_SEGMENTS
+
     async def snapshot(self) -> None:
         """The state of every log, captured in slices while writes go on; then made durable."""
         engine, journal = self._engine, self._engine.journal
@@ -523,6 +535,7 @@ class Upkeep:
         await journal.wait_synced(journal.tail)
         await self._pool.run(snapshots.write, self._disk, position, parts)
         self._snapshot_position = position
+        self._snapshot_manifest = head.manifest
         self._snapshot_bytes = sum(map(len, parts))
 
     async def _renew_snapshots(self) -> None:

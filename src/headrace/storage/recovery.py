@@ -50,6 +50,8 @@ class Recovered(msgspec.Struct):
     """What the restart took, records and leases; journaled before anybody sees it."""
     frames: int
     clean: bool
+    snapshot_manifest: int
+    """The manifest version that the snapshot had seen; 0 without one."""
     sync_failed: bool
     """A sync of the journal failed before: what was not synced may be gone in the same boot."""
 
@@ -106,6 +108,7 @@ class Recovery:
             losses,
             self._frames,
             self._clean,
+            seen,
             self._sync_failed,
         )
 

@@ -165,6 +165,23 @@ def test_too_many_segments_are_not_made_more_by_age(loop: VirtualLoop) -> None:
         loop.run(work())
 
 
+def test_a_start_does_not_look_into_every_small_segment(loop: VirtualLoop) -> None:
+    async def work() -> None:
+        disk, clock = HostileDisk(), VirtualClock(loop)
+        for seals in (4, 4):  # two lives: what the one leaves counts in the next
+            async with running(disk, clock) as started:
+                for _ in range(seals):
+                    await append(started)
+                    await started.upkeep.seal()
+            disk = disk.kill()
+        await boot(disk, clock)
+        looked = {path for _, path in disk.trace if path.startswith("objects/companions/")}
+        assert len(looked) < 3, looked
+
+    with mock.patch("headrace.engine.upkeep._SNAPSHOT_SEGMENTS", 3):
+        loop.run(work())
+
+
 # --- on demand ---
 
 
