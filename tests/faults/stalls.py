@@ -197,6 +197,7 @@ def _without_spark() -> Iterator[None]:
         mock.patch.object(compact, "read", return_value=rows),
         mock.patch.object(erase, "rewrite", _rewrite),
         mock.patch.object(erase, "prove"),
+        mock.patch.object(erase, "tell_remains", return_value=[]),  # there is no directory
         mock.patch.object(erase, "find_dead", _find_dead),
     ):
         yield
