@@ -175,6 +175,8 @@ class Recovery:
         if position > sealed_to:
             size_bytes = position - file.start + copies.size_bytes
             self._closed.append((file.start, position, touched, size_bytes))
+        # What is sealed was synced, and a forward in it that nobody read has no tie.
+        synced = max(synced, min(sealed_to, position))
         self._unsynced = bytes(raw[copies.part_at(synced) - file.start : position - file.start])
         return position
 
