@@ -9,9 +9,10 @@ from itertools import chain
 from typing import ParamSpec, TypeVar
 from unittest import mock
 
+import msgspec
 import pytest
 from hostile import HostileDisk
-from rig import View, boot, view
+from rig import View, boot, go_on, view
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Discard, Durability, LogConfig
@@ -196,6 +197,28 @@ def test_a_start_does_not_part_a_sealed_forward_from_its_records(loop: VirtualLo
         server = await (await server.killed()).killed()
         server.disk.remove(f"snapshots/{server.disk.list('snapshots')[-1]}")
         assert await (await server.killed()).data("b") == sent
+
+    loop.run(story())
+
+
+def test_a_trim_by_age_does_not_part_a_forward_from_its_records(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await Server.start(loop, forwarding=False)
+        await server.log("b")
+        await server.log("c", ttl_ms=1000)
+        await server.append("c")
+        await server.route("a", "b")
+        await server.route("a", "c")
+        await asyncio.sleep(2)
+        sent = await server.append("a")
+        # Whatever is written next ends the file.
+        journal, upkeep = server.engine.journal, server.started.upkeep
+        size_bytes = journal.tail - journal.file_start
+        upkeep._pace = msgspec.structs.replace(ROOMY, seal_bytes=size_bytes + 1)
+        go_on(server.started)
+        await asyncio.sleep(0.01)
+        again = await server.killed()
+        assert [await again.data(name) for name in ("b", "c")] == [sent, sent]
 
     loop.run(story())
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.core import copies, route
+from headrace.core import log as one
 from headrace.core.copies import Copying
 from headrace.core.entry import Append, Entry
 from headrace.core.errors import Refused
@@ -107,7 +108,9 @@ class Pass:
         if dest.log.id in self._ends or self._stored_bytes >= FORWARD_FRAME_BYTES:
             self.commit()  # what comes next is decided on what came before
         for live in (source, dest):
-            if live.log.config.ttl_ms:
+            if one.expire(live.log, self._now_ms) is not None:
+                # A frame of its own, behind which the journal may go on in a new file.
+                self.commit()
                 engine.expire_now(live)
         cursor, visible = router.inlet.cursor, source.visible
         if cursor >= visible:
