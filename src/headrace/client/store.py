@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from xxhash import xxh3_64_hexdigest
 
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
@@ -67,9 +68,9 @@ class Store:
         return pq.ParquetFile(self.open(name), pre_buffer=True)
 
     def index(self, segment: Segment) -> pa.Table:
+        raw = self._checked(segment.index, segment.index_checksum)
         try:
-            with self.open(segment.index) as file:
-                return pq.read_table(file, use_threads=False)
+            return pq.read_table(pa.BufferReader(raw), use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise unreadable(segment.index, error) from None
 
@@ -78,10 +79,17 @@ class Store:
         if manifest.marks is None:
             return Marks()
         name = manifest.marks.name
+        return decode_marks(self._checked(name, manifest.marks.checksum), name)
+
+    def _checked(self, name: str, checksum: str) -> bytes:
+        """What the manifest vouches for: nobody is to believe another."""
         try:
-            return decode_marks(self.get(name), name)
+            raw = self.get(name)
         except OSError as error:
             raise unreadable(name, error) from None
+        if xxh3_64_hexdigest(raw) != checksum:
+            raise Corrupt(name, 0, "checksum mismatch: the bytes are not what was stored")
+        return raw
 
     def native(self, name: str) -> str:
         """The address of an object for other programs."""

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.client.store import Missing, Store
+from headrace.core.errors import Corrupt
 from headrace.formats.manifest import Manifest
 from headrace.formats.segment import Piece
 from headrace.spark import catalog
@@ -61,4 +62,25 @@ def test_marks_that_were_replaced_while_somebody_read(tmp_path: Path) -> None:
     ):
         assert world.batch("path", log="a") == [("a", 3), ("a", 4), ("a", 5)]
     with patch.object(Store, "manifest", lambda _: before), pytest.raises(Missing, match="marks"):
+        world.batch("path", log="a")
+
+
+@pytest.mark.parametrize("which", ["marks", "companions"])
+def test_marks_and_indexes_that_are_not_what_was_published(tmp_path: Path, which: str) -> None:
+    """They would be read without a word: others of the same form."""
+    world = SourceWorld(Shelf(tmp_path))
+    segments = [world.shelf.seal({"a": payloads(5)}) for _ in range(2)]
+    world.shelf.mark({"a": [1, 1]})
+    old = world.shelf.manifest.marks
+    assert old is not None
+    others = bytes(world.shelf.objects.get(old.name))
+    world.shelf.mark({"a": [1, 2]})
+    new = world.shelf.manifest.marks
+    assert new is not None
+    if which == "marks":
+        world.shelf.objects.put(new.name, others)
+    else:
+        index = bytes(world.shelf.objects.get(segments[1].index))
+        world.shelf.objects.put(segments[0].index, index)
+    with pytest.raises(Corrupt, match=f"{which}/.*checksum"):
         world.batch("path", log="a")
