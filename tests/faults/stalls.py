@@ -22,7 +22,7 @@ from headrace.formats.segment import SCHEMA
 from headrace.pipeline import commit, compact, crash, erase, index, merge, pieces
 from headrace.pipeline.errors import JobFailed
 from headrace.pipeline.pending import Pending
-from headrace.pipeline.retire import remove_unnamed
+from headrace.pipeline.retire import find_objects, owner, remove_unnamed
 from headrace.pipeline.rewrite import Written, write
 from headrace.storage import manifests
 from headrace.storage.leases import HeldLease, now_ms
@@ -84,6 +84,11 @@ class Store(LocalObjects):
                 descriptor = decode_descriptor(self.get(build.name), build.name)
                 names |= {file.name for file in descriptor.files}
         return sorted(name for name in names if self.look(name) is None)
+
+    def left(self) -> list[str]:
+        """What holds records, or is made from them, and is named by no manifest."""
+        names = commit.named(manifests.load(self))
+        return [listed.name for listed in find_objects(self) if owner(listed.name) not in names]
 
 
 def janitor(store: Store) -> None:

@@ -25,12 +25,13 @@ from headrace.formats.companion import decode_descriptor
 from headrace.formats.lease import decode_lease
 from headrace.formats.manifest import Named
 from headrace.formats.plans import Plans, encode_plans, plan
+from headrace.pipeline import retire
 from headrace.pipeline.commit import Retired, drop_builds
 from headrace.pipeline.limits import MERGE
-from headrace.pipeline.retire import remove_unnamed
+from headrace.pipeline.retire import find_objects, remove_unnamed
 from headrace.storage import leases, manifests
 from headrace.storage.leases import Fenced, hold_lease
-from headrace.storage.objects import StoreError
+from headrace.storage.objects import Listed, Objects, StoreError
 
 NONE = -1
 PLAN = (
@@ -83,6 +84,8 @@ def test_a_job_stands_still_at_every_step(loop: VirtualLoop, job: str, act: Act)
             again = await boot(disk.kill(), clock, caps=CAPS.__class__(tail_bytes=0))
             assert await view_all(again.engine) == before, where
             assert store.list(layout.LEASES) == [], where
+            late_janitor(store)
+            assert store.left() == [], where
         if act is janitor:
             assert failed == set(), "its lease was live"
         else:
@@ -210,6 +213,26 @@ def test_what_was_replaced_stays_for_the_grace_period(loop: VirtualLoop) -> None
         store.now_ms += HOUR_MS
         assert remove_unnamed(store, store.now_ms - HOUR_MS).objects > len(old)
         assert store.list(layout.BUILDS) == []
+
+    loop.run(story())
+
+
+def test_what_is_replaced_while_the_janitor_looks_stays_for_the_grace_period(
+    loop: VirtualLoop,
+) -> None:
+    async def story() -> None:
+        disk = await _fill(VirtualClock(loop), 2, indexed=True)
+        store = Store(disk.world)
+        store.now_ms += 2 * HOUR_MS
+        old = {build.name for build in manifests.load(store).builds}
+
+        def look(objects: Objects) -> list[Listed]:
+            drop_builds(store, old)
+            return list(find_objects(objects))
+
+        with mock.patch.object(retire, "find_objects", look):
+            assert remove_unnamed(store, store.now_ms - HOUR_MS).objects == 0
+        assert all(store.look(name) is not None for name in old)
 
     loop.run(story())
 

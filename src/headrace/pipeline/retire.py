@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 
 import msgspec
 
@@ -43,22 +42,22 @@ def remove_unnamed(objects: Objects, young_ms: int) -> Removed:
     Those of jobs that are at work stay, whatever their age. The server's own objects are only
     removed when the pipeline has retired them.
     """
-    lists = [listed for listed in objects.list(layout.BUILDS) if layout.is_retired(listed.name)]
-    held, due = set[str](), set[str]()
-    for listed in lists:
-        try:
-            names = msgspec.json.decode(objects.get(listed.name), type=Retired).names
-        except FileNotFoundError:
-            continue  # another janitor was here
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Corrupt(listed.name, 0, f"not a list of what was retired: {error}") from None
-        (held if listed.modified_ms > young_ms else due).update(names)
     found = list(find_objects(objects))
-    waiting = 0
+    waiting, over = 0, list[str]()
 
     def doom(manifest: Manifest, at_work: frozenset[str]) -> Sequence[Listed]:
         nonlocal waiting
         waiting, doomed, needed = 0, list[Listed](), named(manifest)
+        held, due = set[str](), set[str]()
+        over.clear()
+        # After the manifest was read: what has left it was listed before.
+        for listed, names in _retired_lists(objects):
+            if listed.modified_ms > young_ms:
+                held.update(names)
+                continue
+            due.update(names)
+            if needed.isdisjoint(names):  # else who listed them may be about to publish
+                over.append(listed.name)
         for listed in found:
             name, owned_by = listed.name, owner(listed.name)
             if owned_by in needed or not (layout.is_foreign(name) or name in due or name in held):
@@ -71,9 +70,8 @@ def remove_unnamed(objects: Objects, young_ms: int) -> Removed:
         return doomed
 
     doomed = remove_fenced(objects, doom, lambda name: crash.point("removed"))
-    for listed in lists:
-        if listed.modified_ms <= young_ms:
-            objects.remove(listed.name)
+    for name in over:
+        objects.remove(name)
     return Removed(len(doomed), sum(listed.size_bytes for listed in doomed), waiting)
 
 
@@ -91,12 +89,19 @@ def remove_now(objects: Objects, names: Iterable[str]) -> list[str]:
 
 def retired_names(objects: Objects) -> set[str]:
     """Everything that changes of the manifest left behind and that nobody has removed yet."""
-    names: set[str] = set()
+    return {name for _, names in _retired_lists(objects) for name in names}
+
+
+def _retired_lists(objects: Objects) -> Iterator[tuple[Listed, tuple[str, ...]]]:
     for listed in objects.list(layout.BUILDS):
-        if layout.is_retired(listed.name):
-            with suppress(FileNotFoundError):  # a janitor is at work
-                names.update(msgspec.json.decode(objects.get(listed.name), type=Retired).names)
-    return names
+        if not layout.is_retired(listed.name):
+            continue
+        try:
+            yield listed, msgspec.json.decode(objects.get(listed.name), type=Retired).names
+        except FileNotFoundError:
+            continue  # another janitor was here
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Corrupt(listed.name, 0, f"not a list of what was retired: {error}") from None
 
 
 def owner(name: str) -> str:
