@@ -6,7 +6,7 @@ from headrace.core.errors import Corrupt
 from headrace.pipeline.commit import named
 from headrace.pipeline.limits import GRACE_S
 from headrace.pipeline.place import Place, load
-from headrace.pipeline.retire import find_objects, owner
+from headrace.pipeline.retire import find_objects, find_unfinished, owner
 from headrace.pipeline.unseen import census_of
 from headrace.printing import count, size
 
@@ -43,6 +43,7 @@ def _tell_objects(place: Place) -> list[str]:
     there = list(find_objects(objects))
     needed = named(load(objects)[0])  # after the list: what is published since is not in it
     left = [listed for listed in there if owner(listed.name) not in needed]
+    left += find_unfinished(place)
     if not left:
         return []
     what = f"{count(len(left), 'object')}, {size(sum(listed.size_bytes for listed in left))}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 
 from headrace.core.errors import Corrupt
+from headrace.core.limits import LEASE_S
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest
 from headrace.pipeline import crash
@@ -30,9 +32,10 @@ class Removed(msgspec.Struct):
 def clean(place: Place, grace_s: float = GRACE_S) -> Removed:
     """Remove what the pipeline left, and files that killed tasks began; times are the store's."""
     objects = place.open()
-    young_ms = now_ms(objects) - int(grace_s * 1000)
-    removed = remove_unnamed(objects, young_ms)
-    removed.objects += _sweep(place, young_ms)
+    now = now_ms(objects)
+    removed = remove_unnamed(objects, now - int(grace_s * 1000))
+    # Whoever writes one may be anybody: who stands still for so long counts as dead.
+    removed.objects += _sweep(place, now - int(max(grace_s, LEASE_S) * 1000))
     return removed
 
 
@@ -117,20 +120,22 @@ def find_objects(objects: Objects) -> Iterator[Listed]:
                 yield listed
 
 
-def _sweep(place: Place, young_ms: int) -> int:
-    """Remove files that killed tasks began and nobody will finish; buckets have none."""
+def find_unfinished(place: Place) -> Iterator[Listed]:
+    """Files of the pipeline that did not get their name yet, and may never; buckets have none."""
     if place.objects is not None:
-        return 0
-    disk, count = RealDisk(place.data_dir), 0
+        return
+    disk = RealDisk(place.data_dir)
     for folder in (layout.SEGMENTS, layout.COMPANIONS, layout.BUILDS, layout.LEASES):
-        path = f"{layout.OBJECTS}/{folder}"
-        for file in disk.list(path, unfinished=True):
+        for file in disk.list(f"{layout.OBJECTS}/{folder}", unfinished=True):
+            path = f"{layout.OBJECTS}/{folder}/{file}"
             if layout.is_foreign(f"{folder}/{file}"):
-                try:
-                    old = disk.modified_ms(f"{path}/{file}") <= young_ms
-                except FileNotFoundError:
-                    continue  # finished just now
-                if old:
-                    disk.remove(f"{path}/{file}")
-                    count += 1
-    return count
+                with suppress(FileNotFoundError):  # finished just now
+                    yield Listed(path, disk.size(path), disk.modified_ms(path))
+
+
+def _sweep(place: Place, young_ms: int) -> int:
+    """Remove files that killed tasks began and nobody will finish."""
+    old = [listed for listed in find_unfinished(place) if listed.modified_ms <= young_ms]
+    for listed in old:
+        RealDisk(place.data_dir).remove(listed.name)
+    return len(old)
