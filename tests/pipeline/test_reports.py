@@ -15,7 +15,7 @@ from matplotlib.dates import num2date
 from matplotlib.patches import Rectangle
 
 from headrace.core.deadletter import stamp
-from headrace.pipeline.errors import CannotRun
+from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.reports import chart
 from headrace.pipeline.reports.report import Chart, Period
 from headrace.pipeline.reports.run import Wish, rows_of, run
@@ -305,6 +305,14 @@ def test_reports_of_what_is_not_there(spark: SparkSession, shelf: Shelf) -> None
         said(logs=("web-*", "wen-1"))
     with pytest.raises(CannotRun, match="--from-ts 2 is after"):
         said(from_ts=2, to_ts=1)
+
+
+def test_nothing_is_told_of_damaged_bytes(spark: SparkSession, shelf: Shelf) -> None:
+    spoilt = shelf.seal({"notify:a": [b'{"n":1}']})
+    other = shelf.seal({"notify:b": [b'{"n":2}']})
+    shelf.objects.put(spoilt.name, bytes(shelf.objects.get(other.name)))
+    with pytest.raises(JobFailed, match=spoilt.name):
+        run(spark, shelf.place, STUDIES["volume"], Wish())
 
 
 def test_only_pictures_can_be_drawn() -> None:

@@ -15,10 +15,11 @@ from headrace.formats.manifest import Manifest
 from headrace.pipeline.errors import CannotRun
 from headrace.pipeline.logs import check_logs, is_meant, parse_logs
 from headrace.pipeline.place import Place, load
+from headrace.pipeline.proof import require_sound
 from headrace.pipeline.report import Report, show_stages
 from headrace.pipeline.reports import chart
 from headrace.pipeline.reports.report import Period, Study, told
-from headrace.pipeline.rows import is_live, read
+from headrace.pipeline.rows import NUMBER, is_live, read
 from headrace.printing import count
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ def run(spark: SparkSession, place: Place, study: Study, wish: Wish) -> Report:
     records = read(spark, place, manifest.segments).where(_wanted(logs, wish))
     made = study.make(records.where(is_live(marks)) if study.live_only else records, period)
     with show_stages(spark):
+        # Spark may make something of damaged bytes: nobody is told that.
+        numbers = {row[NUMBER] for row in records.select(NUMBER).distinct().collect()}
+        require_sound(spark, place, [s for s in manifest.segments if s.number in numbers])
         rows = rows_of(made)
     nothing = "" if rows else _nothing(manifest, logs, wish)
     if wish.to is not None:
