@@ -36,6 +36,8 @@ def test_large_answers_go_through_the_store(
     assert len(stored) == 2
     assert {layout.job_of(name) for name in stored} == {"job"}
     assert shelf.objects.list(layout.BUILDS) == []
+    assert run_tasks(spark, shelf.place, bytes, [5000]) == [bytes(5000)]
+    assert len(stored) == 2, "nobody holds a lease for it"
     assert run_tasks(spark, shelf.place, bytes, []) == []
 
 

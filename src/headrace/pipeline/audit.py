@@ -7,6 +7,7 @@ Spark SQL reads the rows of everything else. A mismatch is a problem with its pl
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ from headrace.storage.checks.agreement import Agreement
 from headrace.storage.checks.findings import Finding
 from headrace.storage.checks.manifests import check_content, check_manifests, path_of
 from headrace.storage.checks.segments import SegmentCheck
+from headrace.storage.leases import hold_lease
 from headrace.storage.objects import Objects, StoreError
 from headrace.storage.segments import UNREADABLE
 
@@ -53,11 +55,15 @@ def audit(
     """Run every check over one version of the manifest."""
     view = View(Manifest(), Plans(), Tally(examples_max))
     done: list[tuple[object, ...]] = []
-    for title, check in progress(list(CHECKS.items()), "check"):
-        before = view.tally.total
-        check(spark, place, view)
-        found = view.tally.total - before
-        done.append((title, found, "ok" if not found else "WRONG"))
+    with ExitStack() as stack:
+        # Who may only read stores no answers, and needs no lease for them.
+        with suppress(OSError, Corrupt):
+            view.job = stack.enter_context(hold_lease(place.open(), "audit")).token
+        for title, check in progress(list(CHECKS.items()), "check"):
+            before = view.tally.total
+            check(spark, place, view)
+            found = view.tally.total - before
+            done.append((title, found, "ok" if not found else "WRONG"))
     rows, segments, builds = view.sizes
     what = f"{count(view.tally.total, 'problem')} in {count(rows, 'record')} of "
     what += f"{count(segments, 'segment')} and {count(builds, 'build')}"
@@ -112,7 +118,7 @@ def check_files(spark: SparkSession, place: Place, view: View) -> None:
     totals against the manifest.
     """
     task = partial(_check_file, place, view.tally.examples_max)
-    found = run_tasks(spark, place, task, view.manifest.segments)
+    found = run_tasks(spark, place, task, view.manifest.segments, view.job)
     there = newest(place, view).numbers
     sound: list[Segment] = []
     for segment, (tally, readable) in zip(view.manifest.segments, found, strict=True):

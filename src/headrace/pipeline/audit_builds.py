@@ -41,7 +41,7 @@ def check_build_files(spark: SparkSession, place: Place, view: View) -> None:
                 view.tally.add(ProblemKind.BUILD, what)
             seen[number] = build.name
     task = partial(_check_build, place, view.tally.examples_max)
-    found = run_tasks(spark, place, task, builds)
+    found = run_tasks(spark, place, task, builds, view.job)
     there = {build.name for build in newest(place, view).builds}
     sound: list[Build] = []
     for build, (tally, readable) in zip(builds, found, strict=True):

@@ -51,6 +51,8 @@ class View(msgspec.Struct):
     """Log → ranges of seqs that damaged segments held."""
     sizes: tuple[int, int, int] = (0, 0, 0)
     """Records, segments and builds of the manifest, damaged ones included."""
+    job: str | None = None
+    """What large answers of tasks are named after, while the audit holds a lease."""
 
 
 def newest(place: Place, view: View) -> Manifest:

@@ -37,12 +37,13 @@ def run_tasks(
     function of a module that workers can import, or a partial of one.
 
     What the driver collects goes through the heap of its JVM, and when there is no room for it
-    Spark ends the connection as if that were all: so answers that are large go through the object
-    store, as files of `job` if it holds a lease, and all of them are counted.
+    Spark ends the connection as if that were all: so all of them are counted, and those that are
+    large go through the object store, as files of `job`, which holds a lease: the janitor would
+    remove others. Without a job answers are small.
     """
     if not items:
         return []
-    task = _Task(place, work, job or secrets.token_hex(8), ANSWER_BYTES_MAX)
+    task = _Task(place, work, job, ANSWER_BYTES_MAX)
     columns = {
         "at": pa.array(range(len(items)), pa.int32()),
         "item": pa.array([pickle.dumps(item) for item in items], pa.binary()),
@@ -79,7 +80,7 @@ class _Task:
     """Works on the items of a task; answers that are too large for the driver it stores."""
 
     def __init__(
-        self, place: Place, work: Callable[[Any], Any], job: str, answer_bytes_max: int
+        self, place: Place, work: Callable[[Any], Any], job: str | None, answer_bytes_max: int
     ) -> None:
         self._place = place
         self._work = work
@@ -93,7 +94,7 @@ class _Task:
                 answer: bytes | None = pickle.dumps(self._work(pickle.loads(row["item"])))
                 assert answer is not None
                 stored = None
-                if len(answer) > self._answer_bytes_max:
+                if self._job is not None and len(answer) > self._answer_bytes_max:
                     # Tasks may run twice, and both may finish: each has a file of its own.
                     stored = layout.answer(f"{self._job}-{secrets.token_hex(4)}")
                     self._place.open().put(stored, answer)

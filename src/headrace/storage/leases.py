@@ -14,7 +14,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 
 import msgspec
@@ -70,7 +70,8 @@ def hold_lease(objects: Objects, job: str) -> Iterator[HeldLease]:
     finally:
         done.set()
         renewing.join()
-        objects.remove(layout.lease(held.token))
+        with suppress(OSError):  # it runs out by itself, and the job may have done its work
+            objects.remove(layout.lease(held.token))
 
 
 def _begin(objects: Objects, job: str) -> HeldLease:

@@ -11,10 +11,13 @@ import pytest
 
 from headrace.core.limits import LEASE_S
 from headrace.formats import layout
+from headrace.pipeline import audit
+from headrace.pipeline.audit_rows import View
 from headrace.pipeline.place import Place
 from headrace.pipeline.remains import tell_remains
 from headrace.pipeline.retire import clean
 from headrace.storage.disk import RealDisk
+from headrace.storage.objects import LocalObjects, StoreError
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,30 @@ def test_a_file_that_is_being_written_stays(tmp_path: Path, name: str) -> None:
         place.open().put(name, b"{}")
     assert [removed.objects for removed in done] == [0]
     assert place.open().get(name) == b"{}"
+
+
+def test_answers_of_an_audit_stay_until_it_has_read_them(tmp_path: Path) -> None:
+    place, seen = Place(tmp_path), list[str]()
+
+    def check(spark: object, place: Place, view: View) -> None:
+        assert view.job is not None
+        name = layout.answer(f"{view.job}-1")
+        place.open().put(name, b"x")
+        assert clean(place, grace_s=0).waiting == 1
+        seen.append(name)
+
+    with mock.patch.dict(audit.CHECKS, {"answers": check}, clear=True):
+        audit.audit(None, place)  # type: ignore[arg-type]
+    assert place.open().list(layout.LEASES) == []
+    assert clean(place, grace_s=0).objects == len(seen) == 1, "what a killed one left goes"
+
+
+def test_who_may_not_write_can_audit(tmp_path: Path) -> None:
+    with (
+        mock.patch.object(LocalObjects, "put_new", side_effect=StoreError("read-only")),
+        mock.patch.dict(audit.CHECKS, {}, clear=True),
+    ):
+        assert audit.audit(None, Place(tmp_path)).problems == []  # type: ignore[arg-type]
 
 
 def test_a_file_that_nobody_will_finish_goes(tmp_path: Path) -> None:
