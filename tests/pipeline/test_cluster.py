@@ -39,6 +39,7 @@ pytestmark = pytest.mark.system
 DEADLINE_S = 600.0
 NAMESPACE = ["unshare", "--mount", "--map-root-user"]
 JOBS = """
+import os
 import sys
 from pathlib import Path
 from headrace.pipeline.compact import Sizes, compact
@@ -49,9 +50,13 @@ from headrace.pipeline.follow import follow
 from headrace.pipeline.place import Place
 from headrace.pipeline.session import session
 from headrace.pipeline.settings import KERNELS, Target
+from headrace.pipeline.tasks import run_tasks
 
 place = Place(Path(sys.argv[1]))
 with session("cluster", Target(master=sys.argv[2]), KERNELS) as spark:
+    # Workers elsewhere get what the bucket needs, and nobody sees it in Spark's settings.
+    assert run_tasks(spark, place, os.getenv, ["AWS_PROBE"]) == ["secret"]
+    assert "AWS_" not in str(spark.sparkContext.getConf().getAll())
     follow(spark, place, once=True)
     compact(spark, place, Sizes(run_min=2))
     erase(spark, place, now=True)
@@ -181,7 +186,9 @@ def test_jobs_run_on_a_cluster_that_loses_a_worker(
         targets = [*(["s3://cluster/all"] if store else []), *targets]
         jobs = subprocess.Popen(
             [sys.executable, "-c", JOBS, str(shelf.place.data_dir), cluster.url, *targets],
-            env=light.environment(**{crash.VARIABLE: f"task@{marker}"}, **store),
+            env=light.environment(
+                **{crash.VARIABLE: f"task@{marker}", "AWS_PROBE": "secret"}, **store
+            ),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         _until(lambda: cluster.state().get("aliveworkers") == 2, "the workers did not come")

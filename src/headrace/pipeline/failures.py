@@ -13,6 +13,7 @@ from headrace.storage.vanished import Vanished
 
 LINE_MAX = 600
 """Characters of a line; some messages hold whole documents."""
+SPARK_FAILED = "Spark failed: "
 _AUDIT = "`headrace pipeline audit` lists everything that is wrong"
 _RAISED = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -70,7 +71,7 @@ def failure_of(text: str) -> JobFailed:
     if _WORKER in text:
         advice = "killed for its memory, perhaps; Spark tried it again before it gave up"
         return JobFailed(f"a Python worker of Spark died: {advice}")
-    return Unexpected(f"Spark failed: {_first_line(text)}", text)
+    return Unexpected(f"{SPARK_FAILED}{_first_line(text)}", text)
 
 
 def _raised_in(text: str) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from xxhash import xxh3_64_hexdigest
 
 from headrace.pipeline import crash, reach
 from headrace.pipeline.errors import CannotRun, JobFailed, NoSpark
-from headrace.pipeline.failures import failure, is_of_spark
+from headrace.pipeline.failures import SPARK_FAILED, failure, is_of_spark
 from headrace.pipeline.java import Java, find_java
 from headrace.pipeline.settings import (
     BATCHES,
@@ -49,6 +50,7 @@ _LIGHT = "-XX:TieredStopAtLevel=1"
 Spark SQL over many rows is nearly three times slower so."""
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
 _SAID_MAX = 3
+_WORDS = re.compile(r"[Ee]rror|ERROR|Exception|[Ii]nvalid|No space left")
 _BURIAL_S = 2.0
 _UNAVAILABLE = "UNAVAILABLE"
 """What gRPC says when nobody is there."""
@@ -135,13 +137,22 @@ def start(
     # Before what the user adds to them.
     for key, value in (chosen | {"spark.driver.defaultJavaOptions": options}).items():
         builder = builder.config(key, value)
+    others = _children()
     try:
         with _environment(environ), _printing_to(scratch / "spark.log"):
             spark = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
-        said = "; ".join([str(failure(error)), *_errors_in(scratch)])
+        said = "; ".join([str(failure(error)).removeprefix(SPARK_FAILED), *_errors_in(scratch)])
         end_gateway(asked=False)
-        raise JobFailed(f"Spark did not start: {said}") from None
+        where = "" if local else f" on {master}"
+        raise JobFailed(f"Spark did not start{where}: {said}") from None
+    except BaseException:
+        # A JVM that nobody has heard of yet would stay.
+        for pid in _children() - others:
+            os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        raise
     # It would print that it lost its JVM, which whoever waits for one hears as well.
     spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     # With every function that a worker runs: neither in Spark's settings, which its pages show,
@@ -149,6 +160,15 @@ def start(
     passed = {name: os.environ[name] for name in {crash.VARIABLE} & os.environ.keys()}
     spark.sparkContext.environment.update(passed | ({} if local else store_variables()))
     return spark
+
+
+def _children() -> set[int]:
+    """Processes that we started and that are still there."""
+    found: set[int] = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            found.update(map(int, path.read_text().split()))
+    return found
 
 
 def _java_options(
@@ -304,7 +324,7 @@ def _errors_in(scratch: Path) -> list[str]:
         lines = (scratch / "spark.log").read_text(errors="replace").splitlines()
     except OSError:
         return []
-    return [line.strip() for line in lines if "rror" in line][:_SAID_MAX]
+    return [line.strip() for line in lines if _WORDS.search(line)][:_SAID_MAX]
 
 
 # --- files of our own ---
