@@ -68,8 +68,13 @@ def session(name: str, target: Target, weight: Weight) -> Iterator[SparkSession]
     _require()
     if target.remote is not None:
         spark = _remote(target.remote, target.given)
-        with told(remote=target.remote):
-            yield spark
+        try:
+            with told(remote=target.remote):
+                yield spark
+        finally:
+            _give_up_after(spark, 0)
+            with suppress(Exception):
+                spark.stop()
         return
     java, settings = find_java(), load_settings(target)
     with scratch_folder() as scratch:
@@ -211,7 +216,7 @@ def _remote(url: str, given: Mapping[str, str]) -> SparkSession:
     reach.check_remote(url)
     try:
         spark = SparkSession.builder.remote(url).getOrCreate()
-        _give_up_soon(spark)
+        _give_up_after(spark, _RETRIES_MAX)
         known = spark.conf.getAll
         ours = {key: value for key, value in BATCHES.items() if key not in known}
         for name, value in (ours | dict(given) | REQUIRED).items():
@@ -222,10 +227,10 @@ def _remote(url: str, given: Mapping[str, str]) -> SparkSession:
     return spark  # type: ignore[no-any-return,unused-ignore]
 
 
-def _give_up_soon(spark: Any) -> None:
+def _give_up_after(spark: Any, retries: int) -> None:
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES_MAX)])
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=retries)])
 
 
 def is_remote(spark: SparkSession) -> bool:
