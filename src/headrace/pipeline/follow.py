@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -291,7 +292,8 @@ def stop_with_input(stopping: threading.Event) -> None:
     """Stop when whoever started us is gone, however that happened."""
 
     def wait() -> None:
-        while sys.stdin.buffer.read(4096):
+        # Not by `sys.stdin`: a thread that holds it as Python ends makes it abort.
+        while os.read(0, 4096):
             pass
         stopping.set()
 
