@@ -50,24 +50,26 @@ def export(
     else to a folder of files. Nothing is there under its name until everything is.
     """
     logs, target = check_export(selection, str(to), format)
-    target.begin()
-    try:
-        _check_workers(spark, place, target)
-        manifest, marks = load(place.open())
-        check_logs(spark, place, manifest, logs, marks)
-        rows = read(spark, place, manifest.segments).where(is_live(marks))
-        with show_stages(spark):
-            parts, found, numbers = _write(
-                rows.where(is_meant(logs) & _wanted(selection)), logs, target
+    with target.begin():
+        try:
+            _check_workers(spark, place, target)
+            manifest, marks = load(place.open())
+            check_logs(spark, place, manifest, logs, marks)
+            rows = read(spark, place, manifest.segments).where(is_live(marks))
+            with show_stages(spark):
+                parts, found, numbers = _write(
+                    rows.where(is_meant(logs) & _wanted(selection)), logs, target
+                )
+            check_parts(target, parts)
+            # Spark may make something of damaged bytes: nothing of that is published.
+            whole = selection == Selection()
+            require_sound(
+                spark, place, [s for s in manifest.segments if whole or s.number in numbers]
             )
-        check_parts(target, parts)
-        # Spark may make something of damaged bytes: nothing of that is published.
-        whole = selection == Selection()
-        require_sound(spark, place, [s for s in manifest.segments if whole or s.number in numbers])
-        target.publish(parts)
-    except BaseException:
-        target.abandon()
-        raise
+            target.publish(parts)
+        except BaseException:
+            target.abandon()
+            raise
     written = sum(part.rows for part in parts)
     what = f"{target}: {count(written, 'record')} as {target.format}"
     return Report("", [], "; ".join([what, *_nothing_of(found, selection, manifest)]))

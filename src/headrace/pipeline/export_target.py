@@ -6,10 +6,13 @@ that is everything.
 
 from __future__ import annotations
 
+import fcntl
+import glob
+import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 SUCCESS = "_SUCCESS"
 """An object beside the parts in a bucket, stored last: without it they are not all there."""
+_COPY_BYTES = 8 << 20
+_PROOF = ".driver"
+"""A file beside the parts in a folder, which the driver locks while it works."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -38,7 +44,7 @@ class Part(msgspec.Struct, frozen=True):
 
 class FolderTarget(msgspec.Struct, frozen=True):
     """A path of the driver's, which tasks elsewhere may or may not have. Parts are written beside
-    it, and get its name when all are there.
+    it, to a folder that no other export uses, and get its name when all are there.
     """
 
     path: Path
@@ -51,30 +57,33 @@ class FolderTarget(msgspec.Struct, frozen=True):
 
     @property
     def _aside(self) -> Path:
-        return self.path.with_name(f".{self.path.name}.part")
-
-    @property
-    def _proof(self) -> Path:
-        """What a task sees only if its folder is the driver's."""
-        return self._aside / f".{self.token}"
+        return self.path.with_name(f".{self.path.name}.{self.token}.part")
 
     def check(self) -> None:
         """Refuse a name that is taken."""
         if self.path.exists():
             raise CannotRun(f"{self.path} exists; name something that does not")
 
-    def begin(self) -> None:
-        """Make room for parts."""
-        shutil.rmtree(self._aside, ignore_errors=True)
+    def begin(self) -> AbstractContextManager[object]:
+        """Make room for parts, in place of what killed exports left; others keep off while what
+        this returns is open.
+        """
+        for aside in self.path.parent.glob(f".{glob.escape(self.path.name)}.*.part"):
+            if _is_locked(aside / _PROOF):
+                raise CannotRun(f"another export writes to {self.path}; {aside} is its folder")
+            shutil.rmtree(aside, ignore_errors=True)
         try:
             self._aside.mkdir(parents=True)
-            self._proof.touch()
+            proof = (self._aside / _PROOF).open("wb")
         except OSError as error:
             raise CannotRun(f"{self.path} cannot be written: {error.strerror}") from None
+        with suppress(OSError):  # where nobody can lock files, nobody takes this one for left
+            fcntl.flock(proof, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return proof
 
     def problem(self) -> str | None:
         """Why a task cannot write here; asked where the task runs."""
-        if self._proof.exists():
+        if (self._aside / _PROOF).exists():
             return None
         return (
             f"Spark's workers do not share the folder of {self.path} with this machine: "
@@ -91,6 +100,7 @@ class FolderTarget(msgspec.Struct, frozen=True):
         # A task may run twice at a time: who is last replaces a file by the same one.
         path = self._aside / f".{name}-{secrets.token_hex(4)}"
         yield path
+        _sync(path)
         path.replace(self._aside / name)
 
     def sizes(self) -> dict[str, int]:
@@ -99,22 +109,48 @@ class FolderTarget(msgspec.Struct, frozen=True):
 
     def publish(self, parts: Sequence[Part]) -> None:
         """Let the parts count."""
-        for path in self._aside.glob(".*"):
+        if self.path.exists():
+            raise JobFailed(f"{self.path} was written by somebody else meanwhile, and stays so")
+        for path in self._aside.glob(".part-*"):
             path.unlink()
+        _sync(self._aside)
         if self.single:
             (self._aside / parts[0].name).rename(self.path)
-            self._aside.rmdir()
+            self.abandon()
         else:
             self._aside.rename(self.path)
+            (self.path / _PROOF).unlink()
+        _sync(self.path.parent)
 
     def abandon(self) -> None:
         """Leave nothing of what did not become whole."""
         shutil.rmtree(self._aside, ignore_errors=True)
 
 
+def _is_locked(path: Path) -> bool:
+    """Whether a process that lives holds this file, or nobody can tell."""
+    try:
+        with path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def _sync(path: Path) -> None:
+    """What is told to be there survives a power loss."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 class BucketTarget(msgspec.Struct, frozen=True):
-    """An object, or objects below a prefix. Parts have their names from the start, since a bucket
-    renames nothing: a folder is whole when it has `_SUCCESS`.
+    """An object, or objects below a prefix. A bucket renames nothing: a single object is written
+    beside its name and copied in the end, a folder is whole when it has `_SUCCESS`.
     """
 
     bucket: str
@@ -130,6 +166,10 @@ class BucketTarget(msgspec.Struct, frozen=True):
     def _parent(self) -> str:
         return self.path.rpartition("/")[0]
 
+    @property
+    def _name(self) -> str:
+        return self.path.rpartition("/")[2]
+
     def _objects(self) -> S3Objects:
         from headrace.storage.s3 import S3Objects
 
@@ -138,15 +178,16 @@ class BucketTarget(msgspec.Struct, frozen=True):
     def check(self) -> None:
         from headrace.storage.s3 import S3Objects
 
-        above, name = S3Objects(self.bucket, self._parent), self.path.rpartition("/")[2]
+        above, name = S3Objects(self.bucket, self._parent), self._name
         there = {listed.name.rpartition("/")[2] for listed in above.list(name)}
         if there and SUCCESS not in there and any(part.startswith("part-") for part in there):
             raise CannotRun(f"{self} has no {SUCCESS}: an export was ended there; remove it first")
         if there or above.look(name) is not None:
             raise CannotRun(f"{self} exists; name something that does not")
 
-    def begin(self) -> None:
+    def begin(self) -> AbstractContextManager[object]:
         """A bucket has room."""
+        return nullcontext()
 
     def problem(self) -> str | None:
         try:
@@ -157,8 +198,9 @@ class BucketTarget(msgspec.Struct, frozen=True):
 
     def part(self, at: int) -> str:
         # Parts of another export to the same place are told apart from ours.
-        only = self.path.rpartition("/")[2]
-        return only if self.single else f"part-{at:05}-{self.token}.{self.format}"
+        if self.single:
+            return f".{self._name}.{self.token}.part"
+        return f"part-{at:05}-{self.token}.{self.format}"
 
     @contextmanager
     def open(self, name: str) -> Iterator[Path]:
@@ -178,8 +220,19 @@ class BucketTarget(msgspec.Struct, frozen=True):
         return there
 
     def publish(self, parts: Sequence[Part]) -> None:
+        objects = self._objects()
         if not self.single:
-            self._objects().put(SUCCESS, b"")
+            objects.put(SUCCESS, b"")
+            return
+        if objects.look(self._name) is not None:
+            raise JobFailed(f"{self} was written by somebody else meanwhile, and stays so")
+        with (
+            self.open(self._name) as path,
+            objects.open(parts[0].name) as source,
+            path.open("wb") as file,
+        ):
+            shutil.copyfileobj(source, file, _COPY_BYTES)
+        self.abandon()
 
     def abandon(self) -> None:
         objects = self._objects()
