@@ -168,6 +168,7 @@ def test_signals(run: Run, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> Non
     ("words", "said"),
     [
         (("--master", "spark://127.0.0.1:1"), "no Spark master answers at spark://127.0.0.1:1: "),
+        (("--master", "k8s://https://127.0.0.1:1"), "no Kubernetes answers at k8s://https://127"),
         (("--master", "http://127.0.0.1"), "--master http://127.0.0.1: a master is local[2,3]"),
         (("--remote", "sc://127.0.0.1:1"), "no Spark Connect server answers at sc://127.0.0.1:1: "),
         (("--remote", "127.0.0.1"), "--remote 127.0.0.1: a Spark Connect server is sc://"),

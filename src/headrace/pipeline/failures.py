@@ -21,6 +21,7 @@ _READING = re.compile(r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while read
 _NO_PATH = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (\S+)\.\s")
 _CAUSED = re.compile(r"^Caused by: ([\w.$]+)(?:: (.*))?$", re.MULTILINE)
 _JAVA = re.compile(r"^(?::\s*)?(?:[a-z][\w$]*\.)+([A-Z][\w$]*)(?:: (.*))?$")
+_STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _LOST = re.compile(r"most recent failure: Lost task [^:]*: ")
 _ERRNO = re.compile(r"\[Errno (\d+)\] ([^:]*)(?:: '(.*)')?")
 _MODULE = re.compile(r"No module named '([\w.]+)'")
@@ -146,7 +147,7 @@ def _reason(text: str) -> str:
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines()]
     told = [line for line in lines if line and not line.startswith(_CALLING)]
-    first = _LOST.split(told[0])[-1] if told else "nothing is known"
+    first = _LOST.split(_STREAM.sub("", told[0]))[-1] if told else "nothing is known"
     java = _JAVA.match(first)
     return _one_line(_STATE.sub("", (java[2] or java[1]) if java else first))
 

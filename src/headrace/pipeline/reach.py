@@ -16,13 +16,18 @@ _PORT = 15002
 
 
 def check_master(url: str) -> None:
-    """Refuse what is no master, and a standalone one that does not answer."""
+    """Refuse what is no master, and one with an address at which nobody answers."""
     if not _MASTER.fullmatch(url):
         forms = "local[2,3], spark://host:7077, yarn or k8s://…"
         raise CannotRun(f"--master {url}: a master is {forms}")
     if url.startswith("spark://"):
         hosts = url.removeprefix("spark://").split(",")
         _check(f"no Spark master answers at {url}", [_address(host, 7077, url) for host in hosts])
+    if url.startswith("k8s://"):
+        scheme, separator, rest = url.removeprefix("k8s://").partition("://")
+        host = (rest if separator else scheme).partition("/")[0]
+        port = 80 if separator and scheme == "http" else 443
+        _check(f"no Kubernetes answers at {url}", [_address(host, port, url)])
 
 
 def check_remote(url: str) -> None:
