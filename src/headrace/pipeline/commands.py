@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, get_args
 
-from headrace.pipeline.errors import CannotRun, JobFailed, Unexpected
+from headrace.pipeline.errors import CannotRun, JobFailed, NotSealed, Unexpected
 from headrace.pipeline.failures import failure
 from headrace.pipeline.limits import EXAMPLES_MAX, FORMATS, GRACE_S, PROBLEMS_MAX
 from headrace.pipeline.place import Place, check
@@ -126,7 +126,10 @@ def _do(options: argparse.Namespace, place: Place) -> Report:
     notes = _tell_unseen(place, options)
     with session(options.name, _target(options), options.weight) as spark:
         obey_signals()  # Spark put in something of its own
-        report = job(spark, place, options)
+        try:
+            report = job(spark, place, options)
+        except NotSealed as error:
+            raise NotSealed("; ".join([str(error), *notes])) from None
     report.notes += notes
     return report
 

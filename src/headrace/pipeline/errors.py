@@ -17,6 +17,10 @@ class NoSpark(CannotRun):
     """Spark or its Java is not here; says how to get it."""
 
 
+class NotSealed(CannotRun):
+    """A log is named of which nothing is sealed; that it is not there, nobody here can say."""
+
+
 class Unexpected(JobFailed):
     """Nobody thought of this; the details are for whoever mends it."""
 

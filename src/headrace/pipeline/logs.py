@@ -11,7 +11,7 @@ from headrace.core.name_patterns import STAR, NamePatterns, parse_patterns, unkn
 from headrace.formats.manifest import Manifest
 from headrace.formats.marks import Marks
 from headrace.formats.plans import decode_plans
-from headrace.pipeline.errors import CannotRun
+from headrace.pipeline.errors import CannotRun, NotSealed
 from headrace.pipeline.place import Place, get_named
 from headrace.pipeline.rows import NUMBER, is_live_log, read
 
@@ -76,7 +76,8 @@ def check_logs(
     ]
     if missing:
         known = logs.select("log").distinct().orderBy("log").limit(NAMES_COMPARED_MAX).collect()
-        raise CannotRun(f"{place}: {unknown_log(missing[0], [row.log for row in known])}")
+        said = unknown_log(missing[0], [row.log for row in known])
+        raise NotSealed(f"{said} (in {place}, where only what is sealed is known)")
 
 
 def _planned(place: Place, manifest: Manifest) -> list[str]:

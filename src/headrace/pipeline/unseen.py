@@ -16,6 +16,7 @@ from headrace.storage.disk import RealDisk
 from headrace.storage.journal_census import Census, take_census
 from headrace.storage.objects import Objects
 from headrace.storage.readonly import ReadOnlyDisk
+from headrace.storage.segments import UNREADABLE
 
 _ADVICE = "`headrace pipeline seal` has the server seal them"
 
@@ -52,11 +53,18 @@ def _tell_from_afar(objects: Objects, manifest: Manifest) -> str:
     """Without the journal, the newest record of the last segment says up to when all are seen."""
     if not manifest.segments:
         return f"nothing is sealed yet: no record is seen; {_ADVICE}"
-    with objects.open(manifest.segments[-1].name) as file:
-        parts = pq.ParquetFile(file).metadata
-    column = parts.schema.names.index("ts")
-    last_ms = max(
-        parts.row_group(at).column(column).statistics.max for at in range(parts.num_row_groups)
-    )
+    last_ms = _newest_ms(objects, manifest.segments[-1].name)
     when = datetime.fromtimestamp(last_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"records after {when} may not be sealed yet, and are not seen then; {_ADVICE}"
+
+
+def _newest_ms(objects: Objects, name: str) -> int:
+    """The time of the newest record in a segment, by what its footer says."""
+    try:
+        with objects.open(name) as file:
+            parts = pq.ParquetFile(file).metadata
+        groups = map(parts.row_group, range(parts.num_row_groups))
+        column = parts.schema.names.index("ts")
+        return max(int(group.column(column).statistics.max) for group in groups)
+    except (*UNREADABLE, AttributeError) as error:
+        raise Corrupt(name, 0, str(error)) from None

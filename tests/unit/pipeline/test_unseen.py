@@ -18,6 +18,7 @@ from directories import boot
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.pipeline import commands
+from headrace.pipeline.errors import NotSealed
 from headrace.pipeline.place import Place
 from headrace.pipeline.report import Report
 from headrace.pipeline.unseen import tell_unseen
@@ -61,6 +62,31 @@ def test_a_journal_that_cannot_be_read_is_no_reason_to_fail(tmp_path: Path) -> N
     first.write_bytes(b"\xff" + first.read_bytes()[1:])
     (note,) = tell_unseen(Place(tmp_path))
     assert "cannot be told" in note
+
+
+@pytest.mark.parametrize("tail", [b"", b"PAR1" + bytes(40), bytes(8) + b"PAR1"])
+def test_nor_is_a_damaged_segment_without_the_journal(tmp_path: Path, tail: bytes) -> None:
+    asyncio.run(_work(tmp_path, 2, seal=True))
+    (tmp_path / "server.id").unlink()
+    (segment,) = (tmp_path / "objects/segments").iterdir()
+    segment.write_bytes(tail)
+    (note,) = tell_unseen(Place(tmp_path))
+    assert "cannot be told" in note
+    assert segment.name in note
+
+
+def test_a_log_that_may_not_be_sealed_yet_is_refused_with_what_waits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(_work(tmp_path, 3, seal=False))
+    options = argparse.Namespace(
+        name="export", weight=commands.SQL, master=None, remote=None, url=None, conf=[],
+        debug=False, check=lambda _: None, job=mock.Mock(side_effect=NotSealed("no log a")),
+    )  # fmt: skip
+    with mock.patch.object(commands, "session", return_value=nullcontext()):
+        assert commands.run(options, tmp_path, None) == commands.CANNOT_RUN
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("headrace: no log a; 3 records not sealed yet, and not seen;")
 
 
 @pytest.mark.parametrize(
