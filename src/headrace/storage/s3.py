@@ -45,6 +45,8 @@ _OTHER_WAYS = (
 _METADATA = "http://169.254.169.254"
 _ROLE_S = 1.0
 """Such an address is near, or not there."""
+_ROLE = re.compile(r"/latest/(api/token|meta-data/)")
+"""Where the library asked for a role of the machine, if that is what failed."""
 _ANSWER = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 _SAID_MAX = 500
 _READ_AHEAD_BYTES = 1 << 20
@@ -146,7 +148,12 @@ class S3Objects:
             raise self._error(name, error) from None
 
     def _error(self, name: str, error: Exception) -> StoreError:
-        return StoreError(f"{self._where}/{name}: {_in_short(str(error))}")
+        said = _in_short(str(error))
+        if _ROLE.search(said):
+            keys = " and ".join(_KEYS)
+            problem = f"no credentials, {keys} are not set, and this machine is given no role"
+            return NoCredentials(f"{self._where}: {problem}: {said}")
+        return StoreError(f"{self._where}/{name}: {said}")
 
 
 class _Reader(io.RawIOBase):
