@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from headrace.pipeline.errors import CannotRun
 
 CONNECT_S = 5.0
-_MASTER = re.compile(r"local(\[.*\]|-cluster\[.*\])?|spark://.+|yarn|k8s://.+")
+_MASTER = re.compile(
+    r"local(\[(\*|[1-9][0-9]*)(,[0-9]+)?\])?|local-cluster\[.*\]|spark://.+|yarn|k8s://.+"
+)
 _REMOTE = re.compile(r"sc://([^/;]+)(/.*)?")
 _PORT = 15002
 """Of a Connect server that names none."""

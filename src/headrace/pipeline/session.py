@@ -50,6 +50,8 @@ _LIGHT = "-XX:TieredStopAtLevel=1"
 Spark SQL over many rows is nearly three times slower so."""
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
 _SAID_MAX = 3
+_ASIDE = re.compile(r"^\s*at |ERROR SparkContext: ")
+"""Where it happened, and that something did."""
 _WORDS = re.compile(r"[Ee]rror|ERROR|Exception|[Ii]nvalid|No space left")
 _BURIAL_S = 2.0
 _UNAVAILABLE = "UNAVAILABLE"
@@ -98,7 +100,7 @@ def told(scratch: Path | None = None, remote: str = "") -> Iterator[None]:
     except Exception as error:
         if scratch is not None and (status := _ended(error)) is not None:
             how = f"signal {-status}" if status < 0 else f"status {status}"
-            said = "; ".join([f"ended by {how}", *_errors_in(scratch)])
+            said = "; ".join([f"ended by {how}", *errors_in(scratch)])
             raise JobFailed(f"Spark's JVM is gone: {said}") from None
         if remote and _UNAVAILABLE in str(error):
             raise JobFailed(f"the Spark server at {remote} does not answer any more") from None
@@ -147,10 +149,10 @@ def start(
         with _environment(environ), _printing_to(scratch / "spark.log"):
             spark = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
-        said = "; ".join([str(failure(error)).removeprefix(SPARK_FAILED), *_errors_in(scratch)])
+        said = "; ".join([str(failure(error)).removeprefix(SPARK_FAILED), *errors_in(scratch)])
         end_gateway(asked=False)
         where = "" if local else f" on {master}"
-        raise JobFailed(f"Spark did not start{where}: {said}") from None
+        raise CannotRun(f"Spark did not start{where}: {said}") from None
     except BaseException:
         # A JVM that nobody has heard of yet would stay.
         for pid in _children() - others:
@@ -324,12 +326,15 @@ def _printing_to(path: Path) -> Iterator[None]:
             os.close(number)
 
 
-def _errors_in(scratch: Path) -> list[str]:
+def errors_in(scratch: Path) -> list[str]:
+    """What a JVM printed that says why it failed; else the last that it printed."""
     try:
         lines = (scratch / "spark.log").read_text(errors="replace").splitlines()
     except OSError:
         return []
-    return [line.strip() for line in lines if _WORDS.search(line)][:_SAID_MAX]
+    lines = [line.strip() for line in lines if not _ASIDE.search(line)]
+    said = dict.fromkeys(line for line in lines if _WORDS.search(line))
+    return list(said)[:_SAID_MAX] or lines[-1:]
 
 
 # --- files of our own ---

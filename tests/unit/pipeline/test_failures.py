@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import traceback
+from pathlib import Path
 
 import pytest
 
 from headrace.core.errors import Corrupt
 from headrace.pipeline.errors import CannotRun, Damaged, JobFailed, Unexpected
 from headrace.pipeline.failures import LINE_MAX, failure, failure_of
+from headrace.pipeline.session import errors_in
 from headrace.storage.objects import NoCredentials, StoreError
 from headrace.storage.vanished import Vanished
 
@@ -139,3 +141,17 @@ def test_what_the_jvm_says(text: str, line: str) -> None:
 
 def test_lines_end() -> None:
     assert len(str(failure(ValueError("x" * 10_000)))) < LINE_MAX + 50
+
+
+def test_why_spark_did_not_start_is_found_in_what_it_printed(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    assert errors_in(tmp_path) == []
+    log.write_text("env: 'bash': No such file or directory\n")
+    assert errors_in(tmp_path) == ["env: 'bash': No such file or directory"]
+    why = "org.apache.spark.SparkException: HADOOP_CONF_DIR must be set in the environment."
+    log.write_text(
+        f"12:00:00 ERROR SparkContext: Error initializing SparkContext.\n{why}\n{why}\n"
+        "\tat org.apache.spark.deploy.SparkSubmitArguments.error(SparkSubmitArguments.scala:670)\n"
+        "more\n"
+    )
+    assert errors_in(tmp_path) == [why]
