@@ -21,6 +21,7 @@ from headrace.pipeline.reports.report import Chart, Period
 from headrace.pipeline.reports.run import Wish, rows_of, run
 from headrace.pipeline.reports.studies import STUDIES
 from headrace.pipeline.rows import COLUMNS, NUMBER
+from headrace.printing import count
 
 from .shelf import Shelf
 
@@ -277,6 +278,34 @@ def test_a_bar_is_as_wide_as_its_period(period: Period, hours: float) -> None:
             assert (high - low).total_seconds() <= 9 * hours * 3600
 
 
+def test_a_point_is_inside_its_picture() -> None:
+    lines = Chart("p95", "lines", "at", "ms", "ms", "service")
+    rows = [{"at": at("2026-02-01T00:00:00"), "service": str(ms), "ms": ms} for ms in (94.0, 95.3)]
+    (axes,) = chart.render(lines, rows, "minute").axes
+    assert axes.get_ylim()[1] >= 1.02 * 95.3
+    (axes,) = chart.render(lines, [rows[0] | {"ms": 0.0}], "minute").axes
+    assert axes.get_ylim() == (0, 1)
+
+
+def test_times_that_are_none_are_when_it_was_committed(
+    spark: SparkSession, shelf: Shelf, tmp_path: Path
+) -> None:
+    """Year 1 is how Go writes that there is no time."""
+    times = ["0001-01-01T00:00:00Z", "+12345-01-01T00:00:00Z", "2026-02-12T12:00:00Z"]
+    shelf.seal({
+        "web": [b'{"duration":1,"timestamp":"%b"}' % time.encode() for time in times],
+        "feed:a": [b'{"type":"t","timestamp":"%b"}' % time.encode() for time in times],
+        "m": [
+            b'{"metric":"queue.latency","attributes":{"queue":"q"},"count":1,"windowStart":%d}' % ms
+            for ms in (-(1 << 62), 1 << 62, 0)
+        ],
+    })  # fmt: skip
+    for study, rows in (("latency", 2), ("changes", 2), ("failures", 1)):
+        wish = Wish(chart=tmp_path / f"{study}.png")
+        made = run(spark, shelf.place, STUDIES[study], wish)
+        assert made.summary == f"{study}: {count(rows, 'row')}"
+
+
 def test_an_empty_chart_says_why(tmp_path: Path) -> None:
     why = "no sealed record of <feed:*>"
     (axes,) = chart.render(BARS, [], "hour", why).axes
@@ -294,11 +323,14 @@ def test_reports_of_what_is_not_there(spark: SparkSession, shelf: Shelf) -> None
 
     assert said() == "latency: 0 rows; nothing is sealed yet"
     shelf.seal({"web-1": [b'{"duration":1}'], "orders": [b"{}"]})
-    none = "0 rows; no sealed record of {} is what this report is about"
-    assert said("changes") == f"changes: {none.format('feed:*')}"
-    assert said(logs=("orders",)) == f"latency: {none.format('orders')}"
+    assert said("changes") == (
+        "changes: 0 rows; no sealed record of feed:* is a change with a type"
+    )
+    assert said("failures").startswith("failures: 0 rows; no sealed record is a dead letter, or")
+    request = "is a request with a duration"
+    assert said(logs=("orders",)) == f"latency: 0 rows; no sealed record of orders {request}"
     assert said(logs=("web-*",), from_ts=0, to_ts=1).endswith(
-        "no sealed record of web-* in that time is what this report is about"
+        f"no sealed record of web-* in that time {request}"
     )
     assert said(logs=("web-*",)) == "latency: 1 row"
     with pytest.raises(CannotRun, match="there is no log wen-1; did you mean web-1"):

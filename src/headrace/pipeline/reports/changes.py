@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.reports.report import Chart, Period, Study, begin, committed, parsed
+from headrace.pipeline.reports.report import (
+    Chart,
+    Period,
+    Study,
+    begin,
+    committed,
+    happened,
+    parsed,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,10 +37,9 @@ def changes(records: DataFrame, period: Period) -> DataFrame:
         committed().alias("committed"),
     )
     # The time of an event is the system's that made it; without one, when we committed it.
-    happened = F.coalesce(F.try_to_timestamp("event.timestamp"), "committed")
     told = events.where(F.col("event.type").isNotNull()).select(
         "tenant",
-        happened.alias("happened"),
+        happened("event.timestamp").alias("happened"),
         F.coalesce("event.actor.identifier", F.lit("unknown")).alias("who"),
         F.col("event.type").alias("what"),
         _path().alias("resource"),
@@ -67,4 +74,5 @@ STUDY = Study(
     period="day",
     make=changes,
     chart=Chart("Changes by tenant", "bars", "at", "times", "changes", "tenant"),
+    records="a change with a type",
 )

@@ -130,11 +130,13 @@ def render(chart: Chart, rows: Sequence[Row], period: Period, nothing: str = "")
     else:
         for name, points in series.items():
             at = sorted(points)
-            axes.plot(at, [points[x] for x in at], marker=".", label=name)
+            axes.plot(at, [points[x] for x in at], marker="o", markersize=4, label=name)
     _set_times(axes, places, period)
     axes.set_xlabel("UTC")
     axes.set_ylabel(chart.y_title)
-    axes.set_ylim(bottom=0)
+    # The margins that are drawn by themselves are of the values' range, which may be small.
+    top = max(axes.dataLim.ymax, 0.0) * (1 + _ROOM_SHARE)
+    axes.set_ylim(0, top or 1)
     axes.legend(loc="upper left")
     return figure
 

@@ -60,4 +60,5 @@ STUDY = Study(
     period="day",
     make=churn,
     chart=Chart("Files changed by namespace", "bars", "at", "files", "files", "namespace"),
+    records="a version of a flag manifest",
 )

@@ -11,7 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.core.deadletter import DELIVERIES, FROM
-from headrace.pipeline.reports.report import Chart, Period, Study, begin, committed, parsed
+from headrace.pipeline.reports.report import (
+    LAST_MS,
+    Chart,
+    Period,
+    Study,
+    begin,
+    committed,
+    parsed,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -77,7 +85,9 @@ def _jobs(records: DataFrame, period: Period) -> DataFrame:
 def _latency(records: DataFrame, period: Period) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
-    told = records.select(parsed(_INTERVAL).alias("told")).where(F.col("told.metric") == METRIC)
+    told = records.select(parsed(_INTERVAL).alias("told")).where(
+        (F.col("told.metric") == METRIC) & F.col("told.windowStart").between(0, LAST_MS)
+    )
     window = begin(F.timestamp_millis("told.windowStart"), period)
     return told.groupBy(F.col("told.attributes")["queue"].alias("queue"), window).agg(
         F.sum("told.count").alias("acked"),
@@ -93,5 +103,6 @@ STUDY = Study(
     period="hour",
     make=failures,
     chart=Chart("Dead letters by queue", "bars", "at", "dead", "dead letters", "queue"),
+    records="a dead letter, or an interval of queue.latency",
     live_only=False,
 )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.reports.report import Chart, Period, Study, begin, committed, parsed
+from headrace.pipeline.reports.report import (
+    Chart,
+    Period,
+    Study,
+    begin,
+    committed,
+    happened,
+    parsed,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,7 +28,6 @@ def latency(records: DataFrame, period: Period) -> DataFrame:
 
     event = parsed(_EVENT).alias("event")
     told = records.select(F.col("log").alias("stream"), committed().alias("committed"), event)
-    happened = F.coalesce(F.try_to_timestamp("event.timestamp"), "committed")
     failed = (F.col("event.level") == "error") | (F.col("event.status") >= _SERVER_ERROR)
     duration = F.col("event.duration")
     return (
@@ -28,7 +35,7 @@ def latency(records: DataFrame, period: Period) -> DataFrame:
         .groupBy(
             "stream",
             F.coalesce("event.service", F.lit("unknown")).alias("service"),
-            begin(happened, period),
+            begin(happened("event.timestamp"), period),
         )
         .agg(
             F.count(F.lit(1)).alias("requests"),
@@ -51,4 +58,5 @@ STUDY = Study(
     period="minute",
     make=latency,
     chart=Chart("Latency by service, p95", "lines", "at", "p95_ms", "ms", "service"),
+    records="a request with a duration",
 )

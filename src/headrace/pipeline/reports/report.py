@@ -11,6 +11,12 @@ import msgspec
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+_YEARS = (1970, 8999)
+"""When something can have happened: others are no times, but how some languages write none, and
+beyond what can be drawn.
+"""
+LAST_MS = 221_845_392_000_000 - 1
+"""The end of those years."""
 Period = Literal["minute", "hour", "day", "week", "month"]
 
 
@@ -36,6 +42,8 @@ class Study(msgspec.Struct, frozen=True):
     """How finely it tells the times, unless the user says otherwise."""
     make: Callable[[DataFrame, Period], DataFrame]
     chart: Chart
+    records: str
+    """What it is made of, for whoever finds none."""
     live_only: bool = True
     """Whether it leaves out records that were deleted or acked but are still in the bytes."""
 
@@ -52,6 +60,14 @@ def committed() -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.timestamp_millis("ts")
+
+
+def happened(said: str) -> Column:
+    """When an event says that it happened; else when it was committed, in a column `committed`."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    time = F.try_to_timestamp(F.col(said))
+    return F.when(F.year(time).between(*_YEARS), time).otherwise(F.col("committed"))
 
 
 def parsed(shape: str) -> Column:

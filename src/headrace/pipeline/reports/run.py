@@ -71,7 +71,7 @@ def run(spark: SparkSession, place: Place, study: Study, wish: Wish) -> Report:
         numbers = {row[NUMBER] for row in records.select(NUMBER).distinct().collect()}
         require_sound(spark, place, [s for s in manifest.segments if s.number in numbers])
         rows = rows_of(made)
-    nothing = "" if rows else _nothing(manifest, logs, wish)
+    nothing = "" if rows else _nothing(manifest, study, wish)
     if wish.to is not None:
         wish.to.write_text(_lines(made.columns, rows, wish.to.suffix))
     if wish.chart is not None:
@@ -85,13 +85,14 @@ def run(spark: SparkSession, place: Place, study: Study, wish: Wish) -> Report:
     return Report("  ".join(made.columns), shown, f"{what}; {nothing}" if nothing else what)
 
 
-def _nothing(manifest: Manifest, logs: NamePatterns, wish: Wish) -> str:
+def _nothing(manifest: Manifest, study: Study, wish: Wish) -> str:
     """In words, why a report is empty."""
     if not manifest.segments:
         return "nothing is sealed yet"
     bounded = wish.from_ts is not None or wish.to_ts is not None
     when = " in that time" if bounded else ""
-    return f"no sealed record of {logs}{when} is what this report is about"
+    named = ", ".join(wish.logs) or (f"{study.prefix}*" if study.prefix else "")
+    return f"no sealed record{f' of {named}' if named else ''}{when} is {study.records}"
 
 
 def rows_of(made: DataFrame) -> list[dict[str, Any]]:

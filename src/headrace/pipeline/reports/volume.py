@@ -77,4 +77,5 @@ STUDY = Study(
     chart=Chart(
         "Notifications by event type", "bars", "at", "notifications", "notifications", "event_type"
     ),
+    records="a notification with an identifier",
 )
