@@ -67,6 +67,8 @@ def audit(
     rows, segments, builds = view.sizes
     what = f"{count(view.tally.total, 'problem')} in {count(rows, 'record')} of "
     what += f"{count(segments, 'segment')} and {count(builds, 'build')}"
+    if not segments:
+        what += "; nothing is sealed yet"
     return Report("check problems verdict", done, f"{place}: {what}", list(view.tally.lines()))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.index import Indexed, index, total
+from headrace.pipeline.index import NOTHING_TO_INDEX, Indexed, index, total
 from headrace.pipeline.pending import Pending, Unit, grouped
 from headrace.pipeline.place import Place
 from headrace.pipeline.report import Progress, Report, no_progress
@@ -43,5 +43,7 @@ def backfill(
     left = sum(len(unit.segments) for unit in work.units) - whole.segments
     what = f"{count(whole.segments, 'segment')} indexed, {count(whole.rows, 'record')}, "
     what += f"{size(whole.file_bytes)} of companions; {count(left, 'segment')} left"
+    if not work.units:
+        what = NOTHING_TO_INDEX
     problems = [f"segment {f.segment} cannot be indexed: {f.problem}" for f in whole.failures]
     return Report("", [], f"{place}: {what}", problems)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
+_TIME = "time, as 2026-01-31T12:00:00Z or in milliseconds"
+
 FAILED = 1
 CANNOT_RUN = 2
 
@@ -433,8 +435,7 @@ def _add_export(jobs: Commands) -> None:
     )
     chosen.add_argument("--from-seq", metavar="N", type=_positive, help="first seq")
     chosen.add_argument("--to-seq", metavar="N", type=_whole, help="last seq")
-    time_help = "time, as 2026-01-31T12:00:00Z or in milliseconds"
-    chosen.add_argument("--from-ts", metavar="TIME", type=_instant, help=f"first {time_help}")
+    chosen.add_argument("--from-ts", metavar="TIME", type=_instant, help=f"first {_TIME}")
     chosen.add_argument("--to-ts", metavar="TIME", type=_instant, help="last time")
     parser.set_defaults(check=_check_export)
 
@@ -481,7 +482,9 @@ def _add_report(jobs: Commands) -> None:
         help="a log, or a prefix and *; may be given again (default: all that it is about)",
     )  # fmt: skip
     parser.add_argument("--period", choices=get_args(Period), help="how finely it tells times")
-    parser.add_argument("--from-ts", metavar="TIME", type=_instant, help="first time of commits")
+    parser.add_argument(
+        "--from-ts", metavar="TIME", type=_instant, help=f"first {_TIME}, of commits"
+    )
     parser.add_argument("--to-ts", metavar="TIME", type=_instant, help="last time of commits")
     parser.add_argument("--chart", metavar="PATH", type=Path, help="a .png, .svg or .html to draw")
     parser.add_argument("--to", metavar="PATH", type=Path, help="a .csv or .jsonl for its rows")
@@ -524,7 +527,7 @@ def _add_janitor(jobs: Commands) -> None:
         None,
     )
     parser.add_argument(
-        "--grace", metavar="SECONDS", type=float, default=GRACE_S,
+        "--grace", metavar="SECONDS", type=_seconds, default=GRACE_S,
         help=f"how long readers of older manifests may go on ({GRACE_S:.0f})",
     )  # fmt: skip
 
@@ -535,14 +538,20 @@ def _janitor(spark: SparkSession | None, place: Place, options: argparse.Namespa
 
     removed = clean(place, options.grace)
     what = f"{count(removed.objects, 'object')} removed, {size(removed.size_bytes)}"
+    if not removed.objects:
+        what = "nothing to remove"
     if removed.waiting:
-        what += f"; {removed.waiting} more will be when the grace period is over"
+        what += (
+            f"; {count(removed.waiting, 'object')} left until the grace period is over, "
+            "or the job that holds it"
+        )
     return Report("", [], f"{place}: {what}")
 
 
 # --- values ---
 
 _DIGITS_MAX = 18
+_SECONDS_MAX = 1e9
 
 
 def _positive(text: str) -> int:
@@ -553,6 +562,16 @@ def _whole(text: str, least: int = 0) -> int:
     if not _is_digits(text) or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 on")
+    return seconds
 
 
 def _is_digits(text: str) -> bool:
@@ -567,7 +586,7 @@ def _instant(text: str) -> int:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a {_TIME}") from None
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=UTC)
     return int(instant.timestamp() * 1000)

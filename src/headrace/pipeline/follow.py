@@ -20,7 +20,7 @@ from headrace.formats.manifest import Manifest, Segment
 from headrace.pipeline import crash
 from headrace.pipeline.errors import JobFailed, Unpublished
 from headrace.pipeline.failures import failure
-from headrace.pipeline.index import Failure, Indexed, index, total
+from headrace.pipeline.index import NOTHING_TO_INDEX, Failure, Indexed, index, total
 from headrace.pipeline.limits import POLL_S
 from headrace.pipeline.merge import merge_all
 from headrace.pipeline.pending import Pending, Unit, grouped
@@ -233,6 +233,8 @@ def _report(place: Place, follower: Follower) -> Report:
         f"{count(done.segments, 'segment')} indexed, {count(done.rows, 'record')}, "
         f"{size(done.file_bytes)} of companions"
     )
+    if not done.segments and not status.waiting_segments:
+        what = NOTHING_TO_INDEX
     if status.records_per_s:
         what += f", {status.records_per_s:.0f} records/s"
     if status.waiting_segments:

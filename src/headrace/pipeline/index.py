@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+NOTHING_TO_INDEX = "nothing to index: every segment has the companions that it should have"
+
+
 class Failure(msgspec.Struct, frozen=True):
     """A segment that could not be indexed."""
 

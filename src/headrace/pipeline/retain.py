@@ -23,4 +23,8 @@ def retain(spark: SparkSession, place: Place) -> Report:
     builds = len({b.name for b in manifest.builds} - {b.name for b in after.builds})
     rows: list[tuple[object, ...]] = [(s.number, s.rows, size(s.file_bytes)) for s in dead]
     what = f"{count(len(dead), 'segment')} and {count(builds, 'build')} went"
+    if not dead and not builds:
+        what = (
+            "nothing to drop" if problems else "nothing to drop: no segment is without live records"
+        )
     return Report("segment rows bytes", rows, f"{place}: {what}", problems)

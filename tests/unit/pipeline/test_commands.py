@@ -44,6 +44,15 @@ def test_what_is_no_bound(wrong: tuple[str, ...], capsys: pytest.CaptureFixture[
     assert "is not a" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("wrong", ["-1", "nan", "inf", "soon"])
+def test_what_is_no_grace(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert job("janitor", "--grace", "0.5").grace == 0.5
+    with pytest.raises(SystemExit) as ended:
+        job("janitor", f"--grace={wrong}")
+    assert ended.value.code == 2
+    assert "is not a number of seconds from 0 on" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
