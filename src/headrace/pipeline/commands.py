@@ -236,10 +236,8 @@ def seal(options: argparse.Namespace, url: str) -> int:
     """Have the server at this address seal what waits; print what it did."""
     try:
         done = ask_to_seal(url, options.api_key, retire_journal=options.retire_journal)
-    except CannotRun as failed:
-        return _fail(str(failed), CANNOT_RUN)
     except JobFailed as failed:
-        return _fail(str(failed), FAILED)
+        return _tell(failed, options.name, failed)
     what = f"{count(done.records, 'record')} sealed into {count(done.segments, 'segment')}"
     if not done.segments:
         what = "nothing waits to be sealed"

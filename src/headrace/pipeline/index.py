@@ -23,7 +23,7 @@ from headrace.pipeline.kernels.build import build
 from headrace.pipeline.limits import ATTEMPTS
 from headrace.pipeline.pending import Unit, Work
 from headrace.pipeline.pieces import read_index
-from headrace.pipeline.place import Place
+from headrace.pipeline.place import Place, get_named
 from headrace.pipeline.tasks import attempt, run_tasks
 from headrace.storage.leases import HeldLease, hold_lease
 from headrace.storage.objects import Objects
@@ -92,9 +92,7 @@ def build_segment(
     """The task: read one segment, write its companions, say how they are called."""
     objects = place.open()
     try:
-        raw = objects.get(segment.name)
-        if xxh3_64_hexdigest(raw) != segment.checksum:
-            raise Corrupt(segment.name, 0, "checksum mismatch")
+        raw = get_named(objects, segment)
         store = Store(objects, job)
         table = read_index(objects, segment)
         crash.point("task")

@@ -10,9 +10,9 @@ from headrace.core.limits import NAMES_COMPARED_MAX
 from headrace.core.name_patterns import STAR, NamePatterns, parse_patterns, unknown_log
 from headrace.formats.manifest import Manifest
 from headrace.formats.marks import Marks
-from headrace.formats.plans import decode_plans
 from headrace.pipeline.errors import CannotRun, NotSealed
-from headrace.pipeline.place import Place, get_named
+from headrace.pipeline.pending import load_plans
+from headrace.pipeline.place import Place
 from headrace.pipeline.rows import NUMBER, is_live_log, read
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def check_logs(
     missing = [pattern for pattern, there in zip(conditions, found, strict=True) if not there]
     if not missing:
         return
-    planned = _planned(place, manifest)
+    # Logs with a search configuration are there, though nothing of them may be sealed.
+    planned = [plan.log for plan in load_plans(place.open(), manifest).plans]
     missing = [
         pattern for pattern in missing if not any(map(parse_patterns([pattern]).takes, planned))
     ]
@@ -78,11 +79,3 @@ def check_logs(
         known = logs.select("log").distinct().orderBy("log").limit(NAMES_COMPARED_MAX).collect()
         said = unknown_log(missing[0], [row.log for row in known])
         raise NotSealed(f"{said} (in {place}, where only what is sealed is known)")
-
-
-def _planned(place: Place, manifest: Manifest) -> list[str]:
-    """Logs with a search configuration: they are there, though nothing of them may be sealed."""
-    if manifest.plans is None:
-        return []
-    raw = get_named(place.open(), manifest.plans)
-    return [plan.log for plan in decode_plans(raw, manifest.plans.name).plans]

@@ -30,7 +30,7 @@ from headrace.storage.leases import HeldLease
 from headrace.storage.objects import Objects
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 OUTPUT = "output"
 SPANS = pa.schema(
@@ -161,10 +161,3 @@ def _runs(table: pa.Table) -> Iterator[tuple[int, str, Block]]:
         block = block_of(table, start, stop)
         block.media = media[start].as_py()
         yield int(logs[start]), names[start].as_py(), block
-
-
-def live_total(rows: DataFrame) -> Column:
-    """A digest of rows that does not depend on their order: equal before and after a rewrite."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.sum(F.xxhash64(*_WANTED).cast("decimal(38,0)"))

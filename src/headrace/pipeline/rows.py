@@ -188,13 +188,3 @@ def condition(test: Callable[..., pa.Array], *columns: Column) -> Column:
 
     said: Column = arrow_udf(test, "boolean")(*columns)  # type: ignore[call-overload]
     return said
-
-
-def counted_size() -> Column:
-    """What a row counts for."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    from headrace.core.limits import RECORD_OVERHEAD_BYTES
-
-    meta = F.coalesce(F.octet_length("meta"), F.lit(0))
-    return F.octet_length("data").cast("long") + meta + F.lit(RECORD_OVERHEAD_BYTES)
