@@ -20,7 +20,7 @@ from headrace.formats.companion import (
 from headrace.formats.manifest import Manifest
 from headrace.pipeline import audit as audit_module
 from headrace.pipeline.audit import audit
-from headrace.pipeline.audit_rows import View
+from headrace.pipeline.audit_rows import AuditView
 from headrace.pipeline.backfill import backfill
 from headrace.pipeline.commit import drop_segments
 from headrace.pipeline.limits import PROBLEMS_MAX
@@ -160,7 +160,7 @@ def test_what_left_the_manifest_meanwhile_is_not_missed(
     gone, build = shelf.manifest.segments[0], shelf.manifest.builds[0]
     files = audit_module.CHECKS["files"]
 
-    def dropped_before(spark: SparkSession, place: Place, view: View) -> None:
+    def dropped_before(spark: SparkSession, place: Place, view: AuditView) -> None:
         shelf.mark({}, dropped=["a"])
         drop_segments(shelf.objects, [gone])
         for name in (*gone.names, build.name):

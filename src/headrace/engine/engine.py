@@ -72,7 +72,7 @@ from headrace.storage.staging import Staging
 class Backlog(NamedTuple):
     """Parts of the journal that wait to be sealed, and how much may wait in memory."""
 
-    files: int = 0
+    parts: int = 0
     size_bytes: int = 0
     memory_max_bytes: int = 0
     unsealed_bytes: int = 0

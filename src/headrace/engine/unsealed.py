@@ -16,7 +16,7 @@ from headrace.engine.engine import Engine
 from headrace.storage.recovery import Recovered
 
 
-class Part(msgspec.Struct, frozen=True):
+class JournalPart(msgspec.Struct, frozen=True):
     """A range of the journal that is to be sealed, and the logs it holds records of."""
 
     start: int
@@ -33,7 +33,7 @@ class Unsealed:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.parts: deque[Part] = deque()
+        self.parts: deque[JournalPart] = deque()
         self._start = engine.journal.file_start
         self._cut_derived_bytes = 0
         """Of the engine's count of this file, what lies in parts that are cut already."""
@@ -65,7 +65,7 @@ class Unsealed:
         ]
         oldest_ms = min((tail.blocks[0].ts_ms for tail in tails if tail.blocks), default=now_ms)
         since = now - max(0, now_ms - oldest_ms) / 1000
-        self.parts.extend(Part(*closed, since) for closed in recovered.closed)
+        self.parts.extend(JournalPart(*closed, since) for closed in recovered.closed)
 
     def close_file(self) -> bool:
         """End the open part with the journal file; says whether there was anything in it."""
@@ -89,14 +89,14 @@ class Unsealed:
         size_bytes = stop - start + engine.derived_bytes - self._cut_derived_bytes
         since = self.open_since
         since = asyncio.get_running_loop().time() if since is None else since
-        self.parts.append(Part(start, stop, engine.touched, size_bytes, since))
+        self.parts.append(JournalPart(start, stop, engine.touched, size_bytes, since))
         if engine.touched:
             self.records_to = stop
         self._start, self._cut_derived_bytes = stop, engine.derived_bytes
         engine.touched, self.open_since = {}, None
         return True
 
-    def next_parts(self, bytes_max: int) -> list[Part]:
+    def next_parts(self, bytes_max: int) -> list[JournalPart]:
         """The oldest parts that make one segment of so many bytes; one at least."""
         group = [self.parts[0]]
         size_bytes = group[0].size_bytes

@@ -1,4 +1,4 @@
-"""Upkeep: seal closed journal files, publish them, take snapshots, let go of memory and of dead
+"""Upkeep: seal parts of the journal, publish them, take snapshots, let go of memory and of dead
 files.
 
 Runs beside requests on the same loop, so it works in slices of a few milliseconds; what blocks runs
@@ -198,7 +198,7 @@ class Upkeep:
         self._sealer.hurry(held_back or much)
 
     async def run(self) -> None:
-        """Work whenever a journal file was closed; try again, ever more slowly, when something
+        """Work whenever something is to be sealed; try again, ever more slowly, when something
         fails.
         """
         failures = 0
@@ -261,7 +261,7 @@ class Upkeep:
                 say("error", "the object store failed, will try again", problem=str(error))
 
     async def checkpoint(self) -> None:
-        """Seal what is closed, free memory, take a snapshot when it pays, tidy up the journal."""
+        """Seal parts that ended, free memory, take a snapshot when it pays, tidy up the journal."""
         await self.generations.look()
         working = True
         while working:

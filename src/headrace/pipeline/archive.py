@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.pipeline.java import find_java
 from headrace.pipeline.session import end_gateway, scratch_folder, start
-from headrace.pipeline.settings import KERNELS, Settings
+from headrace.pipeline.settings import KERNELS, SparkSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ def rehearse(spark: SparkSession, folder: Path) -> None:
 if __name__ == "__main__":
     with scratch_folder() as scratch:
         flags = f"-XX:ArchiveClassesAtExit={sys.argv[1]}"
-        spark = start("archive", Settings({}), KERNELS, find_java(), scratch, flags=flags)
+        spark = start("archive", SparkSettings({}), KERNELS, find_java(), scratch, flags=flags)
         rehearse(spark, scratch)
         spark.stop()
         end_gateway()

@@ -23,7 +23,7 @@ from headrace.formats.plans import Plans, decode_plans
 from headrace.pipeline.audit_builds import check_build_files
 from headrace.pipeline.audit_postings import check_postings
 from headrace.pipeline.audit_rollups import check_rollups
-from headrace.pipeline.audit_rows import View, newest
+from headrace.pipeline.audit_rows import AuditView, newest
 from headrace.pipeline.limits import EXAMPLES_MAX
 from headrace.pipeline.pieces import SPANNED, read_index
 from headrace.pipeline.place import Place, load, load_marks
@@ -43,7 +43,7 @@ from headrace.storage.segments import UNREADABLE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Check = Callable[["SparkSession", Place, View], None]
+Check = Callable[["SparkSession", Place, AuditView], None]
 
 
 def audit(
@@ -53,7 +53,7 @@ def audit(
     examples_max: int = EXAMPLES_MAX,
 ) -> Report:
     """Run every check over one version of the manifest."""
-    view = View(Manifest(), Plans(), Tally(examples_max))
+    view = AuditView(Manifest(), Plans(), Tally(examples_max))
     done: list[tuple[object, ...]] = []
     with ExitStack() as stack:
         # Who may only read stores no answers, and needs no lease for them.
@@ -72,7 +72,7 @@ def audit(
     return Report("check problems verdict", done, f"{place}: {what}", list(view.tally.lines()))
 
 
-def check_published(spark: SparkSession, place: Place, view: View) -> None:
+def check_published(spark: SparkSession, place: Place, view: AuditView) -> None:
     """Versions of the manifest, one of which is audited: the newest that can be read; its plans and
     marks.
     """
@@ -115,7 +115,7 @@ def _is_older(objects: Objects, manifest: Manifest) -> bool:
         return False
 
 
-def check_files(spark: SparkSession, place: Place, view: View) -> None:
+def check_files(spark: SparkSession, place: Place, view: AuditView) -> None:
     """Checksums of segments and companions; order and form of rows; index and tags against rows;
     totals against the manifest.
     """
@@ -164,7 +164,7 @@ def _note_lost(objects: Objects, segment: Segment, lost: dict[int, list[int]]) -
         lost[log] = ranges.add(lost.get(log, []), first, last)
 
 
-def check_seqs(spark: SparkSession, place: Place, view: View) -> None:
+def check_seqs(spark: SparkSession, place: Place, view: AuditView) -> None:
     """Each seq of a log is in one segment, along their order; what is missing is dead."""
     segments, examples_max = view.manifest.segments, view.tally.examples_max
     if not segments:

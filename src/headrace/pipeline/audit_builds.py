@@ -19,7 +19,7 @@ from headrace.formats.companion import (
     hash_key,
 )
 from headrace.formats.manifest import Build
-from headrace.pipeline.audit_rows import View, newest
+from headrace.pipeline.audit_rows import AuditView, newest
 from headrace.pipeline.place import Place, damage_of
 from headrace.pipeline.problems import ProblemKind, Tally
 from headrace.pipeline.tasks import run_tasks
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def check_build_files(spark: SparkSession, place: Place, view: View) -> None:
+def check_build_files(spark: SparkSession, place: Place, view: AuditView) -> None:
     """Each segment is in one build; descriptors, files and hashes are what was published."""
     seen: dict[int, str] = {}
     builds = view.manifest.builds

@@ -29,9 +29,9 @@ from headrace.formats.leb128 import Ints
 from headrace.formats.postings import VALUE_STRIDE, decode_positions, decode_postings
 from headrace.pipeline.audit_rows import (
     BUILD,
+    AuditView,
     Known,
     Telling,
-    View,
     batches_of,
     describe,
     documents_of,
@@ -58,7 +58,7 @@ _COLUMNS = {
 }
 
 
-def check_postings(spark: SparkSession, place: Place, view: View) -> None:
+def check_postings(spark: SparkSession, place: Place, view: AuditView) -> None:
     """Keys, values, fields, words with their places, typed columns: the same as in segments."""
     from pyspark.sql import functions as F  # noqa: N812
 

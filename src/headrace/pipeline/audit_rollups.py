@@ -16,9 +16,9 @@ import pyarrow as pa
 from headrace.formats.companion import Family, roll_key
 from headrace.pipeline.audit_rows import (
     BUILD,
+    AuditView,
     Known,
     Telling,
-    View,
     batches_of,
     documents_of,
     know,
@@ -49,7 +49,7 @@ _SUM_SHARE = 1e-9
 Cell = tuple[bytes, int, str]
 
 
-def check_rollups(spark: SparkSession, place: Place, view: View) -> None:
+def check_rollups(spark: SparkSession, place: Place, view: AuditView) -> None:
     """Counts, sums, extremes and histograms of all windows, against the records."""
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -37,7 +37,7 @@ Tell = Callable[[int, int, Search, pa.RecordBatch, Documents], Iterator[pa.Recor
 """What to say of records of one build and log, given how they were indexed, and their documents."""
 
 
-class View(msgspec.Struct):
+class AuditView(msgspec.Struct):
     """What an audit looks at, and what it found so far.
 
     Files that are missing or damaged leave it once they were told of: what comes later reads the
@@ -55,7 +55,7 @@ class View(msgspec.Struct):
     """What large answers of tasks are named after, while the audit holds a lease."""
 
 
-def newest(place: Place, view: View) -> Manifest:
+def newest(place: Place, view: AuditView) -> Manifest:
     """What is published by now: what left the manifest meanwhile need not be there any more."""
     try:
         return manifests.load(place.open())
@@ -82,7 +82,7 @@ class Known(msgspec.Struct, frozen=True):
         return sorted({log for _, log in self.plans})
 
 
-def know(place: Place, view: View) -> Known:
+def know(place: Place, view: AuditView) -> Known:
     """What can be compared."""
     objects, there = place.open(), view.manifest.numbers
     builds = [build for build in view.manifest.builds if there.issuperset(build.segments)]

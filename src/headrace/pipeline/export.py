@@ -14,7 +14,7 @@ from headrace.core.name_patterns import NamePatterns
 from headrace.formats.manifest import Manifest
 from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.export_files import write_part
-from headrace.pipeline.export_target import Part, Target, parse_target
+from headrace.pipeline.export_target import ExportPart, ExportTarget, parse_target
 from headrace.pipeline.limits import PROBES
 from headrace.pipeline.logs import check_logs, each, is_meant, parse_logs
 from headrace.pipeline.place import Place, load
@@ -75,7 +75,9 @@ def export(
     return Report("", [], "; ".join([what, *_nothing_of(found, selection, manifest)]))
 
 
-def check_export(selection: Selection, to: str, format: str | None) -> tuple[NamePatterns, Target]:
+def check_export(
+    selection: Selection, to: str, format: str | None
+) -> tuple[NamePatterns, ExportTarget]:
     """Refuse what cannot be meant, or written to: needs no Spark."""
     for name, low, high in (
         ("seq", selection.from_seq, selection.to_seq),
@@ -88,7 +90,7 @@ def check_export(selection: Selection, to: str, format: str | None) -> tuple[Nam
     return logs, target
 
 
-def _check_workers(spark: SparkSession, place: Place, target: Target) -> None:
+def _check_workers(spark: SparkSession, place: Place, target: ExportTarget) -> None:
     """Refuse, before any work, a target that tasks elsewhere cannot write to."""
     if is_local(spark):
         return
@@ -97,11 +99,11 @@ def _check_workers(spark: SparkSession, place: Place, target: Target) -> None:
             raise CannotRun(problem)
 
 
-def _problem(target: Target) -> str | None:
+def _problem(target: ExportTarget) -> str | None:
     return target.problem()
 
 
-def check_parts(target: Target, parts: Sequence[Part]) -> None:
+def check_parts(target: ExportTarget, parts: Sequence[ExportPart]) -> None:
     """Whether everything that tasks wrote is at the target, as the driver sees it."""
     there = target.sizes()
     for part in parts:
@@ -161,8 +163,8 @@ def _wanted(selection: Selection) -> Column:
 
 
 def _write(
-    rows: DataFrame, logs: NamePatterns, target: Target
-) -> tuple[list[Part], dict[str, int], frozenset[int]]:
+    rows: DataFrame, logs: NamePatterns, target: ExportTarget
+) -> tuple[list[ExportPart], dict[str, int], frozenset[int]]:
     """The parts that tasks wrote, how many records there were for each name and prefix, and the
     numbers of the segments they were in.
     """
@@ -181,7 +183,7 @@ def _write(
     for answer in sorted(answers, key=lambda answer: answer.name):
         if answer.problem is not None:
             raise JobFailed(answer.problem)
-        parts.append(Part(answer.name, answer.rows, answer.size_bytes))
+        parts.append(ExportPart(answer.name, answer.rows, answer.size_bytes))
     read, written = seen.get["rows"], sum(part.rows for part in parts)
     if read != written:
         raise JobFailed(f"{target}: {written} records were written of {count(read, 'record')}")
@@ -244,7 +246,7 @@ _ANSWER_SCHEMA = pa.schema(
 class _Writer:
     """The task that writes one part."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: ExportTarget) -> None:
         self._target = target
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -259,7 +261,7 @@ class _Writer:
             at = context.partitionId() if context is not None else 0
             part = write_part(self._target, at, chain([first], batches))
         else:
-            part = Part("", 0, 0)
+            part = ExportPart("", 0, 0)
         yield pa.RecordBatch.from_pylist(
             [msgspec.structs.asdict(part) | {"problem": problem}], _ANSWER_SCHEMA
         )

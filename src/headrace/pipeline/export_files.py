@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from headrace.pipeline.export_target import Part, Target
+from headrace.pipeline.export_target import ExportPart, ExportTarget
 from headrace.pipeline.limits import EXPORT_GROUP_BYTES, EXPORT_GROUP_ROWS
 
 _TEXTS = ("key", "tag", "node", "media", "data", "meta")
@@ -24,13 +24,13 @@ _PARQUET = _schema(pa.timestamp("us", tz="UTC"))
 _CSV = _schema(pa.string())
 
 
-def write_part(target: Target, at: int, batches: Iterable[pa.RecordBatch]) -> Part:
+def write_part(target: ExportTarget, at: int, batches: Iterable[pa.RecordBatch]) -> ExportPart:
     """A file with these rows at the target."""
     name = target.part(at)
     with target.open(name) as path:
         rows = _WRITERS[target.format](path, batches)
         size_bytes = path.stat().st_size
-    return Part(name, rows, size_bytes)
+    return ExportPart(name, rows, size_bytes)
 
 
 def _write_parquet(path: Path, batches: Iterable[pa.RecordBatch]) -> int:

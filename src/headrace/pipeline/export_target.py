@@ -34,7 +34,7 @@ _PROOF = ".driver"
 """A file beside the parts in a folder, which the driver locks while it works."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class ExportPart(msgspec.Struct, frozen=True):
     """A file as its task left it."""
 
     name: str
@@ -107,7 +107,7 @@ class FolderTarget(msgspec.Struct, frozen=True):
         """The parts that are there, as the driver sees them."""
         return {path.name: path.stat().st_size for path in self._aside.glob("part-*")}
 
-    def publish(self, parts: Sequence[Part]) -> None:
+    def publish(self, parts: Sequence[ExportPart]) -> None:
         """Let the parts count."""
         if self.path.exists():
             raise JobFailed(f"{self.path} was written by somebody else meanwhile, and stays so")
@@ -219,7 +219,7 @@ class BucketTarget(msgspec.Struct, frozen=True):
             raise JobFailed(f"somebody else wrote to {self} meanwhile: {others[0]}")
         return there
 
-    def publish(self, parts: Sequence[Part]) -> None:
+    def publish(self, parts: Sequence[ExportPart]) -> None:
         objects = self._objects()
         if not self.single:
             objects.put(SUCCESS, b"")
@@ -246,10 +246,10 @@ class BucketTarget(msgspec.Struct, frozen=True):
                     objects.remove(listed.name)
 
 
-Target = FolderTarget | BucketTarget
+ExportTarget = FolderTarget | BucketTarget
 
 
-def parse_target(to: str, format: str | None) -> Target:
+def parse_target(to: str, format: str | None) -> ExportTarget:
     """A target as the user names it: one file if it ends in a format, else a folder."""
     ending = to.rpartition(".")[2]
     single = ending in FORMATS

@@ -27,7 +27,7 @@ from headrace.pipeline.settings import (
     BATCHES,
     LOCAL,
     REQUIRED,
-    Settings,
+    SparkSettings,
     Target,
     Weight,
     load_settings,
@@ -111,7 +111,7 @@ def told(scratch: Path | None = None, remote: str = "") -> Iterator[None]:
 
 def start(
     name: str,
-    settings: Settings,
+    settings: SparkSettings,
     weight: Weight,
     java: Java,
     scratch: Path,
@@ -179,7 +179,7 @@ def _children() -> set[int]:
 
 
 def _java_options(
-    settings: Settings, weight: Weight, scratch: Path, archive: Path | None, flags: str
+    settings: SparkSettings, weight: Weight, scratch: Path, archive: Path | None, flags: str
 ) -> Iterator[str]:
     """Of the driver's JVM; two collectors would be one too many."""
     theirs = settings.get("spark.driver.defaultJavaOptions") or ""

@@ -84,7 +84,7 @@ def parse_given(texts: Sequence[str]) -> dict[str, str]:
     return given
 
 
-class Settings(msgspec.Struct, frozen=True):
+class SparkSettings(msgspec.Struct, frozen=True):
     """Everything the user says about Spark; the last to say something wins."""
 
     of_user: Mapping[str, Setting]
@@ -112,7 +112,7 @@ class Settings(msgspec.Struct, frozen=True):
         return ours | dict(self.given) | REQUIRED
 
 
-def load_settings(target: Target, environ: Mapping[str, str] = os.environ) -> Settings:
+def load_settings(target: Target, environ: Mapping[str, str] = os.environ) -> SparkSettings:
     """Settings as spark-submit would find them: files, environment, command line."""
     found: dict[str, Setting] = {}
     arguments = _arguments(environ)
@@ -131,7 +131,7 @@ def load_settings(target: Target, environ: Mapping[str, str] = os.environ) -> Se
     found |= {key: Setting(value, "--conf") for key, value in target.given.items()}
     if target.master is not None:
         found["spark.master"] = Setting(target.master, "--master")
-    return Settings(found, target.given)
+    return SparkSettings(found, target.given)
 
 
 def _folder(environ: Mapping[str, str]) -> Path:

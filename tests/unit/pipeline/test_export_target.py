@@ -11,7 +11,7 @@ import pytest
 from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.export import check_parts
 from headrace.pipeline.export_files import write_part
-from headrace.pipeline.export_target import BucketTarget, FolderTarget, Part, parse_target
+from headrace.pipeline.export_target import BucketTarget, ExportPart, FolderTarget, parse_target
 from headrace.storage.objects import Listed
 
 
@@ -28,9 +28,9 @@ def test_parts_must_be_there(tmp_path: Path) -> None:
     part = write_part(target, 0, [])
     check_parts(target, [part])
     with pytest.raises(JobFailed, match=r"part-00001.parquet was written, but is not there"):
-        check_parts(target, [part, Part(target.part(1), 7, 100)])
+        check_parts(target, [part, ExportPart(target.part(1), 7, 100)])
     with pytest.raises(JobFailed, match=r"has .* bytes, not 3"):
-        check_parts(target, [Part(part.name, 0, 3)])
+        check_parts(target, [ExportPart(part.name, 0, 3)])
     target.abandon()
     assert [*tmp_path.iterdir()] == []
 

@@ -12,7 +12,7 @@ import pytest
 from headrace.core.limits import LEASE_S
 from headrace.formats import layout
 from headrace.pipeline import audit
-from headrace.pipeline.audit_rows import View
+from headrace.pipeline.audit_rows import AuditView
 from headrace.pipeline.place import Place
 from headrace.pipeline.remains import tell_remains
 from headrace.pipeline.retire import clean
@@ -41,7 +41,7 @@ def test_a_file_that_is_being_written_stays(tmp_path: Path, name: str) -> None:
 def test_answers_of_an_audit_stay_until_it_has_read_them(tmp_path: Path) -> None:
     place, seen = Place(tmp_path), list[str]()
 
-    def check(spark: object, place: Place, view: View) -> None:
+    def check(spark: object, place: Place, view: AuditView) -> None:
         assert view.job is not None
         name = layout.answer(f"{view.job}-1")
         place.open().put(name, b"x")

@@ -333,7 +333,7 @@ def _queues(engine: Engine) -> dict[str, Any]:
             "max_bytes": backlog.memory_max_bytes,
             "over_limit": not engine.door.room.is_set(),
         },
-        "uploads": {"pending_segments": backlog.files},
+        "uploads": {"pending_segments": backlog.parts},
     }
 
 
