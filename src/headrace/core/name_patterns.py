@@ -57,3 +57,8 @@ def unknown_log(pattern: str, known: Sequence[str]) -> str:
         return f"{said}; there is only {known[0]}"
     more = f" and {len(known) - NAMES_SHOWN} more" if len(known) > NAMES_SHOWN else ""
     return f"{said}; there are {', '.join(known[:NAMES_SHOWN])}{more}"
+
+
+def unsealed_log(pattern: str, known: Sequence[str], where: object) -> str:
+    """The same where only a store is asked: the log may be there, and nothing of it sealed."""
+    return f"{unknown_log(pattern, known)} (in {where}, where only what is sealed is known)"

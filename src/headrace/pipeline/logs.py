@@ -7,7 +7,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from headrace.core.limits import NAMES_COMPARED_MAX
-from headrace.core.name_patterns import STAR, NamePatterns, parse_patterns, unknown_log
+from headrace.core.name_patterns import STAR, NamePatterns, parse_patterns, unsealed_log
 from headrace.formats.manifest import Manifest
 from headrace.formats.marks import Marks
 from headrace.pipeline.errors import CannotRun, NotSealed
@@ -77,5 +77,4 @@ def check_logs(
     ]
     if missing:
         known = logs.select("log").distinct().orderBy("log").limit(NAMES_COMPARED_MAX).collect()
-        said = unknown_log(missing[0], [row.log for row in known])
-        raise NotSealed(f"{said} (in {place}, where only what is sealed is known)")
+        raise NotSealed(unsealed_log(missing[0], [row.log for row in known], place))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from headrace.client.http import Server
 from headrace.client.store import Missing, Store, unreadable
 from headrace.core import ranges
-from headrace.core.name_patterns import STAR, NamePatterns, unknown_log
+from headrace.core.name_patterns import STAR, NamePatterns, unknown_log, unsealed_log
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.marks import Marks
 from headrace.formats.plan import LogPlan, Span
@@ -218,12 +218,6 @@ class Catalog:
 def _pieces(index: pa.Table) -> Iterator[Piece]:
     columns = [column.to_pylist() for column in index.columns]
     return (Piece(*row) for row in zip(*columns, strict=True))
-
-
-def unsealed_log(pattern: str, known: Sequence[str], path: str | None) -> str:
-    """One sentence on a log of which a store knows nothing."""
-    said = unknown_log(pattern, known)
-    return f"{said} (in {path}, where only what is sealed is known)"
 
 
 def _may_hold(file: pq.ParquetFile, group: int, logs: NamePatterns) -> bool:

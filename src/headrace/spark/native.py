@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.client.store import Store
-from headrace.core.name_patterns import NamePatterns
+from headrace.core.name_patterns import NamePatterns, unsealed_log
 from headrace.formats.segment import SCHEMA
-from headrace.spark.catalog import EVERY_LOG, Catalog, unsealed_log
+from headrace.spark.catalog import EVERY_LOG, Catalog
 from headrace.spark.options import Where
 
 if TYPE_CHECKING:
