@@ -225,6 +225,10 @@ AGED_SEGMENTS_MAX = 10_000
 """With so many segments, records are not sealed any more because they are old: only compaction, or
 retention, makes segments fewer, and every manifest names them all.
 """
+AGED_EXTENTS_MAX = 1_000_000
+"""The same with so many logs in all segments together: where each lies of a log is kept in memory,
+some 200 bytes for each, and looked through after every segment.
+"""
 JOURNAL_RETRY_S = 0.5
 """When the journal tries again to write what failed with an error that may pass."""
 JOURNAL_PENDING_BYTES_MAX = 128 << 20

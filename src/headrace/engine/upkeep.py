@@ -16,7 +16,12 @@ import msgspec
 from headrace.core import ranges
 from headrace.core.entry import Start, Stop
 from headrace.core.errors import Code, Corrupt, Refused
-from headrace.core.limits import AGED_SEGMENTS_MAX, FREED_BLOCKS_MAX, SEAL_WAIT_S
+from headrace.core.limits import (
+    AGED_EXTENTS_MAX,
+    AGED_SEGMENTS_MAX,
+    FREED_BLOCKS_MAX,
+    SEAL_WAIT_S,
+)
 from headrace.core.log import Log, prune_extents
 from headrace.engine.engine import Backlog, Engine, Sealed
 from headrace.engine.generations import Generations
@@ -181,10 +186,13 @@ class Upkeep:
     def _seal_aged(self) -> None:
         """Records have waited long enough."""
         self._age_timer = None
-        if len(self.manifest.segments) >= AGED_SEGMENTS_MAX:
+        segments = self.manifest.segments
+        extents = sum(segment.logs for segment in segments)
+        more = len(self._engine.touched)
+        if len(segments) >= AGED_SEGMENTS_MAX or extents + more > AGED_EXTENTS_MAX:
             say(
                 "warning", "there are many segments: records wait until they are many, too; "
-                "run `headrace pipeline compact`", segments=len(self.manifest.segments),
+                "run `headrace pipeline compact`", segments=len(segments), extents=extents,
             )  # fmt: skip
             self._start_age_timer(asyncio.get_running_loop().time())
             return

@@ -165,6 +165,24 @@ def test_too_many_segments_are_not_made_more_by_age(loop: VirtualLoop) -> None:
         loop.run(work())
 
 
+def test_logs_in_small_segments_are_not_made_ever_more_by_age(loop: VirtualLoop) -> None:
+    """10,000 logs with a record each in every segment would fill the memory in some weeks."""
+
+    async def work() -> None:
+        async with running(HostileDisk(), VirtualClock(loop)) as started:
+            for _ in range(4):
+                for name in ("a", "b", "c"):
+                    await append(started, name)
+                await asyncio.sleep(SEAL_MS / 1000 + 1)
+            assert rows(started) == [3, 3]
+            assert sum(len(log.extents) for log in started.engine.state.logs.values()) == 6
+            await started.upkeep.seal()
+            assert rows(started) == [3, 3, 6], "who asks gets it"
+
+    with mock.patch("headrace.engine.upkeep.AGED_EXTENTS_MAX", 8):
+        loop.run(work())
+
+
 def test_a_start_does_not_look_into_every_small_segment(loop: VirtualLoop) -> None:
     async def work() -> None:
         disk, clock = HostileDisk(), VirtualClock(loop)
