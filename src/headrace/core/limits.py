@@ -203,6 +203,10 @@ PLANS_RANGES_MAX = 100_000
 """Ranges of dead records that a plan of reading lists, and all plans of an answer; beyond, a plan
 names none.
 """
+PLANS_EXTENTS_MAX = 250_000
+"""Ranges of sealed records that all plans of an answer list: a page ends before them, and plans of
+logs that were named list none beyond.
+"""
 
 FRAME_BYTES_MAX = 256 << 20
 """What one frame may hold: no write asks for more, and the encoder refuses."""

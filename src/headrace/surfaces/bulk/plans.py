@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import UNSET, UnsetType
 
 from headrace.core import ranges
-from headrace.core.limits import PAGE_RANGES_MAX, PLANS_RANGES_MAX
+from headrace.core.limits import PAGE_RANGES_MAX, PLANS_EXTENTS_MAX, PLANS_RANGES_MAX
 from headrace.core.log import Log
 from headrace.engine.live import Live
+from headrace.engine.slices import slices
 from headrace.formats.plan import LogPlan, Span
 
 
-def plans_of(lives: Iterable[tuple[Live, int]], *, extents: bool) -> list[LogPlan]:
+def fitting(lives: Sequence[Live]) -> int:
+    """How many of these logs a page with extents has room for; one at least."""
+    room = PLANS_EXTENTS_MAX
+    for at, live in enumerate(lives):
+        room -= len(live.log.extents)
+        if room < 0:
+            return max(at, 1)
+    return len(lives)
+
+
+async def plans_of(lives: Iterable[tuple[Live, int]], *, extents: bool) -> list[LogPlan]:
     """What a reader must know of these logs, each with its head."""
     plans: list[LogPlan] = []
-    room = PLANS_RANGES_MAX
-    for live, head in lives:
+    dead_room, sealed_room = PLANS_RANGES_MAX, PLANS_EXTENTS_MAX
+    async for live, head in slices(lives):
         plan = _plan(live, head)
         if extents:
-            room -= _add_extents(plan, live.log, min(room, PAGE_RANGES_MAX))
+            fits = not plans or len(live.log.extents) <= sealed_room
+            dead_room -= _add_extents(plan, live.log, min(dead_room, PAGE_RANGES_MAX), fits=fits)
+            sealed_room -= len(live.log.extents) if fits else 0
         plans.append(plan)
     return plans
 
@@ -41,12 +54,12 @@ def _plan(live: Live, head: int) -> LogPlan:
     )
 
 
-def _add_extents(plan: LogPlan, log: Log, ranges_max: int) -> int:
+def _add_extents(plan: LogPlan, log: Log, ranges_max: int, *, fits: bool) -> int:
     """Say where records lie and which are gone; returns how many ranges that took."""
     plan.deleted = _spans(log.deleted, ranges_max)
     plan.lost = _spans(ranges.union(list(log.gaps), log.holes), ranges_max)
-    # Too much is dead to tell what: then nobody but us can read this log.
-    whole = plan.deleted is not UNSET and plan.lost is not UNSET
+    # Too much is dead, or sealed, to tell what: then nobody but us can read this log.
+    whole = fits and plan.deleted is not UNSET and plan.lost is not UNSET
     plan.sealed = [*_sealed(log, plan.head_seq)] if whole else []
     return sum(len(spans) for spans in (plan.deleted, plan.lost) if spans is not UNSET)
 

@@ -32,7 +32,7 @@ from headrace.engine.live import Live
 from headrace.formats.segment import table_of
 from headrace.surfaces.bulk import wire
 from headrace.surfaces.bulk.chunks import ChunkLimits, parse_chunk
-from headrace.surfaces.bulk.plans import plans_of
+from headrace.surfaces.bulk.plans import fitting, plans_of
 from headrace.web.calls import Call, RawReply, Reply, decode, parse_bool, parse_whole
 from headrace.web.credentials import Scope
 
@@ -72,12 +72,15 @@ class Bulk:
                 parse_whole(req, "page_size", LIST_PAGE_DEFAULT, LIST_PAGE_MAX),
                 call,
             )
+            if extents and (fits := fitting(lives)) < len(lives):
+                lives, more = lives[:fits], True
         await engine.routers.catch_up(*lives)
         lives = [live for live in lives if live.log.id in engine.lives]
         for live in lives:
             engine.expire_now(live)
+        heads = ((live, engine.head_of(live)) for live in lives)
         reply = wire.LogsReply(
-            logs=plans_of(((live, engine.head_of(live)) for live in lives), extents=extents),
+            logs=await plans_of(heads, extents=extents),
             next_cursor=encode_cursor(lives[-1].log.name) if more and lives else UNSET,
         )
         owner = engine.inspection.manifest.owner
