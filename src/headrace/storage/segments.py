@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from threading import Lock
 from typing import NamedTuple, TypeVar
 
@@ -36,6 +37,12 @@ UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError, TypeError)
 
 _OPEN_FILES_MAX = 32
 _INDEXES_MAX = 64
+_INDEXES_BYTES = 32 << 20
+"""Indexes that are kept however large they are, and how many bytes of them beyond: a log may lie in
+thousands of small segments, and is read through all of them.
+"""
+_INDEX_OVERHEAD_BYTES = 8 << 10
+"""What an index takes however small it is."""
 _DOCUMENTS_BYTES = 16 << 20
 _NS = 1_000_000
 _COLUMNS = ["seq", "ts", "ns", "tag", "node", "key", "data", "meta"]
@@ -58,6 +65,7 @@ class _Index:
             memoryview(table.column(name).chunk(0).buffers()[1]).cast("B").cast("q")[: len(table)]
             for name in INDEX_COLUMNS
         ]
+        self.size_bytes = table.nbytes + _INDEX_OVERHEAD_BYTES
 
     def pieces(self, log: int) -> tuple[int, int]:
         return bisect_left(self._columns[0], log), bisect_right(self._columns[0], log)
@@ -105,6 +113,8 @@ class _Obsolete(Exception):
 
 _Reach = tuple[Segment, int, int]
 """A segment and the first and last seq of a log in it."""
+_last = itemgetter(2)
+"""Of an extent: they ascend, and none reaches into the next."""
 
 
 class Segments:
@@ -123,6 +133,7 @@ class Segments:
         self._lock = Lock()  # callers may be several threads
         self._files: OrderedDict[int, pq.ParquetFile] = OrderedDict()
         self._indexes: OrderedDict[int, _Index] = OrderedDict()
+        self._indexes_bytes = 0
         self._tables: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()
         self._tables_bytes = 0
         self._held: OrderedDict[tuple[int, int], Held] = OrderedDict()
@@ -184,9 +195,10 @@ class Segments:
         self.version = manifest.version
         self.builds.use(manifest)
         with self._lock:
-            for cache in (self._files, self._indexes):
-                for number in [n for n in cache if n not in self._known]:
-                    del cache[number]
+            for number in [n for n in self._files if n not in self._known]:
+                del self._files[number]
+            for number in [n for n in self._indexes if n not in self._known]:
+                self._indexes_bytes -= self._indexes.pop(number).size_bytes
             for key in [k for k in self._tables if k[0] not in self._known]:
                 self._tables_bytes -= self._tables.pop(key).nbytes
 
@@ -198,19 +210,22 @@ class Segments:
         """Records of the log from `seq` on, as many as lie together; None when no segment reaches
         it.
         """
-        return self._look(log, lambda segments: self._read(log, seq, rows_max, segments))
+        return self._look(log, lambda segments: self._read(log, seq, rows_max, segments), seq)
 
-    def _look(self, log: Log, find: Callable[[Iterator[_Reach]], T]) -> T:
-        """What is found in the segments of a log; again, when they are replaced meanwhile."""
+    def _look(self, log: Log, find: Callable[[Iterator[_Reach]], T], seq: int = 1) -> T:
+        """What is found in the segments of a log that reach a seq; again, when they are replaced
+        meanwhile.
+        """
         while True:
             extents = log.extents
             try:
-                return find(self._reaches(log, extents))
+                return find(self._reaches(log, extents, seq))
             except _Obsolete:
                 continue
 
-    def _reaches(self, log: Log, extents: Sequence[Extent]) -> Iterator[_Reach]:
-        for number, first, last in extents:
+    def _reaches(self, log: Log, extents: Sequence[Extent], seq: int) -> Iterator[_Reach]:
+        for at in range(bisect_left(extents, seq, key=_last), len(extents)):
+            number, first, last = extents[at]
             segment = self._known.get(number)
             if segment is not None:
                 yield segment, first, last
@@ -219,9 +234,7 @@ class Segments:
             # Otherwise the log is gone with all its records.
 
     def _read(self, log: Log, seq: int, rows_max: int, segments: Iterator[_Reach]) -> Block | None:
-        for segment, _, last in segments:
-            if last < seq:
-                continue
+        for segment, _, _ in segments:
             piece = self._index(segment, log.id).find(log.id, seq)
             if piece is None:
                 continue
@@ -316,9 +329,11 @@ class Segments:
             self.requests.count(log, Artifact.INDEX, GET)
         index = _Index(read_table(load_index(self._objects, segment)))
         with self._lock:
-            self._indexes[number] = index
-            while len(self._indexes) > _INDEXES_MAX:
-                self._indexes.popitem(last=False)
+            if number not in self._indexes:
+                self._indexes[number] = index
+                self._indexes_bytes += index.size_bytes
+            while len(self._indexes) > _INDEXES_MAX and self._indexes_bytes > _INDEXES_BYTES:
+                self._indexes_bytes -= self._indexes.popitem(last=False)[1].size_bytes
         return index
 
     def _table(self, segment: Segment, row_group: int, log: int) -> pa.Table:
