@@ -9,13 +9,14 @@ from headrace.pipeline.place import Place, load
 from headrace.pipeline.retire import find_objects, find_unfinished, owner
 from headrace.pipeline.unseen import census_of
 from headrace.printing import count, size
+from headrace.storage.leases import find_earlier
 
 _RETIRE = "`headrace pipeline erase --url URL` has it let go of them now"
 
 
 def tell_remains(place: Place) -> list[str]:
     """A line for each place where dead records may still be; nothing if there is none."""
-    return [*_tell_journal(place), *_tell_objects(place)]
+    return [*_tell_journal(place), *_tell_objects(place), *_tell_jobs(place)]
 
 
 def _tell_journal(place: Place) -> list[str]:
@@ -50,4 +51,17 @@ def _tell_objects(place: Place) -> list[str]:
     return [
         f"{what}, that no manifest names may hold dead records, until `headrace pipeline janitor` "
         f"removes them: {GRACE_S / 60:.0f} minutes after they were replaced"
+    ]
+
+
+def _tell_jobs(place: Place) -> list[str]:
+    """Jobs that may have read what was erased since, and store something that is made from it."""
+    objects = place.open()
+    jobs = find_earlier(objects, load(objects)[0])
+    if not jobs:
+        return []
+    kinds = ", ".join(sorted({lease.job for lease in jobs}))
+    return [
+        f"{count(len(jobs), 'job')} ({kinds}) at work since before may still store objects with "
+        "dead records, until `headrace pipeline janitor` removes them"
     ]

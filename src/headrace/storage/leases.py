@@ -151,6 +151,19 @@ def _live(objects: Objects, manifest: Manifest, now: int) -> frozenset[str]:
     return frozenset(found)
 
 
+def find_earlier(objects: Objects, manifest: Manifest) -> list[JobLease]:
+    """The leases of jobs that began before the last fence, ended ones left out: what they read may
+    be gone since.
+    """
+    found = []
+    for listed in objects.list(layout.LEASES):
+        if not layout.is_clock(listed.name):
+            with suppress(FileNotFoundError, Corrupt):
+                lease = decode_lease(objects.get(listed.name), listed.name)
+                found += [lease] if lease.fence < manifest.fence else []
+    return found
+
+
 def _is_over(listed: Listed, now: int) -> bool:
     return listed.modified_ms < now - int(LEASE_S * 1000)
 

@@ -15,8 +15,9 @@ from headrace.pipeline import audit
 from headrace.pipeline.audit_rows import AuditView
 from headrace.pipeline.place import Place
 from headrace.pipeline.remains import tell_remains
-from headrace.pipeline.retire import clean
+from headrace.pipeline.retire import clean, remove_now
 from headrace.storage.disk import RealDisk
+from headrace.storage.leases import hold_lease
 from headrace.storage.objects import LocalObjects, StoreError
 
 
@@ -60,6 +61,20 @@ def test_who_may_not_write_can_audit(tmp_path: Path) -> None:
         mock.patch.dict(audit.CHECKS, {}, clear=True),
     ):
         assert audit.audit(None, Place(tmp_path)).problems == []  # type: ignore[arg-type]
+
+
+def test_a_job_that_may_have_read_what_was_erased_is_told(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    objects = place.open()
+    (tmp_path / layout.JOURNAL).mkdir()
+    with hold_lease(objects, "index"):
+        assert tell_remains(place) == []
+        objects.put(layout.rewritten("old")[0], b"x")
+        assert remove_now(objects, [layout.rewritten("old")[0]]) != []
+        with hold_lease(objects, "merge"):
+            (line,) = tell_remains(place)
+        assert line.startswith("1 job (index) at work since before")
+    assert tell_remains(place) == []
 
 
 def test_a_file_that_nobody_will_finish_goes(tmp_path: Path) -> None:
