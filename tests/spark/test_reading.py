@@ -164,6 +164,9 @@ def test_native_segments(spark: SparkSession, filled: Shop) -> None:
     found = [row.seq for row in frame.select("seq").orderBy("seq").collect()]
     assert found == list(range(1, len(found) + 1))
     assert segments(spark, filled.path).where("log = 'read-a'").count() > 1000
+    begun = segments(spark, filled.path, "read-*").select("log").distinct().collect()
+    assert {"read-a", "read-b"} <= {row.log for row in begun}
+    assert all(row.log.startswith("read-") for row in begun)
 
 
 def test_sql(spark: SparkSession, filled: Shop) -> None:

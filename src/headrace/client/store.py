@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
+from headrace.client.credentials import has_profiles, missing_credentials
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment, decode_manifest
@@ -116,6 +117,10 @@ def unreadable(name: str, error: Exception) -> Corrupt:
 def open_filesystem(path: str) -> tuple[pafs.FileSystem, str]:
     """A file system and a folder in it."""
     if path.startswith("s3://"):
+        if not has_profiles(os.environ, Path.home()) and (
+            missing := missing_credentials(os.environ)
+        ):
+            raise PermissionError(missing)
         bucket = path.removeprefix("s3://").rstrip("/")
         endpoint = urlsplit(os.environ.get("AWS_ENDPOINT_URL", ""))
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def segments(spark: SparkSession, path: str, log: str | None = None) -> DataFrame:
-    """The rows of all sealed segments, or those of one log, as a native Parquet scan.
+    """The rows of all sealed segments, of one log, or of a prefix (`web-*`), as a native
+    Parquet scan.
 
     Rows that were deleted since they were sealed are still in it, and rows of logs that are gone:
     use `format("headrace")` where that matters.

@@ -8,17 +8,16 @@ from __future__ import annotations
 import io
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from headrace.client.credentials import KEYS, missing_credentials
 from headrace.printing import install
 from headrace.storage.objects import Listed, NoCredentials, StoreError
 
@@ -35,16 +34,6 @@ _RETRIES_MAX = 6
 _RETRY_S = 60
 _PAUSES_S = (0.1, 0.3, 1.0, 3.0)
 """Between attempts of a conditional write."""
-_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-_OTHER_WAYS = (
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_SKIP_SIGNATURE",
-)
-_METADATA = "http://169.254.169.254"
-_ROLE_S = 1.0
-"""Such an address is near, or not there."""
 _ROLE = re.compile(r"/latest/(api/token|meta-data/)")
 """Where the library asked for a role of the machine, if that is what failed."""
 _ANSWER = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
@@ -150,7 +139,7 @@ class S3Objects:
     def _error(self, name: str, error: Exception) -> StoreError:
         said = _in_short(str(error))
         if _ROLE.search(said):
-            keys = " and ".join(_KEYS)
+            keys = " and ".join(KEYS)
             problem = f"no credentials, {keys} are not set, and this machine is given no role"
             return NoCredentials(f"{self._where}: {problem}: {said}")
         return StoreError(f"{self._where}/{name}: {said}")
@@ -212,25 +201,8 @@ def require_credentials(where: str, environ: Mapping[str, str]) -> None:
 
     The library would ask for a role of the machine, for minutes where there is nobody to ask.
     """
-    named = [name for name in _OTHER_WAYS if environ.get(name)]
-    missing = [name for name in _KEYS if not environ.get(name)]
-    if named or not missing or (len(missing) == len(_KEYS) and _has_roles(environ)):
-        return
-    raise NoCredentials(
-        f"{where}: no credentials, {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
-        "not set, and this machine has no role"
-    )
-
-
-def _has_roles(environ: Mapping[str, str]) -> bool:
-    """Whether somebody answers where machines of AWS are told their roles."""
-    url = urlsplit(environ.get("AWS_METADATA_ENDPOINT") or _METADATA)
-    port = url.port or (443 if url.scheme == "https" else 80)
-    try:
-        socket.create_connection((url.hostname or "", port), _ROLE_S).close()
-    except OSError:
-        return False
-    return True
+    if missing := missing_credentials(environ):
+        raise NoCredentials(f"{where}: {missing}")
 
 
 def _connect(bucket: str, prefix: str, retries: int) -> Any:

@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from headrace.client.credentials import has_profiles
 from headrace.core.errors import Corrupt
 from headrace.formats.manifest import StoreOwner
-from headrace.spark.options import OptionError, parse_read
+from headrace.spark.catalog import Catalog
+from headrace.spark.options import OptionError, Where, parse_read
 from headrace.storage import manifests
 from pipeline.shelf import Layout, Shelf
 from pipeline.source_world import SourceWorld
@@ -159,3 +161,18 @@ def test_bounds_that_select_nothing_are_none_that_select_everything() -> None:
     assert parse_read(BASE | {"to_seq": "0"}).wanted.last == 0
     empty = parse_read(BASE | {"from_seq": "8", "to_seq": "7"}).wanted
     assert (empty.first, empty.last) == (8, 7)
+
+
+def test_a_bucket_that_nobody_can_be_known_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    bucket = Catalog(Where(None, "s3://bucket/prefix", None, 0.0))
+    with pytest.raises(OSError, match="path: s3://bucket/prefix cannot be read: no credentials, "):
+        bucket.manifest()
+    assert not has_profiles({}, tmp_path)
+    (tmp_path / "mine").touch()
+    assert has_profiles({"AWS_CONFIG_FILE": str(tmp_path / "mine")}, tmp_path)
