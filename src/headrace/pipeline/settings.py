@@ -113,7 +113,7 @@ class SparkSettings(msgspec.Struct, frozen=True):
 
 
 def load_settings(target: Target, environ: Mapping[str, str] = os.environ) -> SparkSettings:
-    """Settings as spark-submit would find them: files, environment, command line."""
+    """Settings as spark-submit would find them: environment, files, command line."""
     found: dict[str, Setting] = {}
     arguments = _arguments(environ)
     replaced = [Path(value) for key, value in arguments if key == "--properties-file"]
