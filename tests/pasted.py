@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _HEREDOC = re.compile(r"python - <<'END'\n(.*?)\nEND\n", re.DOTALL)
 
 
 def blocks(page: str, changes: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
     """(language, text) of every block of a page that says what it is; addresses may be changed."""
-    text = (DOCS / page).read_text()
+    text = (ROOT / page).read_text()
     for here, there in (changes or {}).items():
         assert here in text, f"{page} does not show {here}"
         text = text.replace(here, there)

@@ -15,31 +15,26 @@ import pytest
 from headrace import cli
 from headrace.client.http import Sealed
 from headrace.pipeline import commands, follow
+from pasted import ROOT, blocks, run
 
 from .shelf import Shelf, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DOCUMENTS = Path(__file__).parents[2]
 PIPELINE = "docs/PIPELINE.md"
 
 
-def blocks(document: str, language: str) -> list[str]:
-    text = (DOCUMENTS / document).read_text()
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-
-
-def jobs(document: str) -> Iterator[list[str]]:
+def jobs(page: str) -> Iterator[list[str]]:
     """The arguments of every `headrace pipeline …`."""
-    for block in blocks(document, "sh"):
+    for block in (text for language, text in blocks(page) if language == "sh"):
         for line in re.findall(r"^(?:\.venv/bin/)?headrace (pipeline .*)", block, re.MULTILINE):
             yield shlex.split(line, comments=True)
 
 
-@pytest.mark.parametrize("document", ["README.md", PIPELINE])
-def test_the_commands_of_the_documents_are_understood(document: str) -> None:
-    understood = [cli._parser().parse_args(arguments) for arguments in jobs(document)]
+@pytest.mark.parametrize("page", ["README.md", PIPELINE])
+def test_the_commands_of_the_documents_are_understood(page: str) -> None:
+    understood = [cli._parser().parse_args(arguments) for arguments in jobs(page)]
     assert {"erase", "audit", "export", "report"} <= {options.name for options in understood}
 
 
@@ -77,8 +72,8 @@ def test_the_commands_of_the_pipeline_run(
     orders = [json.loads(line) for line in Path("orders.jsonl").read_text().splitlines()]
     assert [order["data"]["total"] for order in orders] == [20, 35]
     assert "<td>web</td>" in Path("latency.html").read_text()
-    known = re.findall(r"^\| `(\w+)` \|", (DOCUMENTS / PIPELINE).read_text(), re.MULTILINE)
+    known = re.findall(r"^\| `(\w+)` \|", (ROOT / PIPELINE).read_text(), re.MULTILINE)
     assert {*names} == {*known[: known.index("janitor") + 1]}  # every job has an example
-    for program in blocks(PIPELINE, "python"):
-        exec(compile(program, PIPELINE, "exec"), {})
+    for program in (text for language, text in blocks(PIPELINE) if language == "python"):
+        run(program, PIPELINE, {})
         assert "35" in capfd.readouterr().out

@@ -71,9 +71,10 @@ def test_segments_that_are_replaced_between_plan_and_task(
     shape: Layout, group_rows: int, given: dict[str, Any], clean: bool
 ) -> None:
     """Their live rows lie elsewhere by then: each is read once all the same."""
-    for how in ("url path", "path"):
-        with TemporaryDirectory() as folder:
-            world = SourceWorld(Shelf(Path(folder)).fill(shape))
+    with TemporaryDirectory() as folder:
+        shelf = Shelf(Path(folder, "data")).fill(shape)
+        for how in ("url path", "path"):
+            world = SourceWorld(shelf.copy(Path(folder, how)))
             if not world.names:
                 return
             for name in world.names:
@@ -100,9 +101,10 @@ def test_a_stream_brings_everything_once(
     later: list[tuple[str, int]],
 ) -> None:
     """In steps that are not too large, to the very end; a second run goes on behind the first."""
-    for how in EVERY_WAY:
-        with TemporaryDirectory() as folder:
-            world = SourceWorld(Shelf(Path(folder)).fill(shape))
+    with TemporaryDirectory() as folder:
+        shelf = Shelf(Path(folder, "data")).fill(shape)
+        for how in EVERY_WAY:
+            world = SourceWorld(shelf.copy(Path(folder, how)))
             known = set[tuple[str, int]]()
             offset = None
             for records in (more, later, []):

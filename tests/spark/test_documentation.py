@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.system
 
+SPARK, FORMATS = "docs/SPARK.md", "docs/FORMATS.md"
+
 
 def test_the_page_on_spark(
     spark: SparkSession,
@@ -34,7 +36,7 @@ def test_the_page_on_spark(
     names: dict[str, Any] = {"spark": spark}
     seen: dict[str, int] = {}
     try:
-        for language, block in blocks("SPARK.md", changes):
+        for language, block in blocks(SPARK, changes):
             seen[language] = seen.get(language, 0) + 1
             match language:
                 case "sh" if block.startswith(("pip ", "uv ")):
@@ -48,7 +50,7 @@ def test_the_page_on_spark(
                     if "segments(" in block:
                         shop.numbers("filler", 0, 600, pad=200)
                         shop.wait_sealed("orders", 1)
-                    run(block, "SPARK.md", names)
+                    run(block, SPARK, names)
                 case _:
                     raise AssertionError(f"nobody runs this: {block}")
     finally:
@@ -79,10 +81,10 @@ def test_programs_of_other_tools_count_right_after_a_compaction(
     ((in_the_folder,),) = duckdb.sql(f"select count(*) from '{files}'").fetchall()
     assert in_the_folder > len(shelf.all), "nothing was left behind"
     texts = {at for at in shelf.all if at[0] != "bytes"}
-    shown = programs("FORMATS.md")
-    counted: list[str] = []
+    shown = programs(FORMATS)
+    assert len(shown) == 4
     for program in shown:
-        names = run(program, "FORMATS.md", {})
+        names = run(program, FORMATS, {})
         said = capfd.readouterr().out
         assert "log-1" in said
         if "records" in names:  # the quick look
@@ -94,5 +96,3 @@ def test_programs_of_other_tools_count_right_after_a_compaction(
         else:
             ((live,),) = duckdb.sql("select count(*) from live").fetchall()
             assert live == len(shelf.live())
-        counted.append(program)
-    assert len(counted) == 4
