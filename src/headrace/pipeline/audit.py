@@ -120,7 +120,9 @@ def check_files(spark: SparkSession, place: Place, view: AuditView) -> None:
     totals against the manifest.
     """
     task = partial(_check_file, place, view.tally.examples_max)
-    found = run_tasks(spark, place, task, view.manifest.segments, view.job)
+    segments = view.manifest.segments
+    sizes = [segment.file_bytes for segment in segments]
+    found = run_tasks(spark, place, task, segments, view.job, sizes)
     there = newest(place, view).numbers
     sound: list[Segment] = []
     for segment, (tally, readable) in zip(view.manifest.segments, found, strict=True):

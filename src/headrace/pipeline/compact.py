@@ -38,7 +38,7 @@ class Sizes(msgspec.Struct, frozen=True):
     """Record bytes of a segment that compaction makes; half of it is small."""
     run_min: int = 4
     """Segments worth the work."""
-    run_max: int = 32
+    run_max: int = 256
     run_bytes: int = 1 << 30
     """What one run may hold: it goes through one shuffle."""
 

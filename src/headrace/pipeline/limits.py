@@ -26,6 +26,8 @@ ANSWER_BYTES_MAX = 16 << 10
 """Of the answer of a task that goes to the driver through Spark; larger ones are stored."""
 INDEX_GROUP = 8
 """Segments indexed with one commit."""
+TASK_ITEMS_MAX, TASK_BYTES = 64, 16 << 20
+"""What one task takes on of items that are small: a Python task costs some 20 ms by itself."""
 ATTEMPTS = 3
 """How often a task is tried."""
 POLL_S = 1.0

@@ -28,10 +28,8 @@ from headrace.storage.vanished import Vanished
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_TASK_SEGMENTS = 64
-"""Indexes are small: a task reads many."""
-_TASK_ROWS = 1 << 20
-"""Unless segments have so many rows."""
+_PIECE_BYTES = 16
+"""What a row of a segment comes to in its index at most: mostly less, for pieces have many."""
 SPANNED = ("log_id", "first_seq", "last_seq", "record_bytes")
 """What a plan needs to know of pieces."""
 
@@ -66,8 +64,9 @@ def _chosen(
     segments: Sequence[Segment],
     test: Callable[[pa.Table], bool],
 ) -> Chosen:
-    answers = run_tasks(spark, place, partial(_choose, place, test), _parts(segments))
-    said = {number: answer for part in answers for number, answer in part.items()}
+    sizes = [segment.rows * _PIECE_BYTES for segment in segments]
+    answers = run_tasks(spark, place, partial(_choose, place, test), segments, sizes=sizes)
+    said = {segment.number: answer for segment, answer in zip(segments, answers, strict=True)}
     problems = {number: answer for number, answer in said.items() if isinstance(answer, str)}
     chosen = [segment for segment in segments if said[segment.number] is True]
     return chosen, [*still_named(place, problems).values()]
@@ -81,30 +80,12 @@ def still_named(place: Place, problems: dict[int, str]) -> dict[int, str]:
     return {number: problem for number, problem in problems.items() if number in there}
 
 
-def _parts(segments: Sequence[Segment]) -> list[list[Segment]]:
-    parts: list[list[Segment]] = []
-    rows = 0
-    for segment in segments:
-        rows += segment.rows
-        if not parts or len(parts[-1]) == _TASK_SEGMENTS or rows > _TASK_ROWS:
-            parts.append([])
-            rows = segment.rows
-        parts[-1].append(segment)
-    return parts
-
-
-def _choose(
-    place: Place, test: Callable[[pa.Table], bool], segments: Sequence[Segment]
-) -> dict[int, bool | str]:
-    """By number, what the test says; or what is wrong with the index."""
-    objects = place.open()
-    found: dict[int, bool | str] = {}
-    for segment in segments:
-        try:
-            found[segment.number] = test(read_index(objects, segment))
-        except (Corrupt, Vanished) as damage:
-            found[segment.number] = str(damage)
-    return found
+def _choose(place: Place, test: Callable[[pa.Table], bool], segment: Segment) -> bool | str:
+    """What the test says; or what is wrong with the index."""
+    try:
+        return test(read_index(place.open(), segment))
+    except (Corrupt, Vanished) as damage:
+        return str(damage)
 
 
 def _is_dead(known: Deaths, index: pa.Table) -> bool:
@@ -121,7 +102,8 @@ def read_spans(
     spark: SparkSession, place: Place, segments: Sequence[Segment], job: str
 ) -> pa.Table:
     """The pieces of these segments: log, first and last seq, and bytes of records."""
-    found = run_tasks(spark, place, partial(_read_spans, place), segments, job)
+    sizes = [segment.rows * _PIECE_BYTES for segment in segments]
+    found = run_tasks(spark, place, partial(_read_spans, place), segments, job, sizes)
     damages = [answer for answer in found if isinstance(answer, str)]
     if damages:
         raise Damaged(damages)

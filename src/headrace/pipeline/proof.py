@@ -90,15 +90,19 @@ def find_damages(spark: SparkSession, place: Place, segments: Sequence[Segment])
     Spark would rewrite whatever it makes of bytes that are not what was sealed, and everything
     would be in order with the checksums of that.
     """
-    found = _damages(spark, place, [(s.name, s.checksum) for s in segments])
+    files = [(segment.name, segment.checksum) for segment in segments]
+    found = _damages(spark, place, files, [segment.file_bytes for segment in segments])
     damages = {s.number: damage for s, damage in zip(segments, found, strict=True) if damage}
     return still_named(place, damages)
 
 
 def _damages(
-    spark: SparkSession, place: Place, files: Sequence[tuple[str, str]]
+    spark: SparkSession,
+    place: Place,
+    files: Sequence[tuple[str, str]],
+    sizes: Sequence[int] | None = None,
 ) -> list[str | None]:
-    return run_tasks(spark, place, partial(_damage, place), files)
+    return run_tasks(spark, place, partial(_damage, place), files, sizes=sizes)
 
 
 def _damage(place: Place, file: tuple[str, str]) -> str | None:

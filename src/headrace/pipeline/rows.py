@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +16,7 @@ from headrace.formats.manifest import Segment
 from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA
 from headrace.pipeline.place import Place
+from headrace.pipeline.tasks import share_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -64,15 +66,17 @@ def small_table(
 def _read_through_objects(
     spark: SparkSession, place: Place, segments: Sequence[Segment], columns: Sequence[str]
 ) -> DataFrame:
-    """One task for each segment: Spark needs nothing to know of the store."""
-    items = [(segment.name, segment.number) for segment in segments]
+    """A task for each segment, or for several small ones; Spark knows nothing of the store."""
+    shares = share_tasks([segment.file_bytes for segment in segments])
+    items: list[list[tuple[str, int]]] = [[] for _ in range(shares[-1] + 1)]
+    for task, segment in zip(shares, segments, strict=True):
+        items[task].append((segment.name, segment.number))
     shape = ", ".join(f"{name} {TYPES[SCHEMA.field(name).type]}" for name in columns)
 
     def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         objects = place.open()
         for batch in batches:
-            for at in batch.column(0).to_pylist():
-                name, number = items[at]
+            for name, number in chain.from_iterable(items[at] for at in batch[0].to_pylist()):
                 file = pq.ParquetFile(objects.open(name))
                 for rows in file.iter_batches(_READ_ROWS, columns=columns, use_threads=False):
                     numbers = pa.array(np.full(len(rows), number, np.int64))

@@ -179,6 +179,8 @@ def our_defaults(scratch: Path, weight: Weight, *, local: bool) -> dict[str, str
         "spark.sql.adaptive.enabled": "false",
         # Small enough that two cores have something to do for a few segments.
         "spark.sql.files.maxPartitionBytes": "16m",
+        # A file costs a fraction of a task to open: many small ones share one.
+        "spark.sql.files.openCostInBytes": "256k",
     }
     return {
         "spark.driver.memory": HEAP,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.formats import layout
 from headrace.pipeline.errors import JobFailed
-from headrace.pipeline.limits import ANSWER_BYTES_MAX
+from headrace.pipeline.limits import ANSWER_BYTES_MAX, TASK_BYTES, TASK_ITEMS_MAX
 from headrace.pipeline.place import Place
 from headrace.workers import settle
 
@@ -30,11 +30,13 @@ def run_tasks(
     work: Callable[[T], R],
     items: Sequence[T],
     job: str | None = None,
+    sizes: Sequence[int] | None = None,
 ) -> list[R]:
     """What `work` makes of each item, in order; a task that fails is tried again by Spark.
 
-    Items and answers travel pickled, each task has only its own; `work` does too, so it is a
-    function of a module that workers can import, or a partial of one.
+    There is one task for each item; where it is known how many bytes each has to read, small ones
+    share a task. Items and answers travel pickled, each task has only its own; `work` does too, so
+    it is a function of a module that workers can import, or a partial of one.
 
     What the driver collects goes through the heap of its JVM, and when there is no room for it
     Spark ends the connection as if that were all: so all of them are counted, and those that are
@@ -44,12 +46,26 @@ def run_tasks(
     if not items:
         return []
     task = _Task(place, work, job, ANSWER_BYTES_MAX)
+    shares = share_tasks(sizes) if sizes is not None else list(range(len(items)))
     columns = {
         "at": pa.array(range(len(items)), pa.int32()),
         "item": pa.array([pickle.dumps(item) for item in items], pa.binary()),
+        "task": pa.array(shares, pa.int32()),
     }
-    rows = spark.createDataFrame(pa.table(columns)).repartitionById(len(items), "at")
+    rows = spark.createDataFrame(pa.table(columns)).repartitionById(shares[-1] + 1, "task")
     return load_answers(place, rows.mapInArrow(task, _ANSWER).collect(), len(items))
+
+
+def share_tasks(sizes: Sequence[int]) -> list[int]:
+    """The task of each item, given its bytes: neighbours that are small share one."""
+    tasks: list[int] = []
+    task, count, held = -1, 0, 0
+    for size in sizes:
+        if task < 0 or count == TASK_ITEMS_MAX or held + size > TASK_BYTES:
+            task, count, held = task + 1, 0, 0
+        tasks.append(task)
+        count, held = count + 1, held + size
+    return tasks
 
 
 def load_answers(place: Place, rows: Sequence[Any], count: int) -> list[Any]:
