@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import logging
 import os
 import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine
-from functools import cache, partial
-from types import FrameType
+from functools import partial
 from typing import Any
 
-import falcon
-import falcon.asgi
 import msgspec
-import uvicorn
 import uvloop
 
 from headrace import __version__
@@ -49,15 +44,16 @@ from headrace.storage.stores import open_objects
 from headrace.surfaces.bulk import mount as bulk
 from headrace.surfaces.bulk.chunks import ChunkLimits
 from headrace.surfaces.bulk.routes import Bulk
+from headrace.surfaces.operations import mount as operations
+from headrace.surfaces.operations.probes import Probes
 from headrace.surfaces.streams import mount as streams
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.routes import StreamLimits
 from headrace.surfaces.streams.server import ServerLimits, ServerRoutes
 from headrace.surfaces.topics import mount as topics
 from headrace.surfaces.topics.appends import AppendLimits
-from headrace.surfaces.topics.errors import REFUSALS, refusals
+from headrace.surfaces.topics.errors import REFUSALS as TOPIC_REFUSALS
 from headrace.surfaces.topics.following import FollowLimits
-from headrace.surfaces.topics.probes import Probes
 from headrace.surfaces.topics.queues import QueueLimits, Queues
 from headrace.surfaces.topics.routers import Routers
 from headrace.surfaces.topics.routes import Topics
@@ -65,16 +61,16 @@ from headrace.surfaces.topics.search import Search
 from headrace.surfaces.topics.sessions import Sessions
 from headrace.surfaces.topics.watch import Watch
 from headrace.surfaces.topics.websocket import SocketLimits
-from headrace.surfaces.topics.wire import ErrorReply
 from headrace.surfaces.topics.work import Work
 from headrace.web import docs_page, openapi
-from headrace.web.calls import Gate, install_errors
-from headrace.web.cors import Cors
+from headrace.web.calls import Gate
+from headrace.web.connection import Connections
 from headrace.web.descriptors import backlog, raise_limit, room_for_connections
-from headrace.web.direct import Direct
 from headrace.web.origin_check import OriginCheck
-from headrace.web.protocol import Connections, Protocol
+from headrace.web.responder import Responder
+from headrace.web.server import HttpServer
 from headrace.web.slots import Slots
+from headrace.web.surface import Surface
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a pool thread that reads segments may keep the interpreter from the event loop."""
@@ -104,18 +100,6 @@ def _wants_pipeline(upkeep: Upkeep) -> bool:
     return bool(manifest.segments) and manifest.plans is not None
 
 
-class _Document:
-    """A static answer, made when it is first asked for: starting up is faster without it."""
-
-    def __init__(self, make: Callable[[], bytes], media: str) -> None:
-        self._make = cache(make)
-        self._media = media
-
-    async def on_get(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
-        resp.content_type = self._media
-        resp.data = self._make()
-
-
 def build_web(
     settings: Settings,
     gate: Gate,
@@ -123,11 +107,8 @@ def build_web(
     control: Control,
     server: ServerRoutes,
     pipeline: PipelineProcess | None,
-) -> Direct | Cors:
-    """The web application, complete but for the engine behind the gate."""
-    app: falcon.asgi.App[Any, Any] = falcon.asgi.App()
-    app.req_options.strip_url_path_trailing_slash = False
-    install_errors(app, refusals)
+) -> Responder:
+    """All surfaces, complete but for the engine behind the gate."""
     limits = AppendLimits(
         settings.max_batch_records,
         settings.max_record_bytes,
@@ -143,21 +124,8 @@ def build_web(
         settings.session_ttl_ms,
         lambda: gate.wheel.time(),
     )
-    probes = Probes(gate, pulse, sessions, pipeline, need_key=settings.probe_auth)
     jobs = QueueLimits(settings.max_claim, settings.max_node_bytes)
     follow = FollowLimits(settings.max_watch_topics, settings.max_limit)
-    hot = topics.mount(
-        app,
-        gate,
-        Topics(limits, settings.max_limit),
-        Queues(jobs),
-        Work(jobs),
-        Routers(),
-        Search(),
-        Watch(sessions, follow),
-        SocketLimits(limits, follow, settings.max_body_bytes),
-        probes,
-    )
     chunks = ChunkLimits(
         settings.max_batch_records,
         settings.max_record_bytes,
@@ -165,15 +133,42 @@ def build_web(
         settings.max_tag_bytes,
         settings.max_node_bytes,
     )
-    bulk.mount(app, gate, refusals, Bulk(chunks, settings.max_body_bytes))
-    mounts = streams.mount(
-        app, gate, settings.streams_dialect, _stream_limits(settings), control, server
-    )
+    surfaces = [
+        topics.surface(
+            Topics(limits, settings.max_limit),
+            Queues(jobs),
+            Work(jobs),
+            Routers(),
+            Search(),
+            Watch(sessions, follow),
+            SocketLimits(limits, follow, settings.max_body_bytes),
+        ),
+        bulk.surface(Bulk(chunks, settings.max_body_bytes), TOPIC_REFUSALS),
+        streams.surface(gate, settings.streams_dialect, _stream_limits(settings), control, server),
+    ]
+    probes = Probes(gate, pulse, sessions, pipeline)
     base_url = f"http://{settings.host}:{settings.port}"
-    app.add_route("/openapi.json", _Document(_describe, falcon.MEDIA_JSON))
-    app.add_route("/docs", _Document(lambda: _render_docs(base_url), falcon.MEDIA_HTML))
-    direct = Direct(app, topics.DIRECT_PREFIX, hot, refusals, mounts, gate.origin_check)
-    return Cors(direct, settings.cors_origins) if settings.cors_origins else direct
+    documents = _documents(surfaces, base_url)
+    about = operations.surface(probes, documents, probes_need_key=settings.probe_auth)
+    surfaces.insert(0, about)
+    return Responder(gate, surfaces)
+
+
+def _documents(surfaces: list[Surface], base_url: str) -> dict[str, Callable[[], bytes]]:
+    """Documents of all surfaces together and of each, by path."""
+
+    def describe(*described: Surface) -> dict[str, Any]:
+        title = described[0].title if len(described) == 1 else ""
+        return openapi.build(f"Headrace {title}".strip(), __version__, described)
+
+    documents: dict[str, Callable[[], bytes]] = {
+        "/openapi.json": lambda: msgspec.json.encode(describe(*surfaces)),
+        "/docs": lambda: docs_page.render(describe(*surfaces), base_url).encode(),
+    }
+    for surface in surfaces:
+        make = partial(lambda surface: msgspec.json.encode(describe(surface)), surface)
+        documents[f"/openapi/{surface.name}.json"] = make
+    return documents
 
 
 def _stream_limits(settings: Settings) -> StreamLimits:
@@ -220,37 +215,6 @@ def _caps(settings: Settings) -> Caps:
     )
 
 
-def _document() -> dict[str, Any]:
-    routes = topics.ROUTES + bulk.routes(REFUSALS, ErrorReply)
-    return openapi.build("Headrace", __version__, routes, topics.ERRORS)
-
-
-def _describe() -> bytes:
-    return msgspec.json.encode(_document())
-
-
-def _render_docs(base_url: str) -> bytes:
-    return docs_page.render(_document(), base_url).encode()
-
-
-class Server(uvicorn.Server):
-    """uvicorn's server, which tells us first when it is asked to stop."""
-
-    def __init__(self, config: uvicorn.Config, app: App) -> None:
-        super().__init__(config)
-        self._app = app
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop gracefully, and at once when asked by Ctrl-C a second time.
-
-        uvicorn would raise the signal again once it has stopped; a stop that was asked for is a
-        success.
-        """
-        self.force_exit = self.should_exit and sig == signal.SIGINT
-        self.should_exit = True
-        self._app.drain()
-
-
 class App:
     """One server over one data directory, from binding the port to the last snapshot."""
 
@@ -293,27 +257,16 @@ class App:
         self._lock()
         descriptors = raise_limit()
         listener = self._bind(backlog(descriptors))
-        config = uvicorn.Config(
-            build_web(
-                self._settings, self.gate, self._pulse, self._control, self._server, self._pipeline
-            ),
-            http=partial(Protocol, shared=self._connections(descriptors)),  # type: ignore[arg-type]
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=int(DRAIN_S),
-            backlog=backlog(descriptors),
+        respond = build_web(
+            self._settings, self.gate, self._pulse, self._control, self._server, self._pipeline
         )
-        server = Server(config, self)
+        server = HttpServer(respond, self._connections(descriptors), DRAIN_S)
         tasks = [
             asyncio.create_task(self._guard(work, server))
             for work in (self._open(server), self._pulse.run())
         ]
         try:
-            await server.serve(sockets=[listener])
+            await server.serve(listener, backlog(descriptors), self.drain)
         finally:
             for task in tasks:
                 task.cancel()
@@ -328,14 +281,14 @@ class App:
         if self._started is not None:
             self._started.engine.drain()
 
-    async def _guard(self, work: Coroutine[Any, Any, None], server: uvicorn.Server) -> None:
+    async def _guard(self, work: Coroutine[Any, Any, None], server: HttpServer) -> None:
         """A task that fails takes the server down with it: half a server is worse than none."""
         try:
             await work
         except Exception as error:
             self._failure = error
             self.drain()
-            server.should_exit = True
+            server.stop()
 
     def _parts(self) -> Parts:
         settings = self._settings
@@ -357,7 +310,7 @@ class App:
             block_cache_bytes=settings.block_cache_bytes,
         )
 
-    async def _open(self, server: uvicorn.Server) -> None:
+    async def _open(self, server: HttpServer) -> None:
         settings = self._settings
         began = asyncio.get_running_loop().time()
         try:
@@ -479,7 +432,6 @@ def serve(settings: Settings) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)
     ask_for_turns(0, SHORT_NS)
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     os.umask(0o027)
     app = App(settings)
     try:

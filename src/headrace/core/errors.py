@@ -10,42 +10,53 @@ from typing import Any, NoReturn
 
 
 class Code(Enum):
-    """Every reason the product refuses something. Each surface must map all of them."""
+    """Every reason the product refuses something, with the status it usually has over HTTP.
 
-    INVALID = "invalid"
-    BATCH_TOO_LARGE = "batch_too_large"
-    RECORD_TOO_LARGE = "record_too_large"
-    UNAUTHENTICATED = "unauthenticated"
-    FORBIDDEN = "forbidden"
-    LOG_NOT_FOUND = "log_not_found"
-    ROUTER_NOT_FOUND = "router_not_found"
-    ROUTER_CYCLE = "router_cycle"
-    NOT_FOUND = "not_found"
-    METHOD_NOT_ALLOWED = "method_not_allowed"
-    NOT_ACCEPTABLE = "not_acceptable"
-    LOG_INCOMPATIBLE = "log_incompatible"
-    CONFLICT = "conflict"
-    CLOSED = "closed"
-    PRODUCER_FENCED = "producer_fenced"
-    PRODUCER_GAP = "producer_gap"
-    GONE = "gone"
-    FENCED = "fenced"
-    ALREADY_CLAIMED = "already_claimed"
-    NOTHING_PENDING = "nothing_pending"
-    URL_REJECTED = "url_rejected"
-    REQUEST_TIMEOUT = "request_timeout"
-    APPEND_TIMEOUT = "append_timeout"
-    LOG_NOT_EMPTY = "log_not_empty"
-    NOT_A_QUEUE = "not_a_queue"
-    BODY_TOO_LARGE = "body_too_large"
-    MEDIA_TYPE = "media_type"
-    LOG_FULL = "log_full"
-    THROTTLED = "throttled"
-    INTERNAL = "internal"
-    NOT_READY = "not_ready"
-    SHUTTING_DOWN = "shutting_down"
-    READ_ONLY = "read_only"
-    STORAGE_UNAVAILABLE = "storage_unavailable"
+    A surface may say another one, and has its own words.
+    """
+
+    status: int
+
+    def __new__(cls, value: str, status: int) -> Code:
+        code = object.__new__(cls)
+        code._value_ = value
+        code.status = status
+        return code
+
+    INVALID = "invalid", 400
+    BATCH_TOO_LARGE = "batch_too_large", 400
+    RECORD_TOO_LARGE = "record_too_large", 400
+    UNAUTHENTICATED = "unauthenticated", 401
+    FORBIDDEN = "forbidden", 403
+    LOG_NOT_FOUND = "log_not_found", 404
+    ROUTER_NOT_FOUND = "router_not_found", 404
+    ROUTER_CYCLE = "router_cycle", 409
+    NOT_FOUND = "not_found", 404
+    METHOD_NOT_ALLOWED = "method_not_allowed", 405
+    NOT_ACCEPTABLE = "not_acceptable", 406
+    LOG_INCOMPATIBLE = "log_incompatible", 409
+    CONFLICT = "conflict", 409
+    CLOSED = "closed", 409
+    PRODUCER_FENCED = "producer_fenced", 403
+    PRODUCER_GAP = "producer_gap", 409
+    GONE = "gone", 410
+    FENCED = "fenced", 409
+    ALREADY_CLAIMED = "already_claimed", 409
+    NOTHING_PENDING = "nothing_pending", 409
+    URL_REJECTED = "url_rejected", 400
+    REQUEST_TIMEOUT = "request_timeout", 408
+    APPEND_TIMEOUT = "append_timeout", 408
+    LOG_NOT_EMPTY = "log_not_empty", 409
+    NOT_A_QUEUE = "not_a_queue", 409
+    BODY_TOO_LARGE = "body_too_large", 413
+    MEDIA_TYPE = "media_type", 415
+    LOG_FULL = "log_full", 422
+    THROTTLED = "throttled", 429
+    INTERNAL = "internal", 500
+    NOT_READY = "not_ready", 503
+    SHUTTING_DOWN = "shutting_down", 503
+    READ_ONLY = "read_only", 503
+    STORAGE_UNAVAILABLE = "storage_unavailable", 503
 
 
 TELLING = frozenset(

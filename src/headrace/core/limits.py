@@ -27,6 +27,11 @@ FEED_BYTES = 4096
 """What the HTTP parser is given at a time, unless it is one piece of a body for certain."""
 CHUNKS_PER_TURN = 512
 """Chunks of a body that are taken in before other connections get a turn."""
+REQUESTS_PER_TURN = 32
+"""Requests of one connection that are begun before other connections get a turn."""
+BODY_WAITING_BYTES_MAX = 64 << 10
+"""Of a body that is taken in before its handler asks for it."""
+REQUEST_ID_LENGTH_MAX = 128
 CHUNK_FRAMING_BYTES_MAX = 16 << 10
 """What may come between two pieces of a body in chunks, or behind the last one: the size of a
 chunk and its extensions, trailers.

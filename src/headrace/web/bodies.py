@@ -7,24 +7,25 @@ import codecs
 import re
 import zlib
 from collections.abc import Callable
-from typing import TypeVar
-
-import falcon.asgi
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import INLINE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from headrace.web.request import Request
 
 T = TypeVar("T")
 
 _JSON = "application/json"
 
 
-async def read_bytes(req: falcon.asgi.Request, bytes_max: int) -> bytes:
+async def read_bytes(req: Request, bytes_max: int) -> bytes:
     """The body, whatever it is; empty when there is none."""
     return await _unpack(req, await _receive(req, bytes_max), bytes_max)
 
 
-async def read_body(req: falcon.asgi.Request, bytes_max: int) -> bytes:
+async def read_body(req: Request, bytes_max: int) -> bytes:
     """The body as UTF-8 JSON text; empty when there is none."""
     raw = await _receive(req, bytes_max)
     if raw and req.content_type != _JSON:
@@ -37,11 +38,11 @@ async def read_body(req: falcon.asgi.Request, bytes_max: int) -> bytes:
     return raw
 
 
-async def _receive(req: falcon.asgi.Request, bytes_max: int) -> bytes:
+async def _receive(req: Request, bytes_max: int) -> bytes:
     length = req.content_length
     if length is not None and length > bytes_max:
         raise _too_large(bytes_max)
-    raw = await req.stream.read(bytes_max + 1)
+    raw = await req.read(bytes_max)
     if len(raw) > bytes_max:
         raise _too_large(bytes_max)
     if length is not None and len(raw) < length:
@@ -49,7 +50,7 @@ async def _receive(req: falcon.asgi.Request, bytes_max: int) -> bytes:
     return raw
 
 
-async def _unpack(req: falcon.asgi.Request, raw: bytes, bytes_max: int) -> bytes:
+async def _unpack(req: Request, raw: bytes, bytes_max: int) -> bytes:
     encoding = req.get_header("CONTENT-ENCODING") if raw else None
     if not encoding or encoding.strip().lower() == "identity":
         return raw

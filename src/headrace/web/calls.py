@@ -1,45 +1,30 @@
-"""One request, whatever the surface: who calls, what for, and the one place where refusals become
-replies.
-"""
+"""One request, whatever the surface: who calls, what for, and what it brings."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
-import falcon
-import falcon.asgi
 import msgspec
 
 from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import ACCEPT_LENGTH_MAX, COMMAND_BYTES_MAX, INLINE_BYTES_MAX, U64_MAX
+from headrace.core.limits import COMMAND_BYTES_MAX, INLINE_BYTES_MAX, U64_MAX
 from headrace.delivery.hub import Hub
 from headrace.delivery.wheel import Wheel
 from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
-from headrace.observe import say
-from headrace.storage.disk import passes
-from headrace.storage.objects import StoreError
-from headrace.storage.vanished import Vanished
-from headrace.web.bodies import accepts_gzip, compress, read_body, read_bytes
+from headrace.web.answers import Answer
+from headrace.web.bodies import read_body, read_bytes
 from headrace.web.credentials import NOBODY, Keyring, Principal
-from headrace.web.heads import fields_of
 from headrace.web.origin_check import OriginCheck
-from headrace.web.protocol import CONNECTION
-from headrace.web.protocol import Protocol as Connection
-from headrace.web.slots import Slot, Slots
+from headrace.web.request import Request
+from headrace.web.slots import Slots
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-GZIP_BYTES_MIN = 1024
-GZIP_INLINE_BYTES_MAX = 64 << 10
-
-STATUS = {code: falcon.code_to_http_status(code) for code in range(100, 600)}
 
 
 class Gate:
@@ -74,10 +59,10 @@ class Gate:
         self._engine = engine
         self._hub = Hub(engine, self.wheel)
 
-    def check_page(self, req: falcon.asgi.Request) -> None:
+    def check_page(self, req: Request) -> None:
         """Refuse a GET that does more than read, if a foreign page asks for it."""
         if self.origin_check is not None:
-            self.origin_check.check_page(fields_of(req.scope))
+            self.origin_check.check_page(req.headers)
 
     @property
     def ready(self) -> bool:
@@ -108,61 +93,70 @@ class Gate:
         return self._hub
 
 
-class Reply(msgspec.Struct):
-    """A JSON object without its closing brace: the performance block is added behind it."""
-
-    parts: list[bytes]
-    status: int = 200
-    scanned: int | None = None
-
-
-class RawReply(msgspec.Struct):
-    """A reply that is no JSON."""
-
-    body: bytes
-    media: str
-    headers: dict[str, str]
-
-
 class Call:
     """One request under way. Whoever is to be known is so before a handler is called."""
 
-    __slots__ = ("_gate", "cost", "name", "principal", "req", "started")
+    __slots__ = (
+        "_names",
+        "_refuse",
+        "cost",
+        "gate",
+        "name",
+        "principal",
+        "req",
+        "started",
+        "values",
+    )
 
     def __init__(
-        self, gate: Gate, req: falcon.asgi.Request, name: str, *, known: bool = True
+        self,
+        gate: Gate,
+        refuse: Callable[[Refused, float], Answer],
+        req: Request,
+        names: tuple[str, ...],
+        values: tuple[str, ...],
+        started: float,
     ) -> None:
-        self._gate = gate
+        self.gate = gate
+        self._refuse = refuse
         self.req = req
-        self.name = name
-        self.started = perf_counter()
+        self._names = names
+        self.values = values
+        self.name = values[0] if values else ""
+        """What the path names first."""
+        self.started = started
         self.cost = Cost()
         self.principal: Principal = NOBODY
-        if known:
-            self.authenticate()
 
-    def authenticate(self) -> None:
-        """Say who calls, or refuse."""
-        self.principal = self._gate.keyring.authenticate(self.req.get_header("AUTHORIZATION"))
+    def param(self, name: str) -> str:
+        """A segment of the path, by its place."""
+        return self.values[self._names.index(name)]
 
-    def take_slot(self) -> Slot:
-        """Count this request for whoever calls; refuses when they have too many."""
-        return self._gate.slots.take(self.principal)
+    def refuse(self, refused: Refused) -> Answer:
+        """How the surface says no to this."""
+        return self._refuse(refused, self.started)
+
+    @property
+    def hub(self) -> Hub:
+        return self.gate.hub
+
+    @property
+    def wheel(self) -> Wheel:
+        return self.gate.wheel
 
     @property
     def engine(self) -> Engine:
-        return self._gate.engine
+        return self.gate.engine
 
     @property
     def gone(self) -> bool:
         """Whether the caller has hung up: nobody will hear the answer."""
-        connection: Connection = self.req.scope[CONNECTION]
-        return connection.gone
+        return self.req.connection.gone
 
     @contextmanager
     def unless_gone(self, note: Callable[[], None]) -> Iterator[None]:
         """Meanwhile, call `note` when the caller hangs up."""
-        connection: Connection = self.req.scope[CONNECTION]
+        connection = self.req.connection
         connection.on_gone = note
         try:
             yield
@@ -170,11 +164,11 @@ class Call:
             connection.on_gone = None
 
     async def body(self) -> bytes:
-        return await read_body(self.req, self._gate.max_body_bytes)
+        return await read_body(self.req, self.gate.max_body_bytes)
 
     async def command(self, bytes_max: int = COMMAND_BYTES_MAX) -> bytes:
         """The body of a request that brings no records."""
-        return await read_body(self.req, min(bytes_max, self._gate.max_body_bytes))
+        return await read_body(self.req, min(bytes_max, self.gate.max_body_bytes))
 
     async def raw_body(self, bytes_max: int) -> bytes:
         """The body, whatever it is."""
@@ -194,6 +188,28 @@ class Call:
         return b',"performance":{%b%b}}' % (format_times(self.started, self.cost), rest.encode())
 
 
+Authenticate = Callable[[Gate, Request], Principal]
+"""Says who asks, or refuses."""
+
+
+def by_key(gate: Gate, req: Request) -> Principal:
+    """Who asks, by the `Authorization` header."""
+    return gate.keyring.authenticate(req.get_header("authorization"))
+
+
+def by_key_or_token(gate: Gate, req: Request) -> Principal:
+    """Who asks: by header, or by `?token=` since a browser's EventSource sends no headers."""
+    header = req.get_header("authorization")
+    if header is None and (tokens := req.get_params("token")):
+        return gate.keyring.identify(tokens[0])
+    return gate.keyring.authenticate(header)
+
+
+def by_nothing(gate: Gate, req: Request) -> Principal:
+    """Anybody may ask."""
+    return NOBODY
+
+
 def format_times(started: float, cost: Cost) -> bytes:
     """Where the time went, as members of a JSON object."""
     total_ms = (perf_counter() - started) * 1e3
@@ -201,74 +217,6 @@ def format_times(started: float, cost: Cost) -> bytes:
         f'"server_total_ms":{total_ms:.3f},"wal_append_ms":{cost.append_ms:.3f},'
         f'"fsync_ms":{cost.sync_ms:.3f},"throttle_wait_ms":{cost.throttle_ms:.3f}'
     ).encode()
-
-
-class Refusals(Protocol):
-    """How a surface says no."""
-
-    def __call__(self, refused: Refused) -> tuple[int, dict[str, str], dict[str, Any]]:
-        """Status, headers and body of a refusal."""
-
-
-Handler = Callable[[Call], Awaitable[Reply | RawReply]]
-
-
-class Endpoint:
-    """A Falcon resource made of handlers, one for each method."""
-
-    def __init__(self, gate: Gate, refusals: Refusals, **handlers: Handler) -> None:
-        self.responders = {
-            method: _responder(gate, refusals, handler) for method, handler in handlers.items()
-        }
-        for method, responder in self.responders.items():
-            setattr(self, f"on_{method}", responder)
-
-
-def _responder(gate: Gate, refusals: Refusals, handler: Handler) -> Callable[..., Awaitable[None]]:
-    async def respond(req: falcon.asgi.Request, resp: falcon.asgi.Response, name: str = "") -> None:
-        started = perf_counter()
-        try:
-            call = Call(gate, req, name)
-            with gate.slots.take(call.principal):
-                reply = await handler(call)
-        except Refused as refused:
-            refuse(refusals, await gate.settle_refusal(refused), resp, started)
-            return
-        if isinstance(reply, RawReply):
-            resp.status, resp.content_type, resp.data = STATUS[200], reply.media, reply.body
-            for header, value in reply.headers.items():
-                resp.set_header(header, value)
-            return
-        reply.parts.append(call.performance(reply.scanned))
-        body = b"".join(reply.parts)
-        resp.status = STATUS[reply.status]
-        resp.content_type = falcon.MEDIA_JSON
-        if len(body) >= GZIP_BYTES_MIN and accepts_gzip(req.get_header("ACCEPT-ENCODING")):
-            body = await _pack(body)
-            resp.set_header("content-encoding", "gzip")
-            resp.append_header("vary", "accept-encoding")
-        resp.data = body
-
-    return respond
-
-
-async def _pack(body: bytes) -> bytes:
-    if len(body) <= GZIP_INLINE_BYTES_MAX:
-        return compress(body)
-    return await asyncio.get_running_loop().run_in_executor(None, compress, body)
-
-
-def refuse(
-    refusals: Refusals, refused: Refused, resp: falcon.asgi.Response, started: float
-) -> None:
-    """Turn a refusal into the surface's reply."""
-    status, headers, body = refusals(refused)
-    body["performance"] = {"server_total_ms": round((perf_counter() - started) * 1e3, 3)}
-    resp.status = STATUS[status]
-    resp.content_type = falcon.MEDIA_JSON
-    for name, value in headers.items():
-        resp.set_header(name, value)
-    resp.data = msgspec.json.encode(body)
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -288,12 +236,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise Refused(Code.INVALID, f"the body is not JSON: {error}") from None
 
 
-def prefers(req: falcon.asgi.Request, *media: str) -> str | None:
-    """Which of these the client likes best. Falcon keeps what it parsed, so what is long is not."""
-    return req.client_prefers(media) if len(req.accept) <= ACCEPT_LENGTH_MAX else None
-
-
-def parse_bool(req: falcon.asgi.Request, name: str, default: bool) -> bool:
+def parse_bool(req: Request, name: str, default: bool) -> bool:
     text = req.get_param(name)
     if text is None:
         return default
@@ -304,7 +247,7 @@ def parse_bool(req: falcon.asgi.Request, name: str, default: bool) -> bool:
     raise Refused(Code.INVALID, f"{name} is true or false", field=name)
 
 
-def parse_whole(req: falcon.asgi.Request, name: str, default: int, most: int) -> int:
+def parse_whole(req: Request, name: str, default: int, most: int) -> int:
     """A query parameter from 1 up; more than `most` counts as `most`."""
     text = req.get_param(name)
     if text is None:
@@ -313,44 +256,3 @@ def parse_whole(req: falcon.asgi.Request, name: str, default: int, most: int) ->
     if not number:
         raise Refused(Code.INVALID, f"{name} is a whole number from 1 on", field=name)
     return min(number, most)
-
-
-def failure(error: Exception, **about: Any) -> Refused:
-    """What to answer when something failed that nobody refused; tells the log."""
-    if isinstance(error, Vanished):
-        say("error", "records are lost", problem=str(error), **about)
-        return Refused(Code.NOT_READY, f"some of these records cannot be read: {error}")
-    if isinstance(error, StoreError):
-        say("error", "the object store failed", problem=str(error), **about)
-        return Refused(Code.NOT_READY, "the object store with these records cannot be reached")
-    if isinstance(error, OSError) and passes(error):
-        say("error", "a request found no room or no descriptor", problem=str(error), **about)
-        return Refused(Code.STORAGE_UNAVAILABLE, "the server is out of room or of descriptors")
-    say("error", "a request failed", trace=error, **about)
-    return Refused(Code.INTERNAL, "internal error")
-
-
-def install_errors(app: falcon.asgi.App[Any, Any], refusals: Refusals) -> None:
-    """What Falcon itself refuses, and bugs, get the same envelope."""
-
-    async def on_http_error(
-        req: falcon.asgi.Request, resp: falcon.asgi.Response, error: Exception, params: object
-    ) -> None:
-        assert isinstance(error, falcon.HTTPError)
-        started = perf_counter()
-        if isinstance(error, falcon.HTTPNotFound):
-            refused = Refused(Code.NOT_FOUND, f"there is nothing at {req.path}; see /docs")
-        elif isinstance(error, falcon.HTTPMethodNotAllowed):
-            refused = Refused(Code.METHOD_NOT_ALLOWED, f"{req.method} does not go with {req.path}")
-            resp.set_header("allow", dict(error.headers or ()).get("Allow", ""))
-        else:
-            refused = Refused(Code.INVALID, error.description or error.title or "bad request")
-        refuse(refusals, refused, resp, started)
-
-    async def on_bug(
-        req: falcon.asgi.Request, resp: falcon.asgi.Response, error: Exception, params: object
-    ) -> None:
-        refuse(refusals, failure(error, method=req.method, path=req.path), resp, perf_counter())
-
-    app.add_error_handler(Exception, on_bug)
-    app.add_error_handler(falcon.HTTPError, on_http_error)

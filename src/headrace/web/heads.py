@@ -7,15 +7,21 @@ server, is refused: a header that counts once and is there twice, a body of unkn
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from itertools import count
+from secrets import token_hex
 
 import msgspec
 
 from headrace.core.limits import CONTENT_LENGTH_DIGITS_MAX, HEADERS_MAX
 
-FIELDS = "headrace.fields"
-"""Where a request's scope has its headers by name; of several of a name, the last."""
+_BOOT = token_hex(4)
+_numbers = count(1)
+
+
+def new_request_id() -> str:
+    """The id of a request that brought none: by which it is found in the log."""
+    return f"{_BOOT}-{next(_numbers):x}"
+
 
 ONCE = frozenset(
     (
@@ -29,26 +35,18 @@ ONCE = frozenset(
 _AUTHORITY = re.compile(rb"[^/]*://([^/?#]*)")
 
 
-def fields_of(scope: Mapping[str, Any]) -> dict[bytes, bytes]:
-    """The headers of a request by name."""
-    fields: dict[bytes, bytes] | None = scope.get(FIELDS)
-    return dict(scope["headers"]) if fields is None else fields
-
-
-BAD_REQUEST = b"400 Bad Request"
-TIMEOUT = b"408 Request Timeout"
-TOO_LARGE = b"431 Request Header Fields Too Large"
-NOT_IMPLEMENTED = b"501 Not Implemented"
-UNAVAILABLE = b"503 Service Unavailable"
-VERSION = b"505 HTTP Version Not Supported"
+BAD_REQUEST = "400 Bad Request"
+TIMEOUT = "408 Request Timeout"
+TOO_LARGE = "431 Request Header Fields Too Large"
+NOT_IMPLEMENTED = "501 Not Implemented"
+UNAVAILABLE = "503 Service Unavailable"
+VERSION = "505 HTTP Version Not Supported"
 
 
 class Unacceptable(Exception):
     """What came is no request that we take; the connection ends with this status."""
 
-    def __init__(
-        self, message: str, status: bytes = BAD_REQUEST, code: str = "bad_request"
-    ) -> None:
+    def __init__(self, message: str, status: str = BAD_REQUEST, code: str = "bad_request") -> None:
         super().__init__(message)
         self.status = status
         self.code = code
@@ -58,14 +56,15 @@ class Unacceptable(Exception):
     def body(self) -> bytes:
         return msgspec.json.encode({"error": {"code": self.code, "message": self.message}})
 
-    def format(self, default_headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    def format(self, date: str) -> bytes:
         """The whole reply, in HTTP/1.1."""
         body = self.body
-        lines = [b"HTTP/1.1 " + self.status]
-        lines += [b"%b: %b" % header for header in default_headers]
-        lines += [b"content-type: application/json", b"content-length: %d" % len(body)]
-        lines += [b"connection: close", b"", body]
-        return b"\r\n".join(lines)
+        head = (
+            f"HTTP/1.1 {self.status}\r\n{date}content-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n"
+            f"x-request-id: {new_request_id()}\r\n\r\n"
+        )
+        return head.encode() + body
 
 
 def wrong_version() -> Unacceptable:
@@ -115,11 +114,21 @@ def check_version(version: str, fields: dict[bytes, bytes]) -> None:
         raise Unacceptable("HTTP/1.0 has no Transfer-Encoding")
 
 
-def check_target(target: bytes, host: bytes | None) -> None:
-    """Refuse a request whose first line names another host than its header does."""
+def parse_target(target: bytes, host: bytes | None) -> bytes:
+    """The path and query of a first line that names more; its host must be that of the header."""
     authority = _AUTHORITY.match(target)
     if host is not None and (authority is None or authority[1].lower() != host.lower()):
         raise Unacceptable("the request line and the Host header name two hosts")
+    rest = target if authority is None else target[authority.end() :]
+    return rest if rest[:1] == b"/" else b"/" + rest
+
+
+def join(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Headers by name; several of one name are one list, as HTTP has it."""
+    fields: dict[bytes, bytes] = {}
+    for name, value in headers:
+        fields[name] = fields[name] + b", " + value if name in fields else value
+    return fields
 
 
 def expects(value: bytes) -> bool:

@@ -1,133 +1,80 @@
-"""The OpenAPI 3.1 document, generated from wire types and a table of routes."""
+"""OpenAPI 3.1 documents, derived from the routes of surfaces and their wire types."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import msgspec
 
-from headrace.core.errors import Code
 from headrace.web.credentials import Scope
-
-JSON = "application/json"
-
-# Falcon writes converters into its templates, {seq:int}; OpenAPI wants the bare name.
-_PLACEHOLDER = re.compile(r"\{(\w+)(?::[^}]*)?\}")
-
-
-class Parameter(NamedTuple):
-    """A value in the query, the path or a header."""
-
-    name: str
-    type: Any
-    description: str
-    place: Literal["query", "path", "header"] = "query"
-    default: Any = None
-    example: Any = None
-
-
-class Reply(NamedTuple):
-    """What one status brings: the type of its body, if it has one, and when it is sent."""
-
-    type: Any
-    description: str
-    media: str = JSON
-
-
-class Route(NamedTuple):
-    """One operation. A scope of `None` means that no key is asked for."""
-
-    method: str
-    path: str
-    summary: str
-    replies: Mapping[int, Reply]
-    request: Any = None
-    parameters: Sequence[Parameter] = ()
-    scope: Scope | None = None
-    group: str = ""
-    description: str = ""
-    example: Any = None
-
-
-class ErrorCode(NamedTuple):
-    """One row of the error table."""
-
-    code: str
-    status: int
-    meaning: str
-
-
-Errors = Mapping[Code, tuple[int, str, str]]
-"""Status, code and meaning of each refusal."""
-
-_ALWAYS = (
-    Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.THROTTLED, Code.NOT_READY, Code.STORAGE_UNAVAILABLE,
-)  # fmt: skip
-"""What every endpoint may answer."""
-
-
-def with_refusals(
-    ok: Mapping[int, Reply], codes: Sequence[Code], errors: Errors, error_type: Any
-) -> dict[int, Reply]:
-    """The good replies of an endpoint, and the refusals it can give: these, and what all can."""
-    replies = dict(ok)
-    for code in (*codes, *_ALWAYS):
-        status, name, _ = errors[code]
-        said = replies[status].description + ", " if status in replies else ""
-        replies[status] = Reply(error_type, f"{said}`{name}`")
-    return dict(sorted(replies.items()))
+from headrace.web.routing import placeholders, plain
+from headrace.web.surface import Described, Parameter, Route, Surface
 
 
 def build(
-    title: str,
-    version: str,
-    routes: Sequence[Route],
-    errors: Sequence[ErrorCode] = (),
-    description: str = "",
+    title: str, version: str, surfaces: Sequence[Surface], description: str = ""
 ) -> dict[str, Any]:
-    """Build the document; every type it mentions is described once, under `components`."""
-    schemas = _Schemas()
+    """The document of some surfaces; every type it mentions is described once.
+
+    Types of several surfaces may have one name: in a document of several, each says whose it is.
+    """
+    components: dict[str, Any] = {}
     paths: dict[str, dict[str, Any]] = {}
-    for route in routes:
-        path = _PLACEHOLDER.sub(r"{\1}", route.path)
-        operations = paths.setdefault(path, {})
-        method = route.method.lower()
-        assert method not in operations, f"{route.method} {path} is in the table twice"
-        operations[method] = _operation(route, path, schemas)
-    return {
-        "openapi": "3.1.0",
-        "info": _without_blanks(title=title, version=version, description=description),
-        "paths": paths,
-        "components": {
-            "schemas": schemas.components,
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-        },
-        "tags": [{"name": group} for group in dict.fromkeys(r.group for r in routes if r.group)],
-        "x-error-codes": [error._asdict() for error in errors],
+    groups: dict[str, None] = {}
+    schemes: dict[str, Any] = {}
+    webhooks: dict[str, Any] = {}
+    errors: dict[tuple[str, int], str] = {}
+    for surface in surfaces:
+        schemas = _Schemas(components, f"{surface.name}." if len(surfaces) > 1 else "")
+        schemes |= surface.security
+        webhooks |= surface.webhooks
+        for route in surface.routes:
+            if not route.summary:
+                continue
+            path = plain(route.path)
+            operation = _operation(route, path, schemas, [*surface.security])
+            paths.setdefault(path, {})[route.method.lower()] = operation
+            groups[route.group] = None
+        for status, code, meaning in surface.refusals.values():
+            if meaning:
+                errors.setdefault((code, status), meaning)
+    return _without_blanks(
+        openapi="3.1.0",
+        info=_without_blanks(title=title, version=version, description=description),
+        paths=paths,
+        webhooks=webhooks,
+        components={"schemas": components, "securitySchemes": schemes},
+        tags=[{"name": group} for group in groups if group],
+    ) | {
+        "x-error-codes": [
+            {"code": code, "status": status, "meaning": meaning}
+            for (code, status), meaning in errors.items()
+        ]
     }
 
 
 class _Schemas:
     """Turns types into schemas, and collects the components these refer to."""
 
-    def __init__(self) -> None:
-        self.components: dict[str, Any] = {}
+    def __init__(self, components: dict[str, Any], prefix: str) -> None:
+        self._components = components
+        self._prefix = prefix
 
     def describe(self, type: Any) -> dict[str, Any]:
         """The schema of one type."""
         [schema], components = msgspec.json.schema_components(
-            [type], ref_template="#/components/schemas/{name}"
+            [type], ref_template=f"#/components/schemas/{self._prefix}{{name}}"
         )
         for name, component in components.items():
-            known = self.components.setdefault(name, component)
+            known = self._components.setdefault(self._prefix + name, component)
             assert known == component, f"two wire types are called {name}"
         return schema
 
 
-def _operation(route: Route, path: str, schemas: _Schemas) -> dict[str, Any]:
+def _operation(route: Route, path: str, schemas: _Schemas, schemes: list[str]) -> dict[str, Any]:
     return _without_blanks(
         operationId=re.sub(r"\W+", "_", f"{route.method.lower()}{path}").rstrip("_"),
         tags=[route.group] if route.group else [],
@@ -139,19 +86,19 @@ def _operation(route: Route, path: str, schemas: _Schemas) -> dict[str, Any]:
             str(status): _response(status, reply, schemas)
             for status, reply in sorted(route.replies.items())
         },
-    ) | {"security": _security(route.scope)}
+    ) | {"security": _security(route.scope, schemes)}
 
 
 def _parameters(route: Route, path: str, schemas: _Schemas) -> list[dict[str, Any]]:
     written = {parameter.name for parameter in route.parameters if parameter.place == "path"}
-    named = _PLACEHOLDER.findall(path)
+    named = placeholders(path)
     assert written <= set(named), f"{path} has no place for {written - set(named)}"
-    plain = [
+    unwritten = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in named
         if name not in written
     ]
-    return plain + [_parameter(parameter, schemas) for parameter in route.parameters]
+    return unwritten + [_parameter(parameter, schemas) for parameter in route.parameters]
 
 
 def _parameter(parameter: Parameter, schemas: _Schemas) -> dict[str, Any]:
@@ -176,20 +123,21 @@ def _request(route: Route, schemas: _Schemas) -> dict[str, Any]:
     content: dict[str, Any] = {"schema": schemas.describe(route.request)}
     if route.example is not None:
         content["example"] = route.example
-    return {"content": {JSON: content}}
+    return {"content": {route.media: content}}
 
 
-def _response(status: int, reply: Reply, schemas: _Schemas) -> dict[str, Any]:
+def _response(status: int, reply: Described, schemas: _Schemas) -> dict[str, Any]:
     described: dict[str, Any] = {"description": reply.description or HTTPStatus(status).phrase}
     if reply.type is not None:
         described["content"] = {reply.media: {"schema": schemas.describe(reply.type)}}
     return described
 
 
-def _security(scope: Scope | None) -> list[dict[str, list[str]]]:
+def _security(scope: Scope | None, schemes: list[str]) -> list[dict[str, list[str]]]:
     if scope is None:
         return []
-    return [{"bearer": [str(each.name).lower() for each in scope]}]
+    scopes = [str(each.name).lower() for each in scope]
+    return [{scheme: scopes} for scheme in schemes]
 
 
 def _without_blanks(**fields: Any) -> dict[str, Any]:

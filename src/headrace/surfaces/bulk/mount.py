@@ -1,45 +1,49 @@
-"""The bulk surface, joined: which path takes which handler, and what its documentation says."""
+"""The bulk surface: which path takes which handler, and what its documentation says."""
 
 from __future__ import annotations
-
-from typing import Any
-
-import falcon.asgi
 
 from headrace.core.errors import Code
 from headrace.surfaces.bulk import wire
 from headrace.surfaces.bulk.routes import ARROW, Bulk
-from headrace.web.calls import Endpoint, Gate, Refusals
 from headrace.web.credentials import Scope
-from headrace.web.openapi import Errors, Parameter, Reply, Route, with_refusals
+from headrace.web.envelope import ErrorReply, close, refuser
+from headrace.web.surface import (
+    Described,
+    Parameter,
+    Refusals,
+    Route,
+    Surface,
+    with_refusals,
+)
 
 LOGS = "/v0/logs"
 TRANSACTIONS = "/v0/transactions"
 
 
-def mount(app: falcon.asgi.App[Any, Any], gate: Gate, refusals: Refusals, bulk: Bulk) -> None:
-    """Put the surface's routes into the application."""
-    app.add_route(LOGS, Endpoint(gate, refusals, get=bulk.list))
-    app.add_route(f"{LOGS}/records", Endpoint(gate, refusals, get=bulk.records))
-    app.add_route(f"{LOGS}/seal", Endpoint(gate, refusals, post=bulk.seal))
-    transactions = Endpoint(
-        gate, refusals, get=bulk.get, put=bulk.put, post=bulk.post, delete=bulk.delete
+def surface(bulk: Bulk, refusals: Refusals) -> Surface:
+    """The surface; in whose words it refuses is told by who joins it."""
+    return Surface(
+        name="bulk",
+        title="Bulk",
+        prefixes=(LOGS, TRANSACTIONS),
+        routes=_routes(bulk, refusals),
+        refusals=refusals,
+        refuse=refuser(refusals),
+        finish=close,
+        compresses=True,
     )
-    app.add_route(f"{TRANSACTIONS}/{{name:path}}", transactions)
 
 
-def routes(errors: Errors, error_type: Any) -> list[Route]:
-    """The documentation; how refusals look is told by who mounts us."""
-
-    def replies(ok: dict[int, Reply], *codes: Code) -> dict[int, Reply]:
-        return with_refusals(ok, (Code.INVALID, *codes), errors, error_type)
+def _routes(bulk: Bulk, refusals: Refusals) -> list[Route]:
+    def replies(ok: dict[int, Described], *codes: Code) -> dict[int, Described]:
+        return with_refusals(ok, (Code.INVALID, *codes), refusals, ErrorReply)
 
     transaction = Parameter("transaction", str, "1 to 64 of A-Z a-z 0-9 _ -", place="path")
     batch = Parameter("batch", int, "Its number; higher ones come later", place="path")
     return [
         Route(
-            "GET", LOGS, "What there is to read",
-            replies({200: Reply(wire.LogsReply, "One page")}, Code.LOG_NOT_FOUND),
+            "GET", LOGS, bulk.list, "What there is to read",
+            replies({200: Described(wire.LogsReply, "One page")}, Code.LOG_NOT_FOUND),
             parameters=(
                 Parameter("name", str, "Only this log; may be repeated"),
                 Parameter("prefix", str, "Only names that start with this"),
@@ -54,8 +58,8 @@ def routes(errors: Errors, error_type: Any) -> list[Route]:
             "`store` is the `owner.directory` of the manifest there, once there is one.",
         ),
         Route(
-            "GET", f"{LOGS}/records", "Read records as Arrow",
-            replies({200: Reply(str, "An Arrow stream", media=ARROW)}, Code.LOG_NOT_FOUND),
+            "GET", f"{LOGS}/records", bulk.records, "Read records as Arrow",
+            replies({200: Described(str, "An Arrow stream", media=ARROW)}, Code.LOG_NOT_FOUND),
             parameters=(
                 Parameter("name", str, "The log"),
                 Parameter("after", int, "Records behind this seq", default=0),
@@ -70,9 +74,9 @@ def routes(errors: Errors, error_type: Any) -> list[Route]:
             "`Headrace-Gap` (`first-last reason`) for what was lost on the way.",
         ),
         Route(
-            "POST", f"{LOGS}/seal", "Seal what waits",
+            "POST", f"{LOGS}/seal", bulk.seal, "Seal what waits",
             replies(
-                {200: Reply(wire.SealReply, "All that was written before is in segments")},
+                {200: Described(wire.SealReply, "All that was written before is in segments")},
                 Code.BODY_TOO_LARGE, Code.MEDIA_TYPE, Code.READ_ONLY, Code.STORAGE_UNAVAILABLE,
             ),
             request=wire.SealRequest, scope=Scope.ADMIN, group="Bulk",
@@ -83,18 +87,18 @@ def routes(errors: Errors, error_type: Any) -> list[Route]:
             example={"retire_journal": False},
         ),
         Route(
-            "GET", f"{TRANSACTIONS}/{{transaction}}", "How far a transaction has come",
-            replies({200: Reply(wire.TransactionReply, "The highest batch that is committed")}),
+            "GET", f"{TRANSACTIONS}/{{transaction}}", bulk.get, "How far a transaction has come",
+            replies({200: Described(wire.TransactionReply, "The highest batch that is committed")}),
             parameters=(transaction,), scope=Scope.WRITE, group="Bulk",
             description="A transaction belongs to the key that staged for it first; others are "
             "refused here and below.",
         ),
         Route(
-            "PUT", f"{TRANSACTIONS}/{{transaction}}/{{batch}}/{{chunk}}", "Stage a chunk",
+            "PUT", f"{TRANSACTIONS}/{{transaction}}/{{batch}}/{{chunk}}", bulk.put, "Stage a chunk",
             replies(
                 {
-                    200: Reply(wire.ChunkReply, "The batch is committed already; nothing is kept"),
-                    201: Reply(wire.ChunkReply, "The chunk waits for its commit"),
+                    200: Described(wire.ChunkReply, "The batch is committed already; nothing is kept"),
+                    201: Described(wire.ChunkReply, "The chunk waits for its commit"),
                 },
                 Code.BATCH_TOO_LARGE, Code.RECORD_TOO_LARGE, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
                 Code.READ_ONLY,
@@ -110,9 +114,9 @@ def routes(errors: Errors, error_type: Any) -> list[Route]:
             "is removed after a day.",
         ),
         Route(
-            "POST", f"{TRANSACTIONS}/{{transaction}}/{{batch}}", "Commit a batch",
+            "POST", f"{TRANSACTIONS}/{{transaction}}/{{batch}}", bulk.post, "Commit a batch",
             replies(
-                {200: Reply(wire.CommitReply, "It is in its logs, and synced")},
+                {200: Described(wire.CommitReply, "It is in its logs, and synced")},
                 Code.LOG_NOT_FOUND, Code.LOG_INCOMPATIBLE, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
                 Code.LOG_FULL, Code.READ_ONLY,
             ),
@@ -125,14 +129,14 @@ def routes(errors: Errors, error_type: Any) -> list[Route]:
             example={"chunks": ["0-0-0", "1-0-0"]},
         ),
         Route(
-            "DELETE", f"{TRANSACTIONS}/{{transaction}}/{{batch}}", "Drop a batch",
-            replies({200: Reply(wire.AbortReply, "Its chunks are gone")}),
+            "DELETE", f"{TRANSACTIONS}/{{transaction}}/{{batch}}", bulk.delete, "Drop a batch",
+            replies({200: Described(wire.AbortReply, "Its chunks are gone")}),
             parameters=(transaction, batch), scope=Scope.WRITE, group="Bulk",
             description="Unless it is committed.",
         ),
         Route(
-            "DELETE", f"{TRANSACTIONS}/{{transaction}}", "Give a transaction up",
-            replies({200: Reply(wire.GiveUpReply, "It is forgotten")}),
+            "DELETE", f"{TRANSACTIONS}/{{transaction}}", bulk.give_up, "Give a transaction up",
+            replies({200: Described(wire.GiveUpReply, "It is forgotten")}),
             parameters=(transaction,), scope=Scope.ADMIN, group="Bulk",
             description="For operators, whoever's transaction it is; keys with prefixes give up "
             "only their own. Its chunks go and what it "

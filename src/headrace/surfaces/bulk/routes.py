@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import falcon.asgi
 import msgspec
 import pyarrow as pa
 from msgspec import UNSET
@@ -33,8 +32,10 @@ from headrace.formats.segment import table_of
 from headrace.surfaces.bulk import wire
 from headrace.surfaces.bulk.chunks import ChunkLimits, parse_chunk
 from headrace.surfaces.bulk.plans import fitting, plans_of
-from headrace.web.calls import Call, RawReply, Reply, decode, parse_bool, parse_whole
+from headrace.web.answers import Answer, Headers, Reply
+from headrace.web.calls import Call, decode, parse_bool, parse_whole
 from headrace.web.credentials import Scope
+from headrace.web.request import Request
 
 ARROW = "application/vnd.apache.arrow.stream"
 OWNER = "topics"
@@ -58,9 +59,9 @@ class Bulk:
         call.principal.require(Scope.READ)
         req, engine = call.req, call.engine
         extents = parse_bool(req, "extents", default=False)
-        names = req.get_param_as_list("name")
+        names = req.get_params("name")
         more = False
-        if names is not None:
+        if names:
             call.principal.require(Scope.READ, *names)
             lives = [_find(engine, name) for name in dict.fromkeys(names[:LIST_PAGE_MAX])]
         else:
@@ -90,7 +91,7 @@ class Bulk:
         await engine.settle_all(*lives)
         return Reply([msgspec.json.encode(reply)[:-1]])
 
-    async def records(self, call: Call) -> RawReply:
+    async def records(self, call: Call) -> Answer:
         req, engine = call.req, call.engine
         name = req.get_param("name") or ""
         call.principal.require(Scope.READ, name)
@@ -107,19 +108,20 @@ class Bulk:
         stream = live.log.stream
         media = None if stream is None or stream.is_json else stream.content_type
         body = await engine.pool.run(_encode, live.log.name, live.log.id, page, media)
-        headers = {
-            "headrace-next-seq": str(page.next),
-            "headrace-head-seq": str(live.visible),
-            "headrace-earliest-seq": str(page.earliest),
-            "headrace-epoch": str(live.log.id),
-        }
+        headers: Headers = [
+            ("content-type", ARROW),
+            ("headrace-next-seq", str(page.next)),
+            ("headrace-head-seq", str(live.visible)),
+            ("headrace-earliest-seq", str(page.earliest)),
+            ("headrace-epoch", str(live.log.id)),
+        ]
         if page.gap is not None:
             gap = page.gap
-            headers["headrace-gap"] = f"{gap.first}-{gap.last} {gap.reason.value}"
-        return RawReply(body, ARROW, headers)
+            headers.append(("headrace-gap", f"{gap.first}-{gap.last} {gap.reason.value}"))
+        return Answer(200, headers, body)
 
     async def seal(self, call: Call) -> Reply:
-        """POST /v0/logs/seal"""
+        """Seal what waits."""
         call.principal.require(Scope.ADMIN)
         if call.principal.prefixes:
             raise Refused(
@@ -140,8 +142,9 @@ class Bulk:
         return _reply(wire.TransactionReply(transaction=transaction, committed=last))
 
     async def put(self, call: Call) -> Reply:
-        """PUT …/{transaction}/{batch}/{chunk}"""
-        transaction, batch, chunk = _parse_path(call.name, 3)
+        """Stage a chunk."""
+        transaction, batch = _parse_batch(call)
+        chunk = _parse_chunk_name(call.param("chunk"))
         log = call.req.get_param("log")
         if log is None:
             raise Refused(Code.INVALID, "say which log the chunk is for: ?log=", field="log")
@@ -170,8 +173,8 @@ class Bulk:
         return _reply(reply, 201 if staged else 200)
 
     async def post(self, call: Call) -> Reply:
-        """POST …/{transaction}/{batch}"""
-        transaction, batch, _ = _parse_path(call.name, 2)
+        """Commit a batch."""
+        transaction, batch = _parse_batch(call)
         call.principal.require(Scope.WRITE)
         request = decode(_commit, await call.command(LISTING_BYTES_MAX) or b"{}")
         done = await call.engine.transactions.commit(
@@ -193,15 +196,14 @@ class Bulk:
         return _reply(reply)
 
     async def delete(self, call: Call) -> Reply:
-        """DELETE …/{transaction}/{batch}, or all of a transaction"""
-        if "/" not in call.name:
-            return await self._give_up(call)
-        transaction, batch, _ = _parse_path(call.name, 2)
+        """Drop a batch."""
+        transaction, batch = _parse_batch(call)
         call.principal.require(Scope.WRITE)
         removed = await call.engine.transactions.abort(transaction, batch, _caller(call))
         return _reply(wire.AbortReply(transaction=transaction, batch=batch, removed=removed))
 
-    async def _give_up(self, call: Call) -> Reply:
+    async def give_up(self, call: Call) -> Reply:
+        """Give a transaction up."""
         transaction = parse_transaction(call.name)
         call.principal.require(Scope.ADMIN)
         if call.principal.prefixes:  # no operator of the whole server
@@ -262,15 +264,12 @@ def _page(
     return found, False
 
 
-def _parse_path(text: str, parts: int) -> tuple[str, int, str]:
-    names = text.split("/")
-    if len(names) != parts:
-        raise Refused(Code.NOT_FOUND, f"there is nothing at /v0/transactions/{text}")
-    batch = parse_digits(names[1], BATCH_MAX)
+def _parse_batch(call: Call) -> tuple[str, int]:
+    """Which batch of which transaction the path is about."""
+    batch = parse_digits(call.param("batch"), BATCH_MAX)
     if batch is None:
         raise Refused(Code.INVALID, "a batch is a whole number", field="batch")
-    chunk = _parse_chunk_name(names[2]) if parts == 3 else ""
-    return parse_transaction(names[0]), batch, chunk
+    return parse_transaction(call.param("transaction")), batch
 
 
 def _parse_chunk_name(text: str) -> str:
@@ -280,7 +279,7 @@ def _parse_chunk_name(text: str) -> str:
     return text
 
 
-def _parse_seq(req: falcon.asgi.Request, name: str) -> int | None:
+def _parse_seq(req: Request, name: str) -> int | None:
     text = req.get_param(name)
     if text is None:
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -15,10 +14,8 @@ from headrace.engine.searching.aggregating import aggregate
 from headrace.engine.searching.keys import Listed, list_keys
 from headrace.schemas.registry import decode_registry
 from headrace.surfaces.found import format_aggregated
-from headrace.surfaces.streams.names import Target
 from headrace.surfaces.streams.positions import format_position
 from headrace.surfaces.streams.reading import parse_query
-from headrace.surfaces.streams.routes import Handler
 from headrace.web.answers import Answer
 from headrace.web.calls import Call, decode
 from headrace.web.credentials import Scope
@@ -26,37 +23,29 @@ from headrace.web.credentials import Scope
 _bodies = msgspec.json.Decoder(dict[str, Any])
 
 
-def resources() -> dict[str, Mapping[str, Handler]]:
-    """Who answers below a stream."""
-    return {
-        "_aggregate": {"POST": post_aggregate},
-        "_routing_keys": {"GET": get_keys},
-    }
-
-
-async def post_aggregate(call: Call, target: Target) -> Answer:
-    call.principal.require(Scope.READ, target.name)
+async def post_aggregate(call: Call) -> Answer:
+    call.principal.require(Scope.READ, call.name)
     asked = decode(_bodies, await call.raw_body(COMMAND_BYTES_MAX))
     engine = call.engine
-    live = engine.streams.find(target.name)
+    live = engine.streams.find(call.name)
     live.last_read_at_ms = engine.clock.now_ms()
     found = await aggregate(engine, live, asked)
-    told = {"stream": target.name, **format_aggregated(found, partial(format_position, live.log))}
+    told = {"stream": call.name, **format_aggregated(found, partial(format_position, live.log))}
     return _json(told, 408 if found.timed_out else 200)
 
 
-async def get_keys(call: Call, target: Target) -> Answer:
-    call.principal.require(Scope.READ, target.name)
+async def get_keys(call: Call) -> Answer:
+    call.principal.require(Scope.READ, call.name)
     query = parse_query(call.req.query_string)
     limit = _parse_limit(query.get("limit"))
     engine = call.engine
-    live = engine.streams.find(target.name)
+    live = engine.streams.find(call.name)
     stream = live.log.stream
     if stream is None or decode_registry(stream.registry).routing_key is None:
         raise Refused(Code.INVALID, "routing key not configured")
     live.last_read_at_ms = engine.clock.now_ms()
     found = await list_keys(engine, live, query.get("after"), limit)
-    return _json({"stream": target.name, **_format_keys(found)})
+    return _json({"stream": call.name, **_format_keys(found)})
 
 
 def _parse_limit(text: str | None) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -32,8 +31,9 @@ from headrace.surfaces.streams.fields import format_time
 from headrace.surfaces.streams.names import CONTROL, parse_name
 from headrace.surfaces.streams.offsets import Mark, format_offset, parse_offset
 from headrace.web.answers import Answer
-from headrace.web.calls import Call, decode
+from headrace.web.calls import Authenticate, Call, Gate, by_key, decode
 from headrace.web.credentials import NO_SCOPE, Principal, Scope
+from headrace.web.request import Request
 
 _subscribe = msgspec.json.Decoder(wire.SubscribeRequest)
 _streams = msgspec.json.Decoder(wire.StreamsRequest)
@@ -44,7 +44,6 @@ _reply = msgspec.json.Decoder(wire.WebhookReply)
 _ID_LENGTH_MAX = 255
 _BODY_BYTES_MAX = 1 << 20
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,261}")
-Handler = Callable[[Call, str, str], Awaitable[Answer]]
 
 
 class Woken(Principal, frozen=True, kw_only=True):
@@ -59,18 +58,6 @@ class Control:
     def __init__(self, webhooks: Webhooks) -> None:
         self._webhooks = webhooks
         self._signer: Signer | None = None
-        self._handlers: dict[tuple[str, str], tuple[Handler, Scope | None]] = {
-            ("PUT", ""): (self.put, Scope.ADMIN),
-            ("GET", ""): (self.get, Scope.READ),
-            ("DELETE", ""): (self.delete, Scope.ADMIN),
-            ("POST", "streams"): (self.link, Scope.ADMIN),
-            ("DELETE", "streams"): (self.unlink, Scope.ADMIN),
-            ("POST", "claim"): (self.claim, Scope.READ | Scope.WRITE),
-            ("POST", "callback"): (self.ack, None),
-            ("POST", "ack"): (self.ack, None),
-            ("POST", "release"): (self.release, None),
-        }
-        """Each with the scope of a key that it needs; None where the token of a wake is needed."""
 
     def open(self, signer: Signer) -> None:
         """There is a key to sign with: part of what a data directory holds."""
@@ -81,37 +68,15 @@ class Control:
         assert self._signer is not None, "the engine is there, so the key is"
         return self._signer
 
-    async def handle(self, call: Call, resource: str) -> Answer:
-        """A request below `__ds`."""
-        segments = resource.split("/")[1:]
-        if segments == ["jwks.json"] and call.req.method == "GET":
-            return self._keys()
-        if len(segments) < 2 or segments[0] != "subscriptions":
-            raise Refused(Code.NOT_FOUND, f"there is nothing at {resource}")
-        id, action, rest = segments[1], "".join(segments[2:3]), "/".join(segments[3:])
-        allowed = [method for method, known in self._handlers if known == action]
-        if not allowed or not 0 < len(id) <= _ID_LENGTH_MAX:
-            raise Refused(Code.NOT_FOUND, f"there is nothing at {resource}")
-        known = self._handlers.get((call.req.method, action))
-        if known is None:
-            raise Refused(
-                Code.METHOD_NOT_ALLOWED,
-                f"{call.req.method} does not go with this path",
-                allow=", ".join([*allowed, "OPTIONS"]),
-            )
-        _ = call.engine  # refuses before and after the engine's time
-        handler, scope = known
-        # Nothing of the request is looked at before it is clear who may ask for what.
-        if scope is not None:
-            call.authenticate()
-            call.principal.require(scope)
-        else:
-            claims = self.signer.read_token(call.req.get_header("AUTHORIZATION"))
-            call.principal = Woken(f"subscription {claims.log}", NO_SCOPE, claims=claims)
-        with call.take_slot():
-            return await handler(call, id, rest)
+    def by_wake(self, gate: Gate, req: Request) -> Principal:
+        """Who asks, by the token of a wake."""
+        _ = gate.engine  # refuses before and after the engine's time: the key is there with it
+        claims = self.signer.read_token(req.get_header("authorization"))
+        return Woken(f"subscription {claims.log}", NO_SCOPE, claims=claims)
 
-    def _keys(self) -> Answer:
+    async def keys(self, call: Call) -> Answer:
+        """The public keys that wakes are signed with."""
+        _ = call.engine
         body = msgspec.json.encode({"keys": [self.signer.jwk]})
         headers = [
             ("content-type", "application/jwk-set+json"),
@@ -121,7 +86,8 @@ class Control:
 
     # --- subscribing -----------------------------------------------------------------------------
 
-    async def put(self, call: Call, id: str, rest: str) -> Answer:
+    async def put(self, call: Call) -> Answer:
+        id = _parse_id(call)
         check_printable(id, "the id of a subscription")
         request = await _body(call, _subscribe)
         following = self._parse(call, request)
@@ -167,7 +133,8 @@ class Control:
             call.engine.clock.now_ms(),
         )
 
-    async def get(self, call: Call, id: str, rest: str) -> Answer:
+    async def get(self, call: Call) -> Answer:
+        id = _parse_id(call)
         active = _find(call, id, Scope.READ)
         answer = _json(self._show(call, active))
         await call.engine.settle(active.live)
@@ -202,12 +169,14 @@ class Control:
             description=following.description,
         )
 
-    async def delete(self, call: Call, id: str, rest: str) -> Answer:
+    async def delete(self, call: Call) -> Answer:
+        id = _parse_id(call)
         _find(call, id, Scope.ADMIN)
         await call.engine.subscriptions.delete(id)
         return Answer(204, [])
 
-    async def link(self, call: Call, id: str, rest: str) -> Answer:
+    async def link(self, call: Call) -> Answer:
+        id = _parse_id(call)
         request = await _body(call, _streams)
         _check_count(request.streams)
         paths = [parse_name(path) for path in request.streams]
@@ -216,8 +185,9 @@ class Control:
         await call.engine.subscriptions.link(id, paths)
         return Answer(204, [])
 
-    async def unlink(self, call: Call, id: str, rest: str) -> Answer:
-        path = parse_name(rest)
+    async def unlink(self, call: Call) -> Answer:
+        id = _parse_id(call)
+        path = parse_name(call.param("stream"))
         call.principal.require(Scope.ADMIN, path)
         _find(call, id, Scope.ADMIN)
         await call.engine.subscriptions.unlink(id, path)
@@ -225,7 +195,8 @@ class Control:
 
     # --- working ---------------------------------------------------------------------------------
 
-    async def claim(self, call: Call, id: str, rest: str) -> Answer:
+    async def claim(self, call: Call) -> Answer:
+        id = _parse_id(call)
         request = await _body(call, _claim)
         _find(call, id, Scope.READ | Scope.WRITE)
         if not 0 < len(request.worker) <= WORKER_LENGTH_MAX:
@@ -246,7 +217,8 @@ class Control:
         claims = Claims(live.log.id, subscription.generation, subscription.wake or "")
         return self.signer.make_token(claims)
 
-    async def ack(self, call: Call, id: str, rest: str) -> Answer:
+    async def ack(self, call: Call) -> Answer:
+        id = _parse_id(call)
         active, request = await self._fenced(call, id)
         if len(request.acks) > SUBSCRIPTION_STREAMS_SHOWN:
             raise Refused(Code.INVALID, f"at most {SUBSCRIPTION_STREAMS_SHOWN} acks at a time")
@@ -256,7 +228,8 @@ class Control:
         )
         return _json(wire.AckReply(ok=True, next_wake=more))
 
-    async def release(self, call: Call, id: str, rest: str) -> Answer:
+    async def release(self, call: Call) -> Answer:
+        id = _parse_id(call)
         active, request = await self._fenced(call, id)
         await call.engine.subscriptions.release(active, request.wake_id, request.generation)
         return Answer(204, [])
@@ -302,6 +275,27 @@ class Control:
             return _reply.decode(reply or b"{}").done
         except (msgspec.MsgspecError, RecursionError):
             return False  # it took the wake, and says what it will later
+
+
+def by_key_with(scope: Scope) -> Authenticate:
+    """Who asks, by a key with this scope.
+
+    Nothing of the request is looked at before it is clear who may ask for what.
+    """
+
+    def authenticate(gate: Gate, req: Request) -> Principal:
+        _ = gate.engine  # refuses before and after the engine's time
+        principal = by_key(gate, req)
+        principal.require(scope)
+        return principal
+
+    return authenticate
+
+
+def _parse_id(call: Call) -> str:
+    if not 0 < len(call.name) <= _ID_LENGTH_MAX:
+        raise Refused(Code.NOT_FOUND, f"there is nothing at {call.req.path}")
+    return call.name
 
 
 def _find(call: Call, id: str, scope: Scope) -> Active:
@@ -375,10 +369,10 @@ def _json(value: Any, status: int = 200) -> Answer:
     return Answer(status, headers, msgspec.json.encode(value))
 
 
-def _base_url(req: Any) -> str:
+def _base_url(req: Request) -> str:
     """Where our own paths are, as the caller sees us."""
-    scope, host = req.scope, req.get_header("HOST") or "localhost"
+    host = req.get_header("host") or "localhost"
     if _HOST.fullmatch(host) is None:
         raise Refused(Code.INVALID, "the Host of this request is not one")
-    path = scope["raw_path"].decode("latin-1").partition(f"/{CONTROL}/")[0]
-    return f"{scope['scheme']}://{host}{path}/{CONTROL}"
+    path = req.raw_path.decode("latin-1").partition(f"/{CONTROL}/")[0]
+    return f"http://{host}{path}/{CONTROL}"

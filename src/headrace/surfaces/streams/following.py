@@ -29,7 +29,7 @@ from headrace.delivery.wheel import Wheel
 from headrace.engine.live import Live
 from headrace.engine.ports import Clock
 from headrace.engine.shapes import Shapes
-from headrace.surfaces.streams.errors import refuse
+from headrace.surfaces.streams.errors import encode_error
 from headrace.surfaces.streams.events import next_cursor, render_array, render_raw
 from headrace.surfaces.streams.positions import content_type_of, format_position
 
@@ -102,7 +102,7 @@ class StreamLook:
             if made.next != page.next:
                 raise Refused(Code.INVALID, "lens failed: this is too much for an event")
         except Refused as refused:  # whoever comes back begins before these records again
-            return b"event: error\n" + _line(refuse(refused)[2]) + b"\n"
+            return b"event: error\n" + _line(encode_error(refused)) + b"\n"
         return self._data(made) + self.control(position, up_to_date=page.caught_up)
 
     def wrap(self, told: bytes) -> bytes:

@@ -6,7 +6,7 @@ Both have a tag, and whoever knows the tag can wait until something changes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from hashlib import sha1
 from typing import Any, NamedTuple
 
@@ -28,11 +28,9 @@ from headrace.storage.requests import Asked
 from headrace.surfaces.streams import fields
 from headrace.surfaces.streams.events import tag_matches
 from headrace.surfaces.streams.fields import format_time
-from headrace.surfaces.streams.names import Target
 from headrace.surfaces.streams.positions import content_type_of, epoch_of
 from headrace.surfaces.streams.profiles import API as PROFILE_API
 from headrace.surfaces.streams.reading import parse_query
-from headrace.surfaces.streams.routes import Handler, StreamLimits
 from headrace.surfaces.streams.wire import summarise
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call
@@ -53,38 +51,29 @@ class Picture(NamedTuple):
 Paint = Callable[[Engine, Live], Awaitable[Picture]]
 
 
-def resources(limits: StreamLimits) -> dict[str, Mapping[str, Handler]]:
-    """Who answers below a stream."""
-    inspector = Inspector(limits.long_poll_ms)
-    return {
-        "_index_status": {"GET": inspector.index_status},
-        "_details": {"GET": inspector.details},
-    }
-
-
 class Inspector:
     """The handlers of one mount."""
 
     def __init__(self, wait_ms_max: int) -> None:
         self._wait_ms_max = wait_ms_max
 
-    async def index_status(self, call: Call, target: Target) -> Answer:
+    async def index_status(self, call: Call) -> Answer:
         """How far segments and companions have come."""
-        return await self._show(call, target, "index_status", _paint_index_status)
+        return await self._show(call, "index_status", _paint_index_status)
 
-    async def details(self, call: Call, target: Target) -> Answer:
+    async def details(self, call: Call) -> Answer:
         """All there is to know of a stream."""
-        return await self._show(call, target, "details", _paint_details)
+        return await self._show(call, "details", _paint_details)
 
-    async def _show(self, call: Call, target: Target, kind: str, paint: Paint) -> Answer:
-        call.principal.require(Scope.READ, target.name)
+    async def _show(self, call: Call, kind: str, paint: Paint) -> Answer:
+        call.principal.require(Scope.READ, call.name)
         query = parse_query(call.req.query_string)
         wait_s = min(_parse_wait_ms(query), self._wait_ms_max) / 1000
         known = call.req.get_header("IF-NONE-MATCH")
         engine = call.engine
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
-            live = engine.streams.find(target.name)
+            live = engine.streams.find(call.name)
             woken = engine.inspection.watch(live)
             try:
                 picture = await paint(engine, live)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import COMMAND_BYTES_MAX
 from headrace.profiles.catalogue import load_profile, parse_profile
-from headrace.surfaces.streams.names import Target
-from headrace.surfaces.streams.routes import Handler
 from headrace.web.answers import Answer
 from headrace.web.calls import Call, decode
 from headrace.web.credentials import Scope
@@ -19,22 +15,17 @@ API = "durable.streams/profile/v1"
 _bodies = msgspec.json.Decoder(dict[str, object])
 
 
-def resources() -> dict[str, Mapping[str, Handler]]:
-    """Who answers below a stream."""
-    return {"_profile": {"GET": get, "POST": post}}
-
-
-async def get(call: Call, target: Target) -> Answer:
-    call.principal.require(Scope.READ, target.name)
+async def get(call: Call) -> Answer:
+    call.principal.require(Scope.READ, call.name)
     streams = call.engine.streams
-    stream = streams.find(target.name).log.stream
+    stream = streams.find(call.name).log.stream
     answer = _show(None if stream is None else stream.profile)
-    await streams.settle(target.name)
+    await streams.settle(call.name)
     return answer
 
 
-async def post(call: Call, target: Target) -> Answer:
-    call.principal.require(Scope.ADMIN, target.name)
+async def post(call: Call) -> Answer:
+    call.principal.require(Scope.ADMIN, call.name)
     body = decode(_bodies, await call.raw_body(COMMAND_BYTES_MAX))
     for key in body:
         if key not in ("apiVersion", "profile"):
@@ -43,7 +34,7 @@ async def post(call: Call, target: Target) -> Answer:
         raise Refused(Code.INVALID, f"apiVersion must be {API}")
     profile = parse_profile(body.get("profile"))
     engine = call.engine
-    live = engine.streams.own(target.name)
+    live = engine.streams.own(call.name)
     await engine.shapes.install_profile(live, profile)
     return _show(profile.config)
 

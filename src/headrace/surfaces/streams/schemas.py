@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from headrace.core.limits import SCHEMA_UPDATE_BYTES_MAX
 from headrace.core.log import Log
 from headrace.schemas.evolution import parse_update
 from headrace.schemas.registry import decode_registry, view
-from headrace.surfaces.streams.names import Target
-from headrace.surfaces.streams.routes import Handler
 from headrace.web.answers import Answer
 from headrace.web.calls import Call
 from headrace.web.credentials import Scope
 
 
-def resources() -> dict[str, Mapping[str, Handler]]:
-    """Who answers below a stream."""
-    return {"_schema": {"GET": get, "POST": post}}
-
-
-async def get(call: Call, target: Target) -> Answer:
-    call.principal.require(Scope.READ, target.name)
+async def get(call: Call) -> Answer:
+    call.principal.require(Scope.READ, call.name)
     streams = call.engine.streams
-    answer = _show(streams.find(target.name).log)
-    await streams.settle(target.name)
+    answer = _show(streams.find(call.name).log)
+    await streams.settle(call.name)
     return answer
 
 
-async def post(call: Call, target: Target) -> Answer:
-    call.principal.require(Scope.ADMIN, target.name)
+async def post(call: Call) -> Answer:
+    call.principal.require(Scope.ADMIN, call.name)
     raw, engine = await call.raw_body(SCHEMA_UPDATE_BYTES_MAX), call.engine
     update = await engine.pool.run(parse_update, raw, engine.shapes.proof_budget())
-    live = engine.streams.own(target.name)
+    live = engine.streams.own(call.name)
     await engine.shapes.install_schema(live, update)
     answer = _show(live.log)
-    await engine.streams.settle(target.name)  # somebody may have changed it again since
+    await engine.streams.settle(call.name)  # somebody may have changed it again since
     return answer
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
@@ -14,10 +13,8 @@ from headrace.core.limits import COMMAND_BYTES_MAX
 from headrace.engine.live import Live
 from headrace.engine.searching.search import search
 from headrace.surfaces.found import format_found, search_headers
-from headrace.surfaces.streams.names import Target
 from headrace.surfaces.streams.offsets import Offset, parse_offset
 from headrace.surfaces.streams.positions import format_position, resolve
-from headrace.surfaces.streams.routes import Handler
 from headrace.web.answers import Answer
 from headrace.web.calls import Call, decode
 from headrace.web.credentials import Scope
@@ -25,27 +22,22 @@ from headrace.web.credentials import Scope
 _bodies = msgspec.json.Decoder(dict[str, Any])
 
 
-def resources() -> dict[str, Mapping[str, Handler]]:
-    """Who answers below a stream."""
-    return {"_search": {"GET": get, "POST": post}}
+async def get(call: Call) -> Answer:
+    call.principal.require(Scope.READ, call.name)
+    return await _search(call, parse_parameters(call.req.query_string))
 
 
-async def get(call: Call, target: Target) -> Answer:
-    call.principal.require(Scope.READ, target.name)
-    return await _search(call, target, parse_parameters(call.req.query_string))
+async def post(call: Call) -> Answer:
+    call.principal.require(Scope.READ, call.name)
+    return await _search(call, decode(_bodies, await call.raw_body(COMMAND_BYTES_MAX)))
 
 
-async def post(call: Call, target: Target) -> Answer:
-    call.principal.require(Scope.READ, target.name)
-    return await _search(call, target, decode(_bodies, await call.raw_body(COMMAND_BYTES_MAX)))
-
-
-async def _search(call: Call, target: Target, asked: dict[str, Any]) -> Answer:
+async def _search(call: Call, asked: dict[str, Any]) -> Answer:
     engine = call.engine
-    live = engine.streams.find(target.name)
+    live = engine.streams.find(call.name)
     live.last_read_at_ms = engine.clock.now_ms()
     found = await search(engine, live, asked, partial(_parse_mark, live))
-    told = {"stream": target.name, **format_found(found, partial(format_position, live.log))}
+    told = {"stream": call.name, **format_found(found, partial(format_position, live.log))}
     headers = [
         ("content-type", "application/json"),
         ("cache-control", "no-store"),

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     JOURNAL_PENDING_BYTES_MAX,
     PARKED_WRITES_MAX,
@@ -55,18 +54,6 @@ class ServerRoutes:
         self._limits = limits
         self._peaks = Peaks()
 
-    async def handle(self, call: Call) -> Answer:
-        """Answer what is asked below the server's path."""
-        path: str = call.req.scope["path"]
-        handlers = {"_details": self.details, "_mem": self.memory}
-        handler = handlers.get(path.partition("/server/")[2])
-        if handler is None:
-            raise Refused(Code.NOT_FOUND, f"there is nothing at {path}")
-        if call.req.method != "GET":
-            raise Refused(Code.METHOD_NOT_ALLOWED, "this is only read", allow="GET, OPTIONS")
-        call.principal.require(Scope.READ)
-        return await handler(call)
-
     async def run(self, engine: Engine) -> None:
         """Keep an eye on the most there ever was, for as long as the server runs."""
         while True:
@@ -75,6 +62,7 @@ class ServerRoutes:
 
     async def details(self, call: Call) -> Answer:
         """Limits and live state in one."""
+        call.principal.require(Scope.READ)
         engine = call.engine
         state = await self._look(engine)
         return _json(
@@ -107,6 +95,7 @@ class ServerRoutes:
 
     async def memory(self, call: Call) -> Answer:
         """The part of it that tells of memory."""
+        call.principal.require(Scope.READ)
         engine = call.engine
         state = await self._look(engine)
         collector = look_at_collector()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -23,9 +22,8 @@ from headrace.engine.live import Live
 from headrace.engine.patience import Patience
 from headrace.profiles.templates import Wanted, parse_wanted
 from headrace.profiles.touchkeys import format_key, parse_key_id, parse_template_id
-from headrace.surfaces.streams.names import ACTIVATE, META, WAIT, Target
 from headrace.surfaces.streams.positions import format_position
-from headrace.surfaces.streams.routes import Handler, StreamLimits, timed_out
+from headrace.surfaces.streams.routes import StreamLimits, timed_out
 from headrace.web.answers import Answer
 from headrace.web.calls import Call, decode
 from headrace.web.credentials import Scope
@@ -133,16 +131,8 @@ class TouchRoutes:
         self._patience = Patience(limits.request_ms / 1000, timed_out)
         self._settle_ms = limits.long_poll_ms
 
-    def resources(self) -> dict[str, Mapping[str, Handler]]:
-        """Who answers below a stream."""
-        return {
-            META: _only(GET=self.meta),
-            ACTIVATE: _only(POST=self.activate),
-            WAIT: _only(POST=self.wait),
-        }
-
-    async def meta(self, call: Call, target: Target) -> Answer:
-        board, engine = _board(call, target), call.engine
+    async def meta(self, call: Call) -> Answer:
+        board, engine = _board(call), call.engine
         settle = call.req.get_param("settle")
         if settle is not None:
             if settle != "flush":
@@ -151,8 +141,8 @@ class TouchRoutes:
         await engine.settle(board.live)
         return _json(_describe(call, board))
 
-    async def activate(self, call: Call, target: Target) -> Answer:
-        board = _board(call, target)
+    async def activate(self, call: Call) -> Answer:
+        board = _board(call)
         request = decode(_activate, await call.raw_body(_BODY_BYTES_MAX))
         wanted = [_parse_template(each) for each in request.templates]
         answers = board.activate(wanted, request.inactivity_ttl_ms)
@@ -172,13 +162,13 @@ class TouchRoutes:
         await call.engine.settle(board.live)
         return _json(ActivateReply(activated, denied, shown))
 
-    async def wait(self, call: Call, target: Target) -> Answer:
+    async def wait(self, call: Call) -> Answer:
         """Answers when something is touched, or when the time that was asked for is up."""
-        _board(call, target)
+        _board(call)
         with self._patience.limit():
             request = decode(_wait, await call.raw_body(_BODY_BYTES_MAX))
         interest, declared = _parse_interest(request)
-        board, engine = _board(call, target), call.engine
+        board, engine = _board(call), call.engine
         after = _parse_after(board, request.cursor)
         if after is not None and declared:
             board.activate(declared, request.inactivity_ttl_ms)
@@ -200,25 +190,21 @@ class TouchRoutes:
         return _json(reply)
 
 
-def _only(**handlers: Handler) -> dict[str, Handler]:
-    """These methods, and a refusal of all others."""
-    return {**dict.fromkeys(("GET", "HEAD", "POST", "PUT", "DELETE"), _wrong_method), **handlers}
-
-
-async def _wrong_method(call: Call, target: Target) -> Answer:
-    _board(call, target)
+async def wrong_method(call: Call) -> Answer:
+    """Refuse a method that goes with none of these paths, as the contract words it."""
+    _board(call)
     raise Refused(Code.INVALID, f"unsupported method {call.req.method}")
 
 
-def _find(call: Call, target: Target) -> Live:
-    call.principal.require(Scope.READ, target.name)
-    live = call.engine.streams.find(target.name)
+def _find(call: Call) -> Live:
+    call.principal.require(Scope.READ, call.name)
+    live = call.engine.streams.find(call.name)
     call.engine.streams.use(live)
     return live
 
 
-def _board(call: Call, target: Target) -> Board:
-    return call.engine.touching.board(_find(call, target))
+def _board(call: Call) -> Board:
+    return call.engine.touching.board(_find(call))
 
 
 def _parse_template(asked: TemplateAsked) -> Wanted:

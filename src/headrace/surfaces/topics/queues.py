@@ -13,7 +13,8 @@ from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.events import render_jobs
 from headrace.surfaces.topics.names import OWNER, parse_topic
 from headrace.surfaces.topics.routes import authorise
-from headrace.web.calls import Call, Reply, decode
+from headrace.web.answers import Reply
+from headrace.web.calls import Call, decode
 from headrace.web.credentials import Scope
 
 _claim = msgspec.json.Decoder(wire.ClaimRequest)

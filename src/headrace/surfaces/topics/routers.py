@@ -17,7 +17,8 @@ from headrace.engine.routers import Plan
 from headrace.engine.steps import Router
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.names import OWNER, parse_router, parse_topic
-from headrace.web.calls import Call, Reply, decode, parse_whole
+from headrace.web.answers import Reply
+from headrace.web.calls import Call, decode, parse_whole
 from headrace.web.credentials import NO_SCOPE, Scope
 
 _put = msgspec.json.Decoder(wire.RouterRequest)

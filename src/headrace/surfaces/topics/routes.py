@@ -28,7 +28,8 @@ from headrace.surfaces.topics.events import format_tombstone, render_records
 from headrace.surfaces.topics.following import parse_wanted
 from headrace.surfaces.topics.names import OWNER, parse_topic
 from headrace.surfaces.topics.writes import format_appended, parse_append, parse_config, write
-from headrace.web.calls import Call, Reply, decode, parse_bool, parse_whole
+from headrace.web.answers import Reply
+from headrace.web.calls import Call, decode, parse_bool, parse_whole
 from headrace.web.credentials import Scope
 
 _config = msgspec.json.Decoder(wire.ConfigRequest)

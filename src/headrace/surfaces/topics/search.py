@@ -14,7 +14,8 @@ from headrace.surfaces.found import format_aggregated, format_found
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.names import OWNER
 from headrace.surfaces.topics.routes import authorise
-from headrace.web.calls import Call, Reply, decode
+from headrace.web.answers import Reply
+from headrace.web.calls import Call, decode
 from headrace.web.credentials import Scope
 
 _bodies = msgspec.json.Decoder(dict[str, Any])

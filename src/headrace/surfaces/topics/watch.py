@@ -23,9 +23,9 @@ from headrace.surfaces.topics.following import (
 )
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
 from headrace.surfaces.topics.watchstream import WatchStream
-from headrace.web.calls import Call, Reply, decode, parse_bool
-from headrace.web.credentials import LOCAL
-from headrace.web.streams import Opening, StreamCall
+from headrace.web.answers import Handover, Reply
+from headrace.web.calls import Call, decode, parse_bool
+from headrace.web.event_streams import check_accepts, open_events
 
 STREAM_PATH = "/v0/watch/"
 
@@ -70,10 +70,11 @@ class Watch:
         self._sessions.add(session)
         return Reply([wire.open_object(reply)])
 
-    async def get(self, call: StreamCall) -> Opening:
+    async def get(self, call: Call) -> Handover:
         """Open the stream of a session; a stream it had before ends."""
+        check_accepts(call)
         session = self._sessions.find(call.name)
-        if session.principal is not LOCAL and call.authenticate().id != session.principal.id:
+        if call.principal.id != session.principal.id:
             raise Refused(Code.UNAUTHENTICATED, "this session belongs to another key")
         cursor = call.req.get_header("LAST-EVENT-ID") or call.req.get_param("cursor")
         rewind = parse_composite(cursor) if cursor else None
@@ -81,10 +82,8 @@ class Watch:
             session.stream.end(Replaced())
         if rewind is not None:
             session.rewind(rewind)
-        return Opening(
-            session.principal,
-            WatchStream(call.hub, call.wheel, session, self._sessions, self._limits.topics),
-        )
+        stream = WatchStream(call.hub, call.wheel, session, self._sessions, self._limits.topics)
+        return open_events(call, stream)
 
 
 def _parse_cursor(text: str | None) -> dict[str, tuple[int, int | None]]:

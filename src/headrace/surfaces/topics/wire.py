@@ -644,46 +644,6 @@ class RouterDropReply(msgspec.Struct, kw_only=True):
     deleted: bool
 
 
-class HealthReply(msgspec.Struct, kw_only=True):
-    status: str
-    version: str
-    uptime_ms: int
-
-
-class PipelineBody(msgspec.Struct, kw_only=True):
-    state: str
-    restarts: int
-    problem: str | None
-    segments: int
-    records: int
-    failures: int
-    records_per_s: float
-    waiting_segments: int
-    waiting_records: int
-    lag_s: float
-    committed_at_ms: int
-
-
-class ReadyReply(msgspec.Struct, kw_only=True):
-    status: str
-    wal_replay_complete: bool
-    topics: int
-    pipeline: PipelineBody | UnsetType = UNSET
-    """Only where the server looks after a pipeline."""
-
-
-class ErrorBody(msgspec.Struct, kw_only=True):
-    code: str
-    message: str
-    detail: dict[str, Any] | UnsetType = UNSET
-
-
-class ErrorReply(msgspec.Struct, kw_only=True):
-    """The one shape of every refusal."""
-
-    error: ErrorBody
-
-
 def open_object(value: msgspec.Struct) -> bytes:
     """A reply as JSON without its closing brace, for the performance block to follow."""
     return msgspec.json.encode(value)[:-1]

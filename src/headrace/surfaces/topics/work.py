@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import falcon.asgi
-
 from headrace.core.entry import Claim
 from headrace.core.errors import Refused
 from headrace.core.limits import HEARTBEAT_MS_DEFAULT
@@ -14,13 +12,15 @@ from headrace.delivery.wheel import Wheel
 from headrace.engine.desk import Desk
 from headrace.engine.live import Live
 from headrace.engine.ports import Clock
-from headrace.surfaces.topics.errors import refusals
+from headrace.surfaces.topics.errors import REFUSALS
 from headrace.surfaces.topics.events import HELD_RETRY_MS, render_jobs
 from headrace.surfaces.topics.names import parse_topic
 from headrace.surfaces.topics.queues import QueueLimits
-from headrace.web.calls import parse_whole
+from headrace.web.answers import Handover
+from headrace.web.calls import Call, parse_whole
 from headrace.web.credentials import Scope
-from headrace.web.streams import Opening, StreamCall
+from headrace.web.event_streams import check_accepts, open_events
+from headrace.web.request import Request
 
 _LEASE_MS_MAX = (1 << 63) - 1
 
@@ -31,10 +31,10 @@ class Work:
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
 
-    async def open(self, call: StreamCall) -> Opening:
-        principal = call.authenticate()
+    async def open(self, call: Call) -> Handover:
+        check_accepts(call, leases=True)
         topic = parse_topic(call.name)
-        principal.require(Scope.READ | Scope.WRITE, topic)
+        call.principal.require(Scope.READ | Scope.WRITE, topic)
         node = self._limits.check_node(call.req.get_param("node") or "")
         depth = parse_whole(call.req, "max", 1, self._limits.claim)
         lease_ms = _parse_lease(call.req)
@@ -43,10 +43,10 @@ class Work:
         live.last_read_at_ms = call.engine.clock.now_ms()
         stream = JobStream(call.wheel, call.engine.clock, queues.desk(live), topic)
         stream.node, stream.depth, stream.lease_ms = node, depth, lease_ms
-        return Opening(principal, stream)
+        return open_events(call, stream)
 
 
-def _parse_lease(req: falcon.asgi.Request) -> int | None:
+def _parse_lease(req: Request) -> int | None:
     if req.get_param("lease_ms") == "0":
         return 0  # as in a claim: the least there is
     return parse_whole(req, "lease_ms", 0, _LEASE_MS_MAX) or None
@@ -87,5 +87,4 @@ class JobStream(EventStream):
         self.send(error(429, message, topics=[self._topic], retry_after_ms=HELD_RETRY_MS))
 
     def dismiss(self, refused: Refused) -> None:
-        status, _, _ = refusals(refused)
-        self.end(Failed(status, refused.message))
+        self.end(Failed(REFUSALS[refused.code].status, refused.message))

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
 from time import monotonic
 
-import falcon
-import falcon.asgi
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -24,54 +22,46 @@ from headrace.engine.pulse import Pulse
 from headrace.observe import Histogram, render_prometheus, snapshot
 from headrace.storage.journal import Journal
 from headrace.storage.pipelineprocess import PipelineProcess
-from headrace.surfaces.topics import wire
-from headrace.surfaces.topics.errors import refusals
-from headrace.surfaces.topics.metrics import PIPELINE_NUMBERS, pipeline_samples, read_samples
-from headrace.surfaces.topics.names import OWNER
-from headrace.web.calls import Gate, prefers, refuse
+from headrace.surfaces.operations import wire
+from headrace.surfaces.operations.metrics import PIPELINE_NUMBERS, pipeline_samples, read_samples
+from headrace.web.accept import prefers
+from headrace.web.answers import JSON, Answer, json_answer
+from headrace.web.calls import Call, Gate
 from headrace.web.credentials import Scope
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+_TOPICS = "topics"
+"""The owner of the logs that are counted and named one by one."""
 
 
 class Probes:
     """Answers from what the gate and the engine know; metrics wait a moment for the disk."""
 
     def __init__(
-        self,
-        gate: Gate,
-        pulse: Pulse,
-        sessions: Sized,
-        pipeline: PipelineProcess | None,
-        *,
-        need_key: bool,
+        self, gate: Gate, pulse: Pulse, sessions: Sized, pipeline: PipelineProcess | None
     ) -> None:
         self._pipeline = pipeline
         self._gate = gate
         self._pulse = pulse
         self._sessions = sessions
-        self._need_key = need_key
         self._started = monotonic()
 
     @property
     def uptime_ms(self) -> int:
         return int((monotonic() - self._started) * 1000)
 
-    async def health(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
-        self._authenticate(req)
+    async def health(self, call: Call) -> Answer:
         reply = wire.HealthReply(status="ok", version=__version__, uptime_ms=self.uptime_ms)
-        resp.data = msgspec.json.encode(reply)
+        return json_answer(msgspec.json.encode(reply))
 
-    async def ready(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
-        self._authenticate(req)
-        topics = self._gate.engine.state.count_of(OWNER)
+    async def ready(self, call: Call) -> Answer:
         reply = wire.ReadyReply(
             status="ready",
             wal_replay_complete=True,
-            topics=topics,
+            topics=call.engine.state.count_of(_TOPICS),
             pipeline=self._pipeline_body(),
         )
-        resp.data = msgspec.json.encode(reply)
+        return json_answer(msgspec.json.encode(reply))
 
     def _pipeline_body(self) -> wire.PipelineBody | UnsetType:
         pipeline = self._pipeline
@@ -84,19 +74,17 @@ class Probes:
             **{name: pipeline.status.get(name, 0) for name in PIPELINE_NUMBERS},
         )
 
-    async def metrics(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
-        principal = self._gate.keyring.authenticate(req.get_header("AUTHORIZATION"))
-        principal.require(Scope.READ)
+    async def metrics(self, call: Call) -> Answer:
+        call.principal.require(Scope.READ)
         vitals = Vitals(self._gate, self._pulse, len(self._sessions), self.uptime_ms)
-        samples = read_samples(vitals, principal)
+        samples = read_samples(vitals, call.principal)
         if self._pipeline is not None:
             samples += pipeline_samples(self._pipeline)
         await self._settle()
-        if prefers(req, falcon.MEDIA_TEXT, falcon.MEDIA_JSON) == falcon.MEDIA_JSON:
-            resp.data = msgspec.json.encode(snapshot(samples))
-        else:
-            resp.content_type = PROMETHEUS
-            resp.data = render_prometheus(samples).encode()
+        if prefers(call.req.accept, "text/plain", JSON) == JSON:
+            return json_answer(msgspec.json.encode(snapshot(samples)))
+        headers = [("content-type", PROMETHEUS), ("cache-control", "no-store")]
+        return Answer(200, headers, render_prometheus(samples).encode())
 
     async def _settle(self) -> None:
         """Tell of what is durable; but whoever looks after a disk that hangs needs the numbers."""
@@ -105,30 +93,6 @@ class Probes:
             with suppress(TimeoutError, Refused):
                 async with asyncio.timeout(METRICS_SETTLE_S):
                     await journal.wait_synced(journal.tail)
-
-    def _authenticate(self, req: falcon.asgi.Request) -> None:
-        if self._need_key:
-            self._gate.keyring.authenticate(req.get_header("AUTHORIZATION"))
-
-
-class Probe:
-    """A Falcon resource around one of the answers."""
-
-    def __init__(
-        self, answer: Callable[[falcon.asgi.Request, falcon.asgi.Response], object]
-    ) -> None:
-        self._answer = answer
-
-    async def on_get(self, req: falcon.asgi.Request, resp: falcon.asgi.Response) -> None:
-        started = monotonic()
-        resp.content_type = falcon.MEDIA_JSON
-        resp.set_header("cache-control", "no-store")
-        try:
-            await self._answer(req, resp)  # type: ignore[misc]
-        except Refused as refused:
-            refuse(refusals, refused, resp, started)
-
-    on_head = on_get
 
 
 class Vitals:
@@ -149,7 +113,7 @@ class Vitals:
     def topics_by_class(self) -> Mapping[str, int]:
         counts = dict.fromkeys((durability.value for durability in Durability), 0)
         for (owner, durability, _), count in self._census():
-            if owner == OWNER:
+            if owner == _TOPICS:
                 counts[durability.value] += count
         return counts
 
@@ -195,7 +159,7 @@ class Vitals:
         if self._engine is None:
             return
         state = self._engine.state
-        for name in state.names("", "", OWNER):
+        for name in state.names("", "", _TOPICS):
             if wanted(name):
                 yield TopicVitals(self._engine.lives[state.by_name[name].id], self._now_ms)
 
@@ -210,7 +174,8 @@ class TopicVitals:
         log = live.log
         queue = lease.count(log, live.visible, now_ms) if log.queue is not None else None
         self.name = log.name
-        self.earliest_seq, self.head_seq = wire.head_of(log, live.visible)
+        self.head_seq = live.visible
+        self.earliest_seq = min(log.earliest, live.visible + 1)
         self.records_live = log.count
         self.bytes_live = log.size_bytes
         self.queue_ready = queue.ready if queue else None

@@ -1,0 +1,175 @@
+"""A request: its head, and its body as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote
+
+from headrace.core.limits import BODY_WAITING_BYTES_MAX, REQUEST_ID_LENGTH_MAX
+from headrace.web.bodies import cut_short
+from headrace.web.heads import new_request_id
+
+if TYPE_CHECKING:
+    from headrace.web.connection import Connection
+
+
+@cache
+def _field(name: str) -> bytes:
+    """The name of a header as the parser has it; there are a few dozen."""
+    return name.lower().encode()
+
+
+class Request:
+    """What a client asked for. Its connection fills the body in."""
+
+    __slots__ = (
+        "_id",
+        "_params",
+        "_waiter",
+        "answered",
+        "body",
+        "complete",
+        "connection",
+        "expects",
+        "headers",
+        "is_http10",
+        "keep_alive",
+        "method",
+        "query",
+        "raw_path",
+        "read_max",
+    )
+
+    def __init__(
+        self, connection: Connection, method: str, target: bytes, headers: dict[bytes, bytes]
+    ) -> None:
+        self.connection = connection
+        self.method = method
+        raw_path, _, query = target.partition(b"?")
+        self.raw_path = raw_path
+        self.query = query.partition(b"#")[0] if b"#" in query else query
+        self.headers = headers
+        """By name; several of one name are joined by commas."""
+        self.is_http10 = False
+        self.keep_alive = True
+        self.expects = False
+        """Whether the peer waits to be asked for its body."""
+        self.body: bytes | bytearray = b""
+        self.complete = False
+        """Whether all of the body is there."""
+        self.answered = False
+        self.read_max = BODY_WAITING_BYTES_MAX
+        """How much of the body is taken in before somebody asks for more of it."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._params: dict[str, list[str]] | None = None
+        self._id: str | None = None
+
+    # --- the head ---------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        text = self.raw_path.decode("ascii", "replace")
+        return unquote(text) if "%" in text else text
+
+    @property
+    def segments(self) -> list[str]:
+        """The parts of the path: an encoded slash is a letter of a name."""
+        text = self.raw_path.decode("utf-8", "replace")
+        segments = text.split("/")
+        return [unquote(segment) for segment in segments] if "%" in text else segments
+
+    @property
+    def id(self) -> str:
+        """By which the request is found in the log: its `X-Request-ID`, or a new one."""
+        if self._id is None:
+            given = self.get_header("x-request-id")
+            fits = given is not None and 0 < len(given) <= REQUEST_ID_LENGTH_MAX
+            if given is not None and fits and given.isascii() and given.isprintable():
+                self._id = given
+            else:
+                self._id = new_request_id()
+        return self._id
+
+    def __contains__(self, header: str) -> bool:
+        return _field(header) in self.headers
+
+    def get_header(self, name: str) -> str | None:
+        value = self.headers.get(_field(name))
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def content_type(self) -> str | None:
+        return self.get_header("content-type")
+
+    @property
+    def accept(self) -> str:
+        return self.get_header("accept") or "*/*"
+
+    @property
+    def content_length(self) -> int | None:
+        length = self.headers.get(b"content-length")
+        return None if length is None else int(length)  # the connection let only digits through
+
+    @property
+    def query_string(self) -> str:
+        return self.query.decode("latin-1")
+
+    def get_params(self, name: str) -> list[str]:
+        """All values of a query parameter."""
+        if self._params is None:
+            self._params = {}
+            if self.query:
+                for each, value in parse_qsl(self.query_string, keep_blank_values=True):
+                    self._params.setdefault(each, []).append(value)
+        return self._params.get(name, [])
+
+    def get_param(self, name: str) -> str | None:
+        """A query parameter; of several, the last."""
+        values = self.get_params(name)
+        return values[-1] if values else None
+
+    @property
+    def url(self) -> str:
+        """Where this is, as the caller sees us."""
+        path = self.raw_path.decode("latin-1")
+        host = self.get_header("host")
+        return f"http://{host}{path}" if host else path
+
+    # --- the body ---------------------------------------------------------------------------------
+
+    def add(self, piece: bytes) -> None:
+        """More of the body came."""
+        if not self.body:
+            self.body = piece
+        else:
+            if isinstance(self.body, bytes):
+                self.body = bytearray(self.body)
+            self.body += piece
+        if len(self.body) >= self.read_max:
+            self.wake()
+
+    def end(self) -> None:
+        """The body is there."""
+        self.complete = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Something happened that who waits for the body wants to know."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def read(self, size_max: int) -> bytes:
+        """The body, or as much of it as it takes to see that it is longer than `size_max`."""
+        connection = self.connection
+        self.read_max = size_max + 1
+        while not self.complete and len(self.body) <= size_max:
+            if connection.gone:
+                raise cut_short()  # the client hung up: half a body is none
+            connection.take_body(self)
+            self._waiter = waiter = asyncio.get_running_loop().create_future()
+            await waiter
+        body = self.body
+        return body if isinstance(body, bytes) else bytes(body)

@@ -1,0 +1,157 @@
+"""The one way from a request to its answer, on every surface."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from headrace.core.errors import Code, Refused
+from headrace.observe import say
+from headrace.storage.disk import passes
+from headrace.storage.objects import StoreError
+from headrace.storage.vanished import Vanished
+from headrace.web.answers import JSON, Answer, Handover, Reply
+from headrace.web.bodies import accepts_gzip, compress
+from headrace.web.calls import Call, Gate
+from headrace.web.cors import preflight, shared_headers
+from headrace.web.credentials import NOBODY
+from headrace.web.request import Request
+from headrace.web.routing import Match, Router
+from headrace.web.surface import Route, Surface
+
+GZIP_BYTES_MIN = 1024
+GZIP_INLINE_BYTES_MAX = 64 << 10
+
+
+class Resource(msgspec.Struct):
+    """What is at one path: its routes by method."""
+
+    surface: Surface
+    routes: dict[str, Route]
+    allow: str
+
+
+class Responder:
+    """Answers requests of all surfaces. The first one speaks for paths that are nobody's."""
+
+    def __init__(self, gate: Gate, surfaces: Sequence[Surface]) -> None:
+        self._gate = gate
+        self._surfaces = surfaces
+        resources: dict[str, Resource] = {}
+        for surface in surfaces:
+            for route in surface.routes:
+                resource = resources.setdefault(route.path, Resource(surface, {}, ""))
+                for method in (route.method, "HEAD") if route.head else (route.method,):
+                    assert method not in resource.routes, f"{method} {route.path} is there twice"
+                    resource.routes[method] = route
+        for resource in resources.values():
+            resource.allow = ", ".join((*resource.routes, "OPTIONS"))
+        self._router = Router(resources.items())
+
+    async def __call__(self, request: Request) -> Answer | Handover:
+        started = perf_counter()
+        found = self._router.find(request.segments)
+        surface = self._surface_of(request) if found is None else found.found.surface
+        try:
+            answer = await self._answer(surface, found, request, started)
+        except Refused as refused:
+            said = await self._gate.settle_refusal(refused)
+            answer = surface.refuse(said, started)
+            if (allow := refused.detail.get("allow")) is not None:
+                answer.headers.append(("allow", allow))
+        except Exception as error:  # noqa: BLE001  (a bug, or a disk: answered like a refusal)
+            answer = surface.refuse(failure(error, request), started)
+        headers = answer.headers
+        headers += surface.headers
+        headers.append(("x-request-id", request.id))
+        if self._gate.origins:
+            headers += shared_headers(request.get_header("origin"), self._gate.origins)
+        return answer
+
+    def _surface_of(self, request: Request) -> Surface:
+        path = request.path
+        for surface in self._surfaces:
+            if path.startswith(surface.prefixes):
+                return surface
+        return self._surfaces[0]
+
+    async def _answer(
+        self, surface: Surface, found: Match[Resource] | None, request: Request, started: float
+    ) -> Answer | Handover:
+        gate, method = self._gate, request.method
+        if gate.origin_check is not None:
+            gate.origin_check.check(method, request.headers)
+        if method == "OPTIONS" and gate.origins and "access-control-request-method" in request:
+            asked = request.get_header("access-control-request-headers") or "*"
+            return Answer(204, preflight(asked))
+        if found is None:
+            raise Refused(Code.NOT_FOUND, f"there is nothing at {request.path}; see /docs")
+        resource, names, values = found
+        route = resource.routes.get(method)
+        if route is None:
+            if method == "OPTIONS":
+                return surface.options(request, resource.allow)
+            message = f"{method} does not go with {request.path}"
+            raise Refused(Code.METHOD_NOT_ALLOWED, message, allow=resource.allow)
+        call = Call(gate, surface.refuse, request, names, values, started)
+        patience = None if surface.patience is None else surface.patience(request, route)
+        if patience is None:
+            result = await self._handle(surface, route, call)
+        else:
+            with patience.limit():
+                result = await self._handle(surface, route, call)
+        if isinstance(result, Reply):
+            assert surface.finish is not None
+            result = surface.finish(call, result)
+        if isinstance(result, Handover):
+            result.on_end = gate.streams.take(call.principal).free
+        elif surface.compresses and "accept-encoding" in request:
+            await _pack(result, request)
+        return result
+
+    async def _handle(
+        self, surface: Surface, route: Route, call: Call
+    ) -> Answer | Reply | Handover:
+        gate = self._gate
+        call.principal = (route.authenticate or surface.authenticate)(gate, call.req)
+        if call.principal is NOBODY:
+            return await route.handler(call)
+        with (gate.streams if route.lives_long else gate.slots).take(call.principal):
+            return await route.handler(call)
+
+
+async def _pack(answer: Answer, request: Request) -> None:
+    """Compress an answer if it is worth it and the client takes that."""
+    body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+    answer.body = body
+    if len(body) < GZIP_BYTES_MIN or not accepts_gzip(request.get_header("accept-encoding")):
+        return
+    if ("content-type", JSON) in answer.headers:
+        if len(body) <= GZIP_INLINE_BYTES_MAX:
+            answer.body = compress(body)
+        else:
+            loop = asyncio.get_running_loop()
+            answer.body = await loop.run_in_executor(None, compress, body)
+        answer.headers += [("content-encoding", "gzip"), ("vary", "accept-encoding")]
+
+
+def failure(error: Exception, request: Request) -> Refused:
+    """What to answer when something failed that nobody refused; tells the log."""
+    about: dict[str, Any] = {
+        "method": request.method, "path": request.path, "request_id": request.id
+    }  # fmt: skip
+    if isinstance(error, Vanished):
+        say("error", "records are lost", problem=str(error), **about)
+        return Refused(Code.NOT_READY, f"some of these records cannot be read: {error}")
+    if isinstance(error, StoreError):
+        say("error", "the object store failed", problem=str(error), **about)
+        return Refused(Code.NOT_READY, "the object store with these records cannot be reached")
+    if isinstance(error, OSError) and passes(error):
+        say("error", "a request found no room or no descriptor", problem=str(error), **about)
+        return Refused(Code.STORAGE_UNAVAILABLE, "the server is out of room or of descriptors")
+    say("error", "a request failed", trace=error, **about)
+    return Refused(Code.INTERNAL, "internal error")

@@ -1,0 +1,138 @@
+"""A surface: a protocol as a value. Routes, and how it refuses, authenticates and answers.
+
+Everything else is derived from the routes: which path takes which method, `Allow`, the OpenAPI
+document and the page of documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from headrace.core.errors import Code, Refused
+from headrace.engine.patience import Patience
+from headrace.web.answers import JSON, Answer, Handover, Headers, Reply
+from headrace.web.calls import Authenticate, Call, by_key
+from headrace.web.credentials import Scope
+from headrace.web.request import Request
+
+Handler = Callable[[Call], Awaitable[Answer | Reply | Handover]]
+
+
+class Parameter(NamedTuple):
+    """A value in the query, the path or a header."""
+
+    name: str
+    type: Any
+    description: str
+    place: Literal["query", "path", "header"] = "query"
+    default: Any = None
+    example: Any = None
+
+
+class Described(NamedTuple):
+    """What one status brings: the type of its body, if it has one, and when it is sent."""
+
+    type: Any
+    description: str
+    media: str = JSON
+
+
+class Refusal(NamedTuple):
+    """How a surface says no for one reason."""
+
+    status: int
+    code: str
+    meaning: str
+
+
+Refusals = Mapping[Code, Refusal]
+"""How a surface says no, for every reason there is."""
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One operation: who answers, and what its documentation says.
+
+    A scope of `None` means that no key is asked for.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    """What it does; a route without one is not told of."""
+    replies: Mapping[int, Described]
+    request: Any = None
+    """The type of the body, if it is JSON."""
+    media: str = JSON
+    """The media type of the body."""
+    parameters: Sequence[Parameter] = ()
+    scope: Scope | None = None
+    group: str = ""
+    description: str = ""
+    example: Any = None
+    lives_long: bool = False
+    """Whether it counts as a connection that is pushed to while it is under way."""
+    head: bool = False
+    """Whether HEAD is answered, too, without the body."""
+    authenticate: Authenticate | None = None
+    """Who asks, where that is said in another way than everywhere on the surface."""
+
+
+_BEARER = {"bearer": {"type": "http", "scheme": "bearer"}}
+
+
+class Surface(msgspec.Struct, frozen=True, kw_only=True):
+    """One protocol."""
+
+    name: str
+    title: str
+    prefixes: tuple[str, ...]
+    """Paths below are the surface's, whether there is something or not."""
+    routes: Sequence[Route]
+    refusals: Refusals
+    refuse: Callable[[Refused, float], Answer]
+    """The answer to what is refused; with the time at which the request came."""
+    authenticate: Authenticate = by_key
+    finish: Callable[[Call, Reply], Answer] | None = None
+    """Closes an open reply."""
+    headers: Headers = msgspec.field(default_factory=list)
+    """Of every answer."""
+    options: Callable[[Request, str], Answer] = lambda request, allow: Answer(
+        200, [("allow", allow)]
+    )
+    """Tells what a path takes."""
+    patience: Callable[[Request, Route], Patience | None] | None = None
+    """How long a request may take."""
+    security: Mapping[str, Any] = msgspec.field(default_factory=lambda: dict(_BEARER))
+    """How who asks is known, as OpenAPI has it."""
+    webhooks: Mapping[str, Any] = {}
+    """What the surface calls, as OpenAPI has it."""
+    compresses: bool = False
+    """Whether answers are packed for those who take that."""
+
+
+def complete(known: Refusals) -> dict[Code, Refusal]:
+    """How a surface says no, for every reason: those it has no words for in the core's."""
+    usual = {code: Refusal(code.status, code.value, "") for code in Code}
+    return usual | dict(known)
+
+
+_ALWAYS = (
+    Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.THROTTLED, Code.NOT_READY, Code.STORAGE_UNAVAILABLE,
+)  # fmt: skip
+"""What every endpoint may answer."""
+
+
+def with_refusals(
+    ok: Mapping[int, Described], codes: Sequence[Code], refusals: Refusals, error_type: Any
+) -> dict[int, Described]:
+    """The good replies of an endpoint, and the refusals it can give: these, and what all can."""
+    replies = dict(ok)
+    for code in (*codes, *_ALWAYS):
+        status, name, _ = refusals[code]
+        said = replies[status].description + ", " if status in replies else ""
+        replies[status] = Described(error_type, f"{said}`{name}`")
+    return dict(sorted(replies.items()))
