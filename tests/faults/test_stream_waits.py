@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
 from unittest import mock
 
-import msgspec
+import asking
 import pytest
 from diary import Client, Diary
 from hostile import HostileDisk
@@ -19,11 +17,12 @@ from headrace.core.record import draft
 from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
 from headrace.engine.engine import Engine
-from headrace.surfaces.streams.dialect import NATIVE
-from headrace.surfaces.streams.routes import StreamLimits, StreamRoutes
+from headrace.surfaces.streams import mount as streams
+from headrace.surfaces.streams.control import Control
+from headrace.surfaces.streams.routes import StreamLimits
 from headrace.web.calls import Gate
 from headrace.web.credentials import Keyring
-from headrace.web.direct import DirectRequest, DirectResponse
+from headrace.web.responder import Responder
 from headrace.web.slots import Slots
 
 
@@ -72,29 +71,19 @@ async def ask(
     method: str,
     body: bytes = b"",
     *,
-    query: bytes = b"",
+    query: str = "",
     wait_ms: int = 4900,
     **headers: str,
 ) -> tuple[int, str]:
     """The status and the code of an error that a client of the stream "a" is answered with."""
 
-    async def receive() -> Mapping[str, Any]:
-        return {"type": "http.request", "body": body}
-
     gate = Gate(Keyring(), Slots(), Slots(), 1 << 20)
     gate.open(engine)
-    routes = StreamRoutes(gate, NATIVE, b"/v1/stream/", StreamLimits(1 << 20, 5000, wait_ms))
-    scope = {
-        "method": method,
-        "scheme": "http",
-        "raw_path": b"/v1/stream/a",
-        "query_string": query,
-        "headers": [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()],
-    }
-    answer = DirectResponse()
-    await routes.respond(DirectRequest(scope, receive), answer)
-    status = int(answer.status[:3])
-    return status, msgspec.json.decode(answer.data)["error"]["code"] if status >= 400 else ""
+    limits = StreamLimits(1 << 20, 5000, wait_ms)
+    surface = streams.surface(gate, "native", limits, Control(mock.Mock()), mock.Mock())
+    respond = Responder(gate, [surface])
+    answer = await asking.ask(respond, method, f"/v1/stream/a?{query}", body, **headers)
+    return answer.status, answer.json["error"]["code"] if answer.status >= 400 else ""
 
 
 def test_every_request_is_answered_in_time(loop: VirtualLoop) -> None:
@@ -160,7 +149,7 @@ def test_a_wait_that_ends_late_is_no_timeout(loop: VirtualLoop) -> None:
     async def story() -> None:
         started = await boot(HostileDisk(), VirtualClock(loop))
         assert await ask(started.engine, "PUT") == (201, "")
-        waits = b"offset=-1&live=long-poll"
+        waits = "offset=-1&live=long-poll"
         assert await ask(started.engine, "GET", query=waits, wait_ms=5200) == (204, "")
 
     loop.run(story())

@@ -14,6 +14,9 @@ import pytest
 from lines import Echo, Line, Site, run
 from rawhttp import cut, make_stream
 
+from headrace.web.answers import Answer, Handover
+from headrace.web.request import Request
+
 STATUS = re.compile(rb"HTTP/1\.1 (\d\d\d) [^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n")
 EXPECTED = {100, 101, 200, 400, 408, 431, 501, 505}
 SEEDS = range(1, 9)
@@ -28,11 +31,12 @@ class Notes(Echo):
         super().__init__()
         self.asked: list[tuple[Any, ...]] = []
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, request: Request) -> Answer | Handover:
         known = len(self.bodies)
-        await super().__call__(scope, receive, send)
+        answer = await super().__call__(request)
         if len(self.bodies) > known:  # half a request may be begun or not
-            self.asked.append((scope["method"], scope["raw_path"], tuple(scope["headers"])))
+            self.asked.append((request.method, request.raw_path, request.query, request.headers))
+        return answer
 
 
 async def hear(site: Site, notes: Notes, pieces: list[bytes]) -> tuple[Any, ...]:
@@ -42,14 +46,14 @@ async def hear(site: Site, notes: Notes, pieces: list[bytes]) -> tuple[Any, ...]
     protocol = line.protocol
     for piece in pieces:
         await line.send(piece)
-        assert len(protocol.pipeline) < 300
+        assert len(protocol._queue) < 300
     for _ in range(SECONDS_MAX):
         if line.closing:
             break
         await asyncio.sleep(1)
     await line.settle()
     assert line.closing
-    assert not site.state.connections
+    assert not site.shared.open
     assert site.shared.head_bytes == 0
     statuses = {int(found) for found in STATUS.findall(line.heard)}
     assert statuses <= EXPECTED, line.heard

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from functools import cache
 from random import Random
 from typing import Any, NamedTuple, ParamSpec, TypeVar
-from urllib.parse import unquote
 
 import msgspec
+from asking import Reply, ask
 from hostile import HostileDisk
 from librarian import Librarian
 from rig import boot
@@ -25,6 +24,7 @@ from headrace.formats.marks import Marks
 from headrace.storage.objects import LocalObjects
 from headrace.surfaces.streams.control import Control
 from headrace.web.calls import Gate
+from headrace.web.connection import Respond
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,7 +34,7 @@ NEVER = 1 << 40
 
 class Web(NamedTuple):
     gate: Gate
-    app: Callable[..., Awaitable[None]]
+    respond: Respond
     control: Control
 
 
@@ -44,16 +44,6 @@ def web() -> Web:
     made = App(load({"TOPICS_DATA_DIR": "nowhere"}))
     routes = made._pulse, made._control, made._server, None
     return Web(made.gate, build_web(made._settings, made.gate, *routes), made._control)
-
-
-class Reply(msgspec.Struct):
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class Meddler:
@@ -99,31 +89,9 @@ class World:
         raw = (
             body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
         )
-        path, _, query = target.partition("?")
-        headers = [(b"content-length", b"%d" % len(raw))]
-        headers += [(n.replace("_", "-").encode(), v.encode()) for n, v in fields.items()]
         if raw or method == "PUT":
-            headers.append((b"content-type", b"application/json"))
-        scope = {
-            "type": "http", "method": method, "path": unquote(path), "raw_path": path.encode(),
-            "query_string": query.encode(), "headers": headers, "http_version": "1.1",
-            "scheme": "http", "root_path": "", "server": ("here", 80), "client": ("there", 1),
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-        }  # fmt: skip
-        sent: list[Any] = []
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": raw, "more_body": False}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        await self._web.app(scope, receive, send)
-        return Reply(
-            sent[0]["status"],
-            {name.decode(): value.decode() for name, value in sent[0]["headers"]},
-            b"".join(message.get("body", b"") for message in sent[1:]),
-        )
+            fields["content-type"] = "application/json"
+        return await ask(self._web.respond, method, target, raw, **fields)
 
     async def right(self, method: str, target: str, body: object = None, **fields: str) -> Any:
         """The same of what must succeed; returns what is said."""

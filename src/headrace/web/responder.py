@@ -59,8 +59,7 @@ class Responder:
         try:
             answer = await self._answer(surface, found, request, started)
         except Refused as refused:
-            said = await self._gate.settle_refusal(refused)
-            answer = surface.refuse(said, started)
+            answer = surface.refuse(refused, started)
             if (allow := refused.detail.get("allow")) is not None:
                 answer.headers.append(("allow", allow))
         except Exception as error:  # noqa: BLE001  (a bug, or a disk: answered like a refusal)
@@ -117,11 +116,14 @@ class Responder:
         self, surface: Surface, route: Route, call: Call
     ) -> Answer | Reply | Handover:
         gate = self._gate
-        call.principal = (route.authenticate or surface.authenticate)(gate, call.req)
-        if call.principal is NOBODY:
-            return await route.handler(call)
-        with (gate.streams if route.lives_long else gate.slots).take(call.principal):
-            return await route.handler(call)
+        try:
+            call.principal = (route.authenticate or surface.authenticate)(gate, call.req)
+            if call.principal is NOBODY:
+                return await route.handler(call)
+            with (gate.streams if route.lives_long else gate.slots).take(call.principal):
+                return await route.handler(call)
+        except Refused as refused:
+            raise await gate.settle_refusal(refused) from None
 
 
 async def _pack(answer: Answer, request: Request) -> None:

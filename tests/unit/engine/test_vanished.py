@@ -6,6 +6,7 @@ import logging
 
 import msgspec
 import pytest
+from asking import make_request
 from hostile import HostileDisk
 from librarian import Reading, reading
 from rig import CAPS, boot, view
@@ -21,7 +22,7 @@ from headrace.formats.manifest import Manifest
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
 from headrace.storage.vanished import Vanished
-from headrace.web.calls import failure
+from headrace.web.responder import failure
 
 NAMES = ("a", "b")
 FRESH = CAPS.__class__(tail_bytes=0)
@@ -149,7 +150,7 @@ def test_a_lost_segment_is_told_and_the_rest_is_served(
         assert page.next == 2
         with pytest.raises(Vanished, match=lost.name) as told:
             await engine.reader.read(engine.state_of("a"), 2, records_max=2, bytes_max=999)
-        refused = failure(told.value)
+        refused = failure(told.value, make_request("GET", "/"))
         assert refused.code is Code.NOT_READY
         assert lost.name in refused.message
         page = await engine.reader.read(engine.state_of("a"), 4, records_max=2, bytes_max=999)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-import uvicorn
 from plumbing import Pipe
-from uvicorn.server import ServerState
 from virtual import VirtualLoop
 
-from headrace.web.protocol import Connections, Protocol
+from headrace.core.errors import Refused
+from headrace.web.answers import Answer, Handover
+from headrace.web.connection import Connection, Connections
+from headrace.web.request import Request
 
 READ_BYTES = 256 << 10
 """What a loop reads at a time."""
 KEEP_ALIVE_S = 75
 
-Application = Callable[[Any, Any, Any], Awaitable[None]]
+Application = Callable[[Request], Coroutine[Any, Any, Answer | Handover]]
 
 
 class Line(Pipe):
@@ -50,8 +51,12 @@ class Line(Pipe):
             await self.settle()
             if self.closing:
                 return
-            self.protocol.data_received(raw[at : at + READ_BYTES])
-        await self.settle()
+            self.receive(raw[at : at + READ_BYTES])
+            await self.settle()
+
+    def receive(self, data: bytes) -> None:
+        """Bytes came: a loop says so outside of all tasks."""
+        asyncio.get_running_loop().call_soon(self.protocol.data_received, data)
 
     async def settle(self) -> None:
         """Until nothing more happens by itself."""
@@ -76,19 +81,13 @@ class Site:
     """A server without sockets."""
 
     def __init__(self, app: Application, shared: Connections) -> None:
-        self.config = uvicorn.Config(
-            app, http=Protocol, lifespan="off", log_config=None, access_log=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-        )  # fmt: skip
-        self.state = ServerState()
+        self.app = app
         self.shared = shared
 
     def connect(self) -> Line:
-        loop = asyncio.get_running_loop()
-        protocol = Protocol(self.config, self.state, {}, loop, shared=self.shared)
         line = Line()
-        line.protocol = protocol
-        protocol.connection_made(line)
+        line.protocol = Connection(self.app, self.shared)
+        line.protocol.connection_made(line)
         return line
 
 
@@ -98,26 +97,19 @@ class Echo:
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
         self.headers: list[dict[bytes, bytes]] = []
-        self.pieces = 0
         self.waiting: asyncio.Event | None = None
         """Set, it holds answers back."""
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body, more = b"", True
-        while more:
-            event = await receive()
-            if event["type"] != "http.request":
-                return
-            body += event["body"]
-            more = event["more_body"]
-            self.pieces += 1
+    async def __call__(self, request: Request) -> Answer | Handover:
+        try:
+            body = await request.read(1 << 30)
+        except Refused:
+            return Answer(400, [])
         if self.waiting is not None:
             await self.waiting.wait()
         self.bodies.append(body)
-        self.headers.append(dict(scope["headers"]))
-        headers = [(b"content-length", b"2")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"ok"})
+        self.headers.append(request.headers)
+        return Answer(200, [], b"ok")
 
 
 def run(

@@ -23,12 +23,8 @@ class Sent:
         self._raw, self._encoding = raw, encoding
         self.content_length = len(raw)
 
-    @property
-    def stream(self) -> Sent:
-        return self
-
-    async def read(self, size: int) -> bytes:
-        return self._raw[:size]
+    async def read(self, size_max: int) -> bytes:
+        return self._raw[: size_max + 1]
 
     def get_header(self, name: str) -> str | None:
         return self._encoding if name == "CONTENT-ENCODING" else None

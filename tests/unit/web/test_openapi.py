@@ -7,10 +7,16 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from headrace.core.errors import Code
+from headrace.web.answers import Answer
+from headrace.web.calls import Call
 from headrace.web.credentials import NO_SCOPE, Scope
 from headrace.web.docs_page import render
-from headrace.web.openapi import ErrorCode, Parameter, Reply, Route, build
+from headrace.web.envelope import refuser
+from headrace.web.openapi import build
+from headrace.web.surface import Described, Parameter, Refusal, Route, Surface, complete
 
 
 class Leaf(msgspec.Struct):
@@ -39,16 +45,21 @@ class Failure(msgspec.Struct):
     message: str
 
 
+async def nobody(call: Call) -> Answer:
+    raise NotImplementedError
+
+
 TOPIC = Parameter("topic", str, "Name of the topic.", place="path", example="jobs")
 PAGE_SIZE = Parameter("page_size", int, "Entries in a page.", default=100)
-FAILED = Reply(Failure, "The request is wrong.")
+FAILED = Described(Failure, "The request is wrong.")
 
 ROUTES = (
     Route(
         "POST",
         "/v0/topics/{topic}",
+        nobody,
         "Append records.",
-        {201: Reply(Leaf, "Created."), 200: Reply(Leaf, "Appended."), 400: FAILED},
+        {201: Described(Leaf, "Created."), 200: Described(Leaf, "Appended."), 400: FAILED},
         request=Batch,
         parameters=(TOPIC, Parameter("Idempotency-Key", str, "Dedupe key.", place="header")),
         scope=Scope.WRITE,
@@ -58,29 +69,41 @@ ROUTES = (
     Route(
         "DELETE",
         "/v0/topics/{topic}",
+        nobody,
         "Delete <b>everything</b>.",
-        {200: Reply(None, "Gone.")},
+        {200: Described(None, "Gone.")},
         scope=Scope.READ | Scope.DELETE,
         group="Topics",
     ),
     Route(
         "GET",
-        "/v0/topics/{topic}/at/{seq:int}",
+        "/v0/topics/{topic}/at/{seq}",
+        nobody,
         "Read one.",
-        {200: Reply(list[Leaf], ""), 404: FAILED},
+        {200: Described(list[Leaf], ""), 404: FAILED},
         parameters=(PAGE_SIZE,),
         scope=NO_SCOPE,
         group="Records",
     ),
-    Route("GET", "/v0/metrics", "Scrape.", {200: Reply(str, "Metrics.", "text/plain")}),
-    Route("PUT", "/v0/tree", "Grow.", {200: Reply(Tree, "Grown.")}, request=Tree),
+    Route("GET", "/v0/metrics", nobody, "Scrape.", {200: Described(str, "Metrics.", "text/plain")}),
+    Route("PUT", "/v0/tree", nobody, "Grow.", {200: Described(Tree, "Grown.")}, request=Tree),
 )
-ERRORS = (ErrorCode("invalid_request", 400, "The <request> cannot be read."),)
+REFUSALS = complete(
+    {Code.INVALID: Refusal(400, "invalid_request", "The <request> cannot be read.")}
+)
+SURFACE = Surface(
+    name="tried",
+    title="Tried",
+    prefixes=("/v0/",),
+    routes=ROUTES,
+    refusals=REFUSALS,
+    refuse=refuser(REFUSALS),
+)
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return build("Headrace & topics", "0.1.0", ROUTES, ERRORS, description="One <engine>.")
+    return build("Headrace & topics", "0.1.0", [SURFACE], description="One <engine>.")
 
 
 def test_the_document_survives_json(document: dict[str, Any]) -> None:
@@ -141,14 +164,36 @@ def test_scopes_become_security(document: dict[str, Any]) -> None:
 
 
 def test_a_wrong_table_is_found_at_once() -> None:
-    twice = ROUTES[0]
-    with pytest.raises(AssertionError, match="twice"):
-        build("t", "1", [twice, twice])
+    def document(*routes: Route) -> None:
+        build("t", "1", [replace(SURFACE, routes=routes)])
+
     with pytest.raises(AssertionError, match="has no place for"):
-        build("t", "1", [twice._replace(path="/v0/topics")])
+        document(replace(ROUTES[0], path="/v0/topics"))
     namesake = msgspec.defstruct("Leaf", ["other"])
     with pytest.raises(AssertionError, match="two wire types are called Leaf"):
-        build("t", "1", [twice, ROUTES[3]._replace(request=namesake)])
+        document(ROUTES[0], replace(ROUTES[3], request=namesake))
+
+
+def test_types_of_several_surfaces_may_have_one_name() -> None:
+    leaf = msgspec.defstruct("Leaf", ["other"])
+    other = replace(SURFACE, name="other", routes=[replace(ROUTES[3], request=leaf, path="/o")])
+    components = build("t", "1", [SURFACE, other])["components"]["schemas"]
+    assert {"tried.Leaf", "other.Leaf"} <= set(components)
+
+
+def test_schemes_media_and_webhooks_are_told() -> None:
+    surface = replace(
+        SURFACE,
+        routes=[replace(ROUTES[0], media="text/csv", request=str), replace(ROUTES[3], summary="")],
+        security={"a": {"type": "http"}, "b": {"type": "apiKey"}},
+        webhooks={"changed": {"post": {}}},
+    )
+    made = build("t", "1", [surface])
+    append = made["paths"]["/v0/topics/{topic}"]["post"]
+    assert append["security"] == [{"a": ["write"]}, {"b": ["write"]}]
+    assert list(append["requestBody"]["content"]) == ["text/csv"]
+    assert made["webhooks"] == {"changed": {"post": {}}}
+    assert "/v0/metrics" not in made["paths"], "what has no summary is not told of"
 
 
 class Outline(HTMLParser):

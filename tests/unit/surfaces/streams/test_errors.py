@@ -24,11 +24,6 @@ from headrace.surfaces.streams.errors import refuse
 def test_what_passes_says_when_to_come_back(
     code: Code, detail: dict[str, object], status: int, after: str | None
 ) -> None:
-    found, headers, body = refuse(Refused(code, "why", **detail))
-    assert (found, dict(headers).get("retry-after")) == (status, after)
-    assert msgspec.json.decode(body)["error"]["message"] == "why"
-
-
-def test_a_code_of_another_surface_is_a_bug() -> None:
-    status, _, body = refuse(Refused(Code.NOT_A_QUEUE, "why"))
-    assert (status, msgspec.json.decode(body)["error"]["code"]) == (500, "internal")
+    answer = refuse(Refused(code, "why", **detail), 0.0)
+    assert (answer.status, dict(answer.headers).get("retry-after")) == (status, after)
+    assert msgspec.json.decode(bytes(answer.body))["error"]["message"] == "why"

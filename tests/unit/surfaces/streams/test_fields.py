@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from urllib.parse import quote, unquote
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import Refused
 from headrace.surfaces.streams import fields
-from headrace.surfaces.streams.names import Target, parse_name, parse_target
+from headrace.surfaces.streams.names import parse_name, parse_path
 from headrace.surfaces.streams.offsets import parse_offset
 
 
@@ -79,7 +80,7 @@ PARSERS: list[Callable[[str], object]] = [
     fields.parse_seq,
     lambda text: fields.parse_time_ns(text, "t"),
     lambda text: fields.parse_producer(text, text, text),
-    lambda text: parse_target(text.encode("utf-8", "surrogatepass")),
+    lambda text: parse_path(text, text.encode("utf-8", "surrogatepass")),
 ]
 
 
@@ -92,23 +93,15 @@ def test_parsers_refuse_and_nothing_else(parse: Callable[[str], object], text: s
         pass
 
 
-@pytest.mark.parametrize(
-    ("path", "target"),
-    [
-        (b"a", Target("a")),
-        (b"a/b", Target("a/b")),
-        (b"a%2Fb", Target("a/b")),
-        (b"a/pk/k", Target("a", key="k")),
-        (b"a/pk/k%2Fl", Target("a", key="k/l")),
-        (b"pk/k", Target("pk/k")),
-        (b"a/b/_schema", Target("a/b", resource="_schema")),
-        (b"_schema", Target("_schema")),
-        (b"__ds/jwks.json", Target("", control="__ds/jwks.json")),
-        (b"%5F%5Fds/x", Target("", control="__ds/x")),
-    ],
-)
-def test_what_a_path_means(path: bytes, target: Target) -> None:
-    assert parse_target(path) == target
+@pytest.mark.parametrize("name", ["a", "a/b", "pk/k", "_schema", "a b", "\ufffd"])
+def test_names_in_paths(name: str) -> None:
+    assert parse_path(name, quote(name).encode()) == name
+
+
+@pytest.mark.parametrize("raw", ["", "/", "a//b", ".", "a/..", "__x", "__ds/x", "%ff", "a%0a"])
+def test_what_is_no_name_in_a_path(raw: str) -> None:
+    with pytest.raises(Refused):
+        parse_path(unquote(raw), raw.encode())
 
 
 def test_names_in_headers_may_be_paths() -> None:

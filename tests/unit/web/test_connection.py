@@ -9,6 +9,7 @@ import socket
 import weakref
 from typing import Any
 
+import httptools
 import pytest
 from lines import KEEP_ALIVE_S, Echo, Line, Site, run
 
@@ -26,9 +27,11 @@ from headrace.core.limits import (
 )
 from headrace.delivery.sink import Sink
 from headrace.delivery.wheel import Wheel
+from headrace.web.answers import Answer, Handover
+from headrace.web.connection import Connection, Connections
 from headrace.web.descriptors import backlog, room_for_connections
 from headrace.web.http2_refusal import PREFACE
-from headrace.web.protocol import CONNECTION, Connections, Protocol
+from headrace.web.request import Request
 
 GET = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: here\r\n"
@@ -64,9 +67,8 @@ def test_trailers_are_dropped() -> None:
 @pytest.mark.parametrize("answered", [False, True])
 def test_endless_trailers_end_the_connection(endless: bytes, answered: bool) -> None:
     class Refuses(Echo):
-        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-            await send({"type": "http.response.start", "status": 401, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
+        async def __call__(self, request: Request) -> Answer | Handover:
+            return Answer(401, [])
 
     async def story(site: Site) -> None:
         line = site.connect()
@@ -127,10 +129,19 @@ def test_a_large_body_of_known_length_comes_in_as_few_pieces_as_were_read() -> N
 
     async def story(site: Site) -> None:
         line = site.connect()
+        pieces, add = 0, line.protocol.on_body
+
+        def count(piece: bytes) -> None:
+            nonlocal pieces
+            pieces += 1
+            add(piece)
+
+        line.protocol.on_body = count
+        line.protocol._parser = httptools.HttpRequestParser(line.protocol)
         await line.send(POST + b"content-length: 200000\r\n\r\n" + b"a" * 200_000 + GET)
         assert line.statuses == [200, 200]
         assert [len(body) for body in echo.bodies] == [200_000, 0]
-        assert echo.pieces <= 4
+        assert pieces <= 4
 
     run(story, echo)
 
@@ -190,7 +201,7 @@ def test_what_is_no_request_is_told_so_and_left(raw: bytes, status: int) -> None
         await asyncio.sleep(CLOSE_S + 1)
         assert line.aborted
         await line.settle()
-        assert not site.state.connections
+        assert not site.shared.open
 
     run(story, echo)
 
@@ -291,22 +302,21 @@ def test_what_a_websocket_says_early_is_for_whom_it_is_handed_to(before: bytes) 
         def data_received(self, data: bytes) -> None:
             heard.append(data)
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(request: Request) -> Answer | Handover:
         await asyncio.sleep(1)
-        if b"upgrade" in dict(scope["headers"]):
-            scope[CONNECTION].hand_over(Ear(Wheel(), 1e9), b"101", lambda: None)
-        else:
-            await Echo()(scope, receive, send)
+        if b"upgrade" in request.headers:
+            return Handover(Ear(Wheel(), 1e9), [], status=101)
+        return await Echo()(request)
 
     async def story(site: Site) -> None:
         line = site.connect()
         ask = GET[:-2] + b"upgrade: websocket\r\nconnection: upgrade\r\n\r\n"
         await line.send(before + ask + b"early")
-        line.protocol.data_received(b" too")
+        line.receive(b" too")
+        await line.settle()
         assert line.reading_paused
         await asyncio.sleep(10)
-        assert line.statuses == [200] * (len(before) // len(GET))
-        assert line.heard.endswith(b"101")
+        assert line.statuses == [200] * (len(before) // len(GET)) + [101]
         assert heard == [b"early too"]
         assert not line.reading_paused
 
@@ -332,7 +342,7 @@ def test_few_requests_are_taken_in_ahead_of_their_turn() -> None:
         line = site.connect()
         protocol = line.protocol
         await line.send(GET * 5000)
-        assert len(protocol.pipeline) <= FEED_BYTES // len(GET) + 1
+        assert len(protocol._queue) <= FEED_BYTES // len(GET) + 1
         assert line.reading_paused
         echo.waiting.set()
         await line.settle()
@@ -384,7 +394,7 @@ def test_a_connection_that_says_nothing_is_closed() -> None:
         await asyncio.sleep(0.2)
         assert line.closing
         assert line.heard == b""
-        assert not site.state.connections
+        assert not site.shared.open
 
     run(story, shared=PATIENCE)
 
@@ -452,9 +462,9 @@ def test_an_answer_may_take_its_time() -> None:
 
 
 def test_an_application_that_does_not_read_is_no_fault_of_the_peer() -> None:
-    async def slow(scope: Any, receive: Any, send: Any) -> None:
+    async def slow(request: Request) -> Answer | Handover:
         await asyncio.sleep(100)
-        await Echo()(scope, receive, send)
+        return await Echo()(request)
 
     async def story(site: Site) -> None:
         line = site.connect()
@@ -467,10 +477,8 @@ def test_an_application_that_does_not_read_is_no_fault_of_the_peer() -> None:
 
 
 def test_what_is_left_of_a_body_that_nobody_wants_has_its_time() -> None:
-    async def refuses(scope: Any, receive: Any, send: Any) -> None:
-        headers = [(b"content-length", b"0")]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": b""})
+    async def refuses(request: Request) -> Answer | Handover:
+        return Answer(401, [])
 
     async def story(site: Site) -> None:
         line = site.connect()
@@ -505,7 +513,7 @@ def test_a_peer_that_takes_no_answers_is_given_up_by_the_system() -> None:
     """It would keep its connection for good: nothing that is closed is gone before it is taken."""
 
     async def story(site: Site) -> None:
-        protocol = Protocol(site.config, site.state, {}, asyncio.get_running_loop())
+        protocol = Connection(site.app, site.shared)
         line = Line()
         line.protocol = protocol
         with socket.socket() as peer:
@@ -578,9 +586,8 @@ def test_an_idle_connection_keeps_nothing_of_its_last_request() -> None:
         await line.send(GET[:-2] + large + b"\r\n")
         assert line.statuses == [200]
         held = gc.get_referents(protocol, protocol.__dict__)
-        assert not protocol.headers
-        assert not protocol.scope
-        assert protocol.cycle is None
+        assert not protocol._headers
+        assert protocol._incoming is protocol.under_way is None
         assert not any(isinstance(one, bytes | bytearray) and len(one) > 100 for one in held)
         assert site.shared.head_bytes == 0
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from headrace.observe import LATENCY_BOUNDS_US, Histogram, render_prometheus, snapshot
-from headrace.surfaces.topics.metrics import TOPIC_SERIES_MAX, read_samples
+from headrace.surfaces.operations.metrics import TOPIC_SERIES_MAX, read_samples
 from headrace.web.credentials import LOCAL, Principal, Scope
 
 NAMES = [
