@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable, Coroutine
+from random import Random
 from typing import Any
 
 import pytest
-from hostile import HostileDisk
+from hostile import HostileDisk, Survival
 from writers import LoopWriter
 
 from headrace.core.entry import Entry, Reserve
 from headrace.core.errors import Code, Refused
 from headrace.formats import layout
 from headrace.formats.layout import TEMPORARY
-from headrace.storage.disk import Disk
+from headrace.storage.disk import Disk, make_folders
 from headrace.storage.journal import Journal, Writer, WriterThread
 from headrace.storage.loopwriter import best_writer
 from headrace.storage.replay import frames_of, journal_files
@@ -243,6 +244,21 @@ def _break(disk: HostileDisk, kind: str, code: int) -> None:
             disk.faults[number] = code
 
     disk.before = watch
+
+
+def test_what_a_file_holds_is_durable_before_the_next_one_counts(start: Start) -> None:
+    async def work() -> None:
+        disk = HostileDisk()
+        journal = start(disk)
+        make_folders(disk, (layout.JOURNAL,))
+        await journal.wait_written(journal.enqueue([entry(1)]))
+        journal.rotate()
+        await journal.wait_synced(journal.enqueue([entry(2)], sync=True))
+        left = disk.copy().lose_power(Survival.NOTHING, Random(0))
+        assert replayed(left) == [entry(1), entry(2)]
+        await journal.close()
+
+    run(work())
 
 
 @pytest.mark.parametrize(

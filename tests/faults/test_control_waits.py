@@ -116,6 +116,7 @@ CASES: list[tuple[list[Request], Request, Request]] = [
     ([CREATE, FOLLOW], UNLINK, ("GET", SUB)),
     ([CREATE, FOLLOW], ("DELETE", SUB), ("GET", SUB)),
     ([CREATE, FOLLOW], ("DELETE", SUB), ("DELETE", SUB)),
+    ([], QUEUE, CLAIM),
     ([QUEUE, POST, CLAIM], NACK, NACK),
 ]
 

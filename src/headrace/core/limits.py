@@ -350,6 +350,8 @@ FORM_STEPS = 500_000
 """What is formed of an append before others get a turn, in bytes and in steps of validation: some
 milliseconds of work.
 """
+FORM_RECORDS = 16_384
+"""Records of an append that are taken apart, and joined again, on the loop; more in a thread."""
 SHAPES_MAX = 4096
 SHAPES_BYTES_MAX = 256 << 20
 """Streams whose registry and profile are kept ready for use, and what these take of memory."""

@@ -10,7 +10,8 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import NAMES_CHUNK
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Those of ASCII and of Latin-1, and what ends a line elsewhere."""
 SYSTEM_PREFIX = "__"
 SYSTEM = "system"
 """Who owns logs that the server writes by itself."""

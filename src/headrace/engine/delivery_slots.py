@@ -48,18 +48,22 @@ class DeliverySlots:
 
     async def _wait(self, lane: Lane) -> None:
         granted = asyncio.get_running_loop().create_future()
-        waiting = self._lanes.setdefault(lane, deque())
-        waiting.append(granted)
+        self._lanes.setdefault(lane, deque()).append(granted)
         try:
             await granted
         except asyncio.CancelledError:
-            if not granted.cancelled():
-                self._free(lane)
+            if granted.cancelled():
+                self._leave(lane, granted)
             else:
-                waiting.remove(granted)
-                if not waiting:
-                    del self._lanes[lane]
+                self._free(lane)
             raise
+
+    def _leave(self, lane: Lane, granted: asyncio.Future[None]) -> None:
+        waiting = self._lanes.get(lane)
+        if waiting is not None and granted in waiting:
+            waiting.remove(granted)
+            if not waiting:
+                del self._lanes[lane]
 
     def _has_room(self, lane: Lane) -> bool:
         key, slow = lane
@@ -77,9 +81,15 @@ class DeliverySlots:
     def _grant(self) -> None:
         """Give what is free to who waits, one lane after the other."""
         for lane, waiting in list(self._lanes.items()):
-            if self._has_room(lane):
-                waiting.popleft().set_result(None)
+            if not self._has_room(lane):
+                continue
+            granted = waiting.popleft()
+            # Who was cancelled in this turn has yet to hear of it, and leaves by itself.
+            while granted.cancelled() and waiting:
+                granted = waiting.popleft()
+            if not granted.cancelled():
+                granted.set_result(None)
                 self._held[lane] += 1
-                del self._lanes[lane]
-                if waiting:
-                    self._lanes[lane] = waiting  # behind all others
+            del self._lanes[lane]
+            if waiting:
+                self._lanes[lane] = waiting  # behind all others

@@ -25,6 +25,7 @@ from headrace.core.limits import (
     LEASE_MS_MIN,
 )
 from headrace.core.read import Slice
+from headrace.engine.cost import Cost
 from headrace.engine.deadletters import DeadLetters
 from headrace.engine.live import Live
 from headrace.observe import say
@@ -102,7 +103,7 @@ class Desk:
             finally:
                 self.poke()
             claims, _ = self._decide([asking])
-        await self._settle(self._commit(claims))
+        await self._settle(claims, self._commit(claims))
         return claims[0]
 
     async def read(self, claim: Claim) -> list[Slice]:
@@ -145,10 +146,21 @@ class Desk:
                 if not moved or sum(len(claim.seqs) for claim in claims if claim) == wanted:
                     return
 
-    async def _settle(self, position: int) -> None:
+    async def _settle(self, claims: list[Claim | None], position: int) -> None:
         """What must be done before anybody is told of a pass."""
-        if position and self._live.log.config.leases_durable:
+        live = self._live
+        if self._steps_up(claims):
+            await self._engine.wait(live, live.shrunk_position, live.visible, Cost())
+        if position and live.log.config.leases_durable:
             await self._engine.journal.wait_synced(position)
+
+    def _steps_up(self, claims: list[Claim | None]) -> bool:
+        """Whether a job may have been held back by others of its group until they were done: a
+        crash must not bring those back behind it.
+        """
+        grouped = self._live.log.jobs.grouped
+        granted = (claim.seqs for claim in claims if claim is not None) if grouped else ()
+        return any(seq in grouped for seqs in granted for seq in seqs)
 
     # --- the window ------------------------------------------------------------------------------
 
@@ -297,7 +309,7 @@ class Desk:
             for seq, fence in _fenced(claim):
                 worker.held[seq] = fence
                 self._holders[seq] = worker
-        if position and self._live.log.config.leases_durable:
+        if position and (self._live.log.config.leases_durable or self._steps_up(claims)):
             self._start(self._deal_out_later(waiting, claims, gifts, position), waiting)
         else:
             self._deal_out(waiting, claims, gifts)
@@ -319,7 +331,7 @@ class Desk:
         position: int,
     ) -> None:
         try:
-            await self._settle(position)
+            await self._settle(claims, position)
         except Refused as refused:
             self._refuse(waiting, refused)
             return

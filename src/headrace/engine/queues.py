@@ -79,6 +79,9 @@ class Queues:
         await self._admit(live, cost)
         desk = self.desk(live)
         claim = await desk.claim(Asking(node, wanted, lease_of(live, lease_ms)))
+        if claim is None:
+            # That there is such a queue, and nothing in it, may not be durable yet.
+            await self._engine.settle(live)
         jobs = await desk.read(claim) if claim is not None else []
         return Claimed(live, claim, jobs, self.count(live))
 

@@ -38,12 +38,21 @@ class Plan(msgspec.Struct, frozen=True):
 
 Ends = tuple[Log | None, Log | None]
 """Source and destination, as far as they are there."""
-Authorise = Callable[[str, str], None]
-"""Refuses who may not touch a source and a destination."""
+MaySee = Callable[[str], bool]
+"""Whether somebody may touch what has this name; what else there is, is not theirs to know."""
+_HIDDEN = "…"
+"""What stands for a name in a refusal to somebody who may not see it."""
 
 
-def _anybody(source: str, dest: str) -> None:
-    pass
+def _anybody(name: str) -> bool:
+    return True
+
+
+def check_ends(router: Router, may_see: MaySee) -> None:
+    """Refuse who may not touch what a router leads from and to."""
+    if not (may_see(router.source.log.name) and may_see(router.dest.log.name)):
+        text = f'router "{router.name}" leads outside the prefixes of this key'
+        raise Refused(Code.FORBIDDEN, text, router=router.name)
 
 
 class Routers:
@@ -134,7 +143,7 @@ class Routers:
         name: str,
         plan: Plan,
         owner: str,
-        authorise: Authorise = _anybody,
+        may_see: MaySee = _anybody,
         created_by: str = "",
     ) -> bool:
         """Create the router or change it; says whether it is new.
@@ -143,7 +152,7 @@ class Routers:
         """
         engine, known = self._engine, self._routers.get(name)
         if known is not None:
-            authorise(known.source.log.name, known.dest.log.name)
+            check_ends(known, may_see)
         engine.check_writable()
         if plan.source == plan.dest:
             raise Refused(Code.INVALID, "a router leads to another topic", field="dest")
@@ -151,16 +160,16 @@ class Routers:
             await self.forwarder.finish(known)
             if self._routers.get(name) is not known:
                 # Somebody else changed it meanwhile.
-                return await self.put(name, plan, owner, authorise, created_by)
+                return await self.put(name, plan, owner, may_see, created_by)
         if known is None:
             engine.caps.check_routers(len(self._routers), self._created[created_by])
         ends = self._ends(plan, owner, created_by)
-        self._check_single_source(name, ends, plan)
+        self._check_single_source(name, ends, plan, may_see)
         same = known is not None and ends == (known.source.log, known.dest.log)
         if known is not None and same and known.inlet.rule == plan.rule:
             await engine.journal.wait_synced(known.dest.config_position)
             return False
-        self._check_cycle(name, ends, plan, known if same else None)
+        self._check_cycle(name, ends, plan, known if same else None, may_see)
         if known is not None and same:
             inlet = known.inlet
             changes: list[Entry] = [
@@ -214,7 +223,7 @@ class Routers:
         changes.append(Route(ids[1], name, ids[0], plan.rule, cursor, created_by=created_by))
         return changes
 
-    async def delete(self, name: str, authorise: Authorise = _anybody) -> bool:
+    async def delete(self, name: str, may_see: MaySee = _anybody) -> bool:
         """End the router; what it brought stays. False when there is none.
 
         Who ends it must be allowed to touch what it leads from and to.
@@ -223,31 +232,35 @@ class Routers:
         if router is None:
             await self._engine.wait_control()
             return False
-        authorise(router.source.log.name, router.dest.log.name)
+        check_ends(router, may_see)
         self._engine.check_writable()
         await self.forwarder.finish(router)
         if router.ended:
-            return await self.delete(name, authorise)
+            return await self.delete(name, may_see)
         position = self._engine.commit([Unroute(router.dest.log.id, name)], sync=True)
         await self._engine.journal.wait_synced(position)
         return True
 
-    def _check_single_source(self, name: str, ends: Ends, plan: Plan) -> None:
+    def _check_single_source(self, name: str, ends: Ends, plan: Plan, may_see: MaySee) -> None:
         source, dest = ends
         for other, inlet in ((dest and dest.inlets) or {}).items():
             if other != name and (source is None or inlet.source != source.id):
                 known = self._engine.state.logs[inlet.source].name
+                told = {"router": other, "source": known}
+                told = {what: each for what, each in told.items() if may_see(each)}
+                by = f' by router "{other}"' if "router" in told else ""
+                origin = f'"{known}"' if "source" in told else "another topic"
                 raise Refused(
                     Code.LOG_INCOMPATIBLE,
-                    f'"{plan.dest}" takes its records from "{known}" by router "{other}"; '
-                    "a topic has one source",
+                    f'"{plan.dest}" takes its records from {origin}{by}; a topic has one source',
                     reason="router_dest_fan_in",
-                    router=other,
-                    source=known,
                     dest=plan.dest,
+                    **told,
                 )
 
-    def _check_cycle(self, name: str, ends: Ends, plan: Plan, known: Router | None) -> None:
+    def _check_cycle(
+        self, name: str, ends: Ends, plan: Plan, known: Router | None, may_see: MaySee
+    ) -> None:
         """Refuse a cycle this change would close; one that was there before stays."""
         source, dest = ends
         if plan.rule.allow_cycle or source is None or dest is None:
@@ -256,6 +269,7 @@ class Routers:
             return
         if cycle := route.find_cycle(self.routes, name, source.id, dest.id):
             names = [self._engine.state.logs[log].name for log in cycle]
+            names = [each if may_see(each) else _HIDDEN for each in names]
             raise Refused(
                 Code.ROUTER_CYCLE,
                 f"records would go in a circle: {' -> '.join(names)}; allow_cycle permits that",

@@ -19,6 +19,7 @@ from headrace.core.entry import Adopt, Entry, Plan, Register
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     FORM_BYTES,
+    FORM_RECORDS,
     FORM_STEPS,
     PROMOTED_PAGE_BYTES,
     PROOF_MS_MAX,
@@ -92,11 +93,13 @@ class Shape:
     async def form_in_turns(
         self, drafts: Drafts, now_ms: int, pool: Pool, turn: asyncio.Lock
     ) -> Drafts:
-        """The same, with a pause for everybody else now and then; large documents in the pool.
+        """The same, with a pause for everybody else now and then; large documents in the pool, and
+        what has to be done for all of many at once.
 
         Of all appends that have the lock in common, one is at it at a time.
         """
-        sent = self._open(drafts)
+        many = drafts.count > FORM_RECORDS
+        sent = await pool.run(self._open, drafts) if many else self._open(drafts)
         if sent is None:
             return drafts
         parts: list[_Formed] = []
@@ -107,7 +110,7 @@ class Shape:
             async with turn:
                 parts.append(self._form(part, drafts, now_ms))
                 await asyncio.sleep(0)
-        return self._join(drafts, parts)
+        return await pool.run(self._join, drafts, parts) if many else self._join(drafts, parts)
 
     def is_much(self, drafts: Drafts) -> bool:
         """Whether others would have to wait for long while these are formed."""

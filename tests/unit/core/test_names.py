@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 
 from headrace.core.errors import Refused
-from headrace.core.names import SortedNames, parse_name
+from headrace.core.names import SortedNames, check_printable, parse_name
 
 
 @pytest.mark.parametrize("name", ["a", "0", "render-queue:tenantA", "a.b_c:d-e", "a" * 255])
@@ -19,6 +21,14 @@ def test_good_names(name: str) -> None:
 def test_bad_names(name: str) -> None:
     with pytest.raises(Refused):
         parse_name(name)
+
+
+def test_printable_names_have_no_control_characters() -> None:
+    check_printable("räume/grün ✓", "a name")
+    controls = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) == "Cc"]
+    for each in [*controls, "\u2028", "\u2029"]:
+        with pytest.raises(Refused):
+            check_printable(f"a{each}b", "a name")
 
 
 def test_names_stay_in_order_as_they_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,3 +107,22 @@ def test_who_waits_no_more_leaves_nothing_behind() -> None:
         assert not slots._held
 
     asyncio.run(story())
+
+
+def test_all_are_cancelled_at_once() -> None:
+    async def story() -> None:
+        slots = DeliverySlots(total=2, per_key=2, slow=2)
+        callers = [Caller(slots, key, slow=key == "b") for key in "aaabbb"]
+        await settle()
+        for caller in callers:
+            caller.task.cancel()
+        ended = await asyncio.gather(*(each.task for each in callers), return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in ended), ended
+        assert not slots._lanes
+        assert not slots._held
+        fresh = Caller(slots, "a")
+        await settle()
+        assert fresh.holds
+        await fresh.end()
+
+    asyncio.run(story())

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, ParamSpec, TypeVar
 
+import msgspec
 import pytest
 from hostile import HostileDisk
 from rig import boot
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Discard, Durability, Kind, LogConfig
-from headrace.core.entry import Claim
+from headrace.core.entry import Claim, Start
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import SEVERE_TICKS
 from headrace.core.read import Slice
@@ -471,6 +472,55 @@ def test_an_ack_is_as_durable_as_the_queue(tell: Tell) -> None:
         assert await shop.ack("w", 2) == []
         assert journal.synced == journal.tail, "who is told that it is gone is told the truth"
         assert acked.done()
+
+    tell(story)
+
+
+@pytest.mark.parametrize("how", ["asks", "waits in a window", "stays"])
+@pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DISK])
+def test_the_next_of_a_group_goes_when_the_end_of_the_last_one_stays(
+    tell: Tell, durability: Durability, how: str
+) -> None:
+    """A crash must not bring back a job when somebody already has the one behind it."""
+
+    async def story(shop: Shop) -> None:
+        live = await shop.open(durability=durability)
+        await shop.add(2, keys=["a", "a"])
+        assert await shop.claim("w") == [1]
+        if how == "waits in a window":
+            live.log.config = msgspec.structs.replace(live.log.config, claim_jitter_ms=1)
+        journal = shop.engine.journal
+        await journal.wait_synced(journal.tail)
+        # While a sync runs, nothing is even written.
+        shop.engine.commit([Start(0, "")], sync=True)
+        await soon()
+        acking = asyncio.ensure_future(shop.ack("w", 1))
+        await asyncio.sleep(0)
+        acked = journal.tail
+        assert journal.written < acked
+        if how == "stays":
+            hand = Hand(shop, "v")
+            while not hand.got:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            assert hand.got == [[2]]
+        else:
+            assert await shop.claim("v") == [2]
+        assert acked <= (journal.synced if durability is Durability.FSYNC else journal.written)
+        assert await acking == [1]
+
+    tell(story)
+
+
+def test_other_jobs_do_not_wait_for_acks(tell: Tell) -> None:
+    async def story(shop: Shop) -> None:
+        await shop.open(jobs=2, durability=Durability.FSYNC)
+        await shop.claim("w")
+        journal = shop.engine.journal
+        acking = asyncio.ensure_future(shop.ack("w", 1))
+        await asyncio.sleep(0)
+        assert await shop.claim("v") == [2]
+        assert journal.synced < journal.tail
+        await acking
 
     tell(story)
 

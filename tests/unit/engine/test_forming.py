@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 from unittest import mock
 
 import msgspec
@@ -12,18 +14,22 @@ from rig import boot
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import FORM_BYTES, FORM_STEPS
-from headrace.core.record import draft
+from headrace.core.limits import FORM_BYTES, FORM_RECORDS, FORM_STEPS
+from headrace.core.record import Drafts, draft, payloads
 from headrace.core.stream import JSON, Producer, Write
 from headrace.core.streaming import Spec
 from headrace.core.transaction import Chunk
 from headrace.engine.engine import Engine
 from headrace.engine.metering import Meter, Metering
+from headrace.engine.ports import Inline
 from headrace.engine.shapes import Shape
 from headrace.engine.streams import Written
 from headrace.profiles.catalogue import parse_profile
 from headrace.schemas.evolution import parse_update
 from headrace.schemas.validation import Validator
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 LARGE = [msgspec.json.encode({"requestId": f"r{n}", "token": "t" * 100}) for n in range(2000)]
 assert sum(map(len, LARGE)) > 3 * FORM_BYTES
@@ -90,6 +96,50 @@ def test_others_get_a_turn_while_few_bytes_are_dear_to_check(loop: VirtualLoop) 
         steps = Validator(msgspec.json.encode(COSTLY)).steps(SMALL[0])
         assert await turns_of(writing) > len(SMALL) * steps // FORM_STEPS // 2
         assert len(held(engine)) == len(SMALL)
+
+    loop.run(story())
+
+
+class Beside(Inline):
+    """Knows whether work is done for it, and so beside everybody else."""
+
+    at_work = False
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self.at_work = True
+        try:
+            return await super().run(work, *args, **kwargs)
+        finally:
+            self.at_work = False
+
+
+@pytest.mark.parametrize("count", [FORM_RECORDS, 3 * FORM_RECORDS])
+def test_many_records_are_taken_apart_and_joined_beside_the_loop(
+    loop: VirtualLoop, count: int
+) -> None:
+    pool = Beside()
+    beside = []
+
+    def take_apart(drafts: Drafts) -> list[bytes]:
+        beside.append(pool.at_work)
+        return payloads(drafts)
+
+    class Watched(Shape):
+        def _join(self, *args: Any) -> Drafts:
+            beside.append(pool.at_work)
+            return super()._join(*args)
+
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop), pool=pool)).engine
+        await engine.streams.create("s", Spec(content_type=JSON), None)
+        await install(engine, COSTLY)
+        with (
+            mock.patch("headrace.engine.shapes.payloads", take_apart),
+            mock.patch("headrace.engine.shapes.Shape", Watched),
+        ):
+            await engine.streams.write("s", draft([b'{"a":7}'] * count), Write(JSON))
+        assert beside == [count > FORM_RECORDS] * 2
+        assert engine.streams.find("s").log.count == count
 
     loop.run(story())
 

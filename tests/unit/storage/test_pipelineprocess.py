@@ -61,11 +61,14 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _with(process: PipelineProcess, condition: object, needed: object = lambda: True) -> None:
+    """Let the process live until then; it is not started again while it is being closed."""
     task = asyncio.create_task(process.run(needed))  # type: ignore[arg-type]
-    await _until(condition)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    await process.close()
+    try:
+        await _until(condition)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await process.close()
 
 
 def test_it_waits_until_there_is_something_to_do(tmp_path: Path) -> None:
@@ -148,14 +151,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(
         return await start(*command, **how)
 
     monkeypatch.setattr(children, "start", start_late)
-
-    async def work() -> None:
-        process = _process(tmp_path, STATUS)
-        running = asyncio.create_task(process.run(lambda: True))
-        await _until(lambda: process.status)
-        assert process.restarts == 2
-        assert not running.done()
-        await process.close()
-        running.cancel()
-
-    asyncio.run(work())
+    process = _process(tmp_path, STATUS)
+    asyncio.run(_with(process, lambda: process.status))
+    assert process.restarts == 2
+    assert process.state == "running"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,16 @@ from headrace.formats import layout
 from headrace.storage.disk import RealDisk
 from headrace.storage.sealing import SealFailed, SealJob, Unreadable
 from headrace.storage.sealprocess import ProcessSealer
+
+
+@asynccontextmanager
+async def _sealer(root: Path) -> AsyncIterator[ProcessSealer]:
+    """A sealer whose process ends with the test, however that ends."""
+    sealer = ProcessSealer(root)
+    try:
+        yield sealer
+    finally:
+        await sealer.close()
 
 
 def step_of(pid: int) -> int:
@@ -23,17 +35,16 @@ def step_of(pid: int) -> int:
 def test_its_session_steps_back_unless_there_is_a_hurry(tmp_path: Path) -> None:
     async def work() -> None:
         RealDisk(tmp_path).make_folder("journal")
-        sealer = ProcessSealer(tmp_path)
-        sealer.hurry(True)  # there is no process yet
-        await sealer.blank("journal/spare", 1000)
-        assert sealer._process is not None
-        pid = sealer._process.pid
-        assert step_of(pid) == 0
-        sealer.hurry(False)
-        assert step_of(pid) == 10
-        sealer.hurry(True)
-        assert step_of(pid) == 0
-        await sealer.close()
+        async with _sealer(tmp_path) as sealer:
+            sealer.hurry(True)  # there is no process yet
+            await sealer.blank("journal/spare", 1000)
+            assert sealer._process is not None
+            pid = sealer._process.pid
+            assert step_of(pid) == 0
+            sealer.hurry(False)
+            assert step_of(pid) == 10
+            sealer.hurry(True)
+            assert step_of(pid) == 0
 
     asyncio.run(work())
 
@@ -44,12 +55,11 @@ def test_it_tells_a_damaged_journal_from_what_may_pass(tmp_path: Path) -> None:
         disk.make_folder("journal")
         disk.write(layout.journal_file(0), (b"no frame",))
         disk.write(layout.journal_file(8), ())
-        sealer = ProcessSealer(tmp_path)
-        with pytest.raises(Unreadable, match="byte 0: damaged frame"):
-            await sealer.seal(SealJob(1, "a", 0, 8, {}))
-        with pytest.raises(SealFailed) as failed:
-            await sealer.blank("nowhere/spare", 10)
-        assert not isinstance(failed.value, Unreadable)
-        await sealer.close()
+        async with _sealer(tmp_path) as sealer:
+            with pytest.raises(Unreadable, match="byte 0: damaged frame"):
+                await sealer.seal(SealJob(1, "a", 0, 8, {}))
+            with pytest.raises(SealFailed) as failed:
+                await sealer.blank("nowhere/spare", 10)
+            assert not isinstance(failed.value, Unreadable)
 
     asyncio.run(work())

@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -89,42 +90,57 @@ def test_children_are_told_no_more_than_they_need() -> None:
 def told(pid: int) -> set[str]:
     """Secrets in the environment of a process.
 
-    It reads as empty until the program is in place, which is after `Popen` returned.
+    It reads as empty until the program is in place, which is after `Popen` returned; and for good
+    when the process has ended.
     """
     environ = Path(f"/proc/{pid}/environ")
     while not (names := environ.read_bytes()):
-        pass
+        assert ") Z" not in Path(f"/proc/{pid}/stat").read_text(), "it has ended"
     return {name.partition(b"=")[0].decode() for name in names.split(b"\0")} & SECRETS.keys()
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc")
 @pytest.mark.usefixtures("secrets")
-def test_each_child_has_just_that(tmp_path: Path) -> None:
-    sync = SyncProcess()
-    assert told(sync._process.pid) == set()
-    sync.close()
+def test_the_sync_process_is_told_nothing() -> None:
+    with closing(SyncProcess()) as sync:
+        assert told(sync._process.pid) == set()
 
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc")
+@pytest.mark.usefixtures("secrets")
+def test_the_sealing_process_is_told_nothing(tmp_path: Path) -> None:
     async def look() -> None:
         RealDisk(tmp_path).make_folder("journal")
         sealer = ProcessSealer(tmp_path)
-        await sealer.blank("journal/spare", 1)
-        assert sealer._process is not None
-        assert told(sealer._process.pid) == set()
-        await sealer.close()
-        for objects, expected in ((None, set()), ("s3://bucket/there", OF_THE_BUCKET)):
-            command = (
-                sys.executable,
-                "-c",
-                "import sys; print('{}', flush=True); sys.stdin.read()",
-            )
-            pipeline = PipelineProcess(tmp_path, objects, command)
-            living = asyncio.create_task(pipeline._live())
-            while pipeline.state != "running":  # noqa: ASYNC110
+        try:
+            await sealer.blank("journal/spare", 1)
+            assert sealer._process is not None
+            assert told(sealer._process.pid) == set()
+        finally:
+            await sealer.close()
+
+    asyncio.run(look())
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc")
+@pytest.mark.usefixtures("secrets")
+@pytest.mark.parametrize(
+    ("objects", "expected"), [(None, set()), ("s3://bucket/there", OF_THE_BUCKET)]
+)
+def test_the_pipeline_is_told_of_its_bucket_alone(
+    tmp_path: Path, objects: str | None, expected: set[str]
+) -> None:
+    async def look() -> None:
+        program = "import sys; print('{}', flush=True); sys.stdin.read()"
+        pipeline = PipelineProcess(tmp_path, objects, (sys.executable, "-c", program))
+        living = asyncio.create_task(pipeline._live())
+        try:
+            while pipeline.state != "running" and not living.done():  # noqa: ASYNC110
                 await asyncio.sleep(0)
             assert pipeline._process is not None
-            seen = told(pipeline._process.pid)
+            assert told(pipeline._process.pid) == expected
+        finally:
             await pipeline.close()
             await living
-            assert seen == expected
 
     asyncio.run(look())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.inlet import Rule
 from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
 from headrace.core.match import format_match, parse_match
-from headrace.engine.routers import Plan
+from headrace.engine.routers import Plan, check_ends
 from headrace.engine.steps import Router
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.names import OWNER, parse_router, parse_topic
@@ -33,8 +32,8 @@ class Routers:
         plan = _parse_plan(request)
         # Both may be created for the caller, and records will flow between them.
         call.principal.require(NO_SCOPE, plan.source, plan.dest)
-        authorise = partial(call.principal.require, NO_SCOPE)
-        created = await call.engine.routers.put(name, plan, OWNER, authorise, call.principal.id)
+        may_see, key = call.principal.may_see, call.principal.id
+        created = await call.engine.routers.put(name, plan, OWNER, may_see, key)
         rule = _rule(plan.source, plan.dest, plan.rule)
         reply = wire.RouterReply(router=name, created=created, **rule)
         return Reply([wire.open_object(reply)], 201 if created else 200)
@@ -44,8 +43,8 @@ class Routers:
         engine = call.engine
         await engine.routers.catch_up(engine.routers.get(name).dest)
         router = engine.routers.get(name)
+        check_ends(router, call.principal.may_see)
         source, dest = router.source.log.name, router.dest.log.name
-        call.principal.require(NO_SCOPE, source, dest)
         inlet = router.inlet
         reply = wire.RouterStateReply(
             router=name,
@@ -84,8 +83,7 @@ class Routers:
 
     async def delete(self, call: Call) -> Reply:
         name = _authorise(call, Scope.DELETE)
-        authorise = partial(call.principal.require, NO_SCOPE)
-        deleted = await call.engine.routers.delete(name, authorise)
+        deleted = await call.engine.routers.delete(name, call.principal.may_see)
         reply = wire.RouterDropReply(router=name, deleted=deleted)
         return Reply([wire.open_object(reply)])
 

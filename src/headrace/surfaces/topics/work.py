@@ -40,6 +40,7 @@ class Work:
         lease_ms = _parse_lease(call.req)
         queues = call.engine.queues
         live = queues.find(topic)
+        await call.engine.settle(live)
         live.last_read_at_ms = call.engine.clock.now_ms()
         stream = JobStream(call.wheel, call.engine.clock, queues.desk(live), topic)
         stream.node, stream.depth, stream.lease_ms = node, depth, lease_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from plumbing import Pipe
 from serving import House, live
@@ -11,7 +12,9 @@ from headrace.core.config import Kind
 from headrace.core.entry import Claim
 from headrace.core.errors import Code, Refused
 from headrace.engine.cost import Cost
-from headrace.surfaces.topics.work import JobStream
+from headrace.surfaces.topics.queues import QueueLimits
+from headrace.surfaces.topics.work import JobStream, Work
+from headrace.web.credentials import LOCAL, Principal
 
 
 class Worker:
@@ -27,6 +30,22 @@ class Worker:
         self.stream.chunked = False
         self.stream.attach(self.pipe, b"head|", lambda: None, lambda: None)
         assert self.pipe.take() == b"head|"
+
+
+class Get:
+    """What the GET of a stream asks of a request."""
+
+    def __init__(self, house: House) -> None:
+        self.engine = house.engine
+        self.wheel = house.wheel
+        self.name = "q"
+        self.req = self
+
+    def authenticate(self) -> Principal:
+        return LOCAL
+
+    def get_param(self, name: str) -> str | None:
+        return {"node": "w"}.get(name)
 
 
 async def soon() -> None:
@@ -45,6 +64,21 @@ def test_a_job_is_an_event_with_its_seq_as_id() -> None:
         )
         assert b'"$tag":"t","$group":"g","deliveries":1,"data":{"a": 1},"meta":{"m":1}}' in frame
         assert frame.endswith(b"\n\n")
+
+    live(story)
+
+
+def test_a_stream_opens_when_its_queue_is_there_to_stay() -> None:
+    async def story(house: House) -> None:
+        creating = asyncio.create_task(house.put("q", kind=Kind.QUEUE))
+        await asyncio.sleep(0)
+        journal = house.engine.journal
+        created = journal.tail
+        assert journal.synced < created
+        call: Any = Get(house)
+        await Work(QueueLimits(claim=1, node_bytes=1)).open(call)
+        assert journal.synced >= created
+        await creating
 
     live(story)
 
