@@ -18,15 +18,30 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _JSON = "application/json"
+_PLAIN_JSON = _JSON.encode()
 
 
 async def read_bytes(req: Request, bytes_max: int) -> bytes:
     """The body, whatever it is; empty when there is none."""
+    if req.complete and b"content-encoding" not in req.headers:
+        body = req.body
+        if len(body) <= bytes_max and isinstance(body, bytes):
+            return body
     return await _unpack(req, await _receive(req, bytes_max), bytes_max)
 
 
 async def read_body(req: Request, bytes_max: int) -> bytes:
     """The body as UTF-8 JSON text; empty when there is none."""
+    if req.complete:  # as nearly always, and then nearly always plain
+        body, headers = req.body, req.headers
+        if (
+            headers.get(b"content-type") == _PLAIN_JSON
+            and len(body) <= bytes_max
+            and isinstance(body, bytes)
+            and b"content-encoding" not in headers
+            and body.isascii()
+        ):
+            return body
     raw = await _receive(req, bytes_max)
     if raw and req.content_type != _JSON:
         check_json_type(req.content_type)

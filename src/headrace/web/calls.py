@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
@@ -18,7 +18,7 @@ from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
 from headrace.web.answers import Answer
 from headrace.web.bodies import read_body, read_bytes
-from headrace.web.credentials import NOBODY, Keyring, Principal
+from headrace.web.credentials import LOCAL, NOBODY, Keyring, Principal
 from headrace.web.origin_check import OriginCheck
 from headrace.web.request import Request
 from headrace.web.slots import Slots
@@ -163,16 +163,17 @@ class Call:
         finally:
             connection.on_gone = None
 
-    async def body(self) -> bytes:
-        return await read_body(self.req, self.gate.max_body_bytes)
+    def body(self) -> Coroutine[Any, Any, bytes]:
+        """The body of a request that brings records."""
+        return read_body(self.req, self.gate.max_body_bytes)
 
-    async def command(self, bytes_max: int = COMMAND_BYTES_MAX) -> bytes:
+    def command(self, bytes_max: int = COMMAND_BYTES_MAX) -> Coroutine[Any, Any, bytes]:
         """The body of a request that brings no records."""
-        return await read_body(self.req, min(bytes_max, self.gate.max_body_bytes))
+        return read_body(self.req, min(bytes_max, self.gate.max_body_bytes))
 
-    async def raw_body(self, bytes_max: int) -> bytes:
+    def raw_body(self, bytes_max: int) -> Coroutine[Any, Any, bytes]:
         """The body, whatever it is."""
-        return await read_bytes(self.req, bytes_max)
+        return read_bytes(self.req, bytes_max)
 
     async def parse(
         self, parse: Callable[Concatenate[bytes, P], T], body: bytes, *args: P.args, **kw: P.kwargs
@@ -194,7 +195,8 @@ Authenticate = Callable[[Gate, Request], Principal]
 
 def by_key(gate: Gate, req: Request) -> Principal:
     """Who asks, by the `Authorization` header."""
-    return gate.keyring.authenticate(req.get_header("authorization"))
+    keyring = gate.keyring
+    return keyring.authenticate(req.get_header("authorization")) if len(keyring) else LOCAL
 
 
 def by_key_or_token(gate: Gate, req: Request) -> Principal:

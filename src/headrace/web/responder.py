@@ -56,8 +56,19 @@ class Responder:
         started = perf_counter()
         found = self._router.find(request.segments)
         surface = self._surface_of(request) if found is None else found.found.surface
+        answer: Answer | Handover
         try:
-            answer = await self._answer(surface, found, request, started)
+            begun = self._begin(surface, found, request, started)
+            if isinstance(begun, Answer):
+                answer = begun
+            else:
+                call, route = begun
+                patience = None if surface.patience is None else surface.patience(request, route)
+                if patience is None:
+                    answer = await self._handle(surface, route, call)
+                else:
+                    with patience.limit():
+                        answer = await self._handle(surface, route, call)
         except Refused as refused:
             answer = surface.refuse(refused, started)
             if (allow := refused.detail.get("allow")) is not None:
@@ -78,9 +89,10 @@ class Responder:
                 return surface
         return self._surfaces[0]
 
-    async def _answer(
+    def _begin(
         self, surface: Surface, found: Match[Resource] | None, request: Request, started: float
-    ) -> Answer | Handover:
+    ) -> tuple[Call, Route] | Answer:
+        """Who is to answer; or the answer, where nobody needs to."""
         gate, method = self._gate, request.method
         if gate.origin_check is not None:
             gate.origin_check.check(method, request.headers)
@@ -91,39 +103,38 @@ class Responder:
             raise Refused(Code.NOT_FOUND, f"there is nothing at {request.path}; see /docs")
         resource, names, values = found
         route = resource.routes.get(method)
-        if route is None:
-            if method == "OPTIONS":
-                return surface.options(request, resource.allow)
-            message = f"{method} does not go with {request.path}"
-            raise Refused(Code.METHOD_NOT_ALLOWED, message, allow=resource.allow)
-        call = Call(gate, surface.refuse, request, names, values, started)
-        patience = None if surface.patience is None else surface.patience(request, route)
-        if patience is None:
-            result = await self._handle(surface, route, call)
-        else:
-            with patience.limit():
-                result = await self._handle(surface, route, call)
+        if route is not None:
+            return Call(gate, surface.refuse, request, names, values, started), route
+        if method == "OPTIONS":
+            return surface.options(request, resource.allow)
+        message = f"{method} does not go with {request.path}"
+        raise Refused(Code.METHOD_NOT_ALLOWED, message, allow=resource.allow)
+
+    async def _handle(self, surface: Surface, route: Route, call: Call) -> Answer | Handover:
+        gate = self._gate
+        try:
+            call.principal = principal = (route.authenticate or surface.authenticate)(
+                gate, call.req
+            )
+            if principal is NOBODY:
+                result = await route.handler(call)
+            else:
+                slots = gate.streams if route.lives_long else gate.slots
+                slots.enter(principal)
+                try:
+                    result = await route.handler(call)
+                finally:
+                    slots.leave(principal)
+        except Refused as refused:
+            raise await gate.settle_refusal(refused) from None
         if isinstance(result, Reply):
             assert surface.finish is not None
             result = surface.finish(call, result)
         if isinstance(result, Handover):
             result.on_end = gate.streams.take(call.principal).free
-        elif surface.compresses and "accept-encoding" in request:
-            await _pack(result, request)
+        elif surface.compresses and b"accept-encoding" in call.req.headers:
+            await _pack(result, call.req)
         return result
-
-    async def _handle(
-        self, surface: Surface, route: Route, call: Call
-    ) -> Answer | Reply | Handover:
-        gate = self._gate
-        try:
-            call.principal = (route.authenticate or surface.authenticate)(gate, call.req)
-            if call.principal is NOBODY:
-                return await route.handler(call)
-            with (gate.streams if route.lives_long else gate.slots).take(call.principal):
-                return await route.handler(call)
-        except Refused as refused:
-            raise await gate.settle_refusal(refused) from None
 
 
 async def _pack(answer: Answer, request: Request) -> None:

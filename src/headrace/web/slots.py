@@ -34,13 +34,19 @@ class Slots:
 
     def take(self, principal: Principal) -> Slot:
         """Take a slot, or refuse; it is freed by `with`, by `free()` or by dropping it."""
+        self.enter(principal)
+        return Slot(self, principal)
+
+    def enter(self, principal: Principal) -> None:
+        """Count one more, or refuse; `leave` must follow."""
         self.check(principal)
         key = principal.id
         self._held += 1
         self._by_key[key] = self._by_key.get(key, 0) + 1
-        return Slot(self, key)
 
-    def _give_back(self, key: str) -> None:
+    def leave(self, principal: Principal) -> None:
+        """Count one less."""
+        key = principal.id
         self._held -= 1
         left = self._by_key[key] - 1
         if left:
@@ -52,17 +58,17 @@ class Slots:
 class Slot:
     """One held slot."""
 
-    __slots__ = ("_key", "_slots")
+    __slots__ = ("_principal", "_slots")
 
-    def __init__(self, slots: Slots, key: str) -> None:
+    def __init__(self, slots: Slots, principal: Principal) -> None:
         self._slots: Slots | None = slots
-        self._key = key
+        self._principal = principal
 
     def free(self) -> None:
         """Give the slot back; doing so again changes nothing."""
         slots, self._slots = self._slots, None
         if slots is not None:
-            slots._give_back(self._key)
+            slots.leave(self._principal)
 
     def __enter__(self) -> Slot:
         return self

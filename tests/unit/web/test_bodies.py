@@ -18,6 +18,7 @@ class Sent:
     """A request, as far as bodies look at it; it is its own stream."""
 
     content_type = "application/json"
+    complete = False
 
     def __init__(self, raw: bytes, encoding: str | None = "gzip") -> None:
         self._raw, self._encoding = raw, encoding
