@@ -75,10 +75,8 @@ class Request:
 
     @property
     def segments(self) -> list[str]:
-        """The parts of the path: an encoded slash is a letter of a name."""
-        text = self.raw_path.decode("utf-8", "replace")
-        segments = text.split("/")
-        return [unquote(segment) for segment in segments] if "%" in text else segments
+        """The parts of the path as they came: an encoded slash is a letter of a name."""
+        return self.raw_path.decode("utf-8", "replace").split("/")
 
     @property
     def id(self) -> str:

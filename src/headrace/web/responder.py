@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -104,6 +105,8 @@ class Responder:
         resource, names, values = found
         route = resource.routes.get(method)
         if route is not None:
+            if b"%" in request.raw_path:
+                values = tuple(map(unquote, values))
             return Call(gate, surface.refuse, request, names, values, started), route
         if method == "OPTIONS":
             return surface.options(request, resource.allow)

@@ -15,7 +15,7 @@ from headrace.surfaces.topics.watch import Watch
 from headrace.surfaces.topics.websocket import SocketLimits, TopicSocket
 from headrace.surfaces.topics.work import Work
 from headrace.web.answers import Answer, Handover
-from headrace.web.calls import Call, by_key_or_token
+from headrace.web.calls import Call, by_key_or_token, by_nothing
 from headrace.web.credentials import NO_SCOPE, Scope
 from headrace.web.envelope import ErrorReply, close
 from headrace.web.event_streams import EVENT_STREAM
@@ -348,7 +348,7 @@ def _routes(
                 Parameter("cursor", str, "The same, for clients that cannot send headers"),
                 Parameter("token", str, "The key, for a browser's EventSource; prefer the header"),
             ),
-            scope=Scope.READ, group="Watch", authenticate=by_key_or_token,
+            scope=Scope.READ, group="Watch", authenticate=by_nothing,
             description="Events: `record`, `tombstone`, `caught-up`, `topic-deleted`, `error`. Needs "
             "the key that made the session. A second stream of a session ends the first.",
         ),

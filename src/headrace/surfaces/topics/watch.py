@@ -24,7 +24,7 @@ from headrace.surfaces.topics.following import (
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
 from headrace.surfaces.topics.watchstream import WatchStream
 from headrace.web.answers import Handover, Reply
-from headrace.web.calls import Call, decode, parse_bool
+from headrace.web.calls import Call, by_key_or_token, decode, parse_bool
 from headrace.web.event_streams import check_accepts, open_events
 
 STREAM_PATH = "/v0/watch/"
@@ -74,6 +74,8 @@ class Watch:
         """Open the stream of a session; a stream it had before ends."""
         check_accepts(call)
         session = self._sessions.find(call.name)
+        # (A session that nobody knows is told so to everybody: its id is a secret.)
+        call.principal = by_key_or_token(call.gate, call.req)
         if call.principal.id != session.principal.id:
             raise Refused(Code.UNAUTHENTICATED, "this session belongs to another key")
         cursor = call.req.get_header("LAST-EVENT-ID") or call.req.get_param("cursor")
