@@ -12,7 +12,7 @@ import pytest
 from rawframes import make_frames
 from rawhttp import cut, make_stream
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 pytestmark = pytest.mark.system
 

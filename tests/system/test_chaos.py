@@ -15,7 +15,7 @@ import pytest
 from chaos import ASKERS, STAYERS, Chaos, Peer
 from launching import Servers, run_headrace
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 pytestmark = pytest.mark.system
 

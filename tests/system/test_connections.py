@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from launching import wait_until
 
-from headrace.bench.process import ServerProcess
 from headrace.web.descriptors import room_for_connections
+from headrace_bench.process import ServerProcess
 
 pytestmark = pytest.mark.system
 

@@ -21,7 +21,7 @@ from kill_spans import covered
 from launching import Servers, manifest_of, run_headrace, wait_until
 from topics_wire import Connection, LostError, UnexpectedError, format_write, read_pages, read_state
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 pytestmark = pytest.mark.system
 

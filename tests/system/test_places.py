@@ -12,7 +12,7 @@ import pytest
 from launching import Servers, wait_until
 from watching import TIMEOUT_S, call
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 pytestmark = pytest.mark.system
 

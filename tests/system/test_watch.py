@@ -11,7 +11,7 @@ import pytest
 from launching import Servers, wait_until
 from watching import Stream, append, ask, call, watch
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 pytestmark = pytest.mark.system
 

@@ -17,7 +17,7 @@ from watching import append, ask, call
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 pytestmark = pytest.mark.system
 
