@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from headrace.storage.scheduling import SHORT_NS, ask_for_turns, come_first
+from headrace.processes.scheduling import SHORT_NS, ask_for_turns, come_first
 from headrace_bench.catchup import catch_up
 from headrace_bench.errors import BenchError
 from headrace_bench.jobs import (

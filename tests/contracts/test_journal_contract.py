@@ -15,9 +15,9 @@ from headrace.core.entry import Entry, Reserve
 from headrace.core.errors import Code, Refused
 from headrace.formats import layout
 from headrace.formats.layout import TEMPORARY
+from headrace.processes.sync_process import best_writer
 from headrace.storage.disk import Disk
 from headrace.storage.journal import Journal, Writer, WriterThread
-from headrace.storage.loopwriter import best_writer
 from headrace.storage.replay import frames_of, journal_files
 
 _WRITERS: dict[str, Callable[[Journal, asyncio.AbstractEventLoop], Writer]] = {

@@ -18,7 +18,7 @@ def server_writer(journal: Journal, delay_s: Delay) -> ServerWriter:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     journal.fileno = lambda: 0  # type: ignore[method-assign]
-    return ServerWriter(journal, loop, VirtualSync(journal, loop, delay_s))  # type: ignore[arg-type]
+    return ServerWriter(journal, loop, VirtualSync(journal, loop, delay_s))
 
 
 class VirtualSync:

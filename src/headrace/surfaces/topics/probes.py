@@ -22,8 +22,8 @@ from headrace.engine.engine import Backlog, Engine
 from headrace.engine.live import Live
 from headrace.engine.pulse import Pulse
 from headrace.observe import Histogram, render_prometheus, snapshot
+from headrace.processes.pipeline_process import PipelineProcess
 from headrace.storage.journal import Journal
-from headrace.storage.pipelineprocess import PipelineProcess
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.errors import refusals
 from headrace.surfaces.topics.metrics import PIPELINE_NUMBERS, pipeline_samples, read_samples

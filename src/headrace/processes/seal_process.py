@@ -20,11 +20,11 @@ import msgspec
 from headrace.core.errors import Corrupt
 from headrace.formats.arrow import leave_pandas_out
 from headrace.formats.manifest import Segment
-from headrace.storage import children
-from headrace.storage.children import Child
+from headrace.processes import subprocesses
+from headrace.processes.scheduling import step_back
+from headrace.processes.subprocesses import Child
 from headrace.storage.disk import RealDisk
 from headrace.storage.objects import Objects
-from headrace.storage.scheduling import step_back
 from headrace.storage.sealing import SealFailed, SealJob, Unreadable, seal
 from headrace.storage.stores import open_objects
 
@@ -96,9 +96,9 @@ class ProcessSealer:
     async def _running(self) -> Child:
         if self._process is None or self._process.returncode is not None:
             where = [str(self._root), *([self._objects] if self._objects else [])]
-            self._process = await children.start(
+            self._process = await subprocesses.start(
                 [sys.executable, "-m", __name__, *where],
-                children.environment(bucket=self._objects is not None),
+                subprocesses.environment(bucket=self._objects is not None),
             )
             self._set_pace()
         return self._process

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.storage.loopwriter import SyncProcess
+from headrace.processes.sync_process import SyncProcess
 
 
 @pytest.fixture

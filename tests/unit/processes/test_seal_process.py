@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from headrace.formats import layout
+from headrace.processes.seal_process import ProcessSealer
 from headrace.storage.disk import RealDisk
 from headrace.storage.sealing import SealFailed, SealJob, Unreadable
-from headrace.storage.sealprocess import ProcessSealer
 
 
 def step_of(pid: int) -> int:

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from headrace.storage.scheduling import DEFAULT_NS, SHORT_NS, ask_for_turns
+from headrace.processes.scheduling import DEFAULT_NS, SHORT_NS, ask_for_turns
 
 _SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}
 
@@ -48,7 +48,7 @@ def test_a_process_that_is_gone_is_no_error() -> None:
 POLICY = "import os; print(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)"
 FIRST = f"""
 import os, subprocess, sys, threading
-from headrace.storage.scheduling import come_as_others, come_first
+from headrace.processes.scheduling import come_as_others, come_first
 def tell(): {POLICY}
 come_first(0)
 tell()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from headrace.storage import children, pipelineprocess
-from headrace.storage.children import Child
-from headrace.storage.pipelineprocess import PipelineProcess
+from headrace.processes import pipeline_process, subprocesses
+from headrace.processes.pipeline_process import PipelineProcess
+from headrace.processes.subprocesses import Child
 
 STATUS = """
 import sys
@@ -56,8 +56,8 @@ async def _until(condition: object) -> None:
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipelineprocess, "LOOK_S", 0.01)
-    monkeypatch.setattr(pipelineprocess, "RESTART_S", (0.01,))
+    monkeypatch.setattr(pipeline_process, "LOOK_S", 0.01)
+    monkeypatch.setattr(pipeline_process, "RESTART_S", (0.01,))
 
 
 async def _with(process: PipelineProcess, condition: object, needed: object = lambda: True) -> None:
@@ -89,7 +89,7 @@ def test_it_is_started_again(tmp_path: Path) -> None:
 
 
 def test_it_is_not_started_again_where_it_cannot_run(tmp_path: Path) -> None:
-    process = _process(tmp_path, FAIL % pipelineprocess.CANNOT_RUN)
+    process = _process(tmp_path, FAIL % pipeline_process.CANNOT_RUN)
     asyncio.run(process.run(lambda: True))
     assert (process.state, process.problem) == ("unavailable", "it broke")
     asyncio.run(process.close())
@@ -98,7 +98,7 @@ def test_it_is_not_started_again_where_it_cannot_run(tmp_path: Path) -> None:
 def test_one_that_does_not_listen_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipelineprocess, "STOP_S", 0.05)
+    monkeypatch.setattr(pipeline_process, "STOP_S", 0.05)
     process = _process(tmp_path, DEAF)
     asyncio.run(_with(process, lambda: process.status))
     assert process._process is not None
@@ -116,7 +116,7 @@ def test_one_that_is_only_just_being_started_ends_too(
             await super().connect()
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(children, "Child", Interrupted)
+    monkeypatch.setattr(subprocesses, "Child", Interrupted)
     process = _process(tmp_path, DEAF)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(process.run(lambda: True))
@@ -129,8 +129,8 @@ def test_requests_come_first_while_it_is_at_work(
 ) -> None:
     """Until it has done it all, or ended in the middle."""
     turns: list[str] = []
-    monkeypatch.setattr(pipelineprocess, "come_first", lambda pid: turns.append("first"))
-    monkeypatch.setattr(pipelineprocess, "come_as_others", lambda: turns.append("as others"))
+    monkeypatch.setattr(pipeline_process, "come_first", lambda pid: turns.append("first"))
+    monkeypatch.setattr(pipeline_process, "come_as_others", lambda: turns.append("as others"))
     process = _process(tmp_path, program)
     asyncio.run(_with(process, lambda: len(turns) >= 2))
     assert turns[:2] == ["first", "as others"]
@@ -139,7 +139,7 @@ def test_requests_come_first_while_it_is_at_work(
 def test_a_process_that_cannot_be_started_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, refused = children.start, [0]
+    start, refused = subprocesses.start, [0]
 
     async def start_late(*command: Any, **how: Any) -> Child:
         refused[0] += 1
@@ -147,7 +147,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(
             raise OSError(errno.EMFILE, "no descriptor is left")
         return await start(*command, **how)
 
-    monkeypatch.setattr(children, "start", start_late)
+    monkeypatch.setattr(subprocesses, "start", start_late)
 
     async def work() -> None:
         process = _process(tmp_path, STATUS)

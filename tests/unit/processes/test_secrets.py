@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from headrace.formats import layout
-from headrace.storage.children import environment
+from headrace.processes.pipeline_process import PipelineProcess
+from headrace.processes.seal_process import ProcessSealer
+from headrace.processes.subprocesses import environment
+from headrace.processes.sync_process import SyncProcess
 from headrace.storage.disk import RealDisk
 from headrace.storage.keys import signing_key
-from headrace.storage.loopwriter import SyncProcess
-from headrace.storage.pipelineprocess import PipelineProcess
-from headrace.storage.sealprocess import ProcessSealer
 
 SECRETS = {
     "TOPICS_API_KEYS": "root,reader:read",

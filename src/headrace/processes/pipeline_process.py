@@ -20,15 +20,15 @@ from typing import Any
 import msgspec
 
 from headrace.observe import say
-from headrace.storage import children
-from headrace.storage.children import Child
-from headrace.storage.scheduling import (
+from headrace.processes import subprocesses
+from headrace.processes.scheduling import (
     DEFAULT_NS,
     ask_for_turns,
     come_as_others,
     come_first,
     step_back,
 )
+from headrace.processes.subprocesses import Child
 
 CANNOT_RUN = 2
 """What the process ends with when it never will: Spark or Java is not there."""
@@ -92,8 +92,8 @@ class PipelineProcess:
         """One life of the process; returns what it ended with."""
         self._words.clear()
         command = [*self._command, *self._where, "--json", "--tied"]
-        environ = children.environment(bucket=self._bucket)
-        self._process = process = await children.start(command, environ, stderr=True)
+        environ = subprocesses.environment(bucket=self._bucket)
+        self._process = process = await subprocesses.start(command, environ, stderr=True)
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
         step_back(process.pid, NICE)
