@@ -8,8 +8,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from hostile import HostileDisk
-from writers import LoopWriter
 
 from headrace.core.entry import Entry, Reserve
 from headrace.core.errors import Code, Refused
@@ -19,6 +17,8 @@ from headrace.processes.sync_process import best_writer
 from headrace.storage.disk import Disk
 from headrace.storage.journal import Journal, Writer, WriterThread
 from headrace.storage.replay import frames_of, journal_files
+from support.hostile import HostileDisk
+from support.writers import LoopWriter
 
 _WRITERS: dict[str, Callable[[Journal, asyncio.AbstractEventLoop], Writer]] = {
     "loop": lambda journal, _: LoopWriter(journal),

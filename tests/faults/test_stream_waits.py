@@ -9,10 +9,6 @@ from unittest import mock
 
 import msgspec
 import pytest
-from diary import Client, Diary
-from hostile import HostileDisk
-from rig import boot
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Code, Refused
 from headrace.core.record import draft
@@ -25,6 +21,10 @@ from headrace.web.calls import Gate
 from headrace.web.credentials import Keyring
 from headrace.web.direct import DirectRequest, DirectResponse
 from headrace.web.slots import Slots
+from support.diary import Client, Diary
+from support.hostile import HostileDisk
+from support.rig import boot
+from support.virtual import VirtualClock, VirtualLoop
 
 
 def test_a_slow_disk_leaves_the_outcome_open(loop: VirtualLoop) -> None:

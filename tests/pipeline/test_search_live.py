@@ -12,8 +12,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from evolving import array, lens, shape
-from naive_search import Model, iso, offset_of
 
 from headrace.pipeline.audit import audit
 from headrace.pipeline.backfill import backfill
@@ -25,6 +23,8 @@ from headrace.search.query import All, Compares, Equals, Not, Query, Words
 from headrace.search.query import Any as AnyOf
 from headrace.storage import manifests
 from headrace_bench.process import ServerProcess
+from support.evolving import array, lens, shape
+from support.naive_search import Model, iso, offset_of
 
 from .test_server import ask, sealed, until
 

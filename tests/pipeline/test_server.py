@@ -22,8 +22,7 @@ from headrace.pipeline.retire import clean
 from headrace.storage import manifests
 from headrace.storage.objects import Objects
 from headrace_bench.process import ServerProcess
-
-from .shelf import Shelf
+from support.shelf import Shelf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from kill_history import Clock
-from launching import Servers, manifest_of, run_headrace, wait_until
-from topics_wire import Connection, read_pages
+
+from .kill_history import Clock
+from .launching import Servers, manifest_of, run_headrace, wait_until
+from .topics_wire import Connection, read_pages
 
 pytestmark = pytest.mark.system
 

@@ -7,9 +7,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 import pytest
-from hostile import HostileDisk
-from rig import boot
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Discard, Durability, Kind, LogConfig
 from headrace.core.entry import Claim
@@ -26,6 +23,9 @@ from headrace.engine.ports import Inline, Pool
 from headrace.engine.queues import Claimed, Queues
 from headrace.engine.start import Started
 from headrace.engine.upkeep import Pace
+from support.hostile import HostileDisk
+from support.rig import boot
+from support.virtual import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")
 T = TypeVar("T")

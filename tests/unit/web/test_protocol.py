@@ -10,7 +10,6 @@ import weakref
 from typing import Any
 
 import pytest
-from lines import KEEP_ALIVE_S, Echo, Line, Site, run
 
 from headrace.core.limits import (
     CHUNK_FRAMING_BYTES_MAX,
@@ -29,6 +28,7 @@ from headrace.delivery.wheel import Wheel
 from headrace.web.descriptors import backlog, room_for_connections
 from headrace.web.http2_refusal import PREFACE
 from headrace.web.protocol import CONNECTION, Connections, Protocol
+from support.lines import KEEP_ALIVE_S, Echo, Line, Site, run
 
 GET = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: here\r\n"

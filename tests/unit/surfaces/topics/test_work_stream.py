@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from plumbing import Pipe
-from serving import House, live
-
 from headrace.core.config import Kind
 from headrace.core.entry import Claim
 from headrace.core.errors import Code, Refused
 from headrace.engine.cost import Cost
 from headrace.surfaces.topics.work import JobStream
+from support.plumbing import Pipe
+from support.serving import House, live
 
 
 class Worker:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
-from eventtext import Event, decode_id, split_events, unchunk
-from plumbing import Pipe
 
 from headrace.core import ranges
 from headrace.core.entry import Delete
@@ -20,6 +18,8 @@ from headrace.core.log import Log
 from headrace.core.ranges import Ranges
 from headrace.core.read import Wanted
 from headrace.engine.engine import Engine
+from support.eventtext import Event, decode_id, split_events, unchunk
+from support.plumbing import Pipe
 
 
 class Truth:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from virtual import VirtualLoop
-
 from headrace.storage.journal import Journal, Progress
 from headrace.storage.loopwriter import LoopWriter as ServerWriter
+from support.virtual import VirtualLoop
 
 Delay = Callable[[], float]
 

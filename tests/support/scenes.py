@@ -6,15 +6,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from hostile import HostileDisk
-from librarian import Librarian
-from rig import CAPS, boot, small
-from virtual import VirtualClock, VirtualLoop
-
 from headrace.core.stream import JSON
 from headrace.core.streaming import Spec
 from headrace.engine.start import Started
 from headrace.storage.objects import LocalObjects
+from support.hostile import HostileDisk
+from support.librarian import Librarian
+from support.rig import CAPS, boot, small
+from support.virtual import VirtualClock, VirtualLoop
 
 S = TypeVar("S", bound="Scene")
 

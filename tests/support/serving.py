@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from hostile import HostileDisk
-from listening import Truth
-from rig import boot
-from virtual import VirtualClock, VirtualLoop
-
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.delivery.hub import Hub
 from headrace.delivery.wheel import Wheel
 from headrace.engine.engine import Engine
+from support.hostile import HostileDisk
+from support.listening import Truth
+from support.rig import boot
+from support.virtual import VirtualClock, VirtualLoop
 
 SYNC_S = 0.01
 

@@ -8,9 +8,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hostile import HostileDisk
-from rig import CAPS, boot
-from virtual import VirtualClock
 
 from headrace.core.config import LogConfig
 from headrace.core.match import TagEq
@@ -29,6 +26,9 @@ from headrace.pipeline.pieces import read_index
 from headrace.storage import manifests
 from headrace.storage.leases import hold_lease
 from headrace.storage.objects import LocalObjects, Objects
+from support.hostile import HostileDisk
+from support.rig import CAPS, boot
+from support.virtual import VirtualClock
 
 
 class Librarian:

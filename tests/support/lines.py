@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import uvicorn
-from plumbing import Pipe
 from uvicorn.server import ServerState
-from virtual import VirtualLoop
 
 from headrace.web.protocol import Connections, Protocol
+from support.plumbing import Pipe
+from support.virtual import VirtualLoop
 
 READ_BYTES = 256 << 10
 """What a loop reads at a time."""

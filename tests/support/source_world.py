@@ -25,8 +25,7 @@ from headrace.spark import catalog, rows
 from headrace.spark.options import parse_read
 from headrace.spark.reading import HeadraceReader
 from headrace.spark.streaming import HeadraceStreamReader, Offset
-
-from .shelf import START_MS, Shelf, payloads
+from support.shelf import START_MS, Shelf, payloads
 
 URL = "http://127.0.0.1:1"
 Found = list[tuple[str, int]]

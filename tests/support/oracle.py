@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from rig import Record, View
-
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.inlet import Rule
 from headrace.core.read import Loss
+from support.rig import Record, View
 
 
 class Blow(Enum):

@@ -10,9 +10,6 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
-from hostile import Crash, HostileDisk
-from virtual import VirtualClock, VirtualLoop
-from writers import Delay, server_writer
 
 from headrace.core.config import LogConfig
 from headrace.core.errors import Refused
@@ -27,6 +24,9 @@ from headrace.engine.start import Parts, Started, start
 from headrace.engine.upkeep import Pace
 from headrace.storage.journal import Journal, Writer
 from headrace.storage.objects import LocalObjects
+from support.hostile import Crash, HostileDisk
+from support.virtual import VirtualClock, VirtualLoop
+from support.writers import Delay, server_writer
 
 CAPS = Caps(tail_bytes=600)
 PACE = Pace(seal_bytes=500, disk_sync_ms=200)

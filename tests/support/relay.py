@@ -6,11 +6,11 @@ import re
 from dataclasses import replace
 
 import msgspec
-from oracle import Forwarded, History, ModelInlet, ModelLog
-from rig import Record
 
 from headrace.core.entry import Append, Entry, Forward, Route, Unroute
 from headrace.engine.engine import Engine
+from support.oracle import Forwarded, History, ModelInlet, ModelLog
+from support.rig import Record
 
 
 class Relay:

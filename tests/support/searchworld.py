@@ -10,11 +10,6 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 import msgspec
-from hostile import HostileDisk
-from librarian import Librarian
-from rig import boot
-from rival import Rival
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.app import App, build_web
 from headrace.config import load
@@ -25,6 +20,11 @@ from headrace.formats.marks import Marks
 from headrace.storage.objects import LocalObjects
 from headrace.surfaces.streams.control import Control
 from headrace.web.calls import Gate
+from support.hostile import HostileDisk
+from support.librarian import Librarian
+from support.rig import boot
+from support.rival import Rival
+from support.virtual import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from evolving import Op, forward
-from searching import naive_has_words, naive_matches, naive_values, naive_words
-
 from headrace.search.query import All, Query, Words
 from headrace.search.query import Any as AnyOf
+from support.evolving import Op, forward
+from support.searching import naive_has_words, naive_matches, naive_values, naive_words
 
 Sort = tuple[tuple[str, bool], ...]
 """Names and whether they descend."""
