@@ -13,6 +13,7 @@ import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
+    COMPANION_CACHE_BYTES,
     JOURNAL_PENDING_BYTES_MAX,
     PARKED_WRITES_MAX,
 )
@@ -20,7 +21,6 @@ from headrace.engine.engine import Engine
 from headrace.engine.memory import Memory, Peaks, look_at_collector, measure
 from headrace.engine.ranking import Ranking
 from headrace.engine.streams import OWNER
-from headrace.storage.builds import CACHE_BYTES as COMPANION_CACHE_BYTES
 from headrace.surfaces.streams.fields import format_time
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call, Gate
