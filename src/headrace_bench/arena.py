@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from headrace_bench.checkout import Checkout
 from headrace_bench.daemon import Daemon
 from headrace_bench.errors import BenchError
 from headrace_bench.process import ServerProcess
@@ -80,13 +81,19 @@ class Arena:
     sizes: Sizes
     with_redis: bool
     say: Callable[[str], None]
+    with_peers: bool = True
+    """Servers other than Redis, where they are installed."""
+    checkout: Checkout | None = None
+    """Whose server it is, unless this one's."""
 
     @contextmanager
     def server(self, env: dict[str, str] | None = None) -> Iterator[ServerProcess]:
         """A fresh Headrace whose data goes away with it."""
         with self.folder() as folder:
             data_dir = folder / "data"
-            with ServerProcess(data_dir, env=env, ready_timeout_s=READY_TIMEOUT_S) as server:
+            with ServerProcess(
+                data_dir, env=env, ready_timeout_s=READY_TIMEOUT_S, checkout=self.checkout
+            ) as server:
                 try:
                     yield server
                 except BenchError as error:

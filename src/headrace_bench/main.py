@@ -10,15 +10,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import msgspec
 
-from headrace_bench import redis
+from headrace_bench import against, redis, wrk
 from headrace_bench.arena import FULL, QUICK, Arena
+from headrace_bench.checkout import check_out
 from headrace_bench.errors import BenchError
 from headrace_bench.peers import bullmq, durable_streams, nchan, npm, prisma
 from headrace_bench.progress import Progress
@@ -51,7 +52,10 @@ def main(words: Sequence[str]) -> int:
     """Run the benchmark that the words of a command line ask for. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="headrace bench")
     add_arguments(parser)
-    return run(parser.parse_args(words))
+    options = parser.parse_args(words)
+    if options.against and (here := choose_scenarios(options).keys() & PIPELINE.keys()):
+        parser.error(f"--against measures servers, not this environment: {', '.join(sorted(here))}")
+    return run(options)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=names,
         metavar="NAME",
         help=f"run only this scenario (repeatable): {', '.join(names)}",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="COMMIT",
+        help="measure the server of this commit instead of Redis and others, in turns",
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes and shorter windows")
     parser.add_argument(
@@ -109,12 +118,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the benchmark. Returns the exit status."""
     missing = redis.find_missing()
-    if missing:
+    if missing and not options.against:
         print(NO_REDIS.format(missing=" and ".join(missing)), file=sys.stderr)
     load_before = os.getloadavg()[0]
     if load_before > LOAD_MAX:
         print(f"The machine is busy (load {load_before:.1f}): expect noise.", file=sys.stderr)
     scenarios = choose_scenarios(options)
+    if "wrk" in scenarios and not wrk.is_installed():
+        print(wrk.MISSING, file=sys.stderr)
     sizes = QUICK if options.quick else FULL
     machine = describe_machine(not missing) | {"load_before": f"{load_before:.2f}"}
     report = Report(machine, msgspec.to_builtins(sizes), [], [])
@@ -124,12 +135,24 @@ def run(options: argparse.Namespace) -> int:
             terminate_as_interrupt(),
             tempfile.TemporaryDirectory(prefix=".headrace-bench-", dir=options.dir) as directory,
             Progress(len(scenarios)) as progress,
+            ExitStack() as stack,
         ):
+            if options.against:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()), "checkout")
+                checkout = stack.enter_context(check_out(options.against, folder))
+                machine["against"] = checkout.commit
+                scenarios = {
+                    name: partial(against.compare, scenario=scenario, checkout=checkout)
+                    for name, scenario in scenarios.items()
+                }
             arena = Arena(Path(directory).resolve(), sizes, not missing, progress.say)
             run_scenarios(scenarios, arena, progress, report)
     except KeyboardInterrupt:
         interrupted = True
         print("interrupted; everything is cleaned up", file=sys.stderr)
+    except BenchError as error:
+        print(f"headrace: {error}", file=sys.stderr)
+        return 2
     options.json.write_bytes(encode_report(report))
     show(report, options.json)
     if interrupted:

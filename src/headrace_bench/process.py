@@ -10,13 +10,17 @@ import urllib.request
 from pathlib import Path
 from typing import Self
 
+from headrace_bench.checkout import Checkout
 from headrace_bench.daemon import Daemon
 
 READY_TIMEOUT_S = 180.0
 
 
 class ServerProcess(Daemon):
-    """`headrace serve` on a free port over a data directory; restartable on the same data."""
+    """`headrace serve` on a free port over a data directory; restartable on the same data.
+
+    It is the server of this environment, or that of another commit.
+    """
 
     def __init__(
         self,
@@ -24,11 +28,13 @@ class ServerProcess(Daemon):
         *,
         env: dict[str, str] | None = None,
         ready_timeout_s: float = READY_TIMEOUT_S,
+        checkout: Checkout | None = None,
     ) -> None:
         super().__init__()
         self.data_dir = data_dir
         self.port = 0
-        self._env = env or {}
+        self._env = (checkout.environ if checkout else {}) | (env or {})
+        self._python = checkout.python if checkout else sys.executable
         self._ready_timeout_s = ready_timeout_s
 
     @property
@@ -56,7 +62,7 @@ class ServerProcess(Daemon):
             "HEADRACE_PIPELINE": "off",  # Spark only where somebody asks for it
             **self._env,
         }
-        self._launch([sys.executable, "-m", "headrace", "serve"], environ)
+        self._launch([self._python, "-m", "headrace", "serve"], environ)
         deadline = time.monotonic() + self._ready_timeout_s
         while not (port_file.exists() and (text := port_file.read_text()).endswith("\n")):
             self._pause(deadline)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headrace_bench import wrk
 from headrace_bench.arena import Arena, Contenders
 from headrace_bench.control import Durability, create_topic
 from headrace_bench.jobs import Appends, Cycle, Http, Timed
@@ -46,6 +47,23 @@ def single(arena: Arena) -> Iterator[Row]:
     )
 
 
+def single_by_wrk(arena: Arena) -> Iterator[Row]:
+    """The same without our load generator, which a fast server may outrun."""
+    if not wrk.is_installed():
+        return
+    with arena.contenders("always") as contenders:
+        create_topic(contenders.server.url, TOPIC, "fsync")
+        for connections, ratio in ((64, 0.5), (256, 0.4)):
+            yield compare_appends(
+                contenders,
+                f"single durable appends by wrk, {connections} connections",
+                connections=connections,
+                batch_records=1,
+                reach=RatioAtLeast(ratio),
+                by_wrk=True,
+            )
+
+
 def batched(arena: Arena) -> list[Row]:
     """Batches into class `fsync`, against Redis pipelines with a sync for every turn."""
     return [_batches(arena, "fsync", "always", RatioAtLeast(1.5))]
@@ -69,7 +87,13 @@ def _batches(arena: Arena, durability: Durability, fsync: Fsync, reach: Reach | 
 
 
 def compare_appends(
-    contenders: Contenders, what: str, *, connections: int, batch_records: int, reach: Reach | None
+    contenders: Contenders,
+    what: str,
+    *,
+    connections: int,
+    batch_records: int,
+    reach: Reach | None,
+    by_wrk: bool = False,
 ) -> Row:
     """Records a second through Headrace, and through Redis with pipelines as long as a batch."""
     sizes = contenders.arena.sizes
@@ -77,6 +101,9 @@ def compare_appends(
     (payload,) = make_payloads(1, RECORD_BYTES, seed=1)
 
     def append_rate(server: ServerProcess) -> float:
+        if by_wrk:
+            window = {"warmup_s": sizes.warmup_s, "window_s": sizes.window_s}
+            return wrk.request_rate(server.port, connections, requests, **window) * batch_records
         plan = Timed(warmup_s=sizes.warmup_s, window_s=sizes.window_s)
         tally = run_appends(Appends(server.port, connections, Http(), Cycle(requests), plan))
         return tally.rate_per_s * batch_records

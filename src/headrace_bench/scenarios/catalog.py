@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from headrace_bench.arena import Arena
 from headrace_bench.report import Row
-from headrace_bench.scenarios.appends import batched, disk, single
+from headrace_bench.scenarios.appends import batched, disk, single, single_by_wrk
 from headrace_bench.scenarios.fanout import fanout, websocket
 from headrace_bench.scenarios.history import history
 from headrace_bench.scenarios.latency import latency
@@ -19,6 +19,7 @@ Scenario = Callable[[Arena], Iterable[Row]]
 
 DEFAULT: dict[str, Scenario] = {
     "single": single,
+    "wrk": single_by_wrk,
     "batched": batched,
     "disk": disk,
     "latency": latency,

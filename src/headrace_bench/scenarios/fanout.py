@@ -38,10 +38,10 @@ def fanout(arena: Arena) -> Iterator[Row]:
     with ExitStack() as stack:
         server = stack.enter_context(arena.server(stages.SERVER_ENV))
         sides = {OURS: stages.headrace_events(server)}
-        if nchan.is_installed():
+        if arena.with_peers and nchan.is_installed():
             nginx = stack.enter_context(nchan.NchanProcess(stack.enter_context(arena.folder())))
             sides[nchan.NAME] = stages.nchan_events(nginx)
-        if durable_streams.is_installed():
+        if arena.with_peers and durable_streams.is_installed():
             folder = stack.enter_context(memory_folder())
             node = stack.enter_context(durable_streams.DurableStreamsProcess(folder))
             sides[durable_streams.NAME] = stages.stream_events(
@@ -68,7 +68,7 @@ def websocket(arena: Arena) -> Iterator[Row]:
     with ExitStack() as stack:
         server = stack.enter_context(arena.server())
         sides = {OURS: stages.headrace_messages(server)}
-        if nchan.is_installed():
+        if arena.with_peers and nchan.is_installed():
             nginx = stack.enter_context(nchan.NchanProcess(stack.enter_context(arena.folder())))
             sides[nchan.NAME] = stages.nchan_messages(nginx)
         installs = {nchan.NAME: nchan.INSTALL}

@@ -85,7 +85,7 @@ def search(arena: Arena) -> Iterator[Row]:
             OURS: stack.enter_context(_over_http(server.port)),
             duck.NAME: Side(partial(_ask_duck, ducks), _read_rows),
         }
-        if prisma.is_installed():
+        if arena.with_peers and prisma.is_installed():
             arena.say("Prisma: writing and indexing")
             peer = stack.enter_context(_prisma(arena, records))
             theirs = stack.enter_context(_over_http(peer.port))

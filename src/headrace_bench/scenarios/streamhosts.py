@@ -47,11 +47,11 @@ def stream_hosts(arena: Arena, node_folder: Folder | None = None) -> Iterator[Ho
     """
     with ExitStack() as stack:
         hosts = {OURS: StreamHost(stack.enter_context(arena.server()), PREFIX)}
-        if durable_streams.is_installed():
+        if arena.with_peers and durable_streams.is_installed():
             folder = stack.enter_context((node_folder or arena.folder)())
             node = stack.enter_context(DurableStreamsProcess(folder))
             hosts[durable_streams.NAME] = StreamHost(node, durable_streams.PREFIX)
-        if prisma.is_installed():
+        if arena.with_peers and prisma.is_installed():
             gates = {prisma.NAME: None, prisma.NAME_WIDE: prisma.WIDE_GATE}
             for name, gate in gates.items():
                 folder = stack.enter_context(arena.folder())
