@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from parallel import pytest_itemcollected, pytest_make_parametrize_id
-from soak import fresh_seeds, pytest_collection_modifyitems, pytest_runtest_makereport
+from support.parallel import pytest_itemcollected, pytest_make_parametrize_id
+from support.soak import fresh_seeds, pytest_collection_modifyitems, pytest_runtest_makereport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -33,13 +33,13 @@ from headrace.engine.upkeep import Pace, Upkeep
 from headrace.formats import layout
 from headrace.formats.arrow import leave_pandas_out
 from headrace.observe import say
+from headrace.processes.pipeline_process import PipelineProcess
+from headrace.processes.scheduling import SHORT_NS, ask_for_turns
+from headrace.processes.seal_process import ProcessSealer
+from headrace.processes.sync_process import best_writer
 from headrace.storage.disk import RealDisk, passes
 from headrace.storage.keys import signing_key
-from headrace.storage.loopwriter import best_writer
 from headrace.storage.objects import StoreError
-from headrace.storage.pipelineprocess import PipelineProcess
-from headrace.storage.scheduling import SHORT_NS, ask_for_turns
-from headrace.storage.sealprocess import ProcessSealer
 from headrace.storage.stores import open_objects
 from headrace.surfaces.bulk import mount as bulk
 from headrace.surfaces.bulk.chunks import ChunkLimits

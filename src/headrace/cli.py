@@ -88,15 +88,15 @@ def _parser() -> argparse.ArgumentParser:
     pipeline.add_arguments(jobs)
     jobs.set_defaults(run=_pipeline)
 
-    from headrace.bench import main as bench
-
-    measure = commands.add_parser(
+    # Whose words these are: the benchmark is no part of an installed Headrace.
+    bench = commands.add_parser(
         "bench",
         help="measure the server, beside Redis Streams in one run",
-        description="Start the server and Redis as processes; measure both in one run.",
+        add_help=False,
+        prefix_chars="\0",
     )
-    bench.add_arguments(measure)
-    measure.set_defaults(run=bench.run)
+    bench.add_argument("words", nargs="*")
+    bench.set_defaults(run=_bench)
     return parser
 
 
@@ -206,6 +206,16 @@ def _pipeline(options: argparse.Namespace) -> int:
         except config.ConfigError as error:
             return _fail(*error.problems)
     return _run_offline(options, lambda root, objects: commands.run(options, root, objects))
+
+
+def _bench(options: argparse.Namespace) -> int:
+    try:
+        from headrace_bench.main import main
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("headrace_bench"):
+            raise
+        return _fail("the benchmark is not installed; run `make bench` in a copy of the repository")
+    return main(options.words)
 
 
 def _server_url() -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 from .browser import HERE
 from .reports import Reports

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 from .browser import browsing
 from .reports import Reports

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 from .browser import browsing
 from .reports import Report, Reports

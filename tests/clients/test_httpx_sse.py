@@ -12,7 +12,7 @@ import httpx
 import pytest
 from httpx_sse import ServerSentEvent, connect_sse
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 from .flaky import FlakyLine
 from .story import ANSWER_S, CUTS, HEADERS, RECORDS, TOPICS, check, is_whole, write

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 from .reports import Reports
 from .story import KEY, TOPICS

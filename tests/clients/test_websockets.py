@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 from .flaky import FlakyLine
 from .story import ANSWER_S, CUTS, HEADERS, RECORDS, TOPICS, check, is_whole, write

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 from .flaky import FlakyLine
 from .reports import Report, Reports

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 PATIENCE = {"STREAMS_REQUEST_TIMEOUT_MS": "60000", "STREAMS_APPEND_TIMEOUT_MS": "60000"}
 """On a machine that is held up; a case that wants a server's own patience gives an empty value."""

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "stores"))
-
-import seaweed
-from hostile import HostileDisk
-
 from headrace.storage.disk import Disk, RealDisk
 from headrace.storage.memory import MemoryDisk
 from headrace.storage.objects import LocalObjects, Objects
 from headrace.storage.stores import open_objects
+from support import seaweed
+from support.hostile import HostileDisk
 
 _DISKS: dict[str, Callable[[Path], Disk]] = {
     "real": RealDisk,

@@ -9,17 +9,17 @@ from random import Random
 from typing import Any
 
 import pytest
-from hostile import HostileDisk, Survival
-from writers import LoopWriter
 
 from headrace.core.entry import Entry, Reserve
 from headrace.core.errors import Code, Refused
 from headrace.formats import layout
 from headrace.formats.layout import TEMPORARY
+from headrace.processes.sync_process import best_writer
 from headrace.storage.disk import Disk, make_folders
 from headrace.storage.journal import Journal, Writer, WriterThread
-from headrace.storage.loopwriter import best_writer
 from headrace.storage.replay import frames_of, journal_files
+from support.hostile import HostileDisk, Survival
+from support.writers import LoopWriter
 
 _WRITERS: dict[str, Callable[[Journal, asyncio.AbstractEventLoop], Writer]] = {
     "loop": lambda journal, _: LoopWriter(journal),

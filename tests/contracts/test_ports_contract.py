@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.engine.ports import (
     Clock,
@@ -18,6 +17,7 @@ from headrace.engine.ports import (
     SystemClock,
     ThreadPool,
 )
+from support.virtual import VirtualClock, VirtualLoop
 
 
 @pytest.fixture(params=["system", "virtual"])

@@ -1,12 +1,7 @@
-"""Naive models are shared with the property tests."""
+"""Every test has a virtual loop."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "properties"))
-
-from rig import loop
+from support.rig import loop
 
 __all__ = ["loop"]

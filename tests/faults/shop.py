@@ -11,11 +11,6 @@ from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from naive_queue import DELAYED, FRESH, LEASED, PARKED, RETURNED, NaiveQueue
-from oracle import Blow, Mark
-from rig import view
-from virtual import VirtualClock
-
 from headrace.core import log as one
 from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.errors import Code, Refused
@@ -23,6 +18,10 @@ from headrace.core.log import Log
 from headrace.core.record import draft
 from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
+from support.naive_queue import DELAYED, FRESH, LEASED, PARKED, RETURNED, NaiveQueue
+from support.oracle import Blow, Mark
+from support.rig import view
+from support.virtual import VirtualClock
 
 DISK, FSYNC = Durability.DISK, Durability.FSYNC
 

@@ -12,7 +12,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from hostile import HostileDisk, World
 
 from headrace.formats import layout
 from headrace.formats.companion import decode_descriptor
@@ -27,6 +26,7 @@ from headrace.pipeline.rewrite import Written, write
 from headrace.storage import manifests
 from headrace.storage.leases import HeldLease, now_ms
 from headrace.storage.objects import Listed, LocalObjects, Objects
+from support.hostile import HostileDisk, World
 
 HOUR_MS = 3_600_000
 Act = Callable[["Store"], None]

@@ -11,13 +11,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from hostile import HostileDisk
-from rig import boot
-from searchworld import NEVER, Meddler, World, web
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.delivery.signing import Signer
 from headrace.engine.upkeep import Pace
+from support.hostile import HostileDisk
+from support.rig import boot
+from support.searchworld import NEVER, Meddler, World, web
+from support.virtual import VirtualClock, VirtualLoop
 
 SLOW_S = 0.5
 T = "/v0/topics/a"

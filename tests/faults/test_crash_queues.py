@@ -6,17 +6,17 @@ import asyncio
 import errno
 from random import Random
 
-from hostile import HostileDisk, Survival
-from oracle import Blow, Mark
-from rig import boot
-from shop import Past, ReadOnly, Shop, find_all, judge, live
-from test_crash_sweep import Recorder, Trials
-from test_crash_verify import problems
-from virtual import VirtualClock, VirtualLoop
-
 from headrace.core.errors import Refused
 from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
+from support.hostile import HostileDisk, Survival
+from support.oracle import Blow, Mark
+from support.rig import boot
+from support.virtual import VirtualClock, VirtualLoop
+
+from .shop import Past, ReadOnly, Shop, find_all, judge, live
+from .test_crash_sweep import Recorder, Trials
+from .test_crash_verify import problems
 
 EVERY = 9
 """Which share of what crashes leave is verified as well."""

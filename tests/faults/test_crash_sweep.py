@@ -10,14 +10,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from hostile import HARMLESS, HostileDisk, Survival
-from oracle import Blow, History, Mark, judge
-from rig import boot, go_on, view_all
-from virtual import VirtualClock, VirtualLoop
-from workload import Client, ReadOnly, forward, live, probe, stay_read_only
 
 from headrace.core.errors import Refused
 from headrace.engine.upkeep import Pace
+from support.hostile import HARMLESS, HostileDisk, Survival
+from support.oracle import Blow, History, Mark, judge
+from support.rig import boot, go_on, view_all
+from support.virtual import VirtualClock, VirtualLoop
+
+from .workload import Client, ReadOnly, forward, live, probe, stay_read_only
 
 
 @dataclass

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hostile import HostileDisk
-from oracle import History
-from rig import boot, small
-from test_crash_sweep import Story, record, stories
-from virtual import VirtualClock, VirtualLoop
-
 from headrace.storage.checks.findings import Problem
 from headrace.storage.verification import Verification
+from support.hostile import HostileDisk
+from support.oracle import History
+from support.rig import boot, small
+from support.virtual import VirtualClock, VirtualLoop
+
+from .test_crash_sweep import Story, record, stories
 
 EVERY = 9
 """Which share of the moments is looked at: each way to survive it takes a start and two looks."""

@@ -6,10 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
-from hostile import HostileDisk
-from rig import boot
-from virtual import VirtualClock, VirtualLoop
-
 from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.match import TagEq
 from headrace.core.read import Slice
@@ -19,6 +15,9 @@ from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
 from headrace.engine.ports import Inline
 from headrace.engine.start import Started
+from support.hostile import HostileDisk
+from support.rig import boot
+from support.virtual import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")
 T = TypeVar("T")

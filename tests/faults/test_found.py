@@ -9,11 +9,6 @@ from random import Random
 from typing import ParamSpec, TypeVar
 
 import pytest
-from hostile import Crash, HostileDisk
-from oracle import Blow, History, judge
-from rig import boot, view_all
-from virtual import VirtualClock, VirtualLoop
-from workload import DISK, EPHEMERAL, FSYNC, MEMORY, Client
 
 from headrace.core.config import LogConfig
 from headrace.core.errors import Refused
@@ -23,6 +18,12 @@ from headrace.engine.caps import Caps
 from headrace.engine.ports import Inline
 from headrace.engine.start import Started
 from headrace.formats import layout
+from support.hostile import Crash, HostileDisk
+from support.oracle import Blow, History, judge
+from support.rig import boot, view_all
+from support.virtual import VirtualClock, VirtualLoop
+
+from .workload import DISK, EPHEMERAL, FSYNC, MEMORY, Client
 
 P = ParamSpec("P")
 T = TypeVar("T")

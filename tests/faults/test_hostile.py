@@ -6,9 +6,9 @@ import errno
 from random import Random
 
 import pytest
-from hostile import BLANK_BYTES, Crash, HostileDisk, Survival
 
 from headrace.storage.disk import make_folders
+from support.hostile import BLANK_BYTES, Crash, HostileDisk, Survival
 
 ANY = list(Survival)
 

@@ -9,12 +9,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from hostile import HostileDisk
-from rig import boot
-from searchworld import NEVER, Meddler, World
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.engine.upkeep import Pace
+from support.hostile import HostileDisk
+from support.rig import boot
+from support.searchworld import NEVER, Meddler, World
+from support.virtual import VirtualClock, VirtualLoop
 
 TTL_MS = 5000
 ONE = {"records": [{"data": 1}]}

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from hostile import Crash, HostileDisk, Survival
 
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
+from support.hostile import Crash, HostileDisk, Survival
 
 NAME = layout.manifest(2)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from rig import nothing_swallowed, small
 
 from headrace.delivery.tasks import Tasks
+from support.rig import nothing_swallowed, small
 
 
 def test_an_assertion_inside_a_push_escapes() -> None:

@@ -9,16 +9,17 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from hostile import HARMLESS, HostileDisk
-from oracle import Blow, History, Mark, judge
-from rig import PACE, boot, view_all
-from rival import Rival
-from test_crash_sweep import Moment, Trials, recover, recover_and_go_on
-from test_crash_verify import problems
-from virtual import VirtualClock, VirtualLoop
-from workload import Client, live
 
 from headrace.storage.objects import LocalObjects
+from support.hostile import HARMLESS, HostileDisk
+from support.oracle import Blow, History, Mark, judge
+from support.rig import PACE, boot, view_all
+from support.rival import Rival
+from support.virtual import VirtualClock, VirtualLoop
+
+from .test_crash_sweep import Moment, Trials, recover, recover_and_go_on
+from .test_crash_verify import problems
+from .workload import Client, live
 
 SEEDS = range(2)
 Hook = Callable[[int, str, str], None]

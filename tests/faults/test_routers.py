@@ -11,9 +11,6 @@ from unittest import mock
 
 import msgspec
 import pytest
-from hostile import HostileDisk
-from rig import View, boot, go_on, view
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.errors import Code, Refused
@@ -29,6 +26,9 @@ from headrace.engine.start import Started, stop
 from headrace.engine.upkeep import Pace
 from headrace.storage.checks.findings import Problem
 from headrace.storage.verification import Verification
+from support.hostile import HostileDisk
+from support.rig import View, boot, go_on, view
+from support.virtual import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,11 +10,6 @@ from unittest import mock
 
 import msgspec
 import pytest
-from hostile import HostileDisk
-from librarian import Librarian
-from rig import CAPS, boot, view_all
-from stalls import HOUR_MS, JOBS, Act, Store, janitor, late_janitor, run, slow_janitor, stranger
-from virtual import VirtualClock, VirtualLoop
 from xxhash import xxh3_64_hexdigest
 
 from headrace.core.config import LogConfig
@@ -32,6 +27,12 @@ from headrace.pipeline.retire import find_objects, remove_unnamed
 from headrace.storage import leases, manifests
 from headrace.storage.leases import Fenced, hold_lease
 from headrace.storage.objects import Listed, Objects, StoreError
+from support.hostile import HostileDisk
+from support.librarian import Librarian
+from support.rig import CAPS, boot, view_all
+from support.virtual import VirtualClock, VirtualLoop
+
+from .stalls import HOUR_MS, JOBS, Act, Store, janitor, late_janitor, run, slow_janitor, stranger
 
 NONE = -1
 PLAN = (

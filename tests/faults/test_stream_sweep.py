@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from random import Random
 
 import pytest
-from diary import JSON, Client, Diary, check_records, done, picture
-from hostile import HARMLESS, HostileDisk, Survival
-from rig import boot
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Code, Refused
 from headrace.core.stream import Producer
 from headrace.core.subscription import PULL, WEBHOOK
 from headrace.storage.checks.findings import Problem
 from headrace.storage.verification import Verification
+from support.diary import JSON, Client, Diary, check_records, done, picture
+from support.hostile import HARMLESS, HostileDisk, Survival
+from support.rig import boot
+from support.virtual import VirtualClock, VirtualLoop
 
 
 async def live(client: Client) -> None:

@@ -5,12 +5,7 @@ from __future__ import annotations
 import asyncio
 from unittest import mock
 
-import asking
 import pytest
-from diary import Client, Diary
-from hostile import HostileDisk
-from rig import boot
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Code, Refused
 from headrace.core.record import draft
@@ -24,6 +19,11 @@ from headrace.web.calls import Gate
 from headrace.web.credentials import Keyring
 from headrace.web.responder import Responder
 from headrace.web.slots import Slots
+from support import asking
+from support.diary import Client, Diary
+from support.hostile import HostileDisk
+from support.rig import boot
+from support.virtual import VirtualClock, VirtualLoop
 
 
 def test_a_slow_disk_leaves_the_outcome_open(loop: VirtualLoop) -> None:

@@ -9,10 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from diary import JSON, Client, Diary
-from hostile import HostileDisk
-from rig import boot, small
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.glob import Glob
 from headrace.core.limits import WEBHOOKS_AT_ONCE
@@ -22,6 +18,10 @@ from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.engine.start import stop
 from headrace.engine.subscriptions import DeliveryFailed
+from support.diary import JSON, Client, Diary
+from support.hostile import HostileDisk
+from support.rig import boot, small
+from support.virtual import VirtualClock, VirtualLoop
 
 Story = Callable[[Engine, Client], Coroutine[Any, Any, None]]
 PER_KEY = 4

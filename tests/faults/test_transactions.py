@@ -16,9 +16,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hostile import HARMLESS, HostileDisk, Survival
-from rig import Unhurried, boot, view, view_all
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Durability, LogConfig
 from headrace.core.errors import Code, Refused
@@ -30,6 +27,9 @@ from headrace.engine.engine import Engine
 from headrace.engine.transactions import Committed
 from headrace.schemas.evolution import parse_update
 from headrace.storage.verification import Verification
+from support.hostile import HARMLESS, HostileDisk, Survival
+from support.rig import Unhurried, boot, view, view_all
+from support.virtual import VirtualClock, VirtualLoop
 
 LOGS = ("s", "b", "a")
 """A stream, and topics of class fsync and disk: what is synced least comes last."""

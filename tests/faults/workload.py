@@ -9,10 +9,6 @@ from functools import partial
 from typing import TypeVar
 
 import pytest
-from oracle import History, ModelLog, State, judge
-from relay import Relay
-from rig import Record, view_all
-from virtual import VirtualClock
 
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.entry import Entry
@@ -22,6 +18,10 @@ from headrace.core.match import TagEq, TagMatch, TagPrefix
 from headrace.core.record import draft
 from headrace.engine.routers import Plan
 from headrace.engine.start import Started
+from support.oracle import History, ModelLog, State, judge
+from support.relay import Relay
+from support.rig import Record, view_all
+from support.virtual import VirtualClock
 
 T = TypeVar("T")
 

@@ -11,11 +11,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from lines import Echo, Line, Site, run
-from rawhttp import cut, make_stream
 
 from headrace.web.answers import Answer, Handover
 from headrace.web.request import Request
+from support.lines import Echo, Line, Site, run
+
+from .rawhttp import cut, make_stream
 
 STATUS = re.compile(rb"HTTP/1\.1 (\d\d\d) [^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n")
 EXPECTED = {100, 101, 200, 400, 408, 431, 501, 505}

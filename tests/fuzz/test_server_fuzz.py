@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from rawframes import make_frames
-from rawhttp import cut, make_stream
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
+
+from .rawframes import make_frames
+from .rawhttp import cut, make_stream
 
 pytestmark = pytest.mark.system
 

@@ -8,10 +8,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from plumbing import Pipe
-from rawframes import make_frames
-from rawhttp import cut
-from virtual import VirtualLoop
 from websockets.frames import Frame
 from websockets.protocol import CLIENT, OPEN
 from websockets.protocol import Protocol as Peer
@@ -19,6 +15,11 @@ from websockets.protocol import Protocol as Peer
 from headrace.core.limits import CLOSE_S
 from headrace.delivery.websocket import Socket
 from headrace.delivery.wheel import Wheel
+from support.plumbing import Pipe
+from support.virtual import VirtualLoop
+
+from .rawframes import make_frames
+from .rawhttp import cut
 
 BYTES_MAX = 2000
 HEAD_BYTES_MAX = 14

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from .shelf import Shelf
-
-# What search means is said there once.
-sys.path.insert(0, str(Path(__file__).parents[1] / "properties"))
+from support.shelf import Shelf
 
 
 @pytest.fixture

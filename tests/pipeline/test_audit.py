@@ -26,8 +26,7 @@ from headrace.pipeline.commit import drop_segments
 from headrace.pipeline.limits import PROBLEMS_MAX
 from headrace.pipeline.place import Place
 from headrace.storage import manifests
-
-from .shelf import Shelf, payloads, search
+from support.shelf import Shelf, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +22,8 @@ from headrace.pipeline.retire import clean
 from headrace.spark.source import HeadraceSource
 from headrace.storage.objects import StoreError
 from headrace.storage.s3 import S3Objects
-
-from .shelf import Shelf, payloads, search
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "stores"))
-import seaweed
+from support import seaweed
+from support.shelf import Shelf, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

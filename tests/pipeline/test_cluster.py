@@ -21,15 +21,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-import light
 from headrace.pipeline import crash
 from headrace.pipeline.audit import audit
 from headrace.pipeline.retire import clean
-
-from .shelf import Shelf, payloads, search
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "stores"))
-import seaweed
+from support import light, seaweed
+from support.shelf import Shelf, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,6 @@ from unittest import mock
 
 import pytest
 
-import light
 from headrace.pipeline import crash
 from headrace.pipeline.audit import audit
 from headrace.pipeline.backfill import backfill
@@ -26,9 +25,10 @@ from headrace.pipeline.merge import merge
 from headrace.pipeline.retain import retain
 from headrace.pipeline.retire import clean
 from headrace.storage import leases
+from support import light
+from support.shelf import Shelf, payloads, search
 
 from . import driver
-from .shelf import Shelf, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

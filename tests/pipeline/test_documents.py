@@ -15,9 +15,8 @@ import pytest
 from headrace import cli
 from headrace.client.http import Sealed
 from headrace.pipeline import commands, follow
-from pasted import ROOT, blocks, run
-
-from .shelf import Shelf, search
+from support.pasted import ROOT, blocks, run
+from support.shelf import Shelf, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

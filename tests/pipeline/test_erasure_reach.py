@@ -5,16 +5,11 @@ through for the bytes of deleted records.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "storage"))
-
-from directories import boot
 
 from headrace.core.config import LogConfig
 from headrace.core.match import TagEq
@@ -25,6 +20,7 @@ from headrace.pipeline.compact import Sizes, compact
 from headrace.pipeline.erase import erase
 from headrace.pipeline.place import Place
 from headrace.pipeline.report import Report
+from support.directories import boot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,7 @@ import pytest
 
 from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.export import Selection, export
-
-from .shelf import START_MS, Shelf, payloads, search
+from support.shelf import START_MS, Shelf, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,8 +17,7 @@ from headrace.core.errors import Corrupt
 from headrace.pipeline import commands, retain, retire
 from headrace.pipeline.session import told
 from headrace.pipeline.tasks import run_tasks
-
-from .shelf import Shelf, payloads, search
+from support.shelf import Shelf, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

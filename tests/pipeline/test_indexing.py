@@ -21,8 +21,7 @@ from headrace.pipeline.pending import Pending, load_plans
 from headrace.pipeline.retain import retain
 from headrace.pipeline.retire import clean
 from headrace.storage.leases import hold_lease
-
-from .shelf import Shelf, payloads, search
+from support.shelf import Shelf, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,8 +22,7 @@ from headrace.pipeline.reports.run import Wish, rows_of, run
 from headrace.pipeline.reports.studies import STUDIES
 from headrace.pipeline.rows import COLUMNS, NUMBER
 from headrace.printing import count
-
-from .shelf import Shelf
+from support.shelf import Shelf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,8 +17,7 @@ from headrace.pipeline.errors import CannotRun
 from headrace.pipeline.retain import retain
 from headrace.pipeline.retire import clean
 from headrace.storage.segments import Segments
-
-from .shelf import Shelf, payloads
+from support.shelf import Shelf, payloads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from evolving import array, lens, shape
-from naive_search import Model, iso, offset_of
 
-from headrace.bench.process import ServerProcess
 from headrace.pipeline.audit import audit
 from headrace.pipeline.backfill import backfill
 from headrace.pipeline.compact import Sizes, compact
@@ -25,6 +22,9 @@ from headrace.pipeline.place import Place
 from headrace.search.query import All, Compares, Equals, Not, Query, Words
 from headrace.search.query import Any as AnyOf
 from headrace.storage import manifests
+from headrace_bench.process import ServerProcess
+from support.evolving import array, lens, shape
+from support.naive_search import Model, iso, offset_of
 
 from .test_server import ask, sealed, until
 

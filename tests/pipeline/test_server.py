@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from headrace.bench.process import ServerProcess
 from headrace.pipeline.audit import audit
 from headrace.pipeline.backfill import backfill
 from headrace.pipeline.compact import Sizes, compact
@@ -22,8 +21,8 @@ from headrace.pipeline.place import Place
 from headrace.pipeline.retire import clean
 from headrace.storage import manifests
 from headrace.storage.objects import Objects
-
-from .shelf import Shelf
+from headrace_bench.process import ServerProcess
+from support.shelf import Shelf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

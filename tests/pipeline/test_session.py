@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 import headrace
-import light
-
-from .shelf import Shelf
+from support import light
+from support.shelf import Shelf
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 

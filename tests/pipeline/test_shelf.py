@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from headrace.core.errors import Corrupt
 from headrace.formats.segment import derive
 from headrace.pipeline.place import check_object, load
-
-from .shelf import Layout, Shelf, layouts
+from support.shelf import Layout, Shelf, layouts
 
 
 @settings(max_examples=20)

@@ -12,8 +12,7 @@ from headrace.formats import layout
 from headrace.pipeline import tasks
 from headrace.pipeline.errors import JobFailed
 from headrace.pipeline.tasks import load_answers, run_tasks
-
-from .shelf import Shelf
+from support.shelf import Shelf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

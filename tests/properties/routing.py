@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import msgspec
-from naive import Full, NaiveLog, Record
-from twins import columns, plain, records_of
 
 from headrace.core import copies, deletion, ranges, route
 from headrace.core import log as one
@@ -36,6 +34,9 @@ from headrace.storage.objects import LocalObjects
 from headrace.storage.recovery import Recovered, Recovery, settle
 from headrace.storage.sealing import SealJob, seal
 from headrace.storage.segments import Segments
+
+from .naive import Full, NaiveLog, Record
+from .twins import columns, plain, records_of
 
 AHEAD = 1 << 20
 

@@ -11,13 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from hostile import HostileDisk
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from librarian import Librarian
-from rig import CAPS, boot, small
-from rollups import CONFIG as ROLLUPS
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import LogConfig
 from headrace.core.match import TagEq
@@ -29,6 +24,12 @@ from headrace.formats import companion
 from headrace.formats.companion import Family
 from headrace.search.values import format_date
 from headrace.storage.objects import LocalObjects
+from support.hostile import HostileDisk
+from support.librarian import Librarian
+from support.rig import CAPS, boot, small
+from support.virtual import VirtualClock, VirtualLoop
+
+from .rollups import CONFIG as ROLLUPS
 
 START = 1_767_225_600_000
 

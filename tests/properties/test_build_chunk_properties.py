@@ -9,7 +9,6 @@ import msgspec
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searching import Rows, Store, index, merged
 
 from headrace.formats import segment
 from headrace.formats.companion import NUL, Descriptor, Family
@@ -19,6 +18,7 @@ from headrace.pipeline.kernels import builds as merging
 from headrace.search.config import parse_search
 from headrace.search.lookup import Lookup
 from headrace.search.query import Equals
+from support.searching import Rows, Store, index, merged
 
 FIELDS: dict[str, dict[str, Any]] = {
     "at": {"kind": "date", "column": True, "exact": True},

@@ -14,13 +14,9 @@ from typing import Any
 from unittest import mock
 
 import msgspec
-from hostile import HostileDisk
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from listening import Client, ListeningPipe, Spot, Truth
-from rig import boot, small
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.errors import Code, Refused
@@ -37,6 +33,10 @@ from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, 
 from headrace.surfaces.topics.watchstream import WatchStream
 from headrace.web.credentials import LOCAL
 from headrace.web.slots import Slots
+from support.hostile import HostileDisk
+from support.listening import Client, ListeningPipe, Spot, Truth
+from support.rig import boot, small
+from support.virtual import VirtualClock, VirtualLoop
 
 TOPICS = ("a", "p:1", "p:2")
 ECHOES = "p:2"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from naive import Record
-from twins import Rig, drafts_of, plain
 
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.match import TagEq, TagPrefix
 from headrace.core.read import Budget
+
+from .naive import Record
+from .twins import Rig, drafts_of, plain
 
 journaled = st.sampled_from([Durability.MEMORY, Durability.DISK, Durability.FSYNC])
 caps = st.sampled_from([0, 0, 1, 2, 5, 9])

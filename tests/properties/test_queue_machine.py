@@ -9,7 +9,6 @@ from unittest import mock
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from naive_queue import DELAYED, FRESH, LEASED, PARKED, RETURNED, NaiveQueue
 
 from headrace.core import lease, ranges
 from headrace.core import log as one
@@ -23,6 +22,7 @@ from headrace.core.state import State
 from headrace.formats.frame import encode_frame, encode_group, read_frames
 from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, decode_snapshot, encode_part
 from headrace.storage.checks.states import state_problems
+from support.naive_queue import DELAYED, FRESH, LEASED, PARKED, RETURNED, NaiveQueue
 
 RECORD_BYTES = 17
 NODES = ("v", "w")

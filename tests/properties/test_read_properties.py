@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import Record
-from twins import Rig, drafts_of
 
 from headrace.core.config import LogConfig
 from headrace.core.match import TagPrefix
 from headrace.core.read import Budget, Gap, Loss, plan
+
+from .naive import Record
+from .twins import Rig, drafts_of
 
 
 @settings(max_examples=80)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rollups import CONFIG, MINUTE
-from searching import Rows, Store, documents, index, merged
 
 from headrace.formats import companion
 from headrace.formats.companion import Family
@@ -16,6 +14,9 @@ from headrace.search import extraction as reading
 from headrace.search.aggregate import Buckets, aligned, fixed_dimensions
 from headrace.search.config import parse_search
 from headrace.search.query import All, Equals, Has
+from support.searching import Rows, Store, documents, index, merged
+
+from .rollups import CONFIG, MINUTE
 
 PARTS = [
     '{"count":3,"sum":6,"min":1,"max":4,"hist":{"1":1,"2":1,"4":1}}',

@@ -7,13 +7,14 @@ from random import Random
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from naive import Record
-from routing import Net
-from twins import drafts_of
 
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.inlet import Rule
 from headrace.core.match import TagEq, TagPrefix
+
+from .naive import Record
+from .routing import Net
+from .twins import drafts_of
 
 LOGS = 4
 numbers = st.integers(1, LOGS)

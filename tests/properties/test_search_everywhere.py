@@ -17,14 +17,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from evolving import FIRST, Schema, documents, lens, paths, steps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from naive_search import Model, Sort, epoch_of, iso, offset_of, require_summary
-from rig import small
-from searching import FLAGS, queries, render
-from searchworld import World
-from virtual import VirtualLoop
 
 from headrace.engine.searching import scope, turns
 from headrace.formats import companion
@@ -45,6 +39,12 @@ from headrace.search.query import (
     has_text,
 )
 from headrace.search.query import Any as AnyOf
+from support.evolving import FIRST, Schema, documents, lens, paths, steps
+from support.naive_search import Model, Sort, epoch_of, iso, offset_of, require_summary
+from support.rig import small
+from support.searching import FLAGS, queries, render
+from support.searchworld import World
+from support.virtual import VirtualLoop
 
 STREAM = "/v1/stream/app"
 KINDS = {

@@ -10,19 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from searching import (
-    FLAGS,
-    POINTERS,
-    Rows,
-    Store,
-    documents,
-    index,
-    merged,
-    naive_document,
-    naive_matches,
-    naive_values,
-    queries,
-)
 
 from headrace.formats import companion
 from headrace.formats.companion import Family
@@ -40,6 +27,19 @@ from headrace.search.query import (
     Has,
 )
 from headrace.search.values import Reader, values_of
+from support.searching import (
+    FLAGS,
+    POINTERS,
+    Rows,
+    Store,
+    documents,
+    index,
+    merged,
+    naive_document,
+    naive_matches,
+    naive_values,
+    queries,
+)
 
 
 @st.composite

@@ -12,20 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from librarian import Reading, reading
-from rig import small
-from rival import Rival
-from searching import (
-    FLAGS,
-    POINTERS,
-    documents,
-    naive_document,
-    naive_matches,
-    naive_values,
-    queries,
-    render,
-)
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Refused
 from headrace.core.read import Wanted
@@ -37,6 +23,20 @@ from headrace.formats.marks import Marks
 from headrace.search.config import parse_search
 from headrace.search.evaluate import Matcher
 from headrace.search.query import Query, Rules, has_text, parse_query
+from support.librarian import Reading, reading
+from support.rig import small
+from support.rival import Rival
+from support.searching import (
+    FLAGS,
+    POINTERS,
+    documents,
+    naive_document,
+    naive_matches,
+    naive_values,
+    queries,
+    render,
+)
+from support.virtual import VirtualClock, VirtualLoop
 
 STEPS = ("append", "seal", "index some", "index", "merge", "delete", "delete", "compact", "replan")
 

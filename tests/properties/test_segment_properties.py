@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import Record
-from twins import columns, records_of
 
 from headrace.core.ranges import Ranges, contains, from_seqs
 from headrace.core.record import Block, block, live_parts
 from headrace.formats import segment
 from headrace.formats.segment import Built, LogRows, Piece, block_of, build
+
+from .naive import Record
+from .twins import columns, records_of
 
 text = st.text(max_size=6)
 json_text = text.map(lambda value: f'"{value}"'.encode())

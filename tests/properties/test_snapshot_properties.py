@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import Record
-from twins import Rig, drafts_of, plain
 
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.errors import Corrupt
@@ -14,6 +12,9 @@ from headrace.core.log import Log
 from headrace.core.ranges import from_seqs
 from headrace.core.retention import Ledger
 from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, decode_snapshot, encode_part
+
+from .naive import Record
+from .twins import Rig, drafts_of, plain
 
 numbers = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=8)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from headrace.spark import streaming
 from headrace.spark.rows import DataLost
-from pipeline.shelf import Layout, Shelf, layouts
-from pipeline.source_world import Found, SourceWorld
+from support.shelf import Layout, Shelf, layouts
+from support.source_world import Found, SourceWorld
 
 EVERY_WAY = ("url path", "url", "path")
 bounds = st.fixed_dictionaries(

@@ -7,8 +7,6 @@ from collections import Counter
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from naive import Record
-from twins import columns, drafts_of, plain
 
 from headrace.core import log as one
 from headrace.core import state as catalog
@@ -16,6 +14,9 @@ from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.entry import Configure, Drop, Entry, Start
 from headrace.core.state import State
 from headrace.formats.frame import encode_frame, read_frames
+
+from .naive import Record
+from .twins import columns, drafts_of, plain
 
 names = st.sampled_from(["a", "a.b", "a:b", "ab", "b", "B", "ba"])
 configs = st.builds(

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from twins import plain
 
 from headrace.core import state as catalog
 from headrace.core import streaming
@@ -22,6 +21,8 @@ from headrace.core.state import State
 from headrace.core.stream import Producer, Write
 from headrace.core.streaming import Spec
 from headrace.formats.frame import encode_frame, encode_group, read_frames
+
+from .twins import plain
 
 names = st.sampled_from("abcd")
 producers = st.builds(

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import strategies as st
-from naive import Full, NaiveLog, Record
 
 from headrace.core import deletion, producer, ranges
 from headrace.core import log as one
@@ -22,6 +21,8 @@ from headrace.core.retention import Ledger, build
 from headrace.core.state import State
 from headrace.formats.frame import Frame, encode_frame, read_frames
 from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, decode_snapshot, encode_part
+
+from .naive import Full, NaiveLog, Record
 
 AHEAD = 8
 """Seqs promised at a time: few, so that tests reach the end of a promise."""

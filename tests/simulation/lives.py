@@ -11,15 +11,6 @@ from random import Random
 from typing import Any, ParamSpec, TypeVar
 from unittest import mock
 
-from hostile import HARMLESS, Crash, HostileDisk, Survival
-from oracle import Blow, History, Mark, judge
-from rig import Record, boot, go_on, halt, small, view_all
-from rival import Rival
-from shadow import WISH, Shadow, Wish
-from virtual import Stuck, VirtualClock, VirtualLoop
-from watchers import Gallery, Witness, hire
-from writers import LoopWriter, server_writer
-
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.inlet import Rule
@@ -30,6 +21,15 @@ from headrace.engine.routers import Plan
 from headrace.engine.start import Started, stop
 from headrace.engine.upkeep import Pace
 from headrace.storage.objects import LocalObjects, StoreError
+from support.hostile import HARMLESS, Crash, HostileDisk, Survival
+from support.oracle import Blow, History, Mark, judge
+from support.rig import Record, boot, go_on, halt, small, view_all
+from support.rival import Rival
+from support.virtual import Stuck, VirtualClock, VirtualLoop
+from support.writers import LoopWriter, server_writer
+
+from .shadow import WISH, Shadow, Wish
+from .watchers import Gallery, Witness, hire
 
 P = ParamSpec("P")
 T = TypeVar("T")

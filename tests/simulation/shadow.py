@@ -10,11 +10,6 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
-from oracle import History, ModelLog
-from relay import Relay
-from rig import Record
-from virtual import VirtualClock
-
 from headrace.core import ranges
 from headrace.core.config import Durability, LogConfig
 from headrace.core.entry import (
@@ -31,6 +26,10 @@ from headrace.core.entry import (
 from headrace.core.match import TagMatch
 from headrace.core.read import Loss, Page
 from headrace.engine.engine import Engine
+from support.oracle import History, ModelLog
+from support.relay import Relay
+from support.rig import Record
+from support.virtual import VirtualClock
 
 
 @dataclass

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lives import simulate
+
+from .lives import simulate
 
 _FILE = Path(__file__).with_name("seeds.txt")
 _KEPT = [int(line.split("#")[0]) for line in _FILE.read_text().splitlines() if line[:1].isdigit()]

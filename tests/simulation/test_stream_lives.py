@@ -11,10 +11,6 @@ from contextlib import closing
 from random import Random
 
 import pytest
-from diary import JSON, Client, Diary, check_records, done, picture
-from hostile import HostileDisk, Survival
-from rig import boot, small
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Code, Refused
 from headrace.core.stream import Producer
@@ -22,6 +18,10 @@ from headrace.core.subscription import PULL, WEBHOOK
 from headrace.engine.caps import Caps
 from headrace.engine.engine import Engine
 from headrace.engine.upkeep import Pace
+from support.diary import JSON, Client, Diary, check_records, done, picture
+from support.hostile import HostileDisk, Survival
+from support.rig import boot, small
+from support.virtual import VirtualClock, VirtualLoop
 
 FIXED = range(8)
 KEPT = (1484786943,)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from job_oracle import Hold, Oracle
-from workers import simulate
+
+from support.job_oracle import Hold, Oracle
+
+from .workers import simulate
 
 _FIXED = range(8)
 _KEPT = (

@@ -18,10 +18,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
-from eventtext import Event, decode_id, split_events, unchunk
-from oracle import History, ModelLog
-from plumbing import Pipe
-from rig import Record
 
 from headrace.core.config import Durability
 from headrace.core.entry import Append, Drop, Entry
@@ -35,6 +31,10 @@ from headrace.surfaces.topics.watch import STREAM_PATH, Watch
 from headrace.surfaces.topics.watchstream import WatchStream
 from headrace.web.credentials import LOCAL
 from headrace.web.slots import Slots
+from support.eventtext import Event, decode_id, split_events, unchunk
+from support.oracle import History, ModelLog
+from support.plumbing import Pipe
+from support.rig import Record
 
 SESSION_TTL_MS = 2000
 _LIMITS = FollowLimits(topics=100, records=100)

@@ -12,13 +12,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from hostile import Crash, HostileDisk, Survival
-from job_oracle import Hold, Oracle
-from lives import SlowPool
-from rig import boot, small, view
-from virtual import VirtualClock, VirtualLoop
-from writers import LoopWriter, server_writer
-
 from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.entry import Claim
 from headrace.core.errors import Code, Refused
@@ -32,6 +25,13 @@ from headrace.engine.live import Live
 from headrace.engine.start import stop
 from headrace.engine.upkeep import Pace
 from headrace.storage.checks.states import state_problems
+from support.hostile import Crash, HostileDisk, Survival
+from support.job_oracle import Hold, Oracle
+from support.rig import boot, small, view
+from support.virtual import VirtualClock, VirtualLoop
+from support.writers import LoopWriter, server_writer
+
+from .lives import SlowPool
 
 LIVES = 5
 LIFE_S = 6.0

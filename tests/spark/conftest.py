@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 from .shop import Shop
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from headrace.bench.process import ServerProcess
 from headrace.spark.catalog import Catalog
 from headrace.spark.options import Where
+from headrace_bench.process import ServerProcess
 
 PATIENCE_S = 300.0
 

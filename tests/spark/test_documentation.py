@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.pipeline.compact import Sizes, compact
-from pasted import blocks, programs, run, run_shell
-from pipeline.shelf import Layout, Shelf
+from support.pasted import blocks, programs, run, run_shell
+from support.shelf import Layout, Shelf
 
 from .shop import Shop
 

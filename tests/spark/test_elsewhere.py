@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import light
-from pipeline.shelf import Shelf, payloads, search
+from support import light
+from support.shelf import Shelf, payloads, search
 
 from .shop import Shop
 

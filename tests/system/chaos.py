@@ -14,7 +14,8 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 import msgspec
-from job_oracle import Being, Hold, Oracle
+
+from support.job_oracle import Being, Hold, Oracle
 
 ASKERS = 40
 STAYERS = 10

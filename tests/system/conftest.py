@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from launching import Servers
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))  # eventtext
-sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))  # job_oracle
+from .launching import Servers
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import msgspec
-from kill_history import (
+
+from .kill_history import (
     Answer,
     Append,
     Being,
@@ -22,8 +23,8 @@ from kill_history import (
     Terms,
     Walk,
 )
-from kill_oracle import Oracle
-from topics_wire import (
+from .kill_oracle import Oracle
+from .topics_wire import (
     Connection,
     LostError,
     UnexpectedError,

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kill_history import (
+from .kill_history import (
     Answer,
     Append,
     Being,
@@ -26,7 +26,7 @@ from kill_history import (
     Terms,
     Walk,
 )
-from kill_spans import (
+from .kill_spans import (
     Reading,
     Rising,
     Span,

@@ -6,7 +6,8 @@ import bisect
 from collections.abc import Iterable, Iterator
 
 import msgspec
-from kill_history import Gap, Page, Payload
+
+from .kill_history import Gap, Page, Payload
 
 Span = tuple[int, int]
 """Seqs from the first to the last, both included."""

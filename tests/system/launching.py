@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
 
 CLI_TIMEOUT_S = 300.0
 DEADLINE_S = 120.0

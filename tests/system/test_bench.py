@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headrace.bench.arena import QUICK, Arena
-from headrace.bench.peers import bullmq, durable_streams, nchan
-from headrace.bench.report import Row
-from headrace.bench.scenarios import fanout
-from headrace.bench.scenarios.queue import queue
+from headrace_bench.arena import QUICK, Arena
+from headrace_bench.peers import bullmq, durable_streams, nchan
+from headrace_bench.report import Row
+from headrace_bench.scenarios import fanout
+from headrace_bench.scenarios.queue import queue
 
 pytestmark = pytest.mark.system
 

@@ -12,10 +12,11 @@ import random
 from pathlib import Path
 
 import pytest
-from chaos import ASKERS, STAYERS, Chaos, Peer
-from launching import Servers, run_headrace
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
+
+from .chaos import ASKERS, STAYERS, Chaos, Peer
+from .launching import Servers, run_headrace
 
 pytestmark = pytest.mark.system
 

@@ -10,10 +10,11 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from launching import wait_until
 
-from headrace.bench.process import ServerProcess
 from headrace.web.descriptors import room_for_connections
+from headrace_bench.process import ServerProcess
+
+from .launching import wait_until
 
 pytestmark = pytest.mark.system
 

@@ -9,9 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from kill_history import Clock
-from launching import Servers, manifest_of, run_headrace, serve_to_the_end, wait_until
-from topics_wire import Connection, read_pages, read_state
+
+from .kill_history import Clock
+from .launching import Servers, manifest_of, run_headrace, serve_to_the_end, wait_until
+from .topics_wire import Connection, read_pages, read_state
 
 pytestmark = pytest.mark.system
 

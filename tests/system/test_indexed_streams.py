@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import Servers
-from librarian import Librarian
 
 from headrace.storage.disk import RealDisk
 from headrace.storage.objects import LocalObjects
+from support.librarian import Librarian
+
+from .launching import Servers
 
 pytestmark = pytest.mark.system
 

@@ -14,14 +14,22 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kill_history import Clock, Walk
-from kill_load import Load, PayloadSource
-from kill_oracle import Oracle
-from kill_spans import covered
-from launching import Servers, manifest_of, run_headrace, wait_until
-from topics_wire import Connection, LostError, UnexpectedError, format_write, read_pages, read_state
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
+
+from .kill_history import Clock, Walk
+from .kill_load import Load, PayloadSource
+from .kill_oracle import Oracle
+from .kill_spans import covered
+from .launching import Servers, manifest_of, run_headrace, wait_until
+from .topics_wire import (
+    Connection,
+    LostError,
+    UnexpectedError,
+    format_write,
+    read_pages,
+    read_state,
+)
 
 pytestmark = pytest.mark.system
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from kill_history import (
+
+from .kill_history import (
     Answer,
     Append,
     Being,
@@ -18,7 +19,7 @@ from kill_history import (
     Terms,
     Walk,
 )
-from kill_oracle import Oracle
+from .kill_oracle import Oracle
 
 pytestmark = pytest.mark.system
 

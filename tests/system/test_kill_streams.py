@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from launching import Servers
+
+from .launching import Servers
 
 pytestmark = pytest.mark.system
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kill_history import Clock
-from launching import Servers, is_read_by_server, run_headrace, serve_to_the_end, wait_until
-from topics_wire import Connection, read_pages
+
+from .kill_history import Clock
+from .launching import Servers, is_read_by_server, run_headrace, serve_to_the_end, wait_until
+from .topics_wire import Connection, read_pages
 
 pytestmark = pytest.mark.system
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kill_history import Clock, Payload
-from launching import Servers
-from topics_wire import Connection, format_write, read_pages
+
+from .kill_history import Clock, Payload
+from .launching import Servers
+from .topics_wire import Connection, format_write, read_pages
 
 pytestmark = pytest.mark.system
 

@@ -9,9 +9,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from kill_history import Clock
-from launching import Servers, manifest_of, run_headrace, wait_until
-from topics_wire import Connection, read_pages
+
+from .kill_history import Clock
+from .launching import Servers, manifest_of, run_headrace, wait_until
+from .topics_wire import Connection, read_pages
 
 pytestmark = pytest.mark.system
 
@@ -95,7 +96,7 @@ def frozen(pids: list[int]) -> Iterator[list[int]]:
 def sealers_of(pid: int) -> list[int]:
     """The sealing processes among the children of a server; it has another child that syncs."""
     children = [child for child in running() if parent_of(child) == pid]
-    return [child for child in children if b"sealprocess" in command_of(child)]
+    return [child for child in children if b"seal_process" in command_of(child)]
 
 
 def command_of(pid: int) -> bytes:

@@ -9,10 +9,11 @@ from time import monotonic
 from typing import NamedTuple
 
 import pytest
-from launching import Servers, wait_until
-from watching import TIMEOUT_S, call
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
+
+from .launching import Servers, wait_until
+from .watching import TIMEOUT_S, call
 
 pytestmark = pytest.mark.system
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import duckdb
 import pyarrow.dataset as ds
 import pytest
-from launching import Servers, run_headrace, serve_to_the_end, wait_until
 from pyarrow import fs
-from test_lifecycle import append, read_data
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "stores"))
-
-import seaweed
 
 from headrace.formats.manifest import Manifest
 from headrace.storage import manifests
 from headrace.storage.memory import MemoryDisk
 from headrace.storage.objects import Objects
 from headrace.storage.stores import open_objects
+from support import seaweed
+
+from .launching import Servers, run_headrace, serve_to_the_end, wait_until
+from .test_lifecycle import append, read_data
 
 pytestmark = pytest.mark.system
 

@@ -7,11 +7,12 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from launching import Servers, manifest_of, wait_until
 
 from headrace import cli
-from headrace.bench.process import ServerProcess
 from headrace.formats.manifest import decode_manifest
+from headrace_bench.process import ServerProcess
+
+from .launching import Servers, manifest_of, wait_until
 
 KEYS = "root,reader:read,acme:admin:acme:"
 

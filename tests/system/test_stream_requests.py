@@ -10,9 +10,10 @@ import socket
 from contextlib import closing
 
 import pytest
-from launching import Servers, is_read_by_server, wait_until
 
 from headrace.core.limits import HEAD_BYTES_MAX
+
+from .launching import Servers, is_read_by_server, wait_until
 
 pytestmark = pytest.mark.system
 

@@ -8,10 +8,11 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from launching import Servers, wait_until
-from watching import Stream, append, ask, call, watch
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
+
+from .launching import Servers, wait_until
+from .watching import Stream, append, ask, call, watch
 
 pytestmark = pytest.mark.system
 

@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from launching import Servers, wait_until
-from watching import append, ask, call
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from headrace.bench.process import ServerProcess
+from headrace_bench.process import ServerProcess
+
+from .launching import Servers, wait_until
+from .watching import append, ask, call
 
 pytestmark = pytest.mark.system
 

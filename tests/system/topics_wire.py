@@ -6,7 +6,8 @@ import http.client
 from typing import Any, Self
 
 import msgspec
-from kill_history import Clock, Gap, Page, Payload, Seen, State
+
+from .kill_history import Clock, Gap, Page, Payload, Seen, State
 
 TIMEOUT_S = 120.0
 

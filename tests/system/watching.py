@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any, Self
 
-from eventtext import Event, split_events, unchunk
+from support.eventtext import Event, split_events, unchunk
 
 TIMEOUT_S = 120.0
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import soak
+from support import soak
 
 pytest_plugins = ["pytester"]
 

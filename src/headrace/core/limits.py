@@ -385,6 +385,8 @@ PATTERNS_BYTES_MAX = 16 << 20
 """Memory for the automaton of a pattern, for its cache, and for all patterns of a schema."""
 PATTERN_BACKTRACK_MAX = 10_000
 """Steps of a pattern with lookaround or backreferences that was kept before these were refused."""
+COMPANION_CACHE_BYTES = 256 << 20
+"""Of values and postings that were decoded."""
 SEARCH_BYTES_MAX = 64 << 10
 """Of a log's search configuration."""
 SEARCH_SIZE_DEFAULT = 50

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
 from headrace.core.errors import Corrupt
+from headrace.core.limits import COMPANION_CACHE_BYTES
 from headrace.formats.companion import (
     Descriptor,
     File,
@@ -31,8 +32,6 @@ from headrace.storage.objects import Objects
 from headrace.storage.requests import GET, OPEN, Artifact, Asked, Requests
 from headrace.storage.vanished import gone_is_vanished
 
-CACHE_BYTES = 256 << 20
-"""Of values and postings that were decoded."""
 _OPEN_MAX = 64
 
 
@@ -63,7 +62,7 @@ class Builds:
     """The builds that a manifest names."""
 
     def __init__(
-        self, objects: Objects, requests: Requests, cache_bytes: int = CACHE_BYTES
+        self, objects: Objects, requests: Requests, cache_bytes: int = COMPANION_CACHE_BYTES
     ) -> None:
         self._objects = objects
         self._requests = requests

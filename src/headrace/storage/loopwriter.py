@@ -8,59 +8,29 @@ itself, asks the sync process to sync it, and goes on with requests until the an
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
 from time import perf_counter
+from typing import Protocol
 
-from headrace.storage import syncworker
-from headrace.storage.children import environment
 from headrace.storage.disk import SyncFailed
-from headrace.storage.journal import Journal, Writer, WriterThread
-from headrace.storage.scheduling import come_first
-
-_STOP_S = 5.0
+from headrace.storage.journal import Journal
 
 
-class SyncProcess:
-    """One sync at a time of one file, elsewhere."""
-
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(Path(syncworker.__file__)), str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                env=environment(bucket=False),
-                start_new_session=True,  # a Ctrl-C at the terminal is the server's to handle
-            )
-        come_first(self._process.pid)  # it does next to nothing, and appends wait for it
+class Sync(Protocol):
+    """Syncs of one file, one at a time, elsewhere."""
 
     def fileno(self) -> int:
         """Readable when a sync has ended."""
-        return self._socket.fileno()
 
     def use(self, file: int) -> None:
         """From now on, sync this file."""
-        socket.send_fds(self._socket, [b"f"], [file])
 
     def start(self) -> None:
         """Begin to sync."""
-        self._socket.send(syncworker.SYNC)
 
     def finish(self) -> None:
         """Take the result of a sync; waits if it has not ended. OSError when it failed."""
-        answer = self._socket.recv(syncworker.ERROR_BYTES)
-        if not answer:
-            raise OSError("the sync process is gone")
-        if error := int.from_bytes(answer, "little", signed=True):
-            raise OSError(error, os.strerror(error))
 
-    def close(self) -> None:
-        self._socket.close()
-        self._process.wait(_STOP_S)
+    def close(self) -> None: ...
 
 
 class LoopWriter:
@@ -70,9 +40,7 @@ class LoopWriter:
     sync ends.
     """
 
-    def __init__(
-        self, journal: Journal, loop: asyncio.AbstractEventLoop, sync: SyncProcess
-    ) -> None:
+    def __init__(self, journal: Journal, loop: asyncio.AbstractEventLoop, sync: Sync) -> None:
         self._journal = journal
         self._loop = loop
         self._sync = sync
@@ -152,14 +120,3 @@ class LoopWriter:
             return  # the journal wakes us
         if self._journal.queue_depth or self._journal.sync_due:
             self._commit()
-
-
-def best_writer(journal: Journal, loop: asyncio.AbstractEventLoop) -> Writer:
-    """A loop writer where files can be handed to another process, else a thread."""
-    try:
-        file = journal.fileno()
-    except OSError:
-        return WriterThread(journal, loop)
-    sync = SyncProcess()
-    sync.use(file)
-    return LoopWriter(journal, loop, sync)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.bench.arena import QUICK, Arena
+from headrace_bench.arena import QUICK, Arena
 
 
 def test_sides_alternate_who_goes_first() -> None:

@@ -7,10 +7,10 @@ import math
 
 import pytest
 
-from headrace.bench.errors import BenchError
-from headrace.bench.jobs import Cycle, Numbered, Paced, Stamped, Tally, require_success
-from headrace.bench.load import Meter, make_requests
-from headrace.bench.replies import HttpReply
+from headrace_bench.errors import BenchError
+from headrace_bench.jobs import Cycle, Numbered, Paced, Stamped, Tally, require_success
+from headrace_bench.load import Meter, make_requests
+from headrace_bench.replies import HttpReply
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 THROTTLED = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bench.arena import QUICK, Arena
-from headrace.bench.errors import BenchError
-from headrace.bench.main import add_arguments, choose_scenarios, run_scenarios
-from headrace.bench.progress import Progress
-from headrace.bench.report import Report, Row
-from headrace.bench.scenarios.catalog import DEFAULT, Scenario
+from headrace_bench.arena import QUICK, Arena
+from headrace_bench.errors import BenchError
+from headrace_bench.main import add_arguments, choose_scenarios, run_scenarios
+from headrace_bench.progress import Progress
+from headrace_bench.report import Report, Row
+from headrace_bench.scenarios.catalog import DEFAULT, Scenario
 
 
 def parse(*words: str) -> argparse.Namespace:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bench.peers import npm
+from headrace_bench.peers import npm
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.bench.errors import BenchError
-from headrace.bench.procfs import parse_memory_mb, parse_ticks
+from headrace_bench.errors import BenchError
+from headrace_bench.procfs import parse_memory_mb, parse_ticks
 
 STATUS = "Name:\tredis-server\nVmHWM:\t  2048 kB\nVmRSS:\t  1536 kB\n"
 

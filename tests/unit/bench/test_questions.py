@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.bench import evlog
-from headrace.bench.questions import Page, Windows, differ, make_questions
+from headrace_bench import evlog
+from headrace_bench.questions import Page, Windows, differ, make_questions
 
 RECORDS = 2000
 

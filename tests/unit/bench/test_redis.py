@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.bench.errors import BenchError
-from headrace.bench.redis import parse_rate
+from headrace_bench.errors import BenchError
+from headrace_bench.redis import parse_rate
 
 HEADINGS = '"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms"\n'
 

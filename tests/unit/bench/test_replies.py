@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.bench.errors import BenchError
-from headrace.bench.replies import (
+from headrace_bench.errors import BenchError
+from headrace_bench.replies import (
     HttpPage,
     HttpReply,
     Reply,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headrace.bench.report import (
+from headrace_bench.report import (
     Failure,
     RatioAtLeast,
     RatioAtMost,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from headrace.bench.report import RatioAtLeast, Row
-from headrace.bench.scenarios.rivals import OURS, make_rows, map_rounds
+from headrace_bench.report import RatioAtLeast, Row
+from headrace_bench.scenarios.rivals import OURS, make_rows, map_rounds
 
 
 def test_each_rival_gets_a_row_and_a_missing_one_a_command() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.bench.stats import median_ratio, percentile
+from headrace_bench.stats import median_ratio, percentile
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from threading import Thread
 
 import pytest
 
-from headrace.bench.catchup import catch_up
-from headrace.bench.errors import BenchError
-from headrace.bench.jobs import CatchUp, Offsets, Poll
-from headrace.bench.link import answers
-from headrace.bench.scenarios.manystreams import numbered_streams
-from headrace.bench.scenarios.streams import make_body
-from headrace.bench.watching import poll
+from headrace_bench.catchup import catch_up
+from headrace_bench.errors import BenchError
+from headrace_bench.jobs import CatchUp, Offsets, Poll
+from headrace_bench.link import answers
+from headrace_bench.scenarios.manystreams import numbered_streams
+from headrace_bench.scenarios.streams import make_body
+from headrace_bench.watching import poll
 
 STAMP = b"@%019d" % 1
 

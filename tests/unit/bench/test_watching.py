@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.bench.watching import parse_stamps
+from headrace_bench.watching import parse_stamps
 
 FIRST = b"@0000000000000000007"
 SECOND = b"@0000000000000000042"

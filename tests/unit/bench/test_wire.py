@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headrace.bench.wire import (
+from headrace_bench.wire import (
     STAMP_DIGITS,
     format_append,
     format_diff,

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from headrace.bench.errors import BenchError
-from headrace.bench.replies import Reply
-from headrace.bench.working import HttpQueue, Queue, RespQueue, work
+from headrace_bench.errors import BenchError
+from headrace_bench.replies import Reply
+from headrace_bench.working import HttpQueue, Queue, RespQueue, work
 
 
 class Remembering:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from samples import RECORD_BYTES, add, new_log, remove
-
 from headrace.core import deletion
 from headrace.core.entry import Delete
+from support.samples import RECORD_BYTES, add, new_log, remove
 
 
 def test_below_a_seq() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from samples import RECORD_BYTES, add, new_log, remove
-
 from headrace.core import lease
 from headrace.core import log as one
 from headrace.core.apply import apply
@@ -12,6 +10,7 @@ from headrace.core.entry import Claim, Delay, Extend, Release
 from headrace.core.lease import Asking, Counters
 from headrace.core.log import Log
 from headrace.core.record import draft
+from support.samples import RECORD_BYTES, add, new_log, remove
 
 
 def new_queue(jobs: int = 0, **config: object) -> Log:

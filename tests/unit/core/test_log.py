@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from samples import RECORD_BYTES, add, new_log, remove
 
 from headrace.core import log as one
 from headrace.core.apply import apply
@@ -11,6 +10,7 @@ from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.entry import Configure, Delete, Lose, Reserve, Trim
 from headrace.core.errors import Code, Refused
 from headrace.core.record import draft
+from support.samples import RECORD_BYTES, add, new_log, remove
 
 
 def test_seqs_start_at_one_and_are_contiguous() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from samples import RECORD_BYTES, add, block_at, new_log, remove
 
 from headrace.core.apply import apply
 from headrace.core.entry import Lose, Trim
@@ -13,6 +12,7 @@ from headrace.core.log import Log
 from headrace.core.match import TagPrefix
 from headrace.core.read import Budget, Gap, Gathering, Loss, Page, Plan, Wanted, plan
 from headrace.core.record import Block
+from support.samples import RECORD_BYTES, add, block_at, new_log, remove
 
 ALL = Budget(1000, 1 << 20, 1000)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from samples import RECORD_BYTES, block_at
-
 from headrace.core import retention
 from headrace.core.record import block, draft
 from headrace.core.retention import Ledger
+from support.samples import RECORD_BYTES, block_at
 
 
 def ledger() -> Ledger:

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 
 import pytest
-from plumbing import Pipe
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.limits import CLOSE_S, SLOW_CONSUMER_S, WHEEL_TICK_S
 from headrace.delivery import sse
 from headrace.delivery.endings import Over, Replaced
 from headrace.delivery.sse import EventStream
 from headrace.delivery.wheel import Wheel
+from support.plumbing import Pipe
+from support.virtual import VirtualClock, VirtualLoop
 
 BEAT_S = 15.0
 Story = Callable[["Watched"], Coroutine[None, None, None]]

@@ -12,8 +12,6 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plumbing import Pipe
-from virtual import VirtualLoop
 from websockets.frames import Close, Frame, Opcode
 from websockets.protocol import CLIENT, OPEN
 from websockets.protocol import Protocol as Peer
@@ -28,6 +26,8 @@ from headrace.core.limits import (
 from headrace.delivery.endings import Ending, ShuttingDown, describe
 from headrace.delivery.websocket import PartialMessages, Socket, frame
 from headrace.delivery.wheel import Wheel
+from support.plumbing import Pipe
+from support.virtual import VirtualLoop
 
 BYTES_MAX = 1000
 LARGE = b"<too large>"

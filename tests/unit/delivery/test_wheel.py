@@ -6,10 +6,10 @@ import asyncio
 
 from hypothesis import given
 from hypothesis import strategies as st
-from virtual import VirtualLoop
 
 from headrace.core.limits import WHEEL_TICK_S
 from headrace.delivery.wheel import Wheel
+from support.virtual import VirtualLoop
 
 
 class Patient:

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from scenes import Scene, stage
 
 from headrace.core.errors import Refused
 from headrace.core.record import draft
@@ -16,6 +15,7 @@ from headrace.engine.searching import aggregating
 from headrace.engine.searching.aggregating import Aggregated, aggregate
 from headrace.engine.searching.keys import list_keys
 from headrace.schemas.evolution import parse_update
+from support.scenes import Scene, stage
 
 
 def bound(kind: str, *pointers: str, **more: Any) -> dict[str, Any]:

@@ -11,9 +11,6 @@ from unittest import mock
 
 import msgspec
 import pytest
-from hostile import HostileDisk, Survival
-from rig import CAPS, Unhurried, boot, view
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Discard, LogConfig
 from headrace.core.errors import Code, Corrupt, Refused
@@ -27,6 +24,9 @@ from headrace.engine.ports import Load
 from headrace.engine.transactions import Committed
 from headrace.profiles.catalogue import parse_profile
 from headrace.schemas.evolution import parse_update
+from support.hostile import HostileDisk, Survival
+from support.rig import CAPS, Unhurried, boot, view
+from support.virtual import VirtualClock, VirtualLoop
 
 Step = Callable[[Engine], Awaitable[object]]
 Outcome = object

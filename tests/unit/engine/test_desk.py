@@ -8,9 +8,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 import pytest
-from hostile import HostileDisk
-from rig import boot
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Discard, Durability, Kind, LogConfig
 from headrace.core.entry import Claim, Start
@@ -27,6 +24,9 @@ from headrace.engine.ports import Inline, Pool
 from headrace.engine.queues import Claimed, Queues
 from headrace.engine.start import Started
 from headrace.engine.upkeep import Pace
+from support.hostile import HostileDisk
+from support.rig import boot
+from support.virtual import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")
 T = TypeVar("T")

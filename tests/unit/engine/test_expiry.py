@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from hostile import HostileDisk, Survival
-from rig import boot
-from virtual import VirtualClock, VirtualLoop
-
 from headrace.core.stream import JSON
 from headrace.core.streaming import Spec
+from support.hostile import HostileDisk, Survival
+from support.rig import boot
+from support.virtual import VirtualClock, VirtualLoop
 
 TTL_MS = 10_000
 

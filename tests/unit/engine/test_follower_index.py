@@ -6,15 +6,14 @@ from __future__ import annotations
 
 from unittest import mock
 
-from hostile import HostileDisk
-from rig import boot, small
-from virtual import VirtualClock, VirtualLoop
-
 from headrace.core.entry import Following
 from headrace.core.glob import Glob
 from headrace.core.subscription import PULL
 from headrace.engine.start import stop
 from headrace.engine.subscriptions import Subscriptions, id_of
+from support.hostile import HostileDisk
+from support.rig import boot, small
+from support.virtual import VirtualClock, VirtualLoop
 
 MANY = 40
 NAMES = ["acme", "acme/1", "acme/1/x", "other/7", "7/acme", "named/3", "named/4", "wakes", "zoo"]

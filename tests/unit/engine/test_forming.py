@@ -9,9 +9,6 @@ from unittest import mock
 
 import msgspec
 import pytest
-from hostile import HostileDisk
-from rig import boot
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import FORM_BYTES, FORM_RECORDS, FORM_STEPS
@@ -27,6 +24,9 @@ from headrace.engine.streams import Written
 from headrace.profiles.catalogue import parse_profile
 from headrace.schemas.evolution import parse_update
 from headrace.schemas.validation import Validator
+from support.hostile import HostileDisk
+from support.rig import boot
+from support.virtual import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,9 +9,6 @@ from contextlib import suppress
 from unittest import mock
 
 import pytest
-from hostile import HostileDisk
-from rig import boot, view, view_all
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.errors import Code, Refused
@@ -27,6 +24,9 @@ from headrace.engine.steps import Pass
 from headrace.engine.upkeep import Pace
 from headrace.schemas.evolution import parse_update
 from headrace.storage.replay import frames_of, journal_files
+from support.hostile import HostileDisk
+from support.rig import boot, view, view_all
+from support.virtual import VirtualClock, VirtualLoop
 
 FRAME_BYTES = 4000
 JOB = b'"%s"' % (b"x" * 600)

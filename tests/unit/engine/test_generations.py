@@ -8,10 +8,6 @@ from random import Random
 
 import msgspec
 import pytest
-from hostile import HostileDisk, Survival
-from rig import CAPS, boot, view
-from rival import Rival
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import LogConfig
 from headrace.core.errors import Refused
@@ -25,6 +21,10 @@ from headrace.formats.plans import decode_plans
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
 from headrace.storage.vanished import Vanished
+from support.hostile import HostileDisk, Survival
+from support.rig import CAPS, boot, view
+from support.rival import Rival
+from support.virtual import VirtualClock, VirtualLoop
 
 NAMES = ("a", "b")
 

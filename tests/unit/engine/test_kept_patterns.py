@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hostile import HostileDisk
 from msgspec import Raw
-from rig import boot
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.entry import Following, Register
 from headrace.core.errors import Refused
@@ -15,6 +12,9 @@ from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
 from headrace.core.subscription import PULL
 from headrace.schemas.registry import Boundary, Registry, encode_registry
+from support.hostile import HostileDisk
+from support.rig import boot
+from support.virtual import VirtualClock, VirtualLoop
 
 PATTERN = "tenant42:" + "*a" * 100 + "*b"
 NAME = "tenant42:" + "a" * 900

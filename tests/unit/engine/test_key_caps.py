@@ -9,9 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hostile import HostileDisk
-from rig import boot, small
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Kind, LogConfig
 from headrace.core.entry import Create, Following, Route
@@ -28,6 +25,9 @@ from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
 from headrace.engine.routers import Plan
 from headrace.engine.start import stop
+from support.hostile import HostileDisk
+from support.rig import boot, small
+from support.virtual import VirtualClock, VirtualLoop
 
 CAPS = Caps(
     per_key=KeyCaps({"topics": 2, "streams": 2, "subscriptions": 2}, routers=2), tail_bytes=600

@@ -6,15 +6,15 @@ import asyncio
 from typing import Any
 
 import msgspec
-from hostile import HostileDisk
-from rig import boot
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.limits import SERIES_MAX
 from headrace.core.names import METRICS_STREAM
 from headrace.engine.engine import Engine
 from headrace.engine.metering import Meter, Metering
 from headrace.schemas.registry import decode_registry
+from support.hostile import HostileDisk
+from support.rig import boot
+from support.virtual import VirtualClock, VirtualLoop
 
 
 async def read(engine: Engine) -> list[dict[str, Any]]:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hostile import HostileDisk
-from rig import CAPS, PACE, boot, view
-from virtual import VirtualClock, VirtualLoop
-from writers import server_writer
 
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
@@ -17,6 +13,10 @@ from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
 from headrace.storage.ownership import NotOurs
 from headrace.storage.sealing import SealJob
+from support.hostile import HostileDisk
+from support.rig import CAPS, PACE, boot, view
+from support.virtual import VirtualClock, VirtualLoop
+from support.writers import server_writer
 
 PLAN = (
     b'{"primaryTimestampField":"at","fields":'

@@ -6,13 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from unittest import mock
 
-from librarian import Reading, reading
-from virtual import VirtualClock, VirtualLoop
-
 from headrace.core.config import LogConfig
 from headrace.core.match import TagEq
 from headrace.core.record import RECORD_OVERHEAD_BYTES, draft
 from headrace.engine.searching.scope import Scope
+from support.librarian import Reading, reading
+from support.virtual import VirtualClock, VirtualLoop
 
 RECORDS = 64
 SIZE = 1 + RECORD_OVERHEAD_BYTES

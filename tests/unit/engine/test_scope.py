@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from librarian import Reading, reading
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.engine.plans import searchable
 from headrace.engine.searching.coverage import Coverage
 from headrace.engine.searching.scope import Scope
 from headrace.engine.searching.turns import Deadline
 from headrace.search.query import parse_query
+from support.librarian import Reading, reading
+from support.virtual import VirtualClock, VirtualLoop
 
 SEARCH = {
     "primaryTimestampField": "at",

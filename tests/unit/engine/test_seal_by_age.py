@@ -8,9 +8,6 @@ from contextlib import asynccontextmanager
 from unittest import mock
 
 import pytest
-from hostile import HostileDisk
-from rig import boot, view_all
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import Durability, LogConfig
 from headrace.core.errors import Code, Refused
@@ -19,6 +16,9 @@ from headrace.core.record import draft
 from headrace.engine.routers import Plan
 from headrace.engine.start import Started, stop
 from headrace.engine.upkeep import Pace
+from support.hostile import HostileDisk
+from support.rig import boot, view_all
+from support.virtual import VirtualClock, VirtualLoop
 
 SEAL_MS = 60_000
 PACE = Pace(seal_bytes=1 << 20, disk_sync_ms=200, seal_ms=SEAL_MS)

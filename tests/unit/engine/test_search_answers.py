@@ -7,9 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from librarian import Reading, reading
-from rig import small
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core import limits
 from headrace.core.read import Wanted
@@ -22,6 +19,9 @@ from headrace.engine.searching.coverage import Coverage
 from headrace.engine.searching.filtering import Filter
 from headrace.engine.searching.search import Found, search
 from headrace.engine.searching.turns import Deadline
+from support.librarian import Reading, reading
+from support.rig import small
+from support.virtual import VirtualClock, VirtualLoop
 
 
 def field(kind: str, name: str, **more: Any) -> dict[str, Any]:

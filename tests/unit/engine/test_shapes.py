@@ -7,9 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hostile import HostileDisk
-from rig import Unhurried, boot
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.entry import Register
 from headrace.core.errors import Code, Refused
@@ -25,6 +22,9 @@ from headrace.engine.live import Live
 from headrace.schemas.evolution import Update, parse_update
 from headrace.schemas.registry import decode_registry
 from headrace.surfaces.streams.following import StreamLook
+from support.hostile import HostileDisk
+from support.rig import Unhurried, boot
+from support.virtual import VirtualClock, VirtualLoop
 
 
 def schema(name: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from hostile import HostileDisk, Survival
 
 from headrace.core.limits import SPARE_BYTES_MAX, SPARES_MAX
 from headrace.engine.ports import CountedIds, Inline
@@ -20,6 +19,7 @@ from headrace.storage.disk import Disk, make_folders
 from headrace.storage.journal import Journal
 from headrace.storage.memory import MemoryDisk
 from headrace.storage.sealing import SealFailed, SealJob
+from support.hostile import HostileDisk, Survival
 
 FILE_BYTES = 6400
 

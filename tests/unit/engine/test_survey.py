@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 import pytest
-from scenes import Scene, stage
 
 from headrace.core import limits
 from headrace.core.record import draft
@@ -15,6 +14,7 @@ from headrace.core.stream import JSON, Write
 from headrace.engine import ranking
 from headrace.engine.searching.search import search
 from headrace.storage.requests import Asked
+from support.scenes import Scene, stage
 
 SEARCH = {
     "primaryTimestampField": "at",

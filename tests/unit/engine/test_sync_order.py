@@ -9,10 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hostile import HostileDisk, Survival
-from rig import CAPS, boot, view
-from rival import Rival
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
@@ -26,6 +22,10 @@ from headrace.formats.marks import Marks
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
 from headrace.storage.sealing import SealJob
+from support.hostile import HostileDisk, Survival
+from support.rig import CAPS, boot, view
+from support.rival import Rival
+from support.virtual import VirtualClock, VirtualLoop
 
 FRESH = CAPS.__class__(tail_bytes=0)
 LARGE = Pace(seal_bytes=1 << 20)

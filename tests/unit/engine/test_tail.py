@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from unittest import mock
 
-from librarian import reading
-from virtual import VirtualClock, VirtualLoop
-
 from headrace.core.match import TagEq, TagPrefix
 from headrace.core.record import Block, block, draft
 from headrace.engine.tail import Tail
+from support.librarian import reading
+from support.virtual import VirtualClock, VirtualLoop
 
 
 def tagged(first: int, *tags: str | None) -> Block:

@@ -7,9 +7,6 @@ from math import inf
 from typing import Any
 
 import pytest
-from librarian import Reading, reading
-from rig import small
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.read import Wanted
 from headrace.engine.searching import scope as scoping
@@ -21,6 +18,9 @@ from headrace.engine.searching.search import Found, search
 from headrace.engine.searching.turns import Deadline
 from headrace.search.companions import Sorted
 from headrace.storage.segments import Segments
+from support.librarian import Reading, reading
+from support.rig import small
+from support.virtual import VirtualClock, VirtualLoop
 
 
 def field(kind: str, name: str, **more: Any) -> dict[str, Any]:

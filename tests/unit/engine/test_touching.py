@@ -7,9 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hostile import HostileDisk
-from rig import boot
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.errors import Refused
 from headrace.core.limits import TOUCH_IDLE_MS
@@ -21,6 +18,9 @@ from headrace.engine.engine import Engine
 from headrace.profiles.catalogue import parse_profile
 from headrace.profiles.templates import Template, parse_wanted
 from headrace.profiles.touchkeys import id_of, table_key, watch_key
+from support.hostile import HostileDisk
+from support.rig import boot
+from support.virtual import VirtualClock, VirtualLoop
 
 TODOS = id_of(table_key("todos"))
 

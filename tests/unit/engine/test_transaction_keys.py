@@ -10,9 +10,6 @@ from unittest import mock
 
 import msgspec
 import pytest
-from hostile import HostileDisk
-from rig import Unhurried, boot, view
-from virtual import VirtualClock, VirtualLoop
 from xxhash import xxh3_64_intdigest
 
 from headrace.core.cap import Cap
@@ -32,6 +29,9 @@ from headrace.storage.staging import Staging
 from headrace.surfaces.bulk.chunks import ChunkLimits
 from headrace.surfaces.bulk.routes import Bulk
 from headrace.web.credentials import ALL_SCOPES, Keyring, Principal, Scope
+from support.hostile import HostileDisk
+from support.rig import Unhurried, boot, view
+from support.virtual import VirtualClock, VirtualLoop
 
 ANN, BOB = Caller("ann"), Caller("bob")
 SMALL = Caller("small", lambda log: log.startswith("small"))

@@ -6,11 +6,6 @@ import logging
 
 import msgspec
 import pytest
-from asking import make_request
-from hostile import HostileDisk
-from librarian import Reading, reading
-from rig import CAPS, boot, view
-from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.config import LogConfig
 from headrace.core.errors import Code
@@ -23,6 +18,11 @@ from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
 from headrace.storage.vanished import Vanished
 from headrace.web.responder import failure
+from support.asking import make_request
+from support.hostile import HostileDisk
+from support.librarian import Reading, reading
+from support.rig import CAPS, boot, view
+from support.virtual import VirtualClock, VirtualLoop
 
 NAMES = ("a", "b")
 FRESH = CAPS.__class__(tail_bytes=0)

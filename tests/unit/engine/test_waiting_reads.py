@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from librarian import reading
-from virtual import VirtualClock, VirtualLoop
-
 from headrace.core.read import Page
 from headrace.engine.live import Live
+from support.librarian import reading
+from support.virtual import VirtualClock, VirtualLoop
 
 
 def test_a_page_that_is_not_the_last_ends_the_wait_when_time_is_up(loop: VirtualLoop) -> None:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from unittest import mock
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
-
-from directories import boot
 
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
@@ -22,6 +17,7 @@ from headrace.pipeline.errors import NotSealed
 from headrace.pipeline.place import Place
 from headrace.pipeline.report import Report
 from headrace.pipeline.unseen import tell_unseen
+from support.directories import boot
 
 
 async def _work(root: Path, count: int, *, seal: bool) -> None:

@@ -14,8 +14,8 @@ from headrace.core.errors import Corrupt
 from headrace.formats.manifest import Manifest
 from headrace.formats.segment import Piece
 from headrace.spark import catalog
-from pipeline.shelf import Shelf, payloads
-from pipeline.source_world import SourceWorld
+from support.shelf import Shelf, payloads
+from support.source_world import SourceWorld
 
 
 @pytest.mark.parametrize("how", ["path", "url path"])

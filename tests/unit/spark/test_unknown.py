@@ -15,8 +15,8 @@ from headrace.formats.manifest import StoreOwner
 from headrace.spark.catalog import Catalog
 from headrace.spark.options import OptionError, Where, parse_read
 from headrace.storage import manifests
-from pipeline.shelf import Layout, Shelf
-from pipeline.source_world import SourceWorld
+from support.shelf import Layout, Shelf
+from support.source_world import SourceWorld
 
 
 @pytest.fixture

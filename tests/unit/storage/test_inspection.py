@@ -7,7 +7,6 @@ import json
 import shutil
 from pathlib import Path
 
-import directories
 import pytest
 
 from headrace.core.config import LogConfig
@@ -33,6 +32,7 @@ from headrace.core.record import block, draft
 from headrace.storage.disk import RealDisk
 from headrace.storage.inspection import Inspection, NoSuchLog, describe
 from headrace.storage.readonly import ReadOnlyDisk
+from support import directories
 
 
 @pytest.fixture(scope="module")

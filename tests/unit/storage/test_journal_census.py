@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from directories import boot
 
 from headrace.core.config import LogConfig
 from headrace.core.inlet import Rule
@@ -19,6 +18,7 @@ from headrace.storage import manifests
 from headrace.storage.disk import RealDisk
 from headrace.storage.journal_census import Census, take_census
 from headrace.storage.objects import LocalObjects
+from support.directories import boot
 
 
 async def append(engine: Engine, name: str, count: int, **config: int) -> None:

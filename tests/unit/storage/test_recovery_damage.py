@@ -6,7 +6,6 @@ import errno
 import shutil
 from pathlib import Path
 
-import directories
 import pytest
 
 from headrace.core.errors import Corrupt
@@ -16,6 +15,7 @@ from headrace.storage.disk import RealDisk
 from headrace.storage.objects import LocalObjects
 from headrace.storage.recovery import Recovered, Recovery
 from headrace.storage.segments import Segments
+from support import directories
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from random import Random
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "faults"))
-
-from hostile import HostileDisk, Survival
 
 from headrace.core.transaction import Commit, Part
 from headrace.formats import layout
 from headrace.storage.staging import Found, Staging
+from support.hostile import HostileDisk, Survival
 
 COMMIT = Commit("t", 1, [Part("c", 1, 1)], 1)
 

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import directories
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -51,6 +50,7 @@ from headrace.storage.disk import RealDisk
 from headrace.storage.memory import MemoryDisk
 from headrace.storage.objects import LocalObjects
 from headrace.storage.verification import Verification
+from support import directories
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from typing import Any
 
 import httptools
 import pytest
-from lines import KEEP_ALIVE_S, Echo, Line, Site, run
 
 from headrace.core.limits import (
     CHUNK_FRAMING_BYTES_MAX,
@@ -32,6 +31,7 @@ from headrace.web.connection import Connection, Connections
 from headrace.web.descriptors import backlog, room_for_connections
 from headrace.web.http2_refusal import PREFACE
 from headrace.web.request import Request
+from support.lines import KEEP_ALIVE_S, Echo, Line, Site, run
 
 GET = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: here\r\n"

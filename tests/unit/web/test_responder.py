@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from asking import Reply, ask, make_request
 
 from headrace.app import App, build_web
 from headrace.config import load
@@ -22,6 +21,7 @@ from headrace.web.envelope import WORDS, close, refuser
 from headrace.web.responder import Responder
 from headrace.web.slots import Slots
 from headrace.web.surface import Described, Route, Surface, complete
+from support.asking import Reply, ask, make_request
 
 SURFACES = {
     surface.name: surface

@@ -20,8 +20,8 @@ from headrace.engine.engine import Backlog, Engine
 from headrace.engine.live import Live
 from headrace.engine.pulse import Pulse
 from headrace.observe import Histogram, render_prometheus, snapshot
+from headrace.processes.pipeline_process import PipelineProcess
 from headrace.storage.journal import Journal
-from headrace.storage.pipelineprocess import PipelineProcess
 from headrace.surfaces.operations import wire
 from headrace.surfaces.operations.metrics import PIPELINE_NUMBERS, pipeline_samples, read_samples
 from headrace.web.accept import prefers

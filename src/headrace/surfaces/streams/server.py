@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from headrace.core.limits import (
+    COMPANION_CACHE_BYTES,
     JOURNAL_PENDING_BYTES_MAX,
     PARKED_WRITES_MAX,
 )
@@ -19,7 +20,6 @@ from headrace.engine.engine import Engine
 from headrace.engine.memory import Memory, Peaks, look_at_collector, measure
 from headrace.engine.ranking import Ranking
 from headrace.engine.streams import OWNER
-from headrace.storage.builds import CACHE_BYTES as COMPANION_CACHE_BYTES
 from headrace.surfaces.streams.fields import format_time
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call, Gate

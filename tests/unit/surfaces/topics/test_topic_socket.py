@@ -9,8 +9,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from plumbing import Pipe
-from serving import SYNC_S, House, live
 from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, OPEN
 from websockets.protocol import Protocol as Peer
@@ -23,6 +21,8 @@ from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.websocket import SocketLimits, TopicSocket
 from headrace.web.credentials import LOCAL, Principal, Scope
+from support.plumbing import Pipe
+from support.serving import SYNC_S, House, live
 
 LIMITS = SocketLimits(AppendLimits(100, 10_000, 1000, 50, 50), FollowLimits(3, 100), 20_000)
 

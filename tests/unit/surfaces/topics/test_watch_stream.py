@@ -7,10 +7,6 @@ import errno
 import gc
 from unittest import mock
 
-from hostile import HostileDisk
-from listening import ListeningPipe
-from serving import SYNC_S, House, live
-
 from headrace.core.config import Durability
 from headrace.core.limits import COHORT_MAX, WHEEL_TICK_S
 from headrace.core.match import TagEq
@@ -22,6 +18,9 @@ from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, 
 from headrace.surfaces.topics.watchstream import EventView, WatchStream
 from headrace.web.credentials import LOCAL
 from headrace.web.slots import Slots
+from support.hostile import HostileDisk
+from support.listening import ListeningPipe
+from support.serving import SYNC_S, House, live
 
 BEAT_S = 10.0
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
-
-from plumbing import Pipe
-from serving import House, live
 
 from headrace.core.config import Kind
 from headrace.core.entry import Claim
 from headrace.core.errors import Code, Refused
 from headrace.engine.cost import Cost
+from headrace.surfaces.topics.errors import refuse
 from headrace.surfaces.topics.queues import QueueLimits
 from headrace.surfaces.topics.work import JobStream, Work
-from headrace.web.credentials import LOCAL, Principal
+from headrace.web.calls import Call, Gate
+from headrace.web.credentials import LOCAL, Keyring
+from headrace.web.slots import Slots
+from support.asking import make_request
+from support.plumbing import Pipe
+from support.serving import House, live
 
 
 class Worker:
@@ -32,20 +34,13 @@ class Worker:
         assert self.pipe.take() == b"head|"
 
 
-class Get:
-    """What the GET of a stream asks of a request."""
-
-    def __init__(self, house: House) -> None:
-        self.engine = house.engine
-        self.wheel = house.wheel
-        self.name = "q"
-        self.req = self
-
-    def authenticate(self) -> Principal:
-        return LOCAL
-
-    def get_param(self, name: str) -> str | None:
-        return {"node": "w"}.get(name)
+def get(house: House, target: str) -> Call:
+    """A GET under way, by the local principal."""
+    gate = Gate(Keyring(), Slots(), Slots(), 0)
+    gate.open(house.engine)
+    call = Call(gate, refuse, make_request("GET", target), ("name",), ("q",), 0.0)
+    call.principal = LOCAL
+    return call
 
 
 async def soon() -> None:
@@ -75,8 +70,8 @@ def test_a_stream_opens_when_its_queue_is_there_to_stay() -> None:
         journal = house.engine.journal
         created = journal.tail
         assert journal.synced < created
-        call: Any = Get(house)
-        await Work(QueueLimits(claim=1, node_bytes=1)).open(call)
+        work = Work(QueueLimits(claim=1, node_bytes=1))
+        await work.open(get(house, "/v0/topics/q/work?node=w"))
         assert journal.synced >= created
         await creating
 

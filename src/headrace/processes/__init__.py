@@ -1,0 +1,1 @@
+"""Processes beside the server: started, scheduled, asked, ended."""
