@@ -123,7 +123,12 @@ def stranger(store: Store) -> None:
 
 
 def _run_tasks(
-    spark: object, place: Any, work: Callable[[Any], Any], items: Sequence[Any], job: str = ""
+    spark: object,
+    place: Any,
+    work: Callable[[Any], Any],
+    items: Sequence[Any],
+    job: str | None = None,
+    sizes: Sequence[int] | None = None,
 ) -> list[Any]:
     return [work(item) for item in items]
 

@@ -165,6 +165,14 @@ def publish(
     return Published(manifest, gone)
 
 
+def require_held(objects: Objects, lease: HeldLease) -> None:
+    """`Unpublished` when the job was taken for dead, and may not publish any more."""
+    try:
+        lease.require(manifests.load(objects))
+    except Fenced as fenced:
+        raise Unpublished(str(fenced)) from None
+
+
 def _require_there(
     objects: Objects, names: Collection[str], manifest: Manifest, lease: HeldLease | None
 ) -> None:

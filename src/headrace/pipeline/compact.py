@@ -124,7 +124,7 @@ def _compact(
         names = _names(read(spark, place, run).select("log_id", "log").distinct().collect(), pieces)
         spans = plan_spans(pieces, names, sizes.output_bytes)
         outputs = [one.segment for one in rewrite(spark, place, run, marks, lease, spans)]
-        prove(spark, place, run, outputs, marks)
+        prove(spark, place, run, outputs, marks, lease)
         crash.point("proved")
         replace_segments(objects, run, outputs, lease)
     return (

@@ -110,7 +110,7 @@ def _erase(
     sources = [segment for segment, _ in group]
     with hold_lease(objects, "erase") as lease:
         written = rewrite(spark, place, sources, marks, lease)
-        prove(spark, place, sources, [one.segment for one in written], marks)
+        prove(spark, place, sources, [one.segment for one in written], marks, lease)
         crash.point("proved")
         for at, (segment, dead) in enumerate(group):
             outputs = [one.segment for one in written if one.output == at]

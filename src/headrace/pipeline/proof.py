@@ -14,11 +14,13 @@ import msgspec
 from headrace.formats.manifest import Segment
 from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA
-from headrace.pipeline.errors import Damaged, JobFailed
+from headrace.pipeline.commit import require_held
+from headrace.pipeline.errors import Damaged, JobFailed, Unpublished
 from headrace.pipeline.pieces import still_named
 from headrace.pipeline.place import Place, damage_of
 from headrace.pipeline.rows import is_live, read
 from headrace.pipeline.tasks import run_tasks
+from headrace.storage.leases import HeldLease
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,8 +41,26 @@ def prove(
     sources: Sequence[Segment],
     outputs: Sequence[Segment],
     marks: Marks,
+    lease: HeldLease,
 ) -> Proof:
-    """Compare; `JobFailed` when the new files are not exactly the live rows of the old ones."""
+    """Compare; `JobFailed` when the new files are not exactly the live rows of the old ones, and
+    `Unpublished` when they are not there any more.
+    """
+    _require_written(spark, place, outputs, lease)
+    rows, live, digest = _sum(read(spark, place, sources), marks)
+    kept, alive, found = _sum(read(spark, place, outputs), marks)
+    if alive != kept:
+        raise JobFailed(
+            f"{kept - alive} dead records would still be in the new files; kept the old"
+        )
+    if (live, digest) != (kept, found):
+        raise JobFailed(f"the new files hold {kept} records where {live} are live; kept the old")
+    return Proof(rows, live, kept)
+
+
+def _require_written(
+    spark: SparkSession, place: Place, outputs: Sequence[Segment], lease: HeldLease
+) -> None:
     files = [
         (name, checksum)
         for output in outputs
@@ -51,18 +71,15 @@ def prove(
         )
         if name is not None and checksum is not None
     ]
-    damages = [damage for damage in _damages(spark, place, files) if damage is not None]
-    if damages:
-        raise Damaged(damages)
-    rows, live, digest = _sum(read(spark, place, sources), marks)
-    kept, alive, found = _sum(read(spark, place, outputs), marks)
-    if alive != kept:
-        raise JobFailed(
-            f"{kept - alive} dead records would still be in the new files; kept the old"
+    found = zip(files, _damages(spark, place, files), strict=True)
+    damaged = [name for (name, _), damage in found if damage is not None]
+    if damaged:
+        # The janitor may have taken the job for dead; that it was not is what has to be told.
+        require_held(place.open(), lease)
+        raise Unpublished(
+            f"{damaged[0]} is gone, or not what was written, before it was published: nothing was "
+            "published, run the job again"
         )
-    if (live, digest) != (kept, found):
-        raise JobFailed(f"the new files hold {kept} records where {live} are live; kept the old")
-    return Proof(rows, live, kept)
 
 
 def _sum(rows: DataFrame, marks: Marks) -> tuple[int, int, int | None]:

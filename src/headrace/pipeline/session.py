@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ARCHIVE_S = 180.0
+"""How long a job waits for the class archive that it makes."""
+ARCHIVE_AGAIN_S = 86_400.0
+"""How long no job makes one after that failed: where it takes too long it does so every time."""
 END_S = 30.0
 """How long a JVM may take to end."""
 DEBUG = "HEADRACE_PIPELINE_DEBUG"
@@ -383,7 +387,8 @@ def _sweep(folder: Path) -> None:
 def class_archive(java: Java) -> Path | None:
     """Classes as the JVM wants them in memory: half the time to start. Made once, kept in a cache.
 
-    It fits one Java and one set of jars, hence its name. Whatever goes wrong, Spark starts without.
+    It fits one Java and one set of jars, hence its name. Whatever goes wrong, Spark starts without;
+    so does a job that begins while another makes it.
     """
     import pyspark
 
@@ -391,29 +396,46 @@ def class_archive(java: Java) -> Path | None:
         return None
     jars = Path(pyspark.__file__).parent / "jars"
     fits = xxh3_64_hexdigest(f"{java.home} {java.version} {jars} {pyspark.__version__}".encode())
-    folder = _made(cache_folder())
-    path = folder / f"classes-{fits}.jsa"
+    path = _made(cache_folder()) / f"classes-{fits}.jsa"
+    failed = path.with_suffix(".failed")
     if path.exists():
         return path
-    with open(folder / "archive.lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if path.exists():
-            return path
-        for old in folder.glob("classes-*.jsa*"):
-            if old.stem[8:24] == fits:
-                old.unlink(missing_ok=True)
-        made = path.with_suffix(".jsa.part")
-        command = [sys.executable, "-m", "headrace.pipeline.archive", str(made)]
-        if sys.stderr.isatty():
-            sys.stderr.write("making a class archive of Spark; only the first job waits\n")
-        with suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(
-                command,
-                check=True,
-                timeout=ARCHIVE_S,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            made.rename(path)
-    return path if path.exists() else None
+    if _is_recent(failed):
+        return None
+    with open(path.with_suffix(".lock"), "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return None
+        if not path.exists():
+            _make_archive(path)
+        if not path.exists():
+            failed.touch()
+            return None
+        failed.unlink(missing_ok=True)
+    return path
+
+
+def _is_recent(failed: Path) -> bool:
+    try:
+        return time.time() - failed.stat().st_mtime < ARCHIVE_AGAIN_S
+    except FileNotFoundError:
+        return False
+
+
+def _make_archive(path: Path) -> None:
+    made = path.with_suffix(".jsa.part")
+    made.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "headrace.pipeline.archive", str(made)]
+    if sys.stderr.isatty():
+        sys.stderr.write("making a class archive of Spark; only the first job waits\n")
+    with suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(
+            command,
+            check=True,
+            timeout=ARCHIVE_S,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        made.rename(path)

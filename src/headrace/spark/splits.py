@@ -191,11 +191,13 @@ def bundled(parts: Iterable[Part], cores: int) -> list[InputPartition]:
     share = sum(part.size_bytes for part in sealed) / (cores * TASKS_A_CORE)
     enough = min(max(share, TASK_BYTES_MIN), TASK_BYTES_MAX)
     bundle: list[SegmentPart] = []
+    held = 0
     for part in sealed:
         bundle.append(part)
-        if sum(each.size_bytes for each in bundle) >= enough:
+        held += part.size_bytes
+        if held >= enough:
             found.append(Bundle(bundle))
-            bundle = []
+            bundle, held = [], 0
     return [*found, Bundle(bundle)] if bundle else found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from unittest.mock import patch
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
@@ -270,3 +271,22 @@ def test_tasks_are_large_but_not_too_few(mebibytes: list[int], cores: int) -> No
     enough = min(max(sum(mebibytes) / cores / 2, 4), 64)
     assert all(size >= enough for size in sizes[:-1])
     assert all(size < enough + 100 for size in sizes)
+
+
+def test_many_small_segments_are_bundled_in_one_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that gets a record now and then has thousands: each is weighed a few times."""
+    weighed: list[SegmentPart] = []
+
+    def weigh(part: SegmentPart) -> int:
+        weighed.append(part)
+        return 100
+
+    monkeypatch.setattr(SegmentPart, "size_bytes", property(weigh))
+    pieces = [Placed(f"s{n}", piece(n + 1, n + 1, size=100)) for n in range(1000)]
+    want = Want(plan(1000, [(1, 1000)], []), 1, 1000)
+    (bundle,) = bundled(split([want], {3: pieces}, Wanted(), served=True), 2)
+    assert isinstance(bundle, Bundle)
+    assert len(bundle.parts) == 1000
+    assert len(weighed) <= 2 * 1000
