@@ -132,13 +132,10 @@ class Appender:
         engine.apply(entry)
         for other in beside:
             engine.apply(other)
-        if not entries:
-            engine.on_growth()
-            return position
         # The file an entry lands in is known only once it is enqueued: upkeep looks after that.
-        if entry.trim is not None:
+        if entries and entry.trim is not None:
             live.shrunk_position = position
-        engine.on_growth()
+        engine.note_growth()
         if promise is not None:
             promise.made(position, journal.synced, now_ms)
         return position

@@ -13,10 +13,12 @@ import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from headrace.core import ranges
+from headrace.core.entry import Drop, Plan, Register
 from headrace.core.log import Log
 from headrace.core.ranges import Ranges
 from headrace.engine.engine import Engine
 from headrace.engine.generations import Generations
+from headrace.engine.live import Live
 from headrace.engine.plans import plan_of
 from headrace.engine.ports import Pool
 from headrace.engine.slices import slices
@@ -48,10 +50,17 @@ class Publication:
         """Who began later must not be overtaken: it knows of more that died."""
         self._hashes: dict[int, str] = {}
         """Of the plans that are published, by log."""
+        self._plan_changes = 0
+        """How often it changed which logs can be searched, and how."""
+        engine.observe(self._note_plan, Plan, Register, Drop)
+
+    def _note_plan(self, live: Live, entry: Plan | Register | Drop) -> None:
+        if live.log.search is not None or not isinstance(entry, Drop):
+            self._plan_changes += 1
 
     async def publish_plans(self) -> None:
         """Publish the plans of all logs, if one has changed."""
-        changes = self._engine.plan_changes
+        changes = self._plan_changes
         if changes == self._planned:
             return
         found = [plan_of(log) async for log in self._logs() if log.search is not None]

@@ -12,7 +12,7 @@ from headrace.core import route
 from headrace.core import state as catalog
 from headrace.core.cap import add_to
 from headrace.core.config import LogConfig
-from headrace.core.entry import Entry, Route, Unroute
+from headrace.core.entry import Drop, Entry, Route, Unroute
 from headrace.core.errors import Code, Refused
 from headrace.core.inlet import Rule
 from headrace.core.log import Log, check_owner
@@ -56,6 +56,9 @@ class Routers:
         self._routers = self.forwarder.routers
         self._created: Counter[str] = Counter()
         """How many there are that a key made."""
+        engine.observe(lambda dest, entry: self.attach(entry.router, dest), Route)
+        engine.observe(lambda _, entry: self.detach(entry.router), Unroute)
+        engine.observe(lambda live, _: self.forget(live), Drop)
 
     def __len__(self) -> int:
         return len(self._routers)

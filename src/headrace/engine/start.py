@@ -64,7 +64,11 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
         recovered.state, journal, segments, parts.clock, parts.pool, parts.caps, staging
     )
     for log in recovered.state.logs.values():
-        engine.adopt(log, recovered.blocks.pop(log.id, []))
+        live = engine.adopt(log, recovered.blocks.pop(log.id, []))
+        if log.stream is not None:
+            engine.streams.opened(live)
+        if log.subscription is not None:
+            engine.subscriptions.opened(live)
     upkeep = Upkeep(
         engine,
         parts.disk,

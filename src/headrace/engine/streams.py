@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.core import streaming
-from headrace.core.entry import Append, Arrive, Entry, Fork
+from headrace.core.entry import Append, Arrive, Entry, Fork, Open
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.names import SYSTEM, SYSTEM_PREFIX, reserved
@@ -60,6 +60,7 @@ class Streams:
         """(when to look, log), as a heap."""
         self.patience = Patience(_APPEND_TIMEOUT_S, _timed_out)
         """How long a writer waits for its turn, and for its write to be durable."""
+        engine.observe(lambda live, _: self.opened(live), Open)
 
     # --- finding ---------------------------------------------------------------------------------
 

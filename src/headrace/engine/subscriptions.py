@@ -100,6 +100,9 @@ class Subscriptions:
         self._slots = DeliverySlots(engine.caps.per_key.webhooks)
         self._tasks: set[asyncio.Task[None]] = set()
         self.deliver: Deliver = _nobody
+        engine.observe(self._followed, Follow)
+        engine.observe(lambda live, _: self.dropped(live), Drop)
+        engine.observe_drain(self.drain)
 
     # --- which there are -------------------------------------------------------------------------
 
@@ -111,8 +114,11 @@ class Subscriptions:
         self._index.add(active)
         self._matches.clear()
 
-    def changed(self, live: Live, entry: Follow) -> None:
-        """It follows other streams than before."""
+    def _followed(self, live: Live, entry: Follow) -> None:
+        """A subscription begins, or follows other streams than before."""
+        if entry.following is not None:
+            self.opened(live)
+            return
         active = self._active[live.log.id]
         for name in entry.gone:
             self._index.unname(active, name)

@@ -6,6 +6,7 @@ import asyncio
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
+from headrace.core.entry import Adopt, Drop
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import RANKED_TOP, TOUCH_IDLE_MS
 from headrace.engine.board import Board
@@ -24,6 +25,8 @@ class Touching:
         self._engine = engine
         self._boards: dict[int, Board] = {}
         self._sweeping: asyncio.TimerHandle | None = None
+        engine.observe(lambda live, _: self.changed(live.log.id), Adopt)
+        engine.observe(lambda live, _: self.dropped(live.log.id), Drop)
 
     def __len__(self) -> int:
         return len(self._boards)

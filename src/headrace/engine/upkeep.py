@@ -113,10 +113,10 @@ class Upkeep:
         self._snapshot_bytes = 0
         self._spares = Spares(engine.journal, disk, sealer, pool, ids, pace.seal_bytes)
         self._memory_max = engine.caps.tail_bytes + _BACKLOG_FILES * pace.seal_bytes
-        engine.on_growth = self._look
+        engine.observe_growth(self._look)
         engine.backlog = self._measure_backlog
         engine.seal = self.seal
-        engine.on_drain = self._note_step
+        engine.observe_drain(self._note_step)
 
     @property
     def manifest(self) -> Manifest:
