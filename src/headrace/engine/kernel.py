@@ -210,6 +210,13 @@ class Kernel:
             live.config_position = position
         self._controlled.clear()
 
+    def create_now(self, create: Create) -> Live:
+        """Bring a log into existence for an append that follows at once and waits for both."""
+        position = self.journal.enqueue([create], sync=True)
+        self.apply(create)
+        self.note_control(position)
+        return self.lives[create.log]
+
     def apply(self, entry: Entry) -> None:
         """Make an entry true that was put in journal order, without an await between."""
         catalog.apply(self.state, entry)

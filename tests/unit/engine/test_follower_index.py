@@ -13,8 +13,9 @@ from virtual import VirtualClock, VirtualLoop
 from headrace.core.entry import Following
 from headrace.core.glob import Glob
 from headrace.core.subscription import PULL
+from headrace.engine.active_subscriptions import id_of
 from headrace.engine.start import stop
-from headrace.engine.subscriptions import Subscriptions, id_of
+from headrace.engine.subscriptions import Subscriptions
 
 MANY = 40
 NAMES = ["acme", "acme/1", "acme/1/x", "other/7", "7/acme", "named/3", "named/4", "wakes", "zoo"]
@@ -27,8 +28,8 @@ def following(pattern: str | None, *names: str) -> Following:
 def check(subscriptions: Subscriptions) -> None:
     """Whatever is kept of it, it is what everybody says who is asked."""
     for name in NAMES:
-        asked = [each for each in subscriptions._active.values() if each.follows(name)]
-        found = subscriptions._followers(name)
+        asked = [each for each in subscriptions.active if each.follows(name)]
+        found = subscriptions.active.followers(name)
         assert [*map(id_of, found)] == [*map(id_of, asked)], name
 
 
@@ -57,7 +58,7 @@ def test_everybody_who_follows_a_stream_is_found(loop: VirtualLoop) -> None:
         check(started.engine.subscriptions)
         for id in ("p0", "p2", "p3", "p4", "p5", "n"):
             await started.engine.subscriptions.delete(id)
-        index = started.engine.subscriptions._index
+        index = started.engine.subscriptions.active._index
         assert not index._named
         assert not index._patterns
         assert not index._lengths
@@ -74,11 +75,11 @@ def test_only_those_are_asked_whose_names_begin_so(loop: VirtualLoop) -> None:
         for id in range(MANY):
             await all_of.put(f"p{id}", following(f"tenant{id}/*", f"named/{id}"))
         with mock.patch.object(Glob, "matches", autospec=True, side_effect=Glob.matches) as asked:
-            followers = all_of._followers("tenant7/a")
+            followers = all_of.active.followers("tenant7/a")
         assert [*map(id_of, followers)] == ["p7"]
         assert asked.call_count <= 2
         with mock.patch.object(type(followers[0]), "follows", return_value=True) as asked:
-            assert [*map(id_of, all_of._followers("named/9"))] == ["p9"]
+            assert [*map(id_of, all_of.active.followers("named/9"))] == ["p9"]
         assert asked.call_count == 1
         await stop(started)
 

@@ -194,7 +194,7 @@ class TouchRoutes:
             with board.waiter(watch, request.timeout_ms) as waiter, call.unless_gone(waiter.leave):
                 touched = await waiter.wait()
         board.totals.timeouts += not touched
-        engine.streams.use(board.live)
+        engine.streams.expiry.use(board.live)
         reply = _reply(board, watch, touched=touched)
         await engine.settle(board.live)
         return _json(reply)
@@ -213,7 +213,7 @@ async def _wrong_method(call: Call, target: Target) -> Answer:
 def _find(call: Call, target: Target) -> Live:
     call.principal.require(Scope.READ, target.name)
     live = call.engine.streams.find(target.name)
-    call.engine.streams.use(live)
+    call.engine.streams.expiry.use(live)
     return live
 
 
