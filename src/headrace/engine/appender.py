@@ -98,7 +98,8 @@ class Appender:
         kernel.caps.check_total(kernel.state, entry)
         check_append(entry)
         delays = lease.delay(log, entry.block.first, due_ms, now_ms) if due_ms else ()
-        live = kernel.create_now(create)
+        kernel.commit([create], sync=True)
+        live = kernel.lives[create.log]
         position = self.enqueue(live, entry, now_ms, delays)
         block = entry.block
         await kernel.wait(live, position, block.last, cost)
@@ -112,29 +113,18 @@ class Appender:
 
         What is decided beside it comes true together with it, or not at all.
         """
-        kernel, log = self._kernel, live.log
-        journal = kernel.journal
-        entries = journaled(log, entry)
-        entries += [other for other in beside if other.log != log.id or log.config.journaled]
+        kernel, config, together = self._kernel, live.log.config, bool(beside)
         promise = live.promise(entry.block.last, now_ms)
+        first = () if promise is None else (promise.entry,)
+        entries = [*first, entry, *beside]
+        stored: list[Entry] | None = None
+        if not config.journaled:
+            others = (other for other in beside if other.log != entry.log)
+            stored = [*first, *journaled(live.log, entry), *others]
+        sync = config.synced or promise is not None
+        position = kernel.commit(entries, stored=stored, sync=sync, together=together)
         if promise is not None:
-            entries.insert(0, promise.entry)
-        position = journal.tail
-        if entries:
-            # The journal may refuse what it cannot hold: nothing has changed by then.
-            sync = log.config.synced or promise is not None
-            position = journal.enqueue(entries, sync=sync, together=bool(beside))
-        if promise is not None:
-            kernel.apply(promise.entry)
-        kernel.apply(entry)
-        for other in beside:
-            kernel.apply(other)
-        # The file an entry lands in is known only once it is enqueued: upkeep looks after that.
-        if entries and entry.trim is not None:
-            live.shrunk_position = position
-        kernel.note_growth()
-        if promise is not None:
-            promise.made(position, journal.synced, now_ms)
+            promise.made(position, kernel.journal.synced, now_ms)
         return position
 
 

@@ -190,11 +190,11 @@ class DeadLetters:
             made = catalog.create(kernel.state, name, owner, create, now_ms, created_by)
             append = one.append(catalog.new_log(made), drafts, None, now_ms)
             check_append(append)
-            target = kernel.create_now(made)
+            kernel.commit([made], sync=True)
+            target = kernel.lives[made.log]
         else:
             raise catalog.not_found(name)
         position = self._appender.enqueue(target, append, now_ms, (entry,))
-        live.shrunk_position = position
         ends = ((target, append.block.last), (live, live.visible))
         for shown in kernel.show_when_committed(position, ends).values():
             await shown

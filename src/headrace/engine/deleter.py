@@ -52,7 +52,7 @@ class Deleter:
         if entry is None:
             return live, 0
         kernel.check_writable()
-        position = live.shrunk_position = kernel.commit([entry], sync=live.log.config.synced)
+        position = kernel.commit([entry], sync=live.log.config.synced)
         await kernel.wait(live, position, live.visible, cost)
         return live, entry.count
 

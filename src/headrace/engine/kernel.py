@@ -91,6 +91,8 @@ class Kernel:
         """Where anything but records last changed: what there is and what is not, its config."""
         self._controlled: list[Live] = []
         """Logs whose control changed in the entries that are being applied."""
+        self._shrunk: list[Live] = []
+        """Logs whose records were deleted, or pushed out, in those entries."""
         self._observers: dict[type[Entry], list[Observer]] = {}
         self._on_growth: list[Callable[[], None]] = []
         self._on_drain: list[Callable[[], None]] = []
@@ -178,44 +180,42 @@ class Kernel:
         sync: bool,
         together: bool = False,
         stored: Sequence[Entry] | None = None,
+        control: Live | None = None,
     ) -> int:
         """Make entries true and put them in journal order; returns the position to wait for.
 
-        `stored` is what the journal keeps of them, where that is not the same.
+        `stored` is what the journal keeps of them, where that is not the same. Of `control` they
+        change something that is not its records, though none of them is of that kind.
         """
-        if self.journal.failure is not None:
-            raise self.journal.refusal()
+        journal = self.journal
+        if journal.failure is not None:
+            raise journal.refusal()
         stored = entries if stored is None else stored
         # The journal may refuse what it cannot hold: nothing has changed by then.
-        position = self.journal.enqueue(stored, sync=sync, together=together)
+        position = journal.enqueue(stored, sync=sync, together=together) if stored else journal.tail
         for entry in entries:
             self.apply(entry)
-        if self._controlled:
-            self.note_control(position)
-        self.note_growth()
-        return position
-
-    def note_growth(self) -> None:
+        if not stored:
+            self._shrunk.clear()  # a start would not find those records: nobody waits for anything
+        if control is not None:
+            self._controlled.append(control)
+        if self._controlled or self._shrunk:
+            self._note_positions(position)
+        # The file an entry lands in is known only once it is enqueued: upkeep looks after that.
         for observer in self._on_growth:
             observer()
+        return position
 
-    def control(self, live: Live) -> None:
-        """Something of this log changes that is not its records: who tells of it has to wait."""
-        self._controlled.append(live)
-
-    def note_control(self, position: int) -> None:
-        """What was applied of it ends here in the journal: answers that tell of it wait."""
-        self.control_position = position
+    def _note_positions(self, position: int) -> None:
+        """What was applied ends here in the journal: answers that tell of it wait."""
+        if self._controlled:
+            self.control_position = position
         for live in self._controlled:
             live.config_position = position
+        for live in self._shrunk:
+            live.shrunk_position = position
         self._controlled.clear()
-
-    def create_now(self, create: Create) -> Live:
-        """Bring a log into existence for an append that follows at once and waits for both."""
-        position = self.journal.enqueue([create], sync=True)
-        self.apply(create)
-        self.note_control(position)
-        return self.lives[create.log]
+        self._shrunk.clear()
 
     def apply(self, entry: Entry) -> None:
         """Make an entry true that was put in journal order, without an await between."""
@@ -230,11 +230,14 @@ class Kernel:
                     self.near.setdefault(entry.log, entry.block.first)
                 if entry.trim is not None:
                     self._release_trimmed(live)
+                    self._shrunk.append(live)
             case Trim():
                 self._release_trimmed(self.lives[entry.log])
             case Delete():
+                live = self.lives[entry.log]
+                live.deletions += 1
                 self.deaths += 1
-                self.lives[entry.log].deletions += 1
+                self._shrunk.append(live)
             case _ if type(entry) in _CONTROL:
                 self._apply_control(entry)
 
@@ -242,7 +245,7 @@ class Kernel:
         if isinstance(entry, Create):
             self.lives[entry.log] = Live(self.state.logs[entry.log])
         live = self.lives[entry.log]
-        self.control(live)
+        self._controlled.append(live)
         match entry:
             case Create() | Configure() if live.log.config.ttl_ms:
                 self.aging.add(entry.log)

@@ -127,7 +127,7 @@ class Queues:
                 if lease.hold(log, node, seqs, fences, now_ms) != (held, skipped):
                     continue  # some were lost while they were measured
             entry = lease.ack(log, found, len(held), size_bytes)
-            position = live.shrunk_position = kernel.commit([entry], sync=log.config.synced)
+            position = kernel.commit([entry], sync=log.config.synced)
             self._note_ended(live, held)
             await kernel.wait(live, position, live.visible, cost)
             return Settled(held, skipped, self.count(live))

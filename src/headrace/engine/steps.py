@@ -188,9 +188,6 @@ class Pass:
         position = kernel.commit(self._entries, stored=self._stored, sync=sync, together=True)
         for promise in self._promises:
             promise.made(position, kernel.journal.synced, self._now_ms)
-        for entry in self._entries:
-            if isinstance(entry, Append) and entry.trim is not None:
-                kernel.lives[entry.log].shrunk_position = position
         self._entries, self._stored, self._promises = [], [], []
         self._ends, self._derived_bytes, self._stored_bytes = {}, 0, 0
         self._shown |= kernel.show_when_committed(position, ends)

@@ -258,9 +258,8 @@ class Streams:
             assert isinstance(append, Append)
             kernel.caps.check_total(kernel.state, append)
             entries += self._subscriptions.follow(live.log)
-        if not wanted.plain:
-            kernel.control(live)
-        position = kernel.commit(entries, sync=True, together=True)
+        control = None if wanted.plain else live
+        position = kernel.commit(entries, sync=True, together=True, control=control)
         last = live.log.head
         await self._store(position, live)
         return Written(live, last)
