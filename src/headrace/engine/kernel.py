@@ -22,20 +22,15 @@ from headrace.core.config import LogConfig
 from headrace.core.entry import (
     Adopt,
     Append,
-    Bury,
     Configure,
     Create,
     Delete,
-    Dispatch,
     Drop,
     Entry,
-    Follow,
     Open,
     Plan,
     Register,
-    Route,
     Trim,
-    Unroute,
 )
 from headrace.core.errors import TELLING, Code, Refused
 from headrace.core.limits import SETTLE_ROUNDS_MAX
@@ -51,15 +46,6 @@ from headrace.storage.journal import Journal, ignore
 
 Observer = Callable[[Live, Any], None]
 """Is told of an entry that was applied to a log; must be quick."""
-
-
-_CONTROL = frozenset[type[Entry]](
-    (
-        Create, Configure, Drop, Open, Bury, Route, Unroute, Follow, Dispatch, Plan, Register,
-        Adopt,
-    )
-)  # fmt: skip
-"""Entries that change what there is and how it is configured: who tells of it waits."""
 
 
 class Kernel:
@@ -102,7 +88,7 @@ class Kernel:
     def observe(self, observer: Observer, *kinds: type[Entry]) -> None:
         """Have this called for every entry of these kinds of control, once it is applied."""
         for kind in kinds:
-            assert kind in _CONTROL, kind
+            assert kind.CONTROL, kind
             self._observers.setdefault(kind, []).append(observer)
 
     def observe_growth(self, observer: Callable[[], None]) -> None:
@@ -238,7 +224,7 @@ class Kernel:
                 live.deletions += 1
                 self.deaths += 1
                 self._shrunk.append(live)
-            case _ if type(entry) in _CONTROL:
+            case _ if entry.CONTROL:
                 self._apply_control(entry)
 
     def _apply_control(self, entry: Entry) -> None:
