@@ -118,6 +118,12 @@ class Kernel:
             self.aging.add(log.id)
         return live
 
+    def free(self, live: Live, upto: int, blocks_max: int | None = None) -> int:
+        """Let records leave memory that are dead, or in segments; returns their bytes."""
+        freed_bytes = live.tail.drop_to(upto, blocks_max)
+        self.tail_bytes -= freed_bytes
+        return freed_bytes
+
     def check_alive(self, live: Live) -> None:
         """After an await: the log may be gone."""
         if live.log.id not in self.lives:
@@ -167,11 +173,13 @@ class Kernel:
         together: bool = False,
         stored: Sequence[Entry] | None = None,
         control: Live | None = None,
+        derived_bytes: int = 0,
     ) -> int:
         """Make entries true and put them in journal order; returns the position to wait for.
 
-        `stored` is what the journal keeps of them, where that is not the same. Of `control` they
-        change something that is not its records, though none of them is of that kind.
+        `stored` is what the journal keeps of them, where that is not the same, and `derived_bytes`
+        what a segment will hold beyond that. Of `control` they change something that is not its
+        records, though none of them is of that kind.
         """
         journal = self.journal
         if journal.failure is not None:
@@ -187,6 +195,7 @@ class Kernel:
             self._controlled.append(control)
         if self._controlled or self._shrunk:
             self._note_positions(position)
+        self.derived_bytes += derived_bytes
         # The file an entry lands in is known only once it is enqueued: upkeep looks after that.
         for observer in self._on_growth:
             observer()
@@ -242,7 +251,7 @@ class Kernel:
             case Drop():
                 del self.lives[entry.log]
                 self.deaths += 1
-                self.tail_bytes -= live.tail.drop_to(live.log.head)
+                self.free(live, live.log.head)
                 self.aging.discard(entry.log)
         for observer in self._observers.get(type(entry), ()):
             observer(live, entry)
@@ -254,7 +263,7 @@ class Kernel:
         self.deaths += 1
         blocks = live.tail.blocks
         if blocks and blocks[0].last < live.log.floor:
-            self.tail_bytes -= live.tail.drop_to(live.log.floor - 1)
+            self.free(live, live.log.floor - 1)
 
     def expire_now(self, live: Live) -> None:
         """Move the floor past what is too old."""
@@ -266,7 +275,20 @@ class Kernel:
         else:
             live.aged_position = self.commit([trim], sync=True)
 
+    def end_part(self) -> dict[int, str]:
+        """A part of the open journal file ends here: the logs with records in it."""
+        ended, self.touched = self.touched, {}
+        return ended
+
+    def end_file(self) -> None:
+        """The journal goes on in a new file: forwards name only records of their own."""
+        self.near, self.derived_bytes = {}, 0
+
     # --- waiting for the commit point ------------------------------------------------------------
+
+    async def commit_synced(self, entries: Sequence[Entry], *, together: bool = False) -> None:
+        """Make entries true and wait until they are on stable storage, whatever log they are of."""
+        await self.journal.wait_synced(self.commit(entries, sync=True, together=together))
 
     async def wait(self, live: Live, position: int, last: int, cost: Cost) -> None:
         """Wait for the commit point of the log's class; then readers may see up to `last`."""

@@ -138,6 +138,5 @@ class Logs:
                 count=log.count,
             )
         routers, cuts = self._routers.cut_off(live)
-        position = kernel.commit([*cuts, Drop(log.id)], sync=True, together=True)
-        await kernel.journal.wait_synced(position)
+        await kernel.commit_synced([*cuts, Drop(log.id)], together=True)
         return Dropped(routers)

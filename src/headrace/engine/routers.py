@@ -173,8 +173,7 @@ class Routers:
             ]  # fmt: skip
         else:
             changes = self._begin(name, plan, owner, created_by, ends, known)
-        position = kernel.commit(changes, sync=True, together=True)
-        await kernel.journal.wait_synced(position)
+        await kernel.commit_synced(changes, together=True)
         return known is None
 
     def _ends(self, plan: Plan, owner: str, created_by: str) -> Ends:
@@ -230,8 +229,7 @@ class Routers:
         await self.forwarder.finish(router)
         if router.ended:
             return await self.delete(name, authorise)
-        position = self._kernel.commit([Unroute(router.dest.log.id, name)], sync=True)
-        await self._kernel.journal.wait_synced(position)
+        await self._kernel.commit_synced([Unroute(router.dest.log.id, name)])
         return True
 
     def _check_single_source(self, name: str, ends: Ends, plan: Plan) -> None:

@@ -184,8 +184,13 @@ class Pass:
             return
         kernel, ends = self._kernel, list(self._ends.values())
         sync = bool(self._promises) or any(live.log.config.synced for live, _ in ends)
-        kernel.derived_bytes += self._derived_bytes
-        position = kernel.commit(self._entries, stored=self._stored, sync=sync, together=True)
+        position = kernel.commit(
+            self._entries,
+            stored=self._stored,
+            sync=sync,
+            together=True,
+            derived_bytes=self._derived_bytes,
+        )
         for promise in self._promises:
             promise.made(position, kernel.journal.synced, self._now_ms)
         self._entries, self._stored, self._promises = [], [], []

@@ -316,8 +316,7 @@ class Subscriptions:
 
     async def delete(self, id: str) -> None:
         self._kernel.check_open()
-        position = self._kernel.commit([Drop(self.find(id).live.log.id)], sync=True)
-        await self._kernel.journal.wait_synced(position)
+        await self._kernel.commit_synced([Drop(self.find(id).live.log.id)])
 
     async def link(self, id: str, paths: list[str]) -> None:
         """Follow these streams, too, from where they end."""
@@ -370,8 +369,7 @@ class Subscriptions:
             self._kernel.clock.now_ms(),
             work=bool(works),
         )
-        position = self._kernel.commit([entry], sync=True)
-        await self._kernel.journal.wait_synced(position)
+        await self._kernel.commit_synced([entry])
         return active, works
 
     async def acknowledge(

@@ -405,7 +405,7 @@ class Transactions:
             and log.id in kernel.lives
         ]
         if entries:
-            await kernel.journal.wait_synced(kernel.commit(entries, sync=True, together=True))
+            await kernel.commit_synced(entries, together=True)
 
     # --- bringing --------------------------------------------------------------------------------
 

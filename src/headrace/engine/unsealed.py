@@ -71,8 +71,8 @@ class Unsealed:
         """End the open part with the journal file; says whether there was anything in it."""
         stop = self._kernel.journal.rotate()
         closed = self._end(stop)
-        # Forwards name only records of their own file.
-        self._kernel.near, self._kernel.derived_bytes, self._cut_derived_bytes = {}, 0, 0
+        self._kernel.end_file()
+        self._cut_derived_bytes = 0
         return closed
 
     def cut(self) -> bool:
@@ -89,11 +89,12 @@ class Unsealed:
         size_bytes = stop - start + kernel.derived_bytes - self._cut_derived_bytes
         since = self.open_since
         since = asyncio.get_running_loop().time() if since is None else since
-        self.parts.append(JournalPart(start, stop, kernel.touched, size_bytes, since))
-        if kernel.touched:
+        logs = kernel.end_part()
+        self.parts.append(JournalPart(start, stop, logs, size_bytes, since))
+        if logs:
             self.records_to = stop
         self._start, self._cut_derived_bytes = stop, kernel.derived_bytes
-        kernel.touched, self.open_since = {}, None
+        self.open_since = None
         return True
 
     def next_parts(self, bytes_max: int) -> list[JournalPart]:

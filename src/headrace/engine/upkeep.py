@@ -431,8 +431,8 @@ class Upkeep:
         """Let the oldest sealed records go while there are too many in memory."""
         kernel, resident = self._kernel, self.generations.resident
         while resident and kernel.tail_bytes > kernel.caps.tail_bytes:
-            async for freed_bytes in slices(self._free(resident.popleft())):
-                kernel.tail_bytes -= freed_bytes
+            async for _ in slices(self._free(resident.popleft())):
+                pass
         if kernel.tail_bytes <= self._memory_max or not self._unsealed.parts:
             kernel.door.room.set()  # what is left is not ours to free
             self._set_pace()
@@ -443,7 +443,7 @@ class Upkeep:
         for log, last in ends:
             while (live := lives.get(log)) is not None:
                 upto = min(last, _resident_below(live.log))
-                freed_bytes = live.tail.drop_to(upto, FREED_BLOCKS_MAX)
+                freed_bytes = self._kernel.free(live, upto, FREED_BLOCKS_MAX)
                 if not freed_bytes:
                     break
                 yield freed_bytes
