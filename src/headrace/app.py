@@ -25,10 +25,10 @@ from headrace.delivery.addresses import is_loopback
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
 from headrace.engine.caps import Caps, KeyCaps
-from headrace.engine.metering import Meter, Metering
+from headrace.engine.engine import Parts
 from headrace.engine.ports import RandomIds, SystemClock, ThreadPool
 from headrace.engine.pulse import Pulse
-from headrace.engine.start import Parts, Started, start, stop
+from headrace.engine.start import Started, start, stop
 from headrace.engine.upkeep import Pace, Upkeep
 from headrace.formats import layout
 from headrace.formats.arrow import leave_pandas_out
@@ -308,10 +308,13 @@ class App:
                 settings.seal_ms,
             ),
             block_cache_bytes=settings.block_cache_bytes,
+            append_timeout_s=settings.streams_append_timeout_ms / 1000,
+            metrics_ms=settings.streams_metrics_ms,
+            deliver=self._control.deliver,
+            is_gone=self.gate.keyring.is_gone,
         )
 
     async def _open(self, server: HttpServer) -> None:
-        settings = self._settings
         began = asyncio.get_running_loop().time()
         try:
             self._started = started = await start(self._parts(), self._note_progress)
@@ -324,10 +327,7 @@ class App:
         gc.collect()
         gc.freeze()
         self._pulse.reset()
-        started.engine.streams.patience.limit_s = settings.streams_append_timeout_ms / 1000
         self._control.open(signer)
-        started.engine.subscriptions.deliver = self._control.deliver
-        started.engine.transactions.is_gone = self.gate.keyring.is_gone
         self.gate.open(started.engine)
         say(
             "info", "ready",
@@ -341,14 +341,12 @@ class App:
             tasks.create_task(started.upkeep.run_exchange())
             tasks.create_task(started.engine.routers.forwarder.run())
             tasks.create_task(started.engine.turns.run(self._pulse))
-            tasks.create_task(started.engine.streams.run())
+            tasks.create_task(started.engine.streams.expiry.run())
             tasks.create_task(started.engine.subscriptions.run())
             tasks.create_task(started.engine.transactions.run())
             tasks.create_task(started.engine.ranker.run())
-            if settings.streams_metrics_ms:
-                started.engine.meter = meter = Meter()
-                metering = Metering(started.engine, meter, settings.streams_metrics_ms)
-                tasks.create_task(metering.run())
+            if started.engine.metering is not None:
+                tasks.create_task(started.engine.metering.run())
             tasks.create_task(self._server.run(started.engine))
             if self._pipeline is not None:
                 tasks.create_task(self._pipeline.run(partial(_wants_pipeline, started.upkeep)))

@@ -51,7 +51,7 @@ async def live(client: Client) -> None:
     await client.delete("g")
     await asyncio.gather(client.delete("h"), client.create("done", b"all", closed=True))
     await asyncio.sleep(4)
-    client.engine.streams.sweep()
+    client.engine.streams.expiry.sweep()
     client.engine.subscriptions.tick()
     assert sorted(client.engine.state.names("", "", "streams")) == ["done", "jobs/1", "wakes"]
     await client.create("a", b"anew")

@@ -160,14 +160,14 @@ def test_ends_of_streams_that_are_gone_are_forgotten(loop: VirtualLoop) -> None:
         started = await boot(HostileDisk(), VirtualClock(loop))
         streams = started.engine.streams
         client = Client(started.engine, Diary())
-        with mock.patch("headrace.engine.streams._ENDS_STALE_MAX", 4):
+        with mock.patch("headrace.engine.stream_expiry._ENDS_STALE_MAX", 4):
             for _ in range(30):
                 await client.create("a", ttl_ms=10**9)
                 await client.delete("a")
-            assert len(streams._ends) < 10
+            assert len(streams.expiry._ends) < 10
             await client.create("a", ttl_ms=1000)
             await asyncio.sleep(10)
-            assert streams.sweep() is False
+            assert streams.expiry.sweep() is False
             assert "a" not in started.engine.state.by_name
 
     loop.run(story())

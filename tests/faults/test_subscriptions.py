@@ -249,7 +249,7 @@ def test_a_wake_stream_lives_on_with_its_wakes(tell: Callable[[Story], None]) ->
             await asyncio.sleep(7)
             await client.create(f"a{number}", b"1")
             await asyncio.sleep(0.1)
-            engine.streams.sweep()
+            engine.streams.expiry.sweep()
             await client.work("s")
         assert engine.state.by_name["wakes"].head == 4
 
@@ -406,7 +406,7 @@ def test_streams_that_come_and_go_leave_no_notes(tell: Callable[[Story], None]) 
             await client.create(f"a{number}", b"1", **({"ttl_ms": 10} if number % 2 else {}))
         assert len(engine.subscriptions.find("s").subscription.links) == 21
         await asyncio.sleep(1)
-        engine.streams.sweep()
+        engine.streams.expiry.sweep()
         for number in range(0, 20, 2):
             await client.delete(f"a{number}")
         assert list(engine.subscriptions.find("s").subscription.links) == ["named"]

@@ -80,7 +80,12 @@ class World:
         engine.subscriptions.deliver = done
         self.diary.watch(engine)
         upkeep, streams = started.upkeep, engine.streams
-        works = (upkeep.run(), upkeep.run_timers(), streams.run(), engine.subscriptions.run())
+        works = (
+            upkeep.run(),
+            upkeep.run_timers(),
+            streams.expiry.run(),
+            engine.subscriptions.run(),
+        )
         self._beside = [asyncio.create_task(work) for work in works]
         clients = [
             asyncio.create_task(self._work(engine, f"p{number}")) for number in range(CLIENTS)

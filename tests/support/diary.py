@@ -54,8 +54,8 @@ class Diary:
         commit = engine.commit
         self.pages.append(picture(engine.state))
 
-        def noted(entries: Sequence[Entry], *, sync: bool, together: bool = False) -> int:
-            position = commit(entries, sync=sync, together=together)
+        def noted(entries: Sequence[Entry], *, sync: bool, **how: Any) -> int:
+            position = commit(entries, sync=sync, **how)
             # Notes that a subscription needs no more go some time; nobody is told of that.
             tidies = not sync and all(isinstance(entry, Follow) for entry in entries)
             self._writers[len(self.pages)] = None if tidies else asyncio.current_task()

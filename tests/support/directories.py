@@ -13,9 +13,9 @@ from headrace.core.config import Durability, LogConfig
 from headrace.core.match import TagEq
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
-from headrace.engine.engine import Engine
+from headrace.engine.engine import Engine, Parts
 from headrace.engine.ports import CountedIds, Inline, InlineSealer
-from headrace.engine.start import Parts, Started, start, stop
+from headrace.engine.start import Started, start, stop
 from headrace.engine.upkeep import Pace
 from headrace.formats.frame import read_frames
 from headrace.storage.disk import RealDisk

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.core import ranges
-from headrace.core.entry import Delete
+from headrace.core.entry import Create, Delete
 from headrace.core.log import Log
 from headrace.core.ranges import Ranges
 from headrace.core.read import Wanted
@@ -30,7 +30,7 @@ class Truth:
         self.records: dict[tuple[int, int], tuple[Any, str | None, str | None]] = {}
         self.positions: dict[tuple[int, int], int] = {}
         self.logs: dict[int, Log] = {log.id: log for log in engine.state.logs.values()}
-        engine.on_create.append(lambda live: self.logs.update({live.log.id: live.log}))
+        engine.observe(lambda live, _: self.logs.update({live.log.id: live.log}), Create)
         enqueue = engine.appender.enqueue
 
         def watched(live: Any, entry: Any, now_ms: int, beside: Any = ()) -> int:

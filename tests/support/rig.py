@@ -17,10 +17,10 @@ from headrace.core.inlet import Rule
 from headrace.core.read import Gap
 from headrace.core.record import RECORD_OVERHEAD_BYTES
 from headrace.engine.caps import Caps
-from headrace.engine.engine import Engine
+from headrace.engine.engine import Engine, Parts
 from headrace.engine.forwarding import Forwarder
 from headrace.engine.ports import CountedIds, Inline, InlineSealer, Load, Pool
-from headrace.engine.start import Parts, Started, start
+from headrace.engine.start import Started, start
 from headrace.engine.upkeep import Pace
 from headrace.storage.journal import Journal, Writer
 from headrace.storage.objects import LocalObjects

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from headrace.core.entry import Create
 from headrace.delivery.channel import Channel
 from headrace.delivery.cohort import Follower
 from headrace.delivery.events import Gone
@@ -27,7 +28,7 @@ class Hub:
         """Work that connections start."""
         self._channels: dict[int, Channel] = {}
         self._prefixes: dict[str, dict[Note, None]] = {}
-        engine.on_create.append(self._note_new)
+        engine.observe(lambda live, _: self._note_new(live), Create)
 
     def __len__(self) -> int:
         """How many logs are followed."""

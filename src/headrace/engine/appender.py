@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,11 +14,9 @@ from headrace.core.entry import Append, Create, Entry
 from headrace.core.log import Log, check_owner
 from headrace.core.record import Drafts
 from headrace.engine.cost import Cost
+from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
 from headrace.formats.frame import check_append
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -36,8 +33,8 @@ class Appended(msgspec.Struct, frozen=True):
 class Appender:
     """Appends to the logs of one engine."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
 
     async def append(
         self,
@@ -57,33 +54,33 @@ class Appender:
 
         `due_ms` says of new jobs when they may be claimed.
         """
-        engine, cost = self._engine, cost or Cost()
-        if not engine.door.open:
-            cost.throttle_ms = await engine.wait_at_door(name, create, patient=patient)
-        engine.check_open()
-        log = engine.state.by_name.get(name)
-        now_ms = engine.clock.now_ms()
+        kernel, cost = self._kernel, cost or Cost()
+        if not kernel.door.open:
+            cost.throttle_ms = await kernel.wait_at_door(name, create, patient=patient)
+        kernel.check_open()
+        log = kernel.state.by_name.get(name)
+        now_ms = kernel.clock.now_ms()
         if log is None:
             if create is None:
                 raise catalog.not_found(name)
-            engine.caps.check_logs(engine.state, owner, created_by)
-            made = catalog.create(engine.state, name, owner, create, now_ms, created_by)
+            kernel.caps.check_logs(kernel.state, owner, created_by)
+            made = catalog.create(kernel.state, name, owner, create, now_ms, created_by)
             return await self._append_new(made, drafts, key, due_ms, now_ms, cost)
         check_owner(log, owner)
-        live = engine.lives[log.id]
+        live = kernel.lives[log.id]
         if key is not None:
             window_ms = log.config.idempotency_window_ms
             if known := producer.find(log.keys, key, window_ms, now_ms):
-                await engine.wait(live, engine.journal.tail, known[1], cost)
+                await kernel.wait(live, kernel.journal.tail, known[1], cost)
                 return Appended(log, *known, live.visible, created=False, deduped=True)
         if log.config.ttl_ms:
-            engine.expire_now(live)
+            kernel.expire_now(live)
         entry = one.append(log, drafts, key, now_ms)
-        engine.caps.check_total(engine.state, entry)
+        kernel.caps.check_total(kernel.state, entry)
         delays = lease.delay(log, entry.block.first, due_ms, now_ms) if due_ms else ()
         position = self.enqueue(live, entry, now_ms, delays)
         block = entry.block
-        await engine.wait(live, position, block.last, cost)
+        await kernel.wait(live, position, block.last, cost)
         return Appended(log, block.first, block.last, live.visible, created=False, deduped=False)
 
     async def _append_new(
@@ -95,16 +92,17 @@ class Appender:
         now_ms: int,
         cost: Cost,
     ) -> Appended:
-        engine = self._engine
+        kernel = self._kernel
         log = catalog.new_log(create)
         entry = one.append(log, drafts, key, now_ms)
-        engine.caps.check_total(engine.state, entry)
+        kernel.caps.check_total(kernel.state, entry)
         check_append(entry)
         delays = lease.delay(log, entry.block.first, due_ms, now_ms) if due_ms else ()
-        live = engine.logs.create_now(create)
+        kernel.commit([create], sync=True)
+        live = kernel.lives[create.log]
         position = self.enqueue(live, entry, now_ms, delays)
         block = entry.block
-        await engine.wait(live, position, block.last, cost)
+        await kernel.wait(live, position, block.last, cost)
         return Appended(
             live.log, block.first, block.last, live.visible, created=True, deduped=False
         )
@@ -115,32 +113,18 @@ class Appender:
 
         What is decided beside it comes true together with it, or not at all.
         """
-        engine, log = self._engine, live.log
-        journal = engine.journal
-        entries = journaled(log, entry)
-        entries += [other for other in beside if other.log != log.id or log.config.journaled]
+        kernel, config, together = self._kernel, live.log.config, bool(beside)
         promise = live.promise(entry.block.last, now_ms)
+        first = () if promise is None else (promise.entry,)
+        entries = [*first, entry, *beside]
+        stored: list[Entry] | None = None
+        if not config.journaled:
+            others = (other for other in beside if other.log != entry.log)
+            stored = [*first, *journaled(live.log, entry), *others]
+        sync = config.synced or promise is not None
+        position = kernel.commit(entries, stored=stored, sync=sync, together=together)
         if promise is not None:
-            entries.insert(0, promise.entry)
-        position = journal.tail
-        if entries:
-            # The journal may refuse what it cannot hold: nothing has changed by then.
-            sync = log.config.synced or promise is not None
-            position = journal.enqueue(entries, sync=sync, together=bool(beside))
-        if promise is not None:
-            engine.apply(promise.entry)
-        engine.apply(entry)
-        for other in beside:
-            engine.apply(other)
-        if not entries:
-            engine.on_growth()
-            return position
-        # The file an entry lands in is known only once it is enqueued: upkeep looks after that.
-        if entry.trim is not None:
-            live.shrunk_position = position
-        engine.on_growth()
-        if promise is not None:
-            promise.made(position, journal.synced, now_ms)
+            promise.made(position, kernel.journal.synced, now_ms)
         return position
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from headrace.core import log as one
 from headrace.core.errors import Code, Refused
@@ -13,18 +12,21 @@ from headrace.core.names import SYSTEM, reserved
 from headrace.core.state import not_found
 from headrace.core.stream import same_type
 from headrace.engine.chunks import Brought
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
+from headrace.engine.kernel import Kernel
+from headrace.engine.stream_expiry import StreamExpiry
 
 
 def check_logs(
-    engine: Engine, logs: Mapping[str, Log], brought: Sequence[Brought], owner: str
+    kernel: Kernel,
+    expiry: StreamExpiry,
+    logs: Mapping[str, Log],
+    brought: Sequence[Brought],
+    owner: str,
 ) -> None:
     """Refuse unless all of them are there, and of the right kind."""
     for name, log in logs.items():
         stream = log.stream
-        if log.id not in engine.lives or (stream and not engine.streams.is_there(log)):
+        if log.id not in kernel.lives or (stream and not expiry.is_there(log)):
             raise not_found(name)
         if log.owner == SYSTEM:
             raise reserved(name)
@@ -42,7 +44,7 @@ def check_logs(
             )
 
 
-def check_room(engine: Engine, logs: Mapping[str, Log], brought: Sequence[Brought]) -> None:
+def check_room(kernel: Kernel, logs: Mapping[str, Log], brought: Sequence[Brought]) -> None:
     """Refuse what does not fit into a log, or into the server."""
     growth_bytes = 0
     records, sizes_bytes = Counter[str](), Counter[str]()
@@ -50,8 +52,8 @@ def check_room(engine: Engine, logs: Mapping[str, Log], brought: Sequence[Brough
         records[each.log] += each.records
         sizes_bytes[each.log] += each.size_bytes
     for name, log in logs.items():
-        if log.config.ttl_ms and log.id in engine.lives:
-            engine.expire_now(engine.lives[log.id])
+        if log.config.ttl_ms and log.id in kernel.lives:
+            kernel.expire_now(kernel.lives[log.id])
         one.check_room(log, records[name], sizes_bytes[name])
         growth_bytes += one.growth_bytes(log, records[name], sizes_bytes[name])
-    engine.caps.check_growth(engine.state, growth_bytes)
+    kernel.caps.check_growth(kernel.state, growth_bytes)

@@ -18,13 +18,13 @@ import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import SLICE_MS, TOUCH_KEYS_MAX, TOUCH_SETTLE_MAX
+from headrace.engine.kernel import Kernel
 from headrace.profiles.changes import Changes
 from headrace.profiles.templates import Template, Templates, Wanted
 from headrace.profiles.touchconfig import TouchConfig
 from headrace.profiles.touches import Touches
 
 if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
     from headrace.engine.live import Live
 
 _BOARD_BYTES, _KEY_BYTES = 1024, 80
@@ -91,8 +91,8 @@ class _Waiter:
 class Board:
     """The touches of one stream, and who waits for them."""
 
-    def __init__(self, engine: Engine, live: Live, config: TouchConfig) -> None:
-        self._engine = engine
+    def __init__(self, kernel: Kernel, live: Live, config: TouchConfig) -> None:
+        self._kernel = kernel
         self.live = live
         self.config = config
         self.epoch = secrets.token_hex(8)
@@ -107,7 +107,7 @@ class Board:
         self.flushed = live.visible
         """Records up to here are in the generations so far."""
         self.flushed_at_ms = self.bucket_start_ms = 0
-        self.used_at_ms = engine.clock.now_ms()
+        self.used_at_ms = kernel.clock.now_ms()
         self._loop = asyncio.get_running_loop()
         self._next_flush_s = self._next_tables_s = 0.0
         self._next_collection_ms = self.used_at_ms + config.templates.gc_interval_ms
@@ -186,7 +186,7 @@ class Board:
 
     def read(self, records_max: int | None = None) -> None:
         """Note what became visible, for a while."""
-        config, now_ms = self.config, self._engine.clock.now_ms()
+        config, now_ms = self.config, self._kernel.clock.now_ms()
         if self.backlog >= config.lag_degrade_fine_touches_at_source_offsets:
             self.lagging = True
         elif self.backlog <= config.lag_recover_fine_touches_at_source_offsets:
@@ -237,7 +237,7 @@ class Board:
         if not self.touches.tables:
             self.flushed = self.scanned
             self._next_tables_s = now_s + self.config.coarse_interval_ms / 1e3
-        self.flushed_at_ms = self._engine.clock.now_ms()
+        self.flushed_at_ms = self._kernel.clock.now_ms()
         self.totals.flushes += 1
         for waiter in self._woken(ids, everyone):
             self.totals.wakes += 1
@@ -271,7 +271,7 @@ class Board:
         """Have templates looked at from now on; for each of them, or why not."""
         self.settle()
         self.flush()  # what was noted before is told by its table alone
-        now_ms = self._engine.clock.now_ms()
+        now_ms = self._kernel.clock.now_ms()
         self.templates.expire(now_ms)
         answers = [self.templates.activate(w, ttl_ms, self.generation, now_ms) for w in wanted]
         for dropped in self.templates.dropped:
@@ -283,7 +283,7 @@ class Board:
 
     def watch(self, interest: Interest, after: int, wait_ms: int) -> Watch:
         """What to look at for this interest, behind this generation and for so long."""
-        now_ms = self._engine.clock.now_ms()
+        now_ms = self._kernel.clock.now_ms()
         found = [self.templates.get(id) for id in interest.templates]
         templates = [template for template in found if template is not None]
         for template in templates:
@@ -343,9 +343,9 @@ class Board:
     def _look(self) -> None:
         """Something happened to the stream: it may be over, or the server about to stop."""
         stream = self.live.log.stream
-        if self.live.log.id not in self._engine.lives or stream is None or stream.deleted:
+        if self.live.log.id not in self._kernel.lives or stream is None or stream.deleted:
             self.close(Refused(Code.LOG_NOT_FOUND, f'stream "{self.live.log.name}" was deleted'))
-        elif self._engine.draining:
+        elif self._kernel.draining:
             for waiter in self._all():
                 waiter.wake(False)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,12 +18,10 @@ from headrace.core.limits import (
 )
 from headrace.core.stream import BYTES
 from headrace.core.transaction import Chunk
+from headrace.engine.kernel import Kernel
 from headrace.formats import layout
 from headrace.formats.staged import checksum_of
 from headrace.storage.staging import Staging
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
 
 _BYTES_PER_KEY = Cap("staged_bytes_per_key", STAGED_BYTES_PER_KEY_MAX)
 _BYTES = Cap("staged_bytes", STAGED_BYTES_MAX)
@@ -74,8 +71,8 @@ class _Held(msgspec.Struct):
 class Chunks:
     """All staged chunks of an engine, by transaction."""
 
-    def __init__(self, engine: Engine, staging: Staging) -> None:
-        self._engine = engine
+    def __init__(self, kernel: Kernel, staging: Staging) -> None:
+        self._kernel = kernel
         self._staging = staging
         self._held: dict[str, _Held] = {}
         self._bytes: Counter[str] = Counter()
@@ -85,7 +82,7 @@ class Chunks:
 
     def open(self, found: Mapping[str, int]) -> None:
         """Take in what the disk holds: paths and sizes."""
-        now_ms = self._engine.clock.now_ms()
+        now_ms = self._kernel.clock.now_ms()
         for path, size_bytes in found.items():
             name = _name(path)
             held = self._held.setdefault(name.transaction, _Held(name.key))
@@ -108,7 +105,7 @@ class Chunks:
             len(self._held),
             len(chunks),
             sum(staged.size_bytes for staged in chunks),
-            max(0, self._engine.clock.now_ms() - oldest_ms),
+            max(0, self._kernel.clock.now_ms() - oldest_ms),
         )
 
     # --- whose they are --------------------------------------------------------------------------
@@ -154,7 +151,7 @@ class Chunks:
         self._check_room(key, _counted(len(content)))
         if known is not None:
             self._forget(path)
-        staged = _Staged(batch, len(content), self._engine.clock.now_ms(), checksum)
+        staged = _Staged(batch, len(content), self._kernel.clock.now_ms(), checksum)
         self._held.setdefault(transaction, _Held(key)).chunks[path] = staged
         self._bytes[key] += _counted(len(content))
         self._writing.add(path)
@@ -167,13 +164,13 @@ class Chunks:
 
     async def _write(self, path: str, staged: _Staged, content: bytes) -> None:
         try:
-            await self._engine.pool.run(self._staging.put, path, content)
+            await self._kernel.pool.run(self._staging.put, path, content)
         except OSError:
             if self._find(path) is staged:
                 self._forget(path)
             raise
         if self._find(path) is not staged:  # nobody asks for it any more
-            await self._engine.pool.run(self._staging.remove, [path])
+            await self._kernel.pool.run(self._staging.remove, [path])
 
     def _check_room(self, key: str, size_bytes: int) -> None:
         _BYTES_PER_KEY.check(self._bytes[key], size_bytes)
@@ -194,7 +191,7 @@ class Chunks:
             raise Refused(Code.INVALID, f"chunk {name} is not staged", field="chunks")
         if staged.brought is None:
             try:
-                checksum, chunk = await self._engine.pool.run(self._staging.look, path)
+                checksum, chunk = await self._kernel.pool.run(self._staging.look, path)
             except FileNotFoundError:
                 raise _on_its_way(name) from None
             if self._find(path) is not staged or staged.checksum not in (None, checksum):
@@ -203,7 +200,7 @@ class Chunks:
         return staged.brought
 
     async def read(self, path: str) -> Chunk:
-        return await self._engine.pool.run(self._staging.read, path)
+        return await self._kernel.pool.run(self._staging.read, path)
 
     def of(self, transaction: str, upto: int, since: int = 0) -> list[str]:
         """The chunks of some batches of a transaction."""
@@ -213,7 +210,7 @@ class Chunks:
 
     def late(self) -> dict[str, list[str]]:
         """Chunks that waited too long, by transaction."""
-        before_ms = self._engine.clock.now_ms() - STAGED_MS_MAX
+        before_ms = self._kernel.clock.now_ms() - STAGED_MS_MAX
         late: dict[str, list[str]] = {}
         for transaction, held in self._held.items():
             paths = [path for path, each in held.chunks.items() if each.seen_at_ms < before_ms]
@@ -225,7 +222,7 @@ class Chunks:
         for path in paths:
             self._forget(path)
         if paths:
-            await self._engine.pool.run(self._staging.remove, paths)
+            await self._kernel.pool.run(self._staging.remove, paths)
 
     def _find(self, path: str) -> _Staged | None:
         held = self._held.get(_name(path).transaction)

@@ -7,7 +7,7 @@ one of the two places, never in both or in neither.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -22,11 +22,12 @@ from headrace.core.limits import MOVE_BYTES_MAX, READ_BYTES_MAX, READ_SCANNED_MA
 from headrace.core.log import check_owner
 from headrace.core.read import Slice
 from headrace.core.record import Blobs, Drafts, draft
+from headrace.engine.appender import Appender
+from headrace.engine.fetcher import Fetcher
+from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
+from headrace.engine.reader import Reader
 from headrace.formats.frame import check_append
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
 
 _PAGE_RECORDS = 1000
 T = TypeVar("T", "_Letter", "_Planned")
@@ -62,8 +63,13 @@ class Redriven(msgspec.Struct, frozen=True):
 class DeadLetters:
     """Moves records between logs of one engine."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self, kernel: Kernel, fetcher: Fetcher, reader: Reader, appender: Appender
+    ) -> None:
+        self._kernel = kernel
+        self._fetcher = fetcher
+        self._reader = reader
+        self._appender = appender
 
     async def bury(self, live: Live, spent: list[int]) -> bool:
         """Move the first of these jobs, as many as go at a time, to where the queue wants its dead
@@ -71,9 +77,9 @@ class DeadLetters:
 
         When that place is full or cannot be made they stay, to be tried again.
         """
-        engine, log = self._engine, live.log
-        pieces = await engine.reader.fetch(live, spent, MOVE_BYTES_MAX)
-        engine.check_alive(live)
+        kernel, log = self._kernel, live.log
+        pieces = await self._fetcher.fetch(live, spent, MOVE_BYTES_MAX)
+        kernel.check_alive(live)
         # Whatever happened while they were read: they must still be there, and nobody's.
         there = (letter for letter in _letters(pieces) if letter.seq in log.jobs.returned)
         letters = next(_loads(there), [])
@@ -100,16 +106,16 @@ class DeadLetters:
         authorise: Callable[[str], None],
     ) -> Redriven:
         """Move up to so many of the oldest records to `to`, or to the queue in their stamps."""
-        engine = self._engine
+        kernel = self._kernel
         routes, skipped = await self._plan(live, count_max, to)
         for target in routes:
             authorise(target)
         moved = 0
         loads = ((target, load) for target, seqs in routes.items() for load in _loads(seqs))
         for target, load in loads:
-            pieces = await engine.reader.fetch(live, [item.seq for item in load])
+            pieces = await self._fetcher.fetch(live, [item.seq for item in load])
             letters = list(_letters(pieces))
-            engine.check_alive(live)
+            kernel.check_alive(live)
             # What somebody claimed or deleted since it was read is left alone.
             free = [item for item in letters if self._is_free(live, item.seq)]
             sizes = ((item.seq, item.size_bytes) for item in free)
@@ -131,11 +137,10 @@ class DeadLetters:
         self, live: Live, count_max: int, to: str | None
     ) -> tuple[dict[str, list[_Planned]], int]:
         """Which records go where, and how many can go nowhere."""
-        engine = self._engine
         routes: dict[str, list[_Planned]] = {}
         planned = skipped = after = scanned = 0
         while planned < count_max and scanned < READ_SCANNED_MAX:
-            page = await engine.reader.read(
+            page = await self._reader.read(
                 live, after, records_max=_PAGE_RECORDS, bytes_max=READ_BYTES_MAX
             )
             for letter in _letters(page.slices):
@@ -153,7 +158,7 @@ class DeadLetters:
         return routes, skipped
 
     def _may_go(self, live: Live, letter: _Letter, target: str) -> bool:
-        log = self._engine.state.by_name.get(target)
+        log = self._kernel.state.by_name.get(target)
         return (
             log is not None
             and log.config.kind is Kind.QUEUE
@@ -170,28 +175,28 @@ class DeadLetters:
         self, live: Live, name: str, drafts: Drafts, entry: Delete, create: LogConfig | None
     ) -> None:
         """Append there and delete here, together; what comes of it is durable and seen after."""
-        engine, now_ms = self._engine, self._engine.clock.now_ms()
-        if engine.journal.failure is not None:
-            raise engine.journal.refusal()
-        known = engine.state.by_name.get(name)
+        kernel, now_ms = self._kernel, self._kernel.clock.now_ms()
+        if kernel.journal.failure is not None:
+            raise kernel.journal.refusal()
+        known = kernel.state.by_name.get(name)
         if known is not None:
             check_owner(known, live.log.owner)
-            target = engine.lives[known.id]
-            engine.expire_now(target)
+            target = kernel.lives[known.id]
+            kernel.expire_now(target)
             append = one.append(target.log, drafts, None, now_ms)
         elif create is not None:
             owner, created_by = live.log.owner, live.log.created_by
-            engine.caps.check_logs(engine.state, owner, created_by)
-            made = catalog.create(engine.state, name, owner, create, now_ms, created_by)
+            kernel.caps.check_logs(kernel.state, owner, created_by)
+            made = catalog.create(kernel.state, name, owner, create, now_ms, created_by)
             append = one.append(catalog.new_log(made), drafts, None, now_ms)
             check_append(append)
-            target = engine.logs.create_now(made)
+            kernel.commit([made], sync=True)
+            target = kernel.lives[made.log]
         else:
             raise catalog.not_found(name)
-        position = engine.appender.enqueue(target, append, now_ms, (entry,))
-        live.shrunk_position = position
+        position = self._appender.enqueue(target, append, now_ms, (entry,))
         ends = ((target, append.block.last), (live, live.visible))
-        for shown in engine.show_when_committed(position, ends).values():
+        for shown in kernel.show_when_committed(position, ends).values():
             await shown
 
 

@@ -6,25 +6,29 @@ taken again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headrace.core import deletion, ranges
 from headrace.core.entry import Delete
 from headrace.core.log import Log, check_owner
 from headrace.core.match import TagMatch
 from headrace.core.ranges import Ranges
 from headrace.engine.cost import Cost
+from headrace.engine.fetcher import Fetcher
+from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
+from headrace.engine.lookup import LogLookup
+from headrace.engine.routers import Routers
 
 
 class Deleter:
     """Deletes records of the logs of one engine."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self, kernel: Kernel, lookup: LogLookup, fetcher: Fetcher, routers: Routers
+    ) -> None:
+        self._kernel = kernel
+        self._lookup = lookup
+        self._fetcher = fetcher
+        self._routers = routers
 
     async def delete(
         self,
@@ -35,21 +39,21 @@ class Deleter:
         owner: str | None = None,
     ) -> tuple[Live, int]:
         """Delete records below `before` and/or with a matching tag; returns how many there were."""
-        engine, cost = self._engine, cost or Cost()
-        await engine.routers.catch_up(engine.live(name))
-        live = engine.state_of(name)
+        kernel, cost = self._kernel, cost or Cost()
+        await self._routers.catch_up(self._lookup.live(name))
+        live = self._lookup.state_of(name)
         check_owner(live.log, owner)
         bound = live.visible + 1 if before is None else min(before, live.visible + 1)
         if match is None:
             entry = await self._delete_below(live, bound)
         else:
             entry = await self._delete_tagged(live, match, bound)
-        engine.check_alive(live)
+        kernel.check_alive(live)
         if entry is None:
             return live, 0
-        engine.check_writable()
-        position = live.shrunk_position = engine.commit([entry], sync=live.log.config.synced)
-        await engine.wait(live, position, live.visible, cost)
+        kernel.check_writable()
+        position = kernel.commit([entry], sync=live.log.config.synced)
+        await kernel.wait(live, position, live.visible, cost)
         return live, entry.count
 
     async def measure(self, live: Live, found: Ranges) -> int:
@@ -65,7 +69,7 @@ class Deleter:
         warm = [(max(low, start), high) for low, high in ranges.pairs(found) if high >= start]
         total = sum(live.tail.measure(low, high) for low, high in warm)
         if cold:
-            total += await self._engine.reader.sealed(self._measure_sealed, log, cold)
+            total += await self._fetcher.sealed(self._measure_sealed, log, cold)
         return total
 
     async def _delete_below(self, live: Live, before: int) -> Delete | None:
@@ -77,16 +81,16 @@ class Deleter:
                 return deletion.delete_ranges(log, found, size_bytes)
 
     async def _delete_tagged(self, live: Live, match: TagMatch, before: int) -> Delete | None:
-        engine, log = self._engine, live.log
+        log = live.log
         while True:
             start = live.tail.start
             sealed: list[tuple[int, int]] = []
             if log.extents and log.extents[0][1] < start:
-                sealed = await engine.reader.sealed(
-                    engine.segments.tagged, log, match, min(before, start)
+                sealed = await self._fetcher.sealed(
+                    self._fetcher.segments.tagged, log, match, min(before, start)
                 )
             if live.tail.start == start:
                 return deletion.delete_seqs(log, sealed + live.tail.tagged(match, before), before)
 
     def _measure_sealed(self, log: Log, parts: list[tuple[int, int]]) -> int:
-        return sum(block.size_bytes for block in self._engine.segments.parts(log, parts))
+        return sum(block.size_bytes for block in self._fetcher.segments.parts(log, parts))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -27,11 +27,11 @@ from headrace.core.limits import (
 from headrace.core.read import Slice
 from headrace.engine.cost import Cost
 from headrace.engine.deadletters import DeadLetters
+from headrace.engine.fetcher import Fetcher
+from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
+from headrace.engine.turns import Turns
 from headrace.observe import say
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
 
 
 class Worker(Protocol):
@@ -68,8 +68,12 @@ class _Waiting(msgspec.Struct, eq=False):
 class Desk:
     """Hands out the jobs of one queue."""
 
-    def __init__(self, engine: Engine, live: Live, letters: DeadLetters) -> None:
-        self._engine = engine
+    def __init__(
+        self, kernel: Kernel, fetcher: Fetcher, turns: Turns, live: Live, letters: DeadLetters
+    ) -> None:
+        self._kernel = kernel
+        self._fetcher = fetcher
+        self._turns = turns
         self._live = live
         self._letters = letters
         self._turn = 0
@@ -108,8 +112,8 @@ class Desk:
 
     async def read(self, claim: Claim) -> list[Slice]:
         """The jobs of a claim. It may lose some of them while they are read."""
-        jobs = self._engine.reader.fetch_now(self._live, claim.seqs)
-        return await self._engine.reader.fetch(self._live, claim.seqs) if jobs is None else jobs
+        jobs = self._fetcher.fetch_now(self._live, claim.seqs)
+        return await self._fetcher.fetch(self._live, claim.seqs) if jobs is None else jobs
 
     def _is_held(self, seq: int, fence: int) -> bool:
         held = self._live.log.jobs.leases.get(seq)
@@ -117,10 +121,10 @@ class Desk:
 
     def _decide(self, askers: list[Asking]) -> tuple[list[Claim | None], list[int]]:
         """(What each would get, what stands in their way because it failed too often)."""
-        engine, live = self._engine, self._live
-        engine.check_alive(live)
-        engine.expire_now(live)
-        now_ms = engine.clock.now_ms()
+        kernel, live = self._kernel, self._live
+        kernel.check_alive(live)
+        kernel.expire_now(live)
+        now_ms = kernel.clock.now_ms()
         return lease.claim(live.log, askers, live.visible, now_ms, turn=self._turn)
 
     def _commit(self, claims: list[Claim | None]) -> int:
@@ -129,7 +133,7 @@ class Desk:
         granted = [claim for claim in claims if claim is not None]
         if not granted:
             return 0
-        return self._engine.commit(granted, sync=self._live.log.config.leases_durable)
+        return self._kernel.commit(granted, sync=self._live.log.config.leases_durable)
 
     async def _make_way(self, askers: list[Asking]) -> None:
         """Move away what failed too often, until these get what they want or all there is.
@@ -150,9 +154,9 @@ class Desk:
         """What must be done before anybody is told of a pass."""
         live = self._live
         if self._steps_up(claims):
-            await self._engine.wait(live, live.shrunk_position, live.visible, Cost())
+            await self._kernel.wait(live, live.shrunk_position, live.visible, Cost())
         if position and live.log.config.leases_durable:
-            await self._engine.journal.wait_synced(position)
+            await self._kernel.journal.wait_synced(position)
 
     def _steps_up(self, claims: list[Claim | None]) -> bool:
         """Whether a job may have been held back by others of its group until they were done: a
@@ -195,7 +199,7 @@ class Desk:
         self._serve([each for each in waiting if not each.claim.done()])
 
     def _count_ready(self) -> int:
-        return lease.count(self._live.log, self._live.visible, self._engine.clock.now_ms()).ready
+        return lease.count(self._live.log, self._live.visible, self._kernel.clock.now_ms()).ready
 
     # --- those who stay --------------------------------------------------------------------------
 
@@ -211,16 +215,16 @@ class Desk:
         del self._workers[worker]
         if not self._workers:
             self._live.unlisten(self.poke)
-            self._engine.turns.cancel(self._feed)
+            self._turns.cancel(self._feed)
             self._cancel_timer()
         for seq in worker.held:
             self._holders.pop(seq, None)
         log = self._live.log
         left = sorted(seq for seq, fence in worker.held.items() if self._is_held(seq, fence))
-        if left and log.id in self._engine.lives:
+        if left and log.id in self._kernel.lives:
             self._ended += len(left)
             try:
-                self._engine.commit([Release(log.id, left, 0)], sync=log.config.leases_durable)
+                self._kernel.commit([Release(log.id, left, 0)], sync=log.config.leases_durable)
             except Refused:
                 pass  # read-only: a restart gives them back
             self.poke()
@@ -241,7 +245,7 @@ class Desk:
 
     def _take_turn(self) -> None:
         self._poked = None
-        paced = not self._engine.turns.serve(self._live, self._feed)
+        paced = not self._turns.serve(self._live, self._feed)
         if paced and not self._paced:
             for worker in list(self._workers):
                 worker.pace()
@@ -249,13 +253,13 @@ class Desk:
 
     def _feed(self) -> None:
         """Give the workers what there is for them."""
-        engine, log = self._engine, self._live.log
-        if not self._workers or engine.draining:
+        kernel, log = self._kernel, self._live.log
+        if not self._workers or kernel.draining:
             return
-        if log.id not in engine.lives:
+        if log.id not in kernel.lives:
             self._start(self._close())
             return
-        log.jobs.sweep(engine.clock.now_ms())
+        log.jobs.sweep(kernel.clock.now_ms())
         if log.jobs.ended != self._ended:
             self._look_after_losses()
         if any(self._asking(worker).wanted for worker in self._workers):
@@ -347,7 +351,7 @@ class Desk:
             if not each.claim.done():
                 each.claim.set_result(claim)
         for worker, claim in gifts:
-            jobs = self._engine.reader.fetch_now(self._live, claim.seqs)
+            jobs = self._fetcher.fetch_now(self._live, claim.seqs)
             if jobs is None:
                 self._start(self._give_later(worker, claim))
             elif worker in self._workers:
@@ -366,12 +370,12 @@ class Desk:
 
     async def _close(self) -> None:
         """The queue is gone: workers hear of it once that is certain."""
-        engine = self._engine
+        kernel = self._kernel
         try:
-            await engine.journal.wait_synced(engine.journal.tail)
+            await kernel.journal.wait_synced(kernel.journal.tail)
         except Refused:
             pass  # read-only: it is gone here all the same
-        self._dismiss(_gone(engine, self._live.log.name))
+        self._dismiss(_gone(kernel, self._live.log.name))
 
     def _dismiss(self, refused: Refused) -> None:
         for worker in list(self._workers):
@@ -403,7 +407,7 @@ class Desk:
         wait_s = DEAD_LETTERS_RETRY_S if self._stuck else DESK_TIMER_S_MAX
         if (change_ms is not None or self._stuck) and self._workers:
             if change_ms is not None:
-                left_s = (change_ms - self._engine.clock.now_ms()) / 1000
+                left_s = (change_ms - self._kernel.clock.now_ms()) / 1000
                 wait_s = min(max(0.0, left_s), wait_s)
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
 
@@ -429,8 +433,8 @@ def lease_of(live: Live, lease_ms: int | None) -> int:
     return max(LEASE_MS_MIN, min(LEASE_MS_MAX, lease_ms))
 
 
-def _gone(engine: Engine, name: str) -> Refused:
-    known = engine.state.by_name.get(name)
+def _gone(kernel: Kernel, name: str) -> Refused:
+    known = kernel.state.by_name.get(name)
     if known is not None and known.queue is None:
         return Refused(Code.NOT_A_QUEUE, f'topic "{name}" is no longer a queue', topic=name)
     return Refused(Code.LOG_NOT_FOUND, f'topic "{name}" was deleted', topic=name)

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.limits import (
@@ -19,13 +18,13 @@ from headrace.core.limits import (
 )
 from headrace.core.log import Log
 from headrace.core.record import Block, cut
+from headrace.engine.fetcher import Fetcher
+from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
 from headrace.engine.steps import Pass, Router, Shown, Step
+from headrace.engine.turns import Turns
 from headrace.observe import say
 from headrace.storage.segments import UNREADABLE
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
 
 
 class _Outlet:
@@ -46,9 +45,11 @@ class _Outlet:
 class Forwarder:
     """Brings routers on."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, kernel: Kernel, fetcher: Fetcher, turns: Turns) -> None:
         self.routers: dict[str, Router] = {}
-        self._engine = engine
+        self._kernel = kernel
+        self._fetcher = fetcher
+        self._turns = turns
         self._outlets: dict[int, _Outlet] = {}
         self._shown: Shown = {}
         self._cold: dict[str, Router] = {}
@@ -79,7 +80,7 @@ class Forwarder:
         del outlet.routers[router.name]
         if not outlet.routers:
             outlet.source.unlisten(outlet.listener)
-            self._engine.turns.cancel(outlet.work)
+            self._turns.cancel(outlet.work)
             del self._outlets[outlet.source.log.id]
 
     def forget(self, dest: Live) -> None:
@@ -105,20 +106,20 @@ class Forwarder:
 
     def _take_turn(self, outlet: _Outlet) -> None:
         if outlet.routers:
-            self._engine.turns.serve(outlet.source, outlet.work, background=True)
+            self._turns.serve(outlet.source, outlet.work, background=True)
 
     def _serve(self, outlet: _Outlet) -> None:
         """Bring routers on for a slice of time; then others have their turn."""
         outlet.scheduled = False
-        if self._closed or self._engine.journal.failure is not None:
+        if self._closed or self._kernel.journal.failure is not None:
             return
-        if not self._engine.door.open:
+        if not self._kernel.door.open:
             outlet.scheduled = True
             later = asyncio.get_running_loop().call_later
             later(FORWARD_RETRY_S, self._take_turn, outlet)
             return
         started = perf_counter()
-        work = Pass(self._engine, self._shown)
+        work = Pass(self._kernel, self._shown)
         while outlet.due and (perf_counter() - started) * 1e3 < FORWARD_SLICE_MS:
             name, router = next(iter(outlet.due.items()))
             del outlet.due[name]
@@ -174,7 +175,7 @@ class Forwarder:
         while True:
             await self._cold_due.wait()
             self._cold_due.clear()
-            while self._cold and not self._closed and self._engine.journal.failure is None:
+            while self._cold and not self._closed and self._kernel.journal.failure is None:
                 name, router = next(iter(self._cold.items()))
                 del self._cold[name]
                 step = await self._step_cold(router)
@@ -186,7 +187,7 @@ class Forwarder:
         source, cursor = router.source, router.inlet.cursor
         first = max(cursor + 1, source.log.earliest)
         try:
-            block = await self._engine.reader.read_sealed(source, first, FORWARD_RECORDS_MAX)
+            block = await self._fetcher.read_sealed(source, first, FORWARD_RECORDS_MAX)
         except (*UNREADABLE, Corrupt) as error:
             say("error", "cannot read what to forward", router=router.name, problem=str(error))
             return Step.BLOCKED
@@ -197,7 +198,7 @@ class Forwarder:
         blocks: list[Block] = []
         if block is not None and (below := block.stop_index(source.tail.start - 1)):
             blocks.append(cut(block, 0, below))
-        work = Pass(self._engine, self._shown)
+        work = Pass(self._kernel, self._shown)
         step = work.step(router, blocks)
         work.commit()
         stuck = step is Step.COLD and router.inlet.cursor == cursor
@@ -224,17 +225,17 @@ class Forwarder:
         When this returns, nothing is left that can be brought, and nobody came in between. What a
         full destination does not take stays behind, and what cannot be read.
         """
-        engine, loop = self._engine, asyncio.get_running_loop()
+        kernel, loop = self._kernel, asyncio.get_running_loop()
         until_s = loop.time() + FINISH_S
         unreadable: set[str] = set()
         while True:
-            if not engine.door.open and any(map(_is_left, routers)):
-                await engine.wait_at_door(routers[0].dest.log.name, None)
+            if not kernel.door.open and any(map(_is_left, routers)):
+                await kernel.wait_at_door(routers[0].dest.log.name, None)
             before = _cursors(routers)
             await self.catch_up(*dict.fromkeys(router.dest for router in routers))
             cold: list[Router] = []
             for router in filter(_is_left, routers):
-                work = Pass(engine, self._shown)
+                work = Pass(kernel, self._shown)
                 if work.step(router) is Step.COLD and router.name not in unreadable:
                     cold.append(router)
                 work.commit()
@@ -242,12 +243,12 @@ class Forwarder:
                 return
             for router in cold:  # catching up has not always the time to read them
                 stuck = not router.ended and await self._step_cold(router) is Step.BLOCKED
-                if stuck and engine.door.open:
+                if stuck and kernel.door.open:
                     unreadable.add(router.name)
             if _cursors(routers) == before:
-                if engine.door.open and not cold:
+                if kernel.door.open and not cold:
                     return
-                if not engine.door.open:
+                if not kernel.door.open:
                     # Others wait at the door as well, and may wait for us to be gone from there.
                     await asyncio.sleep(FORWARD_RETRY_S)
             if loop.time() >= until_s:
@@ -265,7 +266,7 @@ class Forwarder:
 
     def _has_inlets(self, log: Log) -> bool:
         """A log that is gone still says what led there; nothing does any more."""
-        return bool(log.inlets) and log.id in self._engine.lives
+        return bool(log.inlets) and log.id in self._kernel.lives
 
     def _is_behind(self, live: Live, seen: set[int]) -> bool:
         """Whether something is on its way to this log, from however far."""
@@ -299,7 +300,7 @@ class Forwarder:
         visible = router.source.visible
         started = perf_counter()
         while not router.ended and not self._closed and router.inlet.cursor < visible:
-            work = Pass(self._engine, self._shown)
+            work = Pass(self._kernel, self._shown)
             step = work.step(router)
             work.commit()
             if step is Step.COLD:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from headrace.core.log import Extent, place
-from headrace.engine.engine import Engine
+from headrace.engine.kernel import Kernel
 from headrace.engine.ports import Pool
 from headrace.engine.slices import slices
 from headrace.formats import layout
@@ -21,6 +22,7 @@ from headrace.storage import manifests
 from headrace.storage.manifests import Change
 from headrace.storage.objects import Objects, StoreError
 from headrace.storage.ownership import Ownership
+from headrace.storage.segments import Segments
 from headrace.storage.vanished import Vanished
 
 _Extents = dict[int, list[Extent]]
@@ -31,7 +33,8 @@ class Generations:
 
     def __init__(
         self,
-        engine: Engine,
+        kernel: Kernel,
+        segments: Segments,
         objects: Objects,
         pool: Pool,
         manifest: Manifest,
@@ -43,14 +46,17 @@ class Generations:
         """For each change that brought segments of records that are still in memory: (log, last
         seq), oldest first.
         """
-        self._engine = engine
+        self._kernel = kernel
+        self._segments = segments
         self._objects = objects
         self._pool = pool
         self._ownership = ownership
         self._changing = asyncio.Lock()
-        engine.renew = self.look
-        engine.let_go = self.let_go
-        engine.inspection.renewed(manifest)
+        self._on_change: list[Callable[[], None]] = []
+
+    def observe(self, observer: Callable[[], None]) -> None:
+        """Have this called whenever another manifest is in force."""
+        self._on_change.append(observer)
 
     async def publish(self, change: Change) -> Manifest:
         """Publish what `change` makes of the newest manifest, and change over to that."""
@@ -104,7 +110,7 @@ class Generations:
         await self._pool.run(self._objects.settle, layout.MANIFESTS)
         held = self.manifest.numbers
         new = [segment for segment in manifest.segments if segment.number not in held]
-        self._engine.segments.know(new)
+        self._segments.know(new)
         try:
             extents = await self._pool.run(self._extents_of, new)
         except Vanished:
@@ -115,14 +121,15 @@ class Generations:
             return
         made = {segment.number for segment in new if not layout.is_foreign(segment.name)}
         await self._place_records(manifest, extents, made, everywhere=not held <= manifest.numbers)
-        self._engine.segments.use(manifest)
+        self._segments.use(manifest)
         self.manifest = manifest
-        self._engine.inspection.renewed(manifest)
+        for observer in self._on_change:
+            observer()
 
     def _extents_of(self, segments: list[Segment]) -> _Extents:
         found: _Extents = {}
         for segment in segments:
-            for log, first, last in self._engine.segments.extents(segment):
+            for log, first, last in self._segments.extents(segment):
                 found.setdefault(log, []).append((segment.number, first, last))
         return found
 
@@ -132,10 +139,10 @@ class Generations:
         """Tell logs where their records lie now, and in which segments that we made; from here on
         their memory can be freed.
         """
-        engine, known = self._engine, manifest.numbers
+        kernel, known = self._kernel, manifest.numbers
         resident: list[tuple[int, int]] = []
-        async for log in slices(engine.state.ids() if everywhere else extents):
-            live = engine.lives.get(log)
+        async for log in slices(kernel.state.ids() if everywhere else extents):
+            live = kernel.lives.get(log)
             if live is None or not (live.log.extents or log in extents):
                 continue
             new = extents.get(log, ())

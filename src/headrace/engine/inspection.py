@@ -11,13 +11,16 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from headrace.core.limits import RECORD_OVERHEAD_BYTES, SURVEYS_MAX
 from headrace.core.log import Extent, Log
+from headrace.engine.fetcher import Fetcher
+from headrace.engine.generations import Generations
+from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
 from headrace.engine.plans import plan_of
 from headrace.formats import layout
@@ -25,9 +28,6 @@ from headrace.formats.companion import Descriptor, Part
 from headrace.formats.manifest import Build, Manifest
 from headrace.storage.requests import Artifact, Asked
 from headrace.storage.segments import Segments
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
 
 
 class Stretch(NamedTuple):
@@ -125,18 +125,24 @@ class _Reach(NamedTuple):
 class Inspection:
     """Surveys of one engine's logs."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.manifest = Manifest()
+    def __init__(self, kernel: Kernel, fetcher: Fetcher, generations: Generations) -> None:
+        self._kernel = kernel
+        self._fetcher = fetcher
+        self._generations = generations
         self._published = Published()
         self._surveys: OrderedDict[int, tuple[object, Survey]] = OrderedDict()
         self._waiters: set[asyncio.Future[None]] = set()
+        generations.observe(self._renewed)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest in force."""
+        return self._generations.manifest
 
     # --- waiting ---------------------------------------------------------------------------------
 
-    def renewed(self, manifest: Manifest) -> None:
+    def _renewed(self) -> None:
         """Another manifest is in force."""
-        self.manifest = manifest
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
             if not waiter.done():
@@ -156,14 +162,14 @@ class Inspection:
 
     async def published(self, live: Live) -> Published:
         """The manifest in force, for somebody who asks about a log."""
-        version, segments = self.manifest.version, self._engine.segments
+        version, segments = self.manifest.version, self._fetcher.segments
         if self._published.version != version:
-            self._published = await self._engine.pool.run(_publish, segments, version, live.log.id)
+            self._published = await self._kernel.pool.run(_publish, segments, version, live.log.id)
         return self._published
 
     def requests(self, live: Live) -> dict[Artifact, Asked]:
         """How often the object store was asked for a log since the start, by what for."""
-        found = dict(self._engine.segments.requests.of(live.log.id))
+        found = dict(self._fetcher.segments.requests.of(live.log.id))
         if sealed := live.sealed:
             for artifact in (Artifact.SEGMENT, Artifact.INDEX, Artifact.MANIFEST):
                 found[artifact] = found.get(artifact, Asked()) + Asked(puts=sealed)
@@ -171,7 +177,7 @@ class Inspection:
 
     async def survey(self, live: Live) -> Survey:
         """Where the sealed records of a log lie now, and which companions there are of them."""
-        engine, log = self._engine, live.log
+        log = live.log
         reaches = list(self._reaches(live, live.visible))
         if not any(reach.extents for reach in reaches):
             return Survey()
@@ -179,7 +185,7 @@ class Inspection:
         key = (self.manifest.version, wanted, [(r.log, r.last, len(r.extents)) for r in reaches])
         known = self._surveys.pop(log.id, None)
         if known is None or known[0] != key:
-            found = await engine.reader.sealed(_survey, engine.segments, reaches, wanted)
+            found = await self._fetcher.sealed(_survey, self._fetcher.segments, reaches, wanted)
             known = (key, found)
         self._surveys[log.id] = known
         while len(self._surveys) > SURVEYS_MAX:
@@ -200,7 +206,7 @@ class Inspection:
         log: Log = live.log
         inherited = min(log.inherited, last)
         if inherited:
-            source = self._engine.reader.source(live)
+            source = self._kernel.source_of(live)
             for reach in self._reaches(source, inherited):
                 yield reach._replace(inherited=True)
         if inherited < last:

@@ -18,12 +18,12 @@ from headrace.core.names import METRICS_STREAM, SYSTEM
 from headrace.core.record import draft
 from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
+from headrace.engine.kernel import Kernel
 from headrace.engine.memory import measure
 from headrace.profiles.metrics import SCHEMA, Metrics, encode_interval
 from headrace.schemas.registry import encode_registry, first_registry
 
 if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
     from headrace.engine.live import Live
 
 _CONFIG = LogConfig(durability=Durability.FSYNC, ttl_ms=METRICS_KEPT_MS)
@@ -91,11 +91,11 @@ _BYTES: Name = ("stream.append.bytes", "bytes", "summary", ())
 class Metering:
     """Writes down what was measured."""
 
-    def __init__(self, engine: Engine, meter: Meter, interval_ms: int) -> None:
-        self._engine = engine
+    def __init__(self, kernel: Kernel, meter: Meter, interval_ms: int) -> None:
+        self._kernel = kernel
         self._meter = meter
         self._interval_ms = interval_ms
-        self._since_ms = engine.clock.now_ms()
+        self._since_ms = kernel.clock.now_ms()
         self._journal = self._look()
         """What the journal had done when this was last written down: bytes and syncs."""
 
@@ -108,10 +108,10 @@ class Metering:
 
     async def flush(self) -> None:
         """Write what there is; it stays for the next time when nothing can be written now."""
-        engine = self._engine
-        if engine.journal.failure is not None or engine.draining or not engine.door.open:
+        kernel = self._kernel
+        if kernel.journal.failure is not None or kernel.draining or not kernel.door.open:
             return
-        now_ms = engine.clock.now_ms()
+        now_ms = kernel.clock.now_ms()
         journal = self._look()
         raws = self._raws(journal, now_ms)
         try:
@@ -121,12 +121,12 @@ class Metering:
         self._meter.series = {}
         self._since_ms, self._journal = now_ms, journal
         try:
-            await engine.journal.wait_synced(position, partial(live.show, live.log.head))
+            await kernel.journal.wait_synced(position, partial(live.show, live.log.head))
         except Refused:
             pass  # the journal failed: there will be no other interval either
 
     def _look(self) -> tuple[int, int]:
-        stats = self._engine.journal.stats
+        stats = self._kernel.journal.stats
         return stats.bytes_written, stats.syncs
 
     def _raws(self, journal: tuple[int, int], now_ms: int) -> list[bytes]:
@@ -151,13 +151,13 @@ class Metering:
 
     def _beside(self, written: int, synced: int) -> dict[Name, Series]:
         """How the server is, told only when there is something else to tell."""
-        engine, before = self._engine, self._journal
+        kernel, before = self._kernel, self._journal
         values: dict[Name, float] = {
             ("journal.bytes", "bytes", "counter", ()): written - before[0],
             ("journal.syncs", "count", "counter", ()): synced - before[1],
             ("memory.rss", "bytes", "gauge", ()): measure().rss,
-            ("memory.tail", "bytes", "gauge", ()): engine.tail_bytes,
-            ("streams", "count", "gauge", ()): engine.state.count_of("streams"),
+            ("memory.tail", "bytes", "gauge", ()): kernel.tail_bytes,
+            ("streams", "count", "gauge", ()): kernel.state.count_of("streams"),
         }
         found: dict[Name, Series] = {}
         for name, value in values.items():
@@ -166,28 +166,28 @@ class Metering:
         return found
 
     def _append(self, raws: list[bytes]) -> tuple[Live, int]:
-        engine, drafts = self._engine, draft(raws)
-        log = engine.state.by_name.get(METRICS_STREAM)
+        kernel, drafts = self._kernel, draft(raws)
+        log = kernel.state.by_name.get(METRICS_STREAM)
         entries: list[Entry] | None
         if log is None:
             entries = self._create(raws)
         else:
-            now_ns = engine.clock.now_ns()
+            now_ns = kernel.clock.now_ns()
             entries = streaming.write(log, drafts, Write(JSON), now_ns)
         assert entries is not None
         for entry in entries:
             if isinstance(entry, Append):
-                engine.caps.check_total(engine.state, entry)
-        position = engine.commit(entries, sync=True, together=True)
-        return engine.lives[engine.state.by_name[METRICS_STREAM].id], position
+                kernel.caps.check_total(kernel.state, entry)
+        position = kernel.commit(entries, sync=True, together=True)
+        return kernel.lives[kernel.state.by_name[METRICS_STREAM].id], position
 
     def _create(self, raws: list[bytes]) -> list[Entry]:
         """The stream, lean: no routing key and no search, so that nothing of it is indexed."""
-        engine = self._engine
+        kernel = self._kernel
         spec = Spec(content_type=JSON)
-        now_ns = engine.clock.now_ns()
+        now_ns = kernel.clock.now_ns()
         created, opened, *rest = streaming.create(
-            engine.state, METRICS_STREAM, spec, None, draft(raws), now_ns, SYSTEM, _CONFIG
+            kernel.state, METRICS_STREAM, spec, None, draft(raws), now_ns, SYSTEM, _CONFIG
         )
         log = created.log
         registry = Register(log, encode_registry(first_registry(SCHEMA, None)))

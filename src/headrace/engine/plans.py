@@ -7,7 +7,6 @@ the companions that they ask for.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,13 +14,11 @@ from headrace.core.entry import Plan
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import SEARCH_BYTES_MAX
 from headrace.core.log import Log, check_owner
+from headrace.engine.kernel import Kernel
+from headrace.engine.lookup import LogLookup
 from headrace.formats import plans
 from headrace.schemas.registry import versions_of
 from headrace.search.config import Search, parse_search
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
-
 
 _PARSED_MAX = 1024
 """Configurations that are kept ready for use."""
@@ -79,12 +76,13 @@ def _parsed(raw: bytes) -> Search:
 class Plans:
     """The search configurations of one engine's logs."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, kernel: Kernel, lookup: LogLookup) -> None:
+        self._kernel = kernel
+        self._lookup = lookup
 
     def get(self, name: str) -> bytes | None:
         """The configuration of a log that has one."""
-        return self._engine.live(name).log.search
+        return self._lookup.live(name).log.search
 
     async def put(self, name: str, owner: str, raw: bytes) -> Log:
         """Let the log's records be searched like this."""
@@ -100,15 +98,15 @@ class Plans:
         return planned
 
     def _owned(self, name: str, owner: str) -> Log:
-        log = self._engine.live(name).log
+        log = self._lookup.live(name).log
         check_owner(log, owner)
         return log
 
     async def _plan(self, log: Log, search: bytes | None) -> None:
-        journal = self._engine.journal
+        journal = self._kernel.journal
         position = journal.tail
         if search != log.search:
-            self._engine.check_writable()
-            position = self._engine.commit([Plan(log.id, search)], sync=True)
+            self._kernel.check_writable()
+            position = self._kernel.commit([Plan(log.id, search)], sync=True)
         # Also when it was so already: who asked before may still wait for that to be durable.
         await journal.wait_synced(position)

@@ -13,10 +13,12 @@ import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from headrace.core import ranges
+from headrace.core.entry import Drop, Plan, Register
 from headrace.core.log import Log
 from headrace.core.ranges import Ranges
-from headrace.engine.engine import Engine
 from headrace.engine.generations import Generations
+from headrace.engine.kernel import Kernel
+from headrace.engine.live import Live
 from headrace.engine.plans import plan_of
 from headrace.engine.ports import Pool
 from headrace.engine.slices import slices
@@ -26,7 +28,7 @@ from headrace.formats.marks import ID_MAX, Marks, encode_marks
 from headrace.formats.plans import Plans, encode_plans
 from headrace.storage.objects import Objects
 from headrace.storage.ownership import NotOurs
-from headrace.storage.requests import PUT, Artifact
+from headrace.storage.requests import PUT, Artifact, Requests
 
 _KEEP = 4
 """Older ones may still be read by who goes by an older manifest."""
@@ -36,27 +38,40 @@ class Publication:
     """Publishes plans and marks when they have changed."""
 
     def __init__(
-        self, engine: Engine, objects: Objects, pool: Pool, generations: Generations
+        self,
+        kernel: Kernel,
+        objects: Objects,
+        pool: Pool,
+        generations: Generations,
+        requests: Requests,
     ) -> None:
-        self._engine = engine
+        self._kernel = kernel
         self._objects = objects
         self._pool = pool
         self._generations = generations
+        self._requests = requests
         # What was journaled before this start may not have been published.
         self._planned = self._died = -1
         self._marking = asyncio.Lock()
         """Who began later must not be overtaken: it knows of more that died."""
         self._hashes: dict[int, str] = {}
         """Of the plans that are published, by log."""
+        self._plan_changes = 0
+        """How often it changed which logs can be searched, and how."""
+        kernel.observe(self._note_plan, Plan, Register, Drop)
+
+    def _note_plan(self, live: Live, entry: Plan | Register | Drop) -> None:
+        if live.log.search is not None or not isinstance(entry, Drop):
+            self._plan_changes += 1
 
     async def publish_plans(self) -> None:
         """Publish the plans of all logs, if one has changed."""
-        changes = self._engine.plan_changes
+        changes = self._plan_changes
         if changes == self._planned:
             return
         found = [plan_of(log) async for log in self._logs() if log.search is not None]
         # Control is synced before it is true, and before others act upon it.
-        await self._engine.journal.wait_synced(self._engine.journal.tail)
+        await self._kernel.journal.wait_synced(self._kernel.journal.tail)
         found.sort(key=lambda plan: plan.log_id)
         held = self._generations.manifest.plans
         if found or held is not None:
@@ -68,11 +83,10 @@ class Publication:
 
     def _note_plans(self, hashes: dict[int, str], *, put: bool) -> None:
         """Count what was stored for the logs whose plans it changed."""
-        requests = self._engine.segments.requests
         changed = {log for log, _ in hashes.items() ^ self._hashes.items()} if put else ()
         for log in changed:
-            requests.count(log, Artifact.PLANS, PUT)
-            requests.count(log, Artifact.MANIFEST, PUT)
+            self._requests.count(log, Artifact.PLANS, PUT)
+            self._requests.count(log, Artifact.MANIFEST, PUT)
         self._hashes = hashes
 
     async def publish_marks(self) -> None:
@@ -81,19 +95,19 @@ class Publication:
             await self._publish_marks()
 
     async def _publish_marks(self) -> None:
-        deaths = self._engine.deaths
+        deaths = self._kernel.deaths
         if deaths == self._died or not self._generations.manifest.segments:
             return
         marks = await self._capture()
         # What made them dead must be durable first: a lost deletion must not find its records gone.
-        await self._engine.journal.wait_synced(self._engine.journal.tail)
+        await self._kernel.journal.wait_synced(self._kernel.journal.tail)
         content = await self._pool.run(encode_marks, marks)
         await self._put(content, self._generations.manifest.marks, layout.marks, _name_marks)
         await self._forget(layout.MARKS, self._generations.manifest.marks)
         self._died = deaths
 
     async def _capture(self) -> Marks:
-        state = self._engine.state
+        state = self._kernel.state
         next_id = state.next_id
         live: list[int] = []
         dead: dict[int, Ranges] = {}
@@ -108,7 +122,7 @@ class Publication:
 
     async def _logs(self) -> AsyncIterator[Log]:
         """All logs, by id, with pauses for everybody else."""
-        state = self._engine.state
+        state = self._kernel.state
         async for log_id in slices(state.ids()):
             if (log := state.logs.get(log_id)) is not None:
                 yield log

@@ -8,7 +8,6 @@ are journaled too, and waited for only where they are durable.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,13 +19,18 @@ from headrace.core.lease import Asking, Counters
 from headrace.core.limits import DELAY_MS_MAX
 from headrace.core.log import check_owner
 from headrace.core.read import Slice
+from headrace.engine.appender import Appender
 from headrace.engine.cost import Cost
 from headrace.engine.deadletters import DeadLetters, Redriven
+from headrace.engine.deleter import Deleter
 from headrace.engine.desk import Desk, lease_of
+from headrace.engine.fetcher import Fetcher
+from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
+from headrace.engine.lookup import LogLookup
+from headrace.engine.reader import Reader
+from headrace.engine.routers import Routers
+from headrace.engine.turns import Turns
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -50,13 +54,28 @@ class Settled(msgspec.Struct, frozen=True):
 class Queues:
     """Every use case of queues."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._letters = DeadLetters(engine)
+    def __init__(
+        self,
+        kernel: Kernel,
+        lookup: LogLookup,
+        fetcher: Fetcher,
+        reader: Reader,
+        appender: Appender,
+        deleter: Deleter,
+        routers: Routers,
+        turns: Turns,
+    ) -> None:
+        self._kernel = kernel
+        self._lookup = lookup
+        self._fetcher = fetcher
+        self._deleter = deleter
+        self._routers = routers
+        self._turns = turns
+        self._letters = DeadLetters(kernel, fetcher, reader, appender)
 
     def find(self, name: str) -> Live:
         """The queue of this name, with its floors as of now."""
-        live = self._engine.state_of(name)
+        live = self._lookup.state_of(name)
         if live.log.config.kind is not Kind.QUEUE:
             raise Refused(Code.NOT_A_QUEUE, f'topic "{name}" is not a queue', topic=name)
         return live
@@ -64,24 +83,24 @@ class Queues:
     def desk(self, live: Live) -> Desk:
         """Where this queue hands out its jobs."""
         if live.desk is None:
-            live.desk = Desk(self._engine, live, self._letters)
+            live.desk = Desk(self._kernel, self._fetcher, self._turns, live, self._letters)
         return live.desk
 
     def count(self, live: Live) -> Counters:
-        return lease.count(live.log, live.visible, self._engine.clock.now_ms())
+        return lease.count(live.log, live.visible, self._kernel.clock.now_ms())
 
     async def claim(
         self, name: str, node: str, wanted: int, lease_ms: int | None, cost: Cost
     ) -> Claimed:
         """Lease up to so many jobs to a node."""
-        await self._engine.routers.catch_up(self._engine.live(name))
+        await self._routers.catch_up(self._lookup.live(name))
         live = self.find(name)
         await self._admit(live, cost)
         desk = self.desk(live)
         claim = await desk.claim(Asking(node, wanted, lease_of(live, lease_ms)))
         if claim is None:
             # That there is such a queue, and nothing in it, may not be durable yet.
-            await self._engine.settle(live)
+            await self._kernel.settle(live)
         jobs = await desk.read(claim) if claim is not None else []
         return Claimed(live, claim, jobs, self.count(live))
 
@@ -94,29 +113,29 @@ class Queues:
         cost: Cost,
     ) -> Settled:
         """Complete jobs: those the node holds are deleted."""
-        engine, live = self._engine, self.find(name)
-        engine.check_writable()
+        kernel, live = self._kernel, self.find(name)
+        kernel.check_writable()
         log = live.log
         while True:
-            held, skipped = lease.hold(log, node, seqs, fences, engine.clock.now_ms())
+            held, skipped = lease.hold(log, node, seqs, fences, kernel.clock.now_ms())
             if not held:
                 break
             found = ranges.from_seqs(held)
             if held[0] >= live.tail.start:
                 size_bytes = sum(live.tail.measure(low, high) for low, high in ranges.pairs(found))
             else:
-                size_bytes = await engine.deleter.measure(live, found)
-                engine.check_alive(live)
-                now_ms = engine.clock.now_ms()
+                size_bytes = await self._deleter.measure(live, found)
+                kernel.check_alive(live)
+                now_ms = kernel.clock.now_ms()
                 if lease.hold(log, node, seqs, fences, now_ms) != (held, skipped):
                     continue  # some were lost while they were measured
             entry = lease.ack(log, found, len(held), size_bytes)
-            position = live.shrunk_position = engine.commit([entry], sync=log.config.synced)
+            position = kernel.commit([entry], sync=log.config.synced)
             self._note_ended(live, held)
-            await engine.wait(live, position, live.visible, cost)
+            await kernel.wait(live, position, live.visible, cost)
             return Settled(held, skipped, self.count(live))
         # What is skipped may be gone by an ack that is not durable yet.
-        await engine.settle(live)
+        await kernel.settle(live)
         return Settled(held, skipped, self.count(live))
 
     async def nack(
@@ -128,15 +147,15 @@ class Queues:
         delay_ms: int,
     ) -> Settled:
         """Give jobs back, to be claimed again at once or after a while."""
-        live, now_ms = self.find(name), self._engine.clock.now_ms()
-        self._engine.check_writable()
+        live, now_ms = self.find(name), self._kernel.clock.now_ms()
+        self._kernel.check_writable()
         held, skipped = lease.hold(live.log, node, seqs, fences, now_ms)
         if held:
             entry = lease.nack(live.log, held, min(delay_ms, DELAY_MS_MAX), now_ms)
             position = self._commit(live, entry)
             self._note_ended(live, held)
         else:
-            position = self._engine.journal.tail  # the lease may be over by what is not durable yet
+            position = self._kernel.journal.tail  # the lease may be over by what is not durable yet
         await self._keep(live, position)
         return Settled(held, skipped, self.count(live))
 
@@ -149,11 +168,11 @@ class Queues:
         lease_ms: int,
     ) -> Settled:
         """Push out the deadlines of jobs."""
-        live, now_ms = self.find(name), self._engine.clock.now_ms()
-        self._engine.check_writable()
+        live, now_ms = self.find(name), self._kernel.clock.now_ms()
+        self._kernel.check_writable()
         held, skipped = lease.hold(live.log, node, seqs, fences, now_ms)
         if not held:
-            await self._keep(live, self._engine.journal.tail)
+            await self._keep(live, self._kernel.journal.tail)
             return Settled(held, skipped, self.count(live))
         entry = lease.extend(live.log, held, lease_of(live, lease_ms), now_ms)
         await self._keep(live, self._commit(live, entry))
@@ -169,27 +188,27 @@ class Queues:
         owner: str,
     ) -> Redriven:
         """Send dead letters back to work."""
-        live = self._engine.state_of(name)
+        live = self._lookup.state_of(name)
         check_owner(live.log, owner)
         if to is not None:
             self.find(to)
-        self._engine.check_writable()
+        self._kernel.check_writable()
         return await self._letters.redrive(live, count_max, to, authorise)
 
     # --- steps -----------------------------------------------------------------------------------
 
     async def _admit(self, live: Live, cost: Cost) -> None:
         """Wait at the door when the journal cannot keep up."""
-        self._engine.check_writable()
-        if not self._engine.door.open:
-            cost.throttle_ms = await self._engine.wait_at_door(live.log.name, None)
+        self._kernel.check_writable()
+        if not self._kernel.door.open:
+            cost.throttle_ms = await self._kernel.wait_at_door(live.log.name, None)
 
     def _commit(self, live: Live, entry: Entry) -> int:
-        return self._engine.commit([entry], sync=live.log.config.leases_durable)
+        return self._kernel.commit([entry], sync=live.log.config.leases_durable)
 
     async def _keep(self, live: Live, position: int) -> None:
         if live.log.config.leases_durable:
-            await self._engine.journal.wait_synced(position)
+            await self._kernel.journal.wait_synced(position)
 
     def _note_ended(self, live: Live, seqs: list[int]) -> None:
         if live.desk is not None:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from heapq import heappush, heappushpop
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from headrace.core.limits import RANKED_AT_ONCE, RANKED_S, RANKED_TOP
+from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
 from headrace.engine.slices import slices
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
 
 Ranking = list[tuple[int, str]]
 """(how much, name), most first."""
@@ -38,16 +35,16 @@ class Leaders(msgspec.Struct, frozen=True):
 class Ranker:
     """Counts the streams of an engine."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
         self._asked = asyncio.Event()
         self._last = Leaders()
 
     def take(self) -> Leaders:
         """The last count; with few logs, one of now."""
-        if len(self._engine.state.logs) <= RANKED_AT_ONCE:
-            top = _Top(self._engine)
-            for live in self._engine.lives.values():
+        if len(self._kernel.state.logs) <= RANKED_AT_ONCE:
+            top = _Top(self._kernel)
+            for live in self._kernel.lives.values():
                 top.add(live)
             return top.leaders()
         self._asked.set()
@@ -57,8 +54,8 @@ class Ranker:
         """Count when somebody asked, for as long as the server runs."""
         while True:
             await self._asked.wait()
-            top, lives = _Top(self._engine), self._engine.lives
-            async for log in slices(self._engine.state.ids()):
+            top, lives = _Top(self._kernel), self._kernel.lives
+            async for log in slices(self._kernel.state.ids()):
                 if (live := lives.get(log)) is not None:
                     top.add(live)
             self._last = top.leaders()
@@ -69,8 +66,8 @@ class Ranker:
 class _Top:
     """The most of each kind so far."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
         self._heaps: tuple[Ranking, Ranking, Ranking] = ([], [], [])
 
     def add(self, live: Live) -> None:
@@ -90,4 +87,4 @@ class _Top:
 
     def leaders(self) -> Leaders:
         stored, unsealed, waiters = (sorted(heap, reverse=True) for heap in self._heaps)
-        return Leaders(self._engine.clock.now_ms(), stored, unsealed, waiters)
+        return Leaders(self._kernel.clock.now_ms(), stored, unsealed, waiters)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,17 +11,17 @@ from headrace.core import route
 from headrace.core import state as catalog
 from headrace.core.cap import add_to
 from headrace.core.config import LogConfig
-from headrace.core.entry import Entry, Route, Unroute
+from headrace.core.entry import Drop, Entry, Route, Unroute
 from headrace.core.errors import Code, Refused
 from headrace.core.inlet import Rule
 from headrace.core.log import Log, check_owner
 from headrace.core.route import Routes
+from headrace.engine.fetcher import Fetcher
 from headrace.engine.forwarding import Forwarder
+from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
 from headrace.engine.steps import Router
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
+from headrace.engine.turns import Turns
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -58,13 +57,16 @@ def check_ends(router: Router, may_see: MaySee) -> None:
 class Routers:
     """All routers of an engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, kernel: Kernel, fetcher: Fetcher, turns: Turns) -> None:
         self.routes = Routes()
-        self.forwarder = Forwarder(engine)
-        self._engine = engine
+        self.forwarder = Forwarder(kernel, fetcher, turns)
+        self._kernel = kernel
         self._routers = self.forwarder.routers
         self._created: Counter[str] = Counter()
         """How many there are that a key made."""
+        kernel.observe(lambda dest, entry: self.attach(entry.router, dest), Route)
+        kernel.observe(lambda _, entry: self.detach(entry.router), Unroute)
+        kernel.observe(lambda live, _: self.forget(live), Drop)
 
     def __len__(self) -> int:
         return len(self._routers)
@@ -97,14 +99,14 @@ class Routers:
 
     def open(self) -> None:
         """Put what recovery found into operation."""
-        for live in list(self._engine.lives.values()):
+        for live in list(self._kernel.lives.values()):
             for name in live.log.inlets or ():
                 self.attach(name, live)
 
     def attach(self, name: str, dest: Live) -> None:
         """The destination has a new inlet, or one that changed."""
         assert dest.log.inlets is not None
-        source = self._engine.lives[dest.log.inlets[name].source]
+        source = self._kernel.lives[dest.log.inlets[name].source]
         router = self._routers.get(name)
         if router is not None and (router.source is not source or router.dest is not dest):
             self.detach(name)
@@ -150,10 +152,10 @@ class Routers:
 
         Who changes one must be allowed to touch what it leads from and to until now.
         """
-        engine, known = self._engine, self._routers.get(name)
+        kernel, known = self._kernel, self._routers.get(name)
         if known is not None:
             check_ends(known, may_see)
-        engine.check_writable()
+        kernel.check_writable()
         if plan.source == plan.dest:
             raise Refused(Code.INVALID, "a router leads to another topic", field="dest")
         if known is not None and not _is_same(known, plan):
@@ -162,12 +164,12 @@ class Routers:
                 # Somebody else changed it meanwhile.
                 return await self.put(name, plan, owner, may_see, created_by)
         if known is None:
-            engine.caps.check_routers(len(self._routers), self._created[created_by])
+            kernel.caps.check_routers(len(self._routers), self._created[created_by])
         ends = self._ends(plan, owner, created_by)
         self._check_single_source(name, ends, plan, may_see)
         same = known is not None and ends == (known.source.log, known.dest.log)
         if known is not None and same and known.inlet.rule == plan.rule:
-            await engine.journal.wait_synced(known.dest.config_position)
+            await kernel.journal.wait_synced(known.dest.config_position)
             return False
         self._check_cycle(name, ends, plan, known if same else None, may_see)
         if known is not None and same:
@@ -180,21 +182,20 @@ class Routers:
             ]  # fmt: skip
         else:
             changes = self._begin(name, plan, owner, created_by, ends, known)
-        position = engine.commit(changes, sync=True, together=True)
-        await engine.journal.wait_synced(position)
+        await kernel.commit_synced(changes, together=True)
         return known is None
 
     def _ends(self, plan: Plan, owner: str, created_by: str) -> Ends:
         """The logs it leads from and to, where they are there; the others can be made."""
-        engine = self._engine
-        source, dest = (engine.state.by_name.get(name) for name in (plan.source, plan.dest))
+        kernel = self._kernel
+        source, dest = (kernel.state.by_name.get(name) for name in (plan.source, plan.dest))
         if dest is None and not plan.create_dest:
             raise catalog.not_found(plan.dest)
         for log in (source, dest):
             if log is not None:
                 check_owner(log, owner)
         new = (source is None) + (dest is None)
-        engine.caps.check_logs(engine.state, owner, created_by, new)
+        kernel.caps.check_logs(kernel.state, owner, created_by, new)
         return source, dest
 
     def _begin(
@@ -207,12 +208,12 @@ class Routers:
         known: Router | None,
     ) -> list[Entry]:
         """What is to be written down for a router that begins, here or in a new place."""
-        engine, now_ms = self._engine, self._engine.clock.now_ms()
+        kernel, now_ms = self._kernel, self._kernel.clock.now_ms()
         changes: list[Entry] = []
         ids: list[int] = []
         for log, end in zip(ends, (plan.source, plan.dest), strict=True):
             if log is None:
-                create = catalog.create(engine.state, end, owner, LogConfig(), now_ms, created_by)
+                create = catalog.create(kernel.state, end, owner, LogConfig(), now_ms, created_by)
                 create = msgspec.structs.replace(create, log=create.log + len(changes))
                 changes.append(create)
             ids.append(log.id if log is not None else create.log)
@@ -230,22 +231,21 @@ class Routers:
         """
         router = self._routers.get(name)
         if router is None:
-            await self._engine.wait_control()
+            await self._kernel.wait_control()
             return False
         check_ends(router, may_see)
-        self._engine.check_writable()
+        self._kernel.check_writable()
         await self.forwarder.finish(router)
         if router.ended:
             return await self.delete(name, may_see)
-        position = self._engine.commit([Unroute(router.dest.log.id, name)], sync=True)
-        await self._engine.journal.wait_synced(position)
+        await self._kernel.commit_synced([Unroute(router.dest.log.id, name)])
         return True
 
     def _check_single_source(self, name: str, ends: Ends, plan: Plan, may_see: MaySee) -> None:
         source, dest = ends
         for other, inlet in ((dest and dest.inlets) or {}).items():
             if other != name and (source is None or inlet.source != source.id):
-                known = self._engine.state.logs[inlet.source].name
+                known = self._kernel.state.logs[inlet.source].name
                 told = {"router": other, "source": known}
                 told = {what: each for what, each in told.items() if may_see(each)}
                 by = f' by router "{other}"' if "router" in told else ""
@@ -268,7 +268,7 @@ class Routers:
         if known is not None and not known.inlet.rule.allow_cycle:
             return
         if cycle := route.find_cycle(self.routes, name, source.id, dest.id):
-            names = [self._engine.state.logs[log].name for log in cycle]
+            names = [self._kernel.state.logs[log].name for log in cycle]
             names = [each if may_see(each) else _HIDDEN for each in names]
             raise Refused(
                 Code.ROUTER_CYCLE,

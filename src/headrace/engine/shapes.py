@@ -32,7 +32,9 @@ from headrace.core.read import Page, Slice
 from headrace.core.record import Block, Drafts, draft, payloads
 from headrace.core.stream import Stream, not_json
 from headrace.core.streaming import Form, stream_of
+from headrace.engine.kernel import Kernel
 from headrace.engine.plans import checked
+from headrace.engine.underway import UnderWay
 from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Installed, Profile
 from headrace.schemas.evolution import Update, check_bindings, evolve, prove_update
@@ -52,7 +54,6 @@ from headrace.search.config import parse_search
 from headrace.search.pointers import parse_pointer, resolve
 
 if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
     from headrace.engine.live import Live
     from headrace.engine.ports import Pool
 
@@ -195,8 +196,9 @@ def _short(key: str | None) -> str | None:
 class Shapes:
     """The shapes of one engine's streams."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, kernel: Kernel, under_way: UnderWay) -> None:
+        self._kernel = kernel
+        self._under_way = under_way
         self._shapes: dict[int, Shape] = {}
         """By log, those used last at the end."""
         self._shapes_bytes = 0
@@ -227,7 +229,7 @@ class Shapes:
         stream = stream_of(log)
         if stream.registry is None and stream.profile is None:
             return drafts
-        return self.of(log).form(drafts, self._engine.clock.now_ms())
+        return self.of(log).form(drafts, self._kernel.clock.now_ms())
 
     def is_much(self, log: Log, drafts: Drafts) -> bool:
         """Whether these drafts should be prepared: others would wait while they are formed."""
@@ -251,9 +253,9 @@ class Shapes:
         return form
 
     async def _form_ahead(self, shape: Shape, drafts: Drafts) -> Drafts | Refused:
-        now_ms = self._engine.clock.now_ms()
+        now_ms = self._kernel.clock.now_ms()
         try:
-            return await shape.form_in_turns(drafts, now_ms, self._engine.pool, self._turn)
+            return await shape.form_in_turns(drafts, now_ms, self._kernel.pool, self._turn)
         except Refused as refused:
             return refused
 
@@ -307,7 +309,7 @@ class Shapes:
         promoter = self._promoter_for(log, page)
         if promoter is None:
             return page
-        return await self._engine.pool.run(_promoted, promoter, page, PROMOTED_PAGE_BYTES)
+        return await self._kernel.pool.run(_promoted, promoter, page, PROMOTED_PAGE_BYTES)
 
     def _promoter_for(self, log: Log, page: Page) -> Promoter | None:
         """What makes this page current, unless it is."""
@@ -333,8 +335,8 @@ class Shapes:
         while update.lens is not None:
             held = decode_registry(registry)
             evolve(held, update, live.log.name, live.log.head)  # what it refuses needs no proof
-            await self._engine.pool.run(prove_update, held, update, self.proof_budget())
-            self._engine.check_alive(live)
+            await self._kernel.pool.run(prove_update, held, update, self.proof_budget())
+            self._kernel.check_alive(live)
             await self._let_batches_pass(live)
             if stream_of(live.log).registry is registry:
                 break
@@ -342,7 +344,7 @@ class Shapes:
 
     def proof_budget(self) -> ProofBudget:
         """What one update may cost, from now on."""
-        clock = self._engine.clock
+        clock = self._kernel.clock
         deadline_ms = clock.now_ms() + PROOF_MS_MAX
         return ProofBudget(lambda: clock.now_ms() >= deadline_ms)
 
@@ -379,25 +381,25 @@ class Shapes:
 
     async def _let_batches_pass(self, live: Live) -> None:
         """Records that were let in under a schema come before the next one."""
-        engine = self._engine
-        if engine.transactions.under_way.comes_to(live.log.id):
-            await engine.transactions.under_way.let_pass(live.log.id)
-            engine.check_alive(live)
+        kernel = self._kernel
+        if self._under_way.comes_to(live.log.id):
+            await self._under_way.let_pass(live.log.id)
+            kernel.check_alive(live)
 
     async def _commit(self, live: Live, entries: list[Entry]) -> None:
         """Make all of it true at once, and wait until it is durable."""
-        engine, log = self._engine, live.log
+        kernel, log = self._kernel, live.log
         if not entries:
             # Who asked for the same before may still wait for it to be durable.
-            await engine.journal.wait_synced(live.config_position)
+            await kernel.journal.wait_synced(live.config_position)
             return
-        engine.check_open()
+        kernel.check_open()
         stream = stream_of(log)
         before = stream.registry
-        position = engine.commit(entries, sync=True, together=True)
+        position = kernel.commit(entries, sync=True, together=True)
         self._told.setdefault(log.id, before)
         show = partial(self._tell, log, stream.registry)
-        await engine.journal.wait_synced(position, show)
+        await kernel.journal.wait_synced(position, show)
 
     def _tell(self, log: Log, registry: bytes | None) -> None:
         """This registry is durable: readers go by it, or by one after it."""

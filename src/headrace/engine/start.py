@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import msgspec
 
 from headrace.core import state as catalog
-from headrace.engine.caps import Caps
-from headrace.engine.engine import Engine
-from headrace.engine.ports import Clock, Ids, Pool, Sealer
-from headrace.engine.upkeep import Pace, Upkeep
+from headrace.engine.engine import Engine, Parts
+from headrace.engine.upkeep import Upkeep
 from headrace.formats import layout
 from headrace.storage import unsynced
-from headrace.storage.disk import Disk, sweep
-from headrace.storage.journal import Journal, Writer
-from headrace.storage.objects import Objects
+from headrace.storage.disk import sweep
+from headrace.storage.journal import Journal
 from headrace.storage.ownership import own
 from headrace.storage.recovery import Recovered, Recovery, settle
 from headrace.storage.segments import Segments
 from headrace.storage.staging import Staging
-
-
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine is made of."""
-
-    disk: Disk
-    objects: Objects
-    clock: Clock
-    pool: Pool
-    sealer: Sealer
-    ids: Ids
-    writer: Callable[[Journal, asyncio.AbstractEventLoop], Writer]
-    caps: Caps
-    pace: Pace
-    block_cache_bytes: int = 64 << 20
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -60,29 +41,20 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
         catalog.apply(recovered.state, loss)
     journal = Journal(parts.disk, recovered.position)
     journal.open(parts.writer)
-    engine = Engine(
-        recovered.state, journal, segments, parts.clock, parts.pool, parts.caps, staging
-    )
+    engine = Engine(parts, recovered, journal, segments, staging, ownership)
     for log in recovered.state.logs.values():
-        engine.adopt(log, recovered.blocks.pop(log.id, []))
-    upkeep = Upkeep(
-        engine,
-        parts.disk,
-        parts.objects,
-        parts.sealer,
-        parts.pool,
-        parts.ids,
-        parts.pace,
-        recovered.manifest,
-        ownership,
-    )
-    upkeep.resume(recovered)
+        live = engine.adopt(log, recovered.blocks.pop(log.id, []))
+        if log.stream is not None:
+            engine.streams.expiry.opened(live)
+        if log.subscription is not None:
+            engine.subscriptions.active.opened(live)
+    engine.upkeep.resume(recovered)
     engine.routers.open()
     await engine.transactions.open()
     await journal.wait_synced(journal.tail)
     if recovered.sync_failed:
         await parts.pool.run(unsynced.forget, parts.disk)
-    return Started(engine, upkeep, recovered)
+    return Started(engine, engine.upkeep, recovered)
 
 
 async def stop(started: Started) -> None:

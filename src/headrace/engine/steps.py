@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,11 +23,8 @@ from headrace.core.limits import FORWARD_FRAME_BYTES
 from headrace.core.record import Block
 from headrace.core.route import Batch, Forwarding, Wants
 from headrace.engine.appender import journaled
+from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live, Promise
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
-
 
 _ENTRY_BYTES = 256
 _PICK_BYTES = 9
@@ -83,10 +79,10 @@ class Step(Enum):
 class Pass:
     """Steps of several routers, decided one by one, committed together."""
 
-    def __init__(self, engine: Engine, shown: Shown) -> None:
-        self._engine = engine
+    def __init__(self, kernel: Kernel, shown: Shown) -> None:
+        self._kernel = kernel
         self._shown = shown
-        self._now_ms = engine.clock.now_ms()
+        self._now_ms = kernel.clock.now_ms()
         self._batches: dict[Wants, Batch] = {}
         self._made: dict[tuple[Wants, Copying], Block] = {}
         self._entries: list[Entry] = []
@@ -102,8 +98,8 @@ class Pass:
 
         All routers of a pass have the same source.
         """
-        engine, source, dest = self._engine, router.source, router.dest
-        if not engine.door.open or engine.journal.failure is not None:
+        kernel, source, dest = self._kernel, router.source, router.dest
+        if not kernel.door.open or kernel.journal.failure is not None:
             return Step.BLOCKED
         if dest.log.id in self._ends or self._stored_bytes >= FORWARD_FRAME_BYTES:
             self.commit()  # what comes next is decided on what came before
@@ -111,7 +107,7 @@ class Pass:
             if one.expire(live.log, self._now_ms) is not None:
                 # A frame of its own, behind which the journal may go on in a new file.
                 self.commit()
-                engine.expire_now(live)
+                kernel.expire_now(live)
         cursor, visible = router.inlet.cursor, source.visible
         if cursor >= visible:
             return Step.DONE
@@ -139,10 +135,10 @@ class Pass:
         return batch
 
     def _forward(self, router: Router, wanted: Wants, batch: Batch) -> None:
-        engine, source, dest = self._engine, router.source.log, router.dest.log
+        kernel, source, dest = self._kernel, router.source.log, router.dest.log
         copying = route.copying_of(source, router.inlet)
         made = self._copy(router, wanted, batch, copying) if batch.parts else None
-        near = engine.near.get(source.id, source.head + 1)
+        near = kernel.near.get(source.id, source.head + 1)
         derived = (
             made is not None
             and dest.config.journaled
@@ -151,7 +147,7 @@ class Pass:
         how = copying if derived else None
         done = route.forward(dest, router.name, batch, made, how, self._now_ms)
         if done.append is not None:
-            engine.caps.check_total(engine.state, done.append)
+            kernel.caps.check_total(kernel.state, done.append)
         self._add(router.dest, done, derived=derived)
 
     def _copy(self, router: Router, wanted: Wants, batch: Batch, copying: Copying) -> Block:
@@ -186,15 +182,17 @@ class Pass:
         """Make all that was decided true, in one frame."""
         if not self._entries:
             return
-        engine, ends = self._engine, list(self._ends.values())
+        kernel, ends = self._kernel, list(self._ends.values())
         sync = bool(self._promises) or any(live.log.config.synced for live, _ in ends)
-        engine.derived_bytes += self._derived_bytes
-        position = engine.commit(self._entries, stored=self._stored, sync=sync, together=True)
+        position = kernel.commit(
+            self._entries,
+            stored=self._stored,
+            sync=sync,
+            together=True,
+            derived_bytes=self._derived_bytes,
+        )
         for promise in self._promises:
-            promise.made(position, engine.journal.synced, self._now_ms)
-        for entry in self._entries:
-            if isinstance(entry, Append) and entry.trim is not None:
-                engine.lives[entry.log].shrunk_position = position
+            promise.made(position, kernel.journal.synced, self._now_ms)
         self._entries, self._stored, self._promises = [], [], []
         self._ends, self._derived_bytes, self._stored_bytes = {}, 0, 0
-        self._shown |= engine.show_when_committed(position, ends)
+        self._shown |= kernel.show_when_committed(position, ends)

@@ -6,12 +6,15 @@ import asyncio
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
+from headrace.core.entry import Adopt, Drop
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import RANKED_TOP, TOUCH_IDLE_MS
 from headrace.engine.board import Board
+from headrace.engine.kernel import Kernel
+from headrace.engine.shapes import Shapes
+from headrace.engine.streams import Streams
 
 if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
     from headrace.engine.live import Live
 
 _SWEEP_S = 60.0
@@ -20,10 +23,14 @@ _SWEEP_S = 60.0
 class Touching:
     """The boards of one engine."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, kernel: Kernel, shapes: Shapes, streams: Streams) -> None:
+        self._kernel = kernel
+        self._shapes = shapes
         self._boards: dict[int, Board] = {}
         self._sweeping: asyncio.TimerHandle | None = None
+        kernel.observe(lambda live, _: self.changed(live.log.id), Adopt)
+        kernel.observe(lambda live, _: self.dropped(live.log.id), Drop)
+        streams.observe_shown(self._notice)
 
     def __len__(self) -> int:
         return len(self._boards)
@@ -38,15 +45,15 @@ class Touching:
         log = live.log
         board = self._boards.get(log.id)
         if board is None:
-            config = None if log.stream is None else self._engine.shapes.of(log).profile.touch
+            config = None if log.stream is None else self._shapes.of(log).profile.touch
             if config is None:
                 raise not_enabled()
-            board = self._boards[log.id] = Board(self._engine, live, config)
+            board = self._boards[log.id] = Board(self._kernel, live, config)
             self._sweep_later()
-        board.used_at_ms = self._engine.clock.now_ms()
+        board.used_at_ms = self._kernel.clock.now_ms()
         return board
 
-    def notice(self, live: Live) -> None:
+    def _notice(self, live: Live) -> None:
         """Records of this stream became visible."""
         board = self._boards.get(live.log.id)
         if board is not None:
@@ -72,7 +79,7 @@ class Touching:
     def _sweep(self) -> None:
         """Forget what nobody asked for in a long time."""
         self._sweeping = None
-        now_ms = self._engine.clock.now_ms()
+        now_ms = self._kernel.clock.now_ms()
         for log, board in list(self._boards.items()):
             board.templates.expire(now_ms)
             if not board.waiting and now_ms - board.used_at_ms > TOUCH_IDLE_MS:

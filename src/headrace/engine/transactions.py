@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,19 +31,20 @@ from headrace.core.log import Log
 from headrace.core.record import block
 from headrace.core.state import not_found
 from headrace.core.transaction import LOCAL, Caller, Chunk, Commit, Part, has_arrived, notes
+from headrace.engine.appender import Appender
 from headrace.engine.batch_checks import check_logs, check_room
 from headrace.engine.chunks import Brought, Chunks, Waiting
 from headrace.engine.commit_history import CommitHistory
+from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
+from headrace.engine.logs import Logs
+from headrace.engine.streams import Streams
 from headrace.engine.underway import UnderWay
 from headrace.formats import layout
 from headrace.formats.frame import check_append
 from headrace.formats.staged import encode_staged
 from headrace.observe import say
 from headrace.storage.staging import Staging
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
 
 _RETRY_S = 5.0
 _SWEEP_S = 600.0
@@ -75,12 +75,24 @@ class GivenUp(msgspec.Struct, frozen=True):
 class Transactions:
     """All transactions of an engine."""
 
-    def __init__(self, engine: Engine, staging: Staging) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        kernel: Kernel,
+        staging: Staging,
+        logs: Logs,
+        appender: Appender,
+        streams: Streams,
+        under_way: UnderWay,
+        is_gone: Callable[[str], bool],
+    ) -> None:
+        self._kernel = kernel
         self._staging = staging
-        self._chunks = Chunks(engine, staging)
-        self.under_way = UnderWay()
-        self.is_gone: Callable[[str], bool] = lambda key: False
+        self._logs = logs
+        self._appender = appender
+        self._streams = streams
+        self._under_way = under_way
+        self._chunks = Chunks(kernel, staging)
+        self.is_gone = is_gone
         """Whether a key is not configured any more."""
         self._history = CommitHistory()
         self._pending: dict[str, Commit] = {}
@@ -95,7 +107,7 @@ class Transactions:
 
     async def open(self) -> None:
         """Take in what the disk holds; `resume` goes on with what is left to do."""
-        found = await self._engine.pool.run(self._staging.load)
+        found = await self._kernel.pool.run(self._staging.load)
         self._chunks.open(found.chunks)
         arrived: list[Commit] = []
         for commit in found.commits:
@@ -104,16 +116,16 @@ class Transactions:
                 pass
             elif commit.parts and all(path in self._chunks for path in _paths(commit)):
                 self._pending[commit.transaction] = commit
-                self.under_way.go_on(commit.transaction, {part.log for part in commit.parts})
+                self._under_way.go_on(commit.transaction, {part.log for part in commit.parts})
             else:
                 # From before this was noted: files went only when everything was there.
                 arrived.append(commit)
         if arrived:
-            await self._engine.pool.run(self._staging.finish, arrived)
+            await self._kernel.pool.run(self._staging.finish, arrived)
         for commit in found.commits:
             if commit.transaction not in self._pending:
                 await self._tidy(commit)
-        await self._engine.pool.run(self._staging.remove, found.stale)
+        await self._kernel.pool.run(self._staging.remove, found.stale)
 
     async def resume(self) -> None:
         """Bring into their logs what was committed and is not there yet; end what is in doubt."""
@@ -145,7 +157,7 @@ class Transactions:
             async with self._alone(transaction):
                 if transaction not in self._pending:
                     await self._chunks.remove([path for path in paths if path in self._chunks])
-        past = self._history.past(self._engine.clock.now_ms())
+        past = self._history.past(self._kernel.clock.now_ms())
         await self._forget([each for each in past if each.transaction not in self._locks])
 
     async def _forget(self, commits: Sequence[Commit]) -> None:
@@ -154,7 +166,7 @@ class Transactions:
         for commit in past:
             self._history.forget(commit.transaction)
         paths = [layout.staged_done(commit.transaction, commit.batch) for commit in past]
-        await self._engine.pool.run(self._staging.remove, paths)
+        await self._kernel.pool.run(self._staging.remove, paths)
 
     # --- whose they are --------------------------------------------------------------------------
 
@@ -165,7 +177,7 @@ class Transactions:
             return
         if key and not self.is_gone(key):
             raise _foreign()
-        newest, logs = self._history.get(transaction), self._engine.state.logs
+        newest, logs = self._history.get(transaction), self._kernel.state.logs
         for part in newest.parts if newest is not None else ():
             if part.log in logs and not by.may_write(logs[part.log].name):
                 raise _foreign()
@@ -194,7 +206,7 @@ class Transactions:
             newest = self._history.get(transaction)
             if newest is not None and newest.key != by.key:
                 taken = msgspec.structs.replace(newest, key=by.key)
-                await self._engine.pool.run(self._staging.rewrite, taken)
+                await self._kernel.pool.run(self._staging.rewrite, taken)
                 self._history.note(taken)
             staged = self._chunks.key_of(transaction)
             if staged == "":
@@ -221,11 +233,11 @@ class Transactions:
 
         The same chunk again changes nothing; another one under its name is refused.
         """
-        self._engine.check_open()
+        self._kernel.check_open()
         await self._admit(transaction, by)
         if self._history.has(transaction, batch):
             return False
-        content = await self._engine.pool.run(encode_staged, chunk)
+        content = await self._kernel.pool.run(encode_staged, chunk)
         self._check_own(transaction, by)
         if self._history.has(transaction, batch):
             return False
@@ -257,12 +269,12 @@ class Transactions:
             pending = self._pending.get(transaction)
             missing = sum(part.rows for _, part in self._left(pending)) if pending else 0
             paths = self._chunks.of(transaction, BATCH_MAX)
-            await self._engine.pool.run(self._staging.forget, transaction)
+            await self._kernel.pool.run(self._staging.forget, transaction)
             self._history.forget(transaction)
             await self._chunks.remove(paths)
             if pending is not None:
                 del self._pending[transaction]
-                self.under_way.end(transaction)
+                self._under_way.end(transaction)
             return GivenUp(len(paths), pending.batch if pending else None, missing)
 
     # --- deciding --------------------------------------------------------------------------------
@@ -285,7 +297,7 @@ class Transactions:
         _check_names(names)
         await self._admit(transaction, by)
         async with self._alone(transaction):
-            self._engine.check_open()
+            self._kernel.check_open()
             if pending := self._pending.get(transaction):
                 await self._finish(pending)
             self._check_own(transaction, by)
@@ -302,7 +314,7 @@ class Transactions:
                 for path, each in zip(paths, brought, strict=True)
             ]
             earlier = newest.batches if newest is not None else ()
-            now_ms = self._engine.clock.now_ms()
+            now_ms = self._kernel.clock.now_ms()
             commit = Commit(transaction, batch, parts, now_ms, once, by.key, earlier)
             await self._decide(commit, logs, brought, owner)
             self._history.note(commit)
@@ -313,7 +325,7 @@ class Transactions:
     async def _make_room(self, newest: Commit | None, by: Caller) -> None:
         _PENDING.check(len(self._pending))
         if newest is None:
-            now_ms = self._engine.clock.now_ms()
+            now_ms = self._kernel.clock.now_ms()
             spent = self._history.make_room(by.key, now_ms, self._locks)
             if spent is not None:
                 await self._forget([spent])
@@ -332,12 +344,12 @@ class Transactions:
         self, names: Iterable[str], owner: str, create: LogConfig | None, by: Caller
     ) -> dict[str, Log]:
         """These logs; those that are not there are created, if they may be."""
-        engine = self._engine
+        kernel = self._kernel
         logs: dict[str, Log] = {}
         for name in names:
-            log = engine.state.by_name.get(name)
+            log = kernel.state.by_name.get(name)
             if log is None and create is not None:
-                log, _ = await engine.logs.put(name, owner, create, by.key)
+                log, _ = await self._logs.put(name, owner, create, by.key)
             if log is None:
                 raise not_found(name)
             logs[name] = log
@@ -353,22 +365,22 @@ class Transactions:
         """
         rejecting = {log.id for log in logs.values() if log.config.discard is Discard.REJECT}
         ids = {log.id for log in logs.values()}
-        await self.under_way.begin(commit.transaction, ids, alone=rejecting)
+        await self._under_way.begin(commit.transaction, ids, alone=rejecting)
         try:
-            check_logs(self._engine, logs, brought, owner)
+            check_logs(self._kernel, self._streams.expiry, logs, brought, owner)
             for path, each in zip(_paths(commit), brought, strict=True):
                 await self._check_form(logs[each.log], path)
-            check_room(self._engine, logs, brought)
+            check_room(self._kernel, logs, brought)
             await self._forget_notes(commit, logs.values())
             # The decision names logs and was made by what they are: a crash must not keep it and
             # take them, or make them what they were before.
-            await self._engine.journal.wait_synced(self._engine.journal.tail)
-            self._engine.check_open()
+            await self._kernel.journal.wait_synced(self._kernel.journal.tail)
+            self._kernel.check_open()
         except BaseException:
-            self.under_way.end(commit.transaction)
+            self._under_way.end(commit.transaction)
             raise
         try:
-            await self._engine.pool.run(self._staging.decide, commit)
+            await self._kernel.pool.run(self._staging.decide, commit)
         except BaseException:
             self._doubted[commit.transaction] = commit
             raise
@@ -378,38 +390,38 @@ class Transactions:
         stream = log.stream
         if stream is not None and (stream.registry is not None or stream.profile is not None):
             chunk = await self._chunks.read(path)
-            form = await self._engine.streams.prepare(log, chunk.drafts)
+            form = await self._streams.prepare(log, chunk.drafts)
             if form is not None:
                 formed = Append(log.id, block(form(chunk.drafts), 1, 0))
                 check_append(formed, CHUNK_NOTES_BYTES_MAX)
 
     async def _forget_notes(self, commit: Commit, logs: Iterable[Log]) -> None:
         """Logs may have notes of a transaction that had this name before and was forgotten."""
-        engine = self._engine
+        kernel = self._kernel
         entries = [
             Arrive(log.id, commit.transaction, commit.batch, -1)
             for log in logs
             if has_arrived(log.arrived, commit.transaction, commit.batch, 0)
-            and log.id in engine.lives
+            and log.id in kernel.lives
         ]
         if entries:
-            await engine.journal.wait_synced(engine.commit(entries, sync=True, together=True))
+            await kernel.commit_synced(entries, together=True)
 
     # --- bringing --------------------------------------------------------------------------------
 
     async def _finish(self, commit: Commit, before: Commit | None = None) -> None:
         """Bring what is left of a committed batch into its logs."""
-        engine = self._engine
+        kernel = self._kernel
         paths = _paths(commit)
         for index, part in self._left(commit):
             chunk = await self._chunks.read(paths[index])
-            if (live := engine.lives.get(part.log)) is not None:
+            if (live := kernel.lives.get(part.log)) is not None:
                 note = Arrive(part.log, commit.transaction, commit.batch, index)
                 await self._append(live, chunk, note)
-        await engine.journal.wait_synced(engine.journal.tail)
-        await engine.pool.run(self._staging.finish, [commit])
+        await kernel.journal.wait_synced(kernel.journal.tail)
+        await kernel.pool.run(self._staging.finish, [commit])
         del self._pending[commit.transaction]
-        self.under_way.end(commit.transaction)
+        self._under_way.end(commit.transaction)
         await self._tidy(commit, before)
 
     def _left(self, commit: Commit) -> Iterator[tuple[int, Part]]:
@@ -418,32 +430,32 @@ class Transactions:
         (A log that was dropped took with it what it would have got.)
         """
         for index, part in enumerate(commit.parts):
-            live = self._engine.lives.get(part.log)
+            live = self._kernel.lives.get(part.log)
             if live is not None and not has_arrived(
                 live.log.arrived, commit.transaction, commit.batch, index
             ):
                 yield index, part
 
     async def _append(self, live: Live, chunk: Chunk, note: Arrive) -> None:
-        engine, log = self._engine, live.log
-        if not engine.door.open:
-            await engine.wait_at_door(log.name, None, patient=True)
+        kernel, log = self._kernel, live.log
+        if not kernel.door.open:
+            await kernel.wait_at_door(log.name, None, patient=True)
         form = None
         if log.stream is not None:
-            form = await engine.streams.prepare(log, chunk.drafts)
-        engine.check_open()
-        if log.id not in engine.lives or (log.stream is not None and log.stream.deleted):
+            form = await self._streams.prepare(log, chunk.drafts)
+        kernel.check_open()
+        if log.id not in kernel.lives or (log.stream is not None and log.stream.deleted):
             return
         beside = notes(log.arrived, note, self._pending)
         if log.stream is not None:
-            await engine.streams.append_chunk(live, chunk.drafts, beside, form)
+            await self._streams.append_chunk(live, chunk.drafts, beside, form)
             return
         if log.config.ttl_ms:
-            engine.expire_now(live)
-        now_ms = engine.clock.now_ms()
+            kernel.expire_now(live)
+        now_ms = kernel.clock.now_ms()
         entry = one.bring(log, chunk.drafts, now_ms)
-        position = engine.appender.enqueue(live, entry, now_ms, beside)
-        (shown,) = engine.show_when_committed(position, [(live, entry.block.last)]).values()
+        position = self._appender.enqueue(live, entry, now_ms, beside)
+        (shown,) = kernel.show_when_committed(position, [(live, entry.block.last)]).values()
         await asyncio.shield(shown)
 
     # --- tidying ---------------------------------------------------------------------------------
@@ -453,7 +465,7 @@ class Transactions:
         await self._chunks.remove(self._chunks.of(commit.transaction, commit.batch))
         if before is not None:
             old = layout.staged_done(before.transaction, before.batch)
-            await self._engine.pool.run(self._staging.remove, [old])
+            await self._kernel.pool.run(self._staging.remove, [old])
 
     @asynccontextmanager
     async def _alone(self, transaction: str) -> AsyncIterator[None]:
@@ -463,9 +475,9 @@ class Transactions:
         try:
             async with lock:
                 if doubted := self._doubted.get(transaction):
-                    await self._engine.pool.run(self._staging.revoke, doubted)
+                    await self._kernel.pool.run(self._staging.revoke, doubted)
                     del self._doubted[transaction]
-                    self.under_way.end(transaction)
+                    self._under_way.end(transaction)
                 yield
         finally:
             lock, users = self._locks[transaction]

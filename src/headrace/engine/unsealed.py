@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headrace.engine.engine import Engine
+from headrace.engine.kernel import Kernel
 from headrace.storage.recovery import Recovered
 
 
@@ -31,10 +31,10 @@ class JournalPart(msgspec.Struct, frozen=True):
 class Unsealed:
     """What waits to be sealed, oldest first; its last part, which still grows, is the open one."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
         self.parts: deque[JournalPart] = deque()
-        self._start = engine.journal.file_start
+        self._start = kernel.journal.file_start
         self._cut_derived_bytes = 0
         """Of the engine's count of this file, what lies in parts that are cut already."""
         self.open_since: float | None = None
@@ -50,7 +50,7 @@ class Unsealed:
     @property
     def waits(self) -> bool:
         """Whether there are records in any part."""
-        return bool(self._engine.touched) or any(part.logs for part in self.parts)
+        return bool(self._kernel.touched) or any(part.logs for part in self.parts)
 
     @property
     def since(self) -> float | None:
@@ -59,7 +59,7 @@ class Unsealed:
 
     def resume(self, recovered: Recovered, now: float, now_ms: int) -> None:
         """Take over what recovery found; records are as old as they say."""
-        lives = self._engine.lives
+        lives = self._kernel.lives
         tails = [
             lives[log].tail for closed in recovered.closed for log in closed[2] if log in lives
         ]
@@ -69,10 +69,10 @@ class Unsealed:
 
     def close_file(self) -> bool:
         """End the open part with the journal file; says whether there was anything in it."""
-        stop = self._engine.journal.rotate()
+        stop = self._kernel.journal.rotate()
         closed = self._end(stop)
-        # Forwards name only records of their own file.
-        self._engine.near, self._engine.derived_bytes, self._cut_derived_bytes = {}, 0, 0
+        self._kernel.end_file()
+        self._cut_derived_bytes = 0
         return closed
 
     def cut(self) -> bool:
@@ -80,20 +80,21 @@ class Unsealed:
 
         The file goes on, however often its records are sealed: files are as large as they ever are.
         """
-        return bool(self._engine.touched) and self._end(self._engine.journal.tail)
+        return bool(self._kernel.touched) and self._end(self._kernel.journal.tail)
 
     def _end(self, stop: int) -> bool:
-        engine, start = self._engine, self._start
+        kernel, start = self._kernel, self._start
         if stop == start:
             return False
-        size_bytes = stop - start + engine.derived_bytes - self._cut_derived_bytes
+        size_bytes = stop - start + kernel.derived_bytes - self._cut_derived_bytes
         since = self.open_since
         since = asyncio.get_running_loop().time() if since is None else since
-        self.parts.append(JournalPart(start, stop, engine.touched, size_bytes, since))
-        if engine.touched:
+        logs = kernel.end_part()
+        self.parts.append(JournalPart(start, stop, logs, size_bytes, since))
+        if logs:
             self.records_to = stop
-        self._start, self._cut_derived_bytes = stop, engine.derived_bytes
-        engine.touched, self.open_since = {}, None
+        self._start, self._cut_derived_bytes = stop, kernel.derived_bytes
+        self.open_since = None
         return True
 
     def next_parts(self, bytes_max: int) -> list[JournalPart]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from time import perf_counter
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,8 +24,8 @@ from headrace.core.limits import (
     SEAL_WAIT_S,
 )
 from headrace.core.log import Log, prune_extents
-from headrace.engine.engine import Backlog, Engine, Sealed
 from headrace.engine.generations import Generations
+from headrace.engine.kernel import Kernel
 from headrace.engine.ports import Ids, Pool, Sealer
 from headrace.engine.publication import Publication
 from headrace.engine.slices import slices
@@ -39,8 +40,8 @@ from headrace.storage.companions import held_in, missing, restore
 from headrace.storage.disk import Disk
 from headrace.storage.journal import ignore
 from headrace.storage.objects import Objects
-from headrace.storage.ownership import Ownership
 from headrace.storage.recovery import Recovered
+from headrace.storage.requests import Requests
 from headrace.storage.sealing import Resident, SealFailed, SealJob, Unreadable, seal_resident
 
 _SWEEP_S = 1.0
@@ -61,6 +62,26 @@ _SNAPSHOT_SEGMENTS = 64
 _PIECE_BYTES = 1 << 20
 
 
+class Backlog(NamedTuple):
+    """Parts of the journal that wait to be sealed, and how much may wait in memory."""
+
+    parts: int = 0
+    size_bytes: int = 0
+    memory_max_bytes: int = 0
+    unsealed_bytes: int = 0
+    """Of the journal behind what is sealed, the open part too; 0 when no record waits."""
+    age_ms: int = 0
+    """How long the oldest record waits."""
+
+
+class Sealed(NamedTuple):
+    """What was sealed, and the manifest version in which it is."""
+
+    records: int
+    segments: int
+    manifest: int
+
+
 class Pace(msgspec.Struct, frozen=True):
     """When upkeep acts."""
 
@@ -77,26 +98,26 @@ class Upkeep:
 
     def __init__(
         self,
-        engine: Engine,
+        kernel: Kernel,
         disk: Disk,
         objects: Objects,
         sealer: Sealer,
         pool: Pool,
         ids: Ids,
         pace: Pace,
-        manifest: Manifest,
-        ownership: Ownership,
+        generations: Generations,
+        requests: Requests,
     ) -> None:
-        self._engine = engine
+        self._kernel = kernel
         self._disk = disk
         self._objects = objects
         self._sealer = sealer
         self._pool = pool
         self._ids = ids
         self._pace = pace
-        self.generations = Generations(engine, objects, pool, manifest, ownership)
-        self._publication = Publication(engine, objects, pool, self.generations)
-        self._unsealed = Unsealed(engine)
+        self.generations = generations
+        self._publication = Publication(kernel, objects, pool, generations, requests)
+        self._unsealed = Unsealed(kernel)
         self._wake = asyncio.Event()
         self._age_timer: asyncio.TimerHandle | None = None
         """Runs while records wait, until they are old enough."""
@@ -111,12 +132,10 @@ class Upkeep:
         self._snapshot_manifest = 0
         """The manifest version that the last snapshot has seen."""
         self._snapshot_bytes = 0
-        self._spares = Spares(engine.journal, disk, sealer, pool, ids, pace.seal_bytes)
-        self._memory_max = engine.caps.tail_bytes + _BACKLOG_FILES * pace.seal_bytes
-        engine.on_growth = self._look
-        engine.backlog = self._measure_backlog
-        engine.seal = self.seal
-        engine.on_drain = self._note_step
+        self._spares = Spares(kernel.journal, disk, sealer, pool, ids, pace.seal_bytes)
+        self._memory_max = kernel.caps.tail_bytes + _BACKLOG_FILES * pace.seal_bytes
+        kernel.observe_growth(self._look)
+        kernel.observe_drain(self._note_step)
 
     @property
     def manifest(self) -> Manifest:
@@ -124,19 +143,20 @@ class Upkeep:
 
     def resume(self, recovered: Recovered) -> None:
         """Take over what recovery found unsealed; say in the journal who writes from here on."""
-        loop, now_ms = asyncio.get_running_loop(), self._engine.clock.now_ms()
+        loop, now_ms = asyncio.get_running_loop(), self._kernel.clock.now_ms()
         self._unsealed.resume(recovered, loop.time(), now_ms)
         self._snapshot_manifest = recovered.snapshot_manifest
         # Losses first: until they are written down, the next start must be able to find them again.
-        self._engine.journal.enqueue([*recovered.losses, Start(0, self._disk.boot_id())], sync=True)
+        self._kernel.journal.enqueue([*recovered.losses, Start(0, self._disk.boot_id())], sync=True)
         unsealed = self._unsealed
         if unsealed.size_bytes >= self._pace.seal_bytes or len(unsealed.parts) >= _PARTS_MAX:
             self._wake.set()
         elif unsealed.waits:
             self._start_age_timer(unsealed.since)
 
-    def _measure_backlog(self) -> Backlog:
-        unsealed, journal = self._unsealed, self._engine.journal
+    def backlog(self) -> Backlog:
+        """What waits to be sealed."""
+        unsealed, journal = self._unsealed, self._kernel.journal
         since = unsealed.since
         age_s = asyncio.get_running_loop().time() - since if since is not None else 0.0
         return Backlog(
@@ -149,16 +169,16 @@ class Upkeep:
 
     def _look(self) -> None:
         """After a write: is it time to close the journal file, or to hold writers back?"""
-        engine = self._engine
-        if self._unsealed.open_since is None and engine.touched:
+        kernel = self._kernel
+        if self._unsealed.open_since is None and kernel.touched:
             self._start_age_timer()
-        file_bytes = engine.journal.tail - engine.journal.file_start
-        if file_bytes + engine.derived_bytes >= self._pace.seal_bytes:
+        file_bytes = kernel.journal.tail - kernel.journal.file_start
+        if file_bytes + kernel.derived_bytes >= self._pace.seal_bytes:
             self.close_file()
         elif self._spares.due(file_bytes):
             self._wake.set()
-        if engine.tail_bytes > self._memory_max and self._unsealed.parts:
-            engine.door.room.clear()
+        if kernel.tail_bytes > self._memory_max and self._unsealed.parts:
+            kernel.door.room.clear()
             self._set_pace()
             self._wake.set()
 
@@ -188,7 +208,7 @@ class Upkeep:
         self._age_timer = None
         segments = self.manifest.segments
         extents = sum(segment.logs for segment in segments)
-        more = len(self._engine.touched)
+        more = len(self._kernel.touched)
         if len(segments) >= AGED_SEGMENTS_MAX or extents + more > AGED_EXTENTS_MAX:
             say(
                 "warning", "there are many segments: records wait until they are many, too; "
@@ -201,7 +221,7 @@ class Upkeep:
 
     def _set_pace(self) -> None:
         """Sealing makes way for everybody else until many records, or writers, wait for it."""
-        held_back = not self._engine.door.room.is_set()
+        held_back = not self._kernel.door.room.is_set()
         much = self._unsealed.size_bytes >= _HURRY_FILES * self._pace.seal_bytes
         self._sealer.hurry(held_back or much)
 
@@ -238,7 +258,7 @@ class Upkeep:
         sweep_at = 0.0
         while True:
             await asyncio.sleep(self._pace.disk_sync_ms / 1000)
-            journal = self._engine.journal
+            journal = self._kernel.journal
             if journal.failure is not None:
                 await self._pool.run(journal.note_failure)
                 continue
@@ -247,9 +267,9 @@ class Upkeep:
             now = asyncio.get_running_loop().time()
             if now >= sweep_at:
                 sweep_at = now + _SWEEP_S
-                async for log in slices(list(self._engine.aging)):
-                    if log in self._engine.lives:
-                        self._engine.expire_now(self._engine.lives[log])
+                async for log in slices(list(self._kernel.aging)):
+                    if log in self._kernel.lives:
+                        self._kernel.expire_now(self._kernel.lives[log])
 
     async def run_exchange(self) -> None:
         """Take over what others published, and publish what they must know, every few seconds."""
@@ -297,8 +317,8 @@ class Upkeep:
 
         Who asks meanwhile shares the work.
         """
-        engine, journal, unsealed = self._engine, self._engine.journal, self._unsealed
-        engine.check_open()
+        kernel, journal, unsealed = self._kernel, self._kernel.journal, self._unsealed
+        kernel.check_open()
         rows, segments = self._sealed_rows, self._sealed_segments
         target = 0
         if retire and (unsealed.waits or self._retired_to < unsealed.records_to):
@@ -326,7 +346,7 @@ class Upkeep:
             async with asyncio.timeout(SEAL_WAIT_S):
                 while (self._retired_to if retire else self.manifest.sealed_to) < position:
                     step = self._step
-                    self._engine.check_open()
+                    self._kernel.check_open()
                     await step.wait()
         except TimeoutError:
             cause = f": {self._problem}" if self._problem else ""
@@ -344,7 +364,7 @@ class Upkeep:
         """Seal the oldest parts together, up to the size of one segment."""
         group = self._unsealed.next_parts(self._pace.seal_bytes)
         stop = group[-1].stop
-        await self._engine.journal.wait_synced(stop)
+        await self._kernel.journal.wait_synced(stop)
         names = {log: name for part in group for log, name in part.logs.items()}
         job = SealJob(
             self.manifest.next_number,
@@ -393,37 +413,37 @@ class Upkeep:
 
         One file cannot be read, and no segment can be behind a part of the journal that is in none.
         """
-        engine = self._engine
+        kernel = self._kernel
         self.close_file()
-        stop = engine.journal.tail
+        stop = kernel.journal.tail
         held: list[Resident] = []
         for id in self._unsealed.logs():
-            if (live := engine.lives.get(id)) is not None:
+            if (live := kernel.lives.get(id)) is not None:
                 log, first = live.log, max(live.log.floor, live.log.sealed_last + 1)
                 gone = ranges.union(list(log.gone), log.volatile)
                 blocks = list(live.tail.since(first))
                 held.append(Resident(log.id, log.name, blocks, gone, first))
-        await engine.journal.wait_synced(stop)
+        await kernel.journal.wait_synced(stop)
         job = msgspec.structs.replace(job, stop=stop)
         return stop, await self._pool.run(seal_resident, self._objects, job, held)
 
     async def _free_memory(self) -> None:
         """Let the oldest sealed records go while there are too many in memory."""
-        engine, resident = self._engine, self.generations.resident
-        while resident and engine.tail_bytes > engine.caps.tail_bytes:
-            async for freed_bytes in slices(self._free(resident.popleft())):
-                engine.tail_bytes -= freed_bytes
-        if engine.tail_bytes <= self._memory_max or not self._unsealed.parts:
-            engine.door.room.set()  # what is left is not ours to free
+        kernel, resident = self._kernel, self.generations.resident
+        while resident and kernel.tail_bytes > kernel.caps.tail_bytes:
+            async for _ in slices(self._free(resident.popleft())):
+                pass
+        if kernel.tail_bytes <= self._memory_max or not self._unsealed.parts:
+            kernel.door.room.set()  # what is left is not ours to free
             self._set_pace()
 
     def _free(self, ends: Iterable[tuple[int, int]]) -> Iterator[int]:
         """Let go of the records of these logs up to these seqs, in steps; what each step frees."""
-        lives = self._engine.lives
+        lives = self._kernel.lives
         for log, last in ends:
             while (live := lives.get(log)) is not None:
                 upto = min(last, _resident_below(live.log))
-                freed_bytes = live.tail.drop_to(upto, FREED_BLOCKS_MAX)
+                freed_bytes = self._kernel.free(live, upto, FREED_BLOCKS_MAX)
                 if not freed_bytes:
                     break
                 yield freed_bytes
@@ -434,7 +454,7 @@ class Upkeep:
         if not numbers:
             return
         needed: set[int] = set()
-        state = self._engine.state
+        state = self._kernel.state
         async for id in slices(state.ids()):
             if (log := state.logs.get(id)) is not None and log.extents:
                 prune_extents(log)
@@ -443,7 +463,7 @@ class Upkeep:
         if not dead:
             return
         # What made them dead must be durable first: a lost deletion must not find its records gone.
-        await self._engine.journal.wait_synced(self._engine.journal.tail)
+        await self._kernel.journal.wait_synced(self._kernel.journal.tail)
         gone: list[Segment] = []
 
         def change(manifest: Manifest) -> Manifest | None:
@@ -506,12 +526,12 @@ class Upkeep:
 
     def _held_in(self, segment: Segment) -> str:
         """What a segment holds of which logs, for people."""
-        return held_in(self._engine.state.logs.values(), segment.number)
+        return held_in(self._kernel.state.logs.values(), segment.number)
 
     # --- snapshots -------------------------------------------------------------------------------
 
     def _snapshot_due(self) -> bool:
-        grown = self._engine.journal.tail - self._snapshot_position
+        grown = self._kernel.journal.tail - self._snapshot_position
         if grown >= max(self._pace.seal_bytes, _SNAPSHOT_RATIO * self._snapshot_bytes):
             return True
         seen = self._snapshot_manifest
@@ -519,9 +539,9 @@ class Upkeep:
 
     async def snapshot(self) -> None:
         """The state of every log, captured in slices while writes go on; then made durable."""
-        engine, journal = self._engine, self._engine.journal
+        kernel, journal = self._kernel, self._kernel.journal
         position = journal.tail
-        state = engine.state
+        state = kernel.state
         head = Head(
             FORMAT, position, state.next_id, self.manifest.version, self._disk.boot_id(),
             state.retired, state.epoch_floor,
@@ -529,8 +549,8 @@ class Upkeep:
         parts: list[bytes] = []
         # In large pieces: what is made of a million small ones holds everybody up at its end.
         piece, count = bytearray(encode_part(head)), 0
-        async for log in slices(engine.state.ids()):
-            held = engine.state.logs.get(log)
+        async for log in slices(kernel.state.ids()):
+            held = kernel.state.logs.get(log)
             piece += encode_part(Captured(journal.tail, log, held))
             count += 1
             if len(piece) >= _PIECE_BYTES:
@@ -548,7 +568,7 @@ class Upkeep:
 
     async def _renew_snapshots(self) -> None:
         """Take all snapshots anew that are kept: none of them needs the journal of before."""
-        journal = self._engine.journal
+        journal = self._kernel.journal
         for _ in range(snapshots.KEEP):
             if journal.tail == self._snapshot_position:
                 # They are named after positions; and this says no more than the last one.
@@ -566,7 +586,7 @@ class Upkeep:
 
     async def stop(self) -> None:
         """Leave everything so that the next start has little to do."""
-        journal = self._engine.journal
+        journal = self._kernel.journal
         if self._age_timer is not None:
             self._age_timer.cancel()
         if journal.failure is not None or journal.stall is not None:

@@ -21,38 +21,7 @@ from collections.abc import Container, Iterator, Sequence
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from headrace.core.entry import (
-    Adopt,
-    Advance,
-    Append,
-    Arrive,
-    Bury,
-    Claim,
-    Configure,
-    Create,
-    Delay,
-    Delete,
-    Dispatch,
-    Drop,
-    Entry,
-    Extend,
-    Follow,
-    Forward,
-    Hold,
-    Lose,
-    Open,
-    Plan,
-    Register,
-    Release,
-    Reserve,
-    Retire,
-    Route,
-    Start,
-    Stop,
-    Touch,
-    Trim,
-    Unroute,
-)
+from headrace.core.entry import KINDS, Append, Delete, Drop, Entry, Forward, Trim
 from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.limits import FRAME_BYTES_MAX
 
@@ -62,49 +31,17 @@ HEADER_BYTES = _PREFIX.size + _REST.size
 _ZEROES = bytes(64 << 10)
 _MANY = 4096
 
-_KINDS: dict[int, type[Entry]] = {
-    1: Create,
-    2: Configure,
-    3: Drop,
-    4: Append,
-    5: Delete,
-    6: Trim,
-    7: Reserve,
-    8: Lose,
-    9: Start,
-    10: Stop,
-    12: Claim,
-    13: Release,
-    14: Extend,
-    15: Delay,
-    16: Route,
-    17: Unroute,
-    18: Forward,
-    19: Open,
-    20: Advance,
-    21: Touch,
-    22: Hold,
-    23: Bury,
-    24: Retire,
-    25: Follow,
-    26: Dispatch,
-    27: Plan,
-    28: Arrive,
-    29: Register,
-    30: Adopt,
-}
-_KIND_OF = {kind: number for number, kind in _KINDS.items()}
 GROUP = 11
-RECORD_KINDS = {_KIND_OF[Append], _KIND_OF[Forward]}
+RECORD_KINDS = {Append.KIND, Forward.KIND}
 """Kinds of entries that bring records to a log."""
-_FATE_KINDS = RECORD_KINDS | {_KIND_OF[kind] for kind in (Delete, Trim, Drop)}
+_FATE_KINDS = RECORD_KINDS | {Delete.KIND, Trim.KIND, Drop.KIND}
 """Those, and kinds that take records away."""
 
 _Group = list[tuple[int, msgspec.Raw]]
 
 _encoder = msgspec.msgpack.Encoder()
 _encode_into = _encoder.encode_into
-_DECODERS = {number: msgspec.msgpack.Decoder(kind) for number, kind in _KINDS.items()}
+_DECODERS = {number: msgspec.msgpack.Decoder(kind) for number, kind in KINDS.items()}
 _group = msgspec.msgpack.Decoder(_Group)
 
 
@@ -145,12 +82,12 @@ def encode_frame(entry: Entry, position: int, synced: int) -> bytearray:
 
     Encoded in place: a batch is copied once, not thrice.
     """
-    return _frame(entry, _KIND_OF[type(entry)], entry.log, position, synced)
+    return _frame(entry, entry.KIND, entry.log, position, synced)
 
 
 def encode_group(entries: Sequence[Entry], position: int, synced: int) -> bytearray:
     """The bytes of one frame for all these entries."""
-    group = [(_KIND_OF[type(entry)], msgspec.Raw(_encoder.encode(entry))) for entry in entries]
+    group = [(entry.KIND, msgspec.Raw(_encoder.encode(entry))) for entry in entries]
     return _frame(group, GROUP, 0, position, synced)
 
 

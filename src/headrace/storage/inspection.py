@@ -4,45 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from json import dumps
 
 import msgspec
 import pyarrow.parquet as pq
 
-from headrace.core import ranges
 from headrace.core import state as core
-from headrace.core.entry import (
-    Adopt,
-    Advance,
-    Append,
-    Arrive,
-    Bury,
-    Claim,
-    Configure,
-    Create,
-    Delay,
-    Delete,
-    Dispatch,
-    Drop,
-    Entry,
-    Extend,
-    Follow,
-    Forward,
-    Hold,
-    Lose,
-    Open,
-    Plan,
-    Register,
-    Release,
-    Reserve,
-    Retire,
-    Route,
-    Start,
-    Stop,
-    Touch,
-    Trim,
-    Unroute,
-)
+from headrace.core.entry import Create
 from headrace.core.errors import Corrupt
 from headrace.core.log import Log
 from headrace.formats import layout
@@ -299,128 +266,5 @@ def _frame_rows(frame: Frame, names: dict[int, str]) -> Iterator[FrameRow]:
             names[entry.log] = entry.name
         name = names.get(entry.log, f"#{entry.log}") if entry.log else ""
         kind = type(entry).__name__.lower()
-        yield FrameRow(frame.position, kind, name, size, describe(entry))
+        yield FrameRow(frame.position, kind, name, size, entry.describe())
         size = 0
-
-
-def describe(entry: Entry) -> str:
-    """What an entry says, in one line."""
-    match entry:
-        case Create():
-            config = entry.config
-            return (
-                f"log {entry.log} of {entry.owner}, {config.kind.value}, {config.durability.value}"
-            )
-        case Configure():
-            return f"{msgspec.json.encode(entry.config).decode()}, head {entry.head}"
-        case Append(block=block):
-            key = f", key {dumps(entry.key, ensure_ascii=False)}" if entry.key else ""
-            trim = f"; {describe(entry.trim)}" if entry.trim else ""
-            return f"seqs {block.first} to {block.last}, {block.size_bytes} bytes{key}{trim}"
-        case Delete():
-            dead = f", {entry.dead_lettered} as dead letters" if entry.dead_lettered else ""
-            what = f"{entry.count} records of {entry.size_bytes} bytes{dead}"
-            return f"{what}: {_seqs(entry.ranges)}"
-        case Trim():
-            floors = (("capacity", entry.floor_cap), ("age", entry.floor_ttl))
-            moved = " and ".join(f"{floor} for {why}" for why, floor in floors if floor)
-            return f"floor {moved}: {entry.count} records of {entry.size_bytes} bytes go"
-        case Reserve():
-            return f"seqs up to {entry.upto} may be given out"
-        case Lose():
-            left = f"{entry.left_bytes} bytes are left; head {entry.head}"
-            return f"a restart took {_seqs(entry.ranges)}; {left}"
-        case Start():
-            return f"a server started, boot {entry.boot_id or 'unknown'}"
-        case Route():
-            return f"router {entry.router} from log {entry.source}, behind seq {entry.cursor}"
-        case Unroute():
-            return f"router {entry.router} ends"
-        case Forward():
-            return _describe_forward(entry)
-        case Plan():
-            return f"search {entry.search.decode()}" if entry.search else "search ends"
-        case Drop():
-            return "the log and all its records are gone"
-        case Stop():
-            return "the server stopped in good order"
-        case Claim() | Release() | Extend() | Delay():
-            return _describe_jobs(entry)
-        case Open() | Advance() | Touch() | Hold() | Bury() | Retire():
-            return _describe_stream(entry)
-        case Register():
-            return f"registry {entry.registry.decode()}" if entry.registry else "registry ends"
-        case Adopt():
-            return f"profile {entry.profile.decode()}" if entry.profile else "profile ends"
-        case Arrive():
-            where = f"chunk {entry.chunk} of batch {entry.batch}"
-            return f"transaction {entry.transaction} came to {where}"
-        case Follow():
-            what = f"{entry.following.kind} subscription; " if entry.following else ""
-            return f"{what}{len(entry.links)} streams are followed, {len(entry.gone)} no more"
-        case Dispatch():
-            held = f", held by {entry.holder!r}" if entry.holder else ""
-            return f"generation {entry.generation}, wake {entry.wake or 'none'}{held}"
-
-
-def _describe_jobs(entry: Claim | Release | Extend | Delay) -> str:
-    match entry:
-        case Claim():
-            until = f"until {entry.deadline_ms}, fences from {entry.fence:x}"
-            return f"{_jobs(entry.seqs)} to {dumps(entry.node, ensure_ascii=False)} {until}"
-        case Release():
-            when = f"from {entry.ready_at_ms} on" if entry.ready_at_ms else "at once"
-            return f"{_jobs(entry.seqs)} can be claimed again {when}"
-        case Extend():
-            return f"{_jobs(entry.seqs)} are held until {entry.deadline_ms}"
-        case Delay():
-            return f"{_seqs(entry.ranges)} cannot be claimed before {entry.ready_at_ms}"
-
-
-def _describe_stream(entry: Open | Advance | Touch | Hold | Bury | Retire) -> str:
-    match entry:
-        case Open(fork=fork):
-            origin = f", a fork of log {fork.source} behind seq {fork.upto}" if fork else ""
-            return f"a stream of {entry.content_type}, epoch {entry.epoch}{origin}"
-        case Advance():
-            return "; ".join(_advances(entry))
-        case Touch():
-            return f"lives until {entry.expires_at_ms} at least"
-        case Hold():
-            return f"{entry.forks:+d} forks"
-        case Bury():
-            return "deleted; its records stay for its forks"
-        case Retire():
-            return f"the stream {entry.name!r} of epoch {entry.epoch} is gone"
-
-
-def _advances(entry: Advance) -> Iterator[str]:
-    if entry.producer is not None:
-        producer, epoch, seq = entry.producer
-        yield f"write {seq} of producer {producer!r} in epoch {epoch}"
-    if entry.seq is not None:
-        yield f"Stream-Seq {entry.seq!r}"
-    if entry.close:
-        yield "closed"
-
-
-def _jobs(seqs: list[int]) -> str:
-    return _seqs(ranges.from_seqs(seqs))
-
-
-def _describe_forward(entry: Forward) -> str:
-    said = f"router {entry.router} came to seq {entry.upto} of log {entry.source}"
-    if entry.holes:
-        said += f"; seqs {entry.first} to {entry.first + entry.holes - 1} are holes"
-    if entry.count:
-        first = entry.first + entry.holes
-        said += f"; copies at {first} to {first + entry.count - 1}"
-    if entry.copying is not None:
-        said += f" of its {_seqs(entry.picks)}"
-    return f"{said}; {describe(entry.trim)}" if entry.trim else said
-
-
-def _seqs(held: ranges.Ranges) -> str:
-    shown = ", ".join(f"{first} to {last}" for first, last in list(ranges.pairs(held))[:3])
-    more = f" and {len(held) // 2 - 3} ranges more" if len(held) > 6 else ""
-    return f"seqs {shown}{more}"

@@ -634,7 +634,7 @@ def test_a_stream_that_is_committed_to_lives_on(loop: VirtualLoop) -> None:
             await asyncio.sleep(7)
             await engine.transactions.stage("t", batch, "0-0-0", Chunk("s", draft([b"1"])))
             await commit(engine, ["0-0-0"], batch)
-            engine.streams.sweep()
+            engine.streams.expiry.sweep()
         assert engine.streams.find("s").visible == 4
 
     loop.run(story())

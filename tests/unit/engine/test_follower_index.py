@@ -9,8 +9,9 @@ from unittest import mock
 from headrace.core.entry import Following
 from headrace.core.glob import Glob
 from headrace.core.subscription import PULL
+from headrace.engine.active_subscriptions import id_of
 from headrace.engine.start import stop
-from headrace.engine.subscriptions import Subscriptions, id_of
+from headrace.engine.subscriptions import Subscriptions
 from support.hostile import HostileDisk
 from support.rig import boot, small
 from support.virtual import VirtualClock, VirtualLoop
@@ -26,8 +27,8 @@ def following(pattern: str | None, *names: str) -> Following:
 def check(subscriptions: Subscriptions) -> None:
     """Whatever is kept of it, it is what everybody says who is asked."""
     for name in NAMES:
-        asked = [each for each in subscriptions._active.values() if each.follows(name)]
-        found = subscriptions._followers(name)
+        asked = [each for each in subscriptions.active if each.follows(name)]
+        found = subscriptions.active.followers(name)
         assert [*map(id_of, found)] == [*map(id_of, asked)], name
 
 
@@ -56,7 +57,7 @@ def test_everybody_who_follows_a_stream_is_found(loop: VirtualLoop) -> None:
         check(started.engine.subscriptions)
         for id in ("p0", "p2", "p3", "p4", "p5", "n"):
             await started.engine.subscriptions.delete(id)
-        index = started.engine.subscriptions._index
+        index = started.engine.subscriptions.active._index
         assert not index._named
         assert not index._patterns
         assert not index._lengths
@@ -73,11 +74,11 @@ def test_only_those_are_asked_whose_names_begin_so(loop: VirtualLoop) -> None:
         for id in range(MANY):
             await all_of.put(f"p{id}", following(f"tenant{id}/*", f"named/{id}"))
         with mock.patch.object(Glob, "matches", autospec=True, side_effect=Glob.matches) as asked:
-            followers = all_of._followers("tenant7/a")
+            followers = all_of.active.followers("tenant7/a")
         assert [*map(id_of, followers)] == ["p7"]
         assert asked.call_count <= 2
         with mock.patch.object(type(followers[0]), "follows", return_value=True) as asked:
-            assert [*map(id_of, all_of._followers("named/9"))] == ["p9"]
+            assert [*map(id_of, all_of.active.followers("named/9"))] == ["p9"]
         assert asked.call_count == 1
         await stop(started)
 

@@ -6,8 +6,9 @@ import pytest
 
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
+from headrace.engine.engine import Parts
 from headrace.engine.ports import CountedIds, Inline, InlineSealer
-from headrace.engine.start import Parts, Started, start, stop
+from headrace.engine.start import Started, start, stop
 from headrace.formats import layout
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects

@@ -7,8 +7,9 @@ import asyncio
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
+from headrace.engine.engine import Parts
 from headrace.engine.ports import CountedIds, Inline, InlineSealer, SystemClock
-from headrace.engine.start import Parts, start
+from headrace.engine.start import start
 from headrace.engine.upkeep import Pace
 from headrace.formats.manifest import Segment
 from headrace.storage.journal import WriterThread

@@ -7,14 +7,12 @@ import asyncio
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.core.state import State
+from headrace.engine.appender import Appender
 from headrace.engine.caps import Caps
-from headrace.engine.engine import Engine
+from headrace.engine.kernel import Kernel
 from headrace.engine.ports import Inline, SystemClock
 from headrace.storage.journal import Journal
 from headrace.storage.memory import MemoryDisk
-from headrace.storage.objects import LocalObjects
-from headrace.storage.segments import Segments
-from headrace.storage.staging import Staging
 
 
 class Still:
@@ -32,12 +30,12 @@ def test_a_synced_promise_does_not_acknowledge_what_is_not_written() -> None:
         disk = MemoryDisk()
         journal = Journal(disk, 0)
         journal.open(lambda *_: Still())
-        segments = Segments(LocalObjects(disk), 0)
-        engine = Engine(State(), journal, segments, SystemClock(), Inline(), Caps(), Staging(disk))
+        kernel = Kernel(State(), journal, SystemClock(), Inline(), Caps())
+        appender = Appender(kernel)
 
         def start(records: int) -> asyncio.Task[object]:
             drafts = draft([b"1"] * records)
-            append = engine.appender.append("a", drafts, owner="topics", create=LogConfig())
+            append = appender.append("a", drafts, owner="topics", create=LogConfig())
             return asyncio.ensure_future(append)
 
         created = start(1)
@@ -54,7 +52,7 @@ def test_a_synced_promise_does_not_acknowledge_what_is_not_written() -> None:
         await promising
         await asyncio.sleep(0)
         assert not needing.done(), "acknowledged before the operating system had it"
-        assert engine.live("a").visible == 600
+        assert kernel.lives[1].visible == 600
         journal.commit(journal.reached)
         await needing
 

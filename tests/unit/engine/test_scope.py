@@ -163,11 +163,11 @@ def test_a_build_that_vanished_is_looked_for_again(loop: VirtualLoop) -> None:
         async def take() -> tuple[list[int], list[int]]:
             return seen(scene)
 
-        assert await scene.engine.reader.again(take) == (list(range(1, 9)), [9, 10, 11, 12])
+        assert await scene.engine.fetcher.again(take) == (list(range(1, 9)), [9, 10, 11, 12])
         scene.librarian.forget([second])
         scene.engine.segments.builds.use(scene.upkeep.manifest.__class__())  # nothing is open
         scene.engine.segments.builds.use(scene.upkeep.manifest)
-        assert await scene.engine.reader.again(take) == ([], list(range(1, 13))), "all is scanned"
+        assert await scene.engine.fetcher.again(take) == ([], list(range(1, 13))), "all is scanned"
         assert scene.upkeep.manifest.builds == ()
 
     run(loop, story)

@@ -305,11 +305,11 @@ def test_a_stream_that_somebody_waits_at_lives(loop: VirtualLoop) -> None:
         board = engine.touching.board(live)
         waiting = asyncio.create_task(wait(board, TODOS, wait_ms=10_000))
         await asyncio.sleep(5)
-        engine.streams.sweep()
+        engine.streams.expiry.sweep()
         assert engine.streams.find("s") is live
         assert not await waiting
         await asyncio.sleep(5)
-        engine.streams.sweep()
+        engine.streams.expiry.sweep()
         with pytest.raises(Refused):
             engine.streams.find("s")
         assert len(engine.touching) == 0

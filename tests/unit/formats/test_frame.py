@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
 from unittest import mock
 
 import pytest
 
 from headrace.core.config import LogConfig
-from headrace.core.entry import Append, Create, Delete, Drop, Entry, Reserve, Stop
+from headrace.core.entry import KINDS, Append, Create, Delete, Drop, Entry, Reserve, Stop
 from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.record import block, draft
 from headrace.formats.frame import (
@@ -160,3 +161,14 @@ def test_a_frame_that_was_written_is_read_however_large() -> None:
     raw = journal((CREATE, 0), (APPEND, 0), (Drop(1), 0))
     with mock.patch("headrace.formats.frame.FRAME_BYTES_MAX", 1):
         assert entries_of(raw) == [CREATE, APPEND, Drop(1)]
+
+
+def test_kinds_keep_their_numbers_for_ever() -> None:
+    names = [kind.__name__ for _, kind in sorted(KINDS.items())]
+    assert " ".join(names) == (
+        "Create Configure Drop Append Delete Trim Reserve Lose Start Stop Claim Release Extend "
+        "Delay Route Unroute Forward Open Advance Touch Hold Bury Retire Follow Dispatch Plan "
+        "Arrive Register Adopt"
+    )
+    assert sorted([*KINDS, GROUP]) == [*range(1, 31)]
+    assert {*KINDS.values()} == {*get_args(Entry)}

@@ -30,7 +30,7 @@ from headrace.core.entry import (
 from headrace.core.errors import Corrupt
 from headrace.core.record import block, draft
 from headrace.storage.disk import RealDisk
-from headrace.storage.inspection import Inspection, NoSuchLog, describe
+from headrace.storage.inspection import Inspection, NoSuchLog
 from headrace.storage.readonly import ReadOnlyDisk
 from support import directories
 
@@ -210,7 +210,7 @@ def test_a_read_only_disk_refuses_every_change(tmp_path: Path) -> None:
     ],
 )
 def test_what_entries_mean(entry: Entry, words: list[str]) -> None:
-    meaning = describe(entry)
+    meaning = entry.describe()
     assert "\n" not in meaning
     assert [word for word in words if word not in meaning] == []
 

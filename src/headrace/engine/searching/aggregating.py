@@ -80,7 +80,7 @@ async def aggregate(engine: Engine, live: Live, raw: object) -> Aggregated:
         await engine.settle(live)
         return tally.answer()
 
-    return await engine.reader.again(take)
+    return await engine.fetcher.again(take)
 
 
 class Tally:

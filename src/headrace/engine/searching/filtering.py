@@ -90,7 +90,7 @@ class Filter:
             await engine.settle_deletions(live, deletions, lambda: page.forget(log.deleted))
             return page
 
-        return await engine.reader.again(take)
+        return await engine.fetcher.again(take)
 
 
 class _Sieve:

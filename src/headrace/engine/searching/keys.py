@@ -65,7 +65,7 @@ async def list_keys(engine: Engine, live: Live, after: str | None, limit: int) -
             deadline.took_ms,
         )
 
-    return await engine.reader.again(take)
+    return await engine.fetcher.again(take)
 
 
 class Listing:

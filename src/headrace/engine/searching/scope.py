@@ -400,7 +400,7 @@ def _reaches(engine: Engine, live: Live, last: int) -> Iterator[Reach]:
     log = live.log
     inherited = min(log.inherited, last)
     if inherited:
-        yield from _reaches(engine, engine.reader.source(live), inherited)
+        yield from _reaches(engine, engine.source_of(live), inherited)
     if inherited < last:
         yield Reach(
             log,

@@ -95,7 +95,7 @@ async def search(engine: Engine, live: Live, raw: object, parse_offset: ParseOff
         await engine.settle_deletions(live, deletions, lambda: found.forget(live.log.deleted))
         return found
 
-    return await engine.reader.again(take)
+    return await engine.fetcher.again(take)
 
 
 class Hunt:

@@ -246,7 +246,7 @@ def _is_readable(engine: Engine, live: Live) -> bool:
     log = live.log
     if log.subscription is not None:
         return False
-    return log.stream is None or engine.streams.is_there(log)
+    return log.stream is None or engine.streams.expiry.is_there(log)
 
 
 def _page(

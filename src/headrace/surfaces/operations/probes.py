@@ -16,9 +16,10 @@ from headrace.core.config import Durability, Kind
 from headrace.core.errors import Refused
 from headrace.core.limits import METRICS_SETTLE_S
 from headrace.engine.chunks import Waiting
-from headrace.engine.engine import Backlog, Engine
+from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.engine.pulse import Pulse
+from headrace.engine.upkeep import Backlog
 from headrace.observe import Histogram, render_prometheus, snapshot
 from headrace.processes.pipeline_process import PipelineProcess
 from headrace.storage.journal import Journal

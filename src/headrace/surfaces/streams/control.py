@@ -24,8 +24,8 @@ from headrace.core.names import check_printable
 from headrace.core.subscription import WEBHOOK, Work
 from headrace.delivery.signing import Claims, Signer
 from headrace.delivery.webhooks import Webhooks
+from headrace.engine.active_subscriptions import Active, id_of
 from headrace.engine.live import Live
-from headrace.engine.subscriptions import Active, id_of
 from headrace.surfaces.streams import wire
 from headrace.surfaces.streams.fields import format_time
 from headrace.surfaces.streams.names import CONTROL, parse_name

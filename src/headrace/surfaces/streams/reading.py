@@ -163,7 +163,7 @@ async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) 
         bytes_max=STREAM_PAGE_BYTES,
         wanted=asked.wanted,
     )
-    engine.streams.use(live)  # all the while
+    engine.streams.expiry.use(live)  # all the while
     await engine.settle(live)
     engine.streams.find(live.log.name)
     check_gap(live, page, asked.offset)

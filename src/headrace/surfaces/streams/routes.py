@@ -134,7 +134,7 @@ class StreamRoutes:
             ("stream-end-offset", end),
         ]
         if live.log.stream is not None:
-            ttl_ms, ends_at_ms = live.log.stream.ttl_ms, streams.ends_at_ms(live.log)
+            ttl_ms, ends_at_ms = live.log.stream.ttl_ms, streams.expiry.ends_at_ms(live.log)
             if ttl_ms is not None:
                 headers.append(("stream-ttl", str(ttl_ms // 1000)))
             if ends_at_ms is not None and (ttl_ms is None or self._dialect.shows_deadline):
@@ -187,7 +187,9 @@ class StreamRoutes:
         owner = SYSTEM if prefix.startswith(SYSTEM_PREFIX) else OWNER
         found, more = engine.logs.page(after, prefix, size, call.principal.may_see, owner)
         streams = engine.streams
-        shown = [wire.summarise(engine, each) for each in found if streams.is_there(each.log)]
+        shown = [
+            wire.summarise(engine, each) for each in found if streams.expiry.is_there(each.log)
+        ]
         headers: Headers = [("content-type", "application/json"), ("cache-control", "no-store")]
         if more:
             headers.append(("stream-next-cursor", encode_cursor(found[-1].log.name)))

@@ -184,7 +184,7 @@ class TouchRoutes:
             with board.waiter(watch, request.timeout_ms) as waiter, call.unless_gone(waiter.leave):
                 touched = await waiter.wait()
         board.totals.timeouts += not touched
-        engine.streams.use(board.live)
+        engine.streams.expiry.use(board.live)
         reply = _reply(board, watch, touched=touched)
         await engine.settle(board.live)
         return _json(reply)
@@ -199,7 +199,7 @@ async def wrong_method(call: Call) -> Answer:
 def _find(call: Call) -> Live:
     call.principal.require(Scope.READ, call.name)
     live = call.engine.streams.find(call.name)
-    call.engine.streams.use(live)
+    call.engine.streams.expiry.use(live)
     return live
 
 

@@ -33,7 +33,7 @@ def summarise(engine: Engine, live: Live) -> StreamSummary:
     log, streams = live.log, engine.streams
     stream = log.stream
     assert stream is not None
-    ends_at_ms = streams.ends_at_ms(log)
+    ends_at_ms = streams.expiry.ends_at_ms(log)
     sealed = str(min(engine.inspection.sealed_last(live), live.visible) - 1)
     return StreamSummary(
         name=log.name,

@@ -1,0 +1,36 @@
+"""Looking logs up by name."""
+
+from __future__ import annotations
+
+from headrace.core import state as catalog
+from headrace.core.errors import Code, Refused
+from headrace.engine.kernel import Kernel
+from headrace.engine.live import Live
+from headrace.engine.stream_expiry import StreamExpiry
+
+
+class LogLookup:
+    """Finds logs that can be used now."""
+
+    def __init__(self, kernel: Kernel, expiry: StreamExpiry) -> None:
+        self._kernel = kernel
+        self._expiry = expiry
+
+    def live(self, name: str) -> Live:
+        """A log whose records are JSON: a topic, or a stream of JSON."""
+        log = self._kernel.state.by_name.get(name)
+        if log is None or (log.stream is not None and not self._expiry.is_there(log)):
+            raise catalog.not_found(name)
+        if log.stream is not None and not log.stream.is_json:
+            raise Refused(
+                Code.LOG_INCOMPATIBLE,
+                f'"{name}" is a stream of {log.stream.content_type}, not of JSON',
+                topic=name,
+            )
+        return self._kernel.lives[log.id]
+
+    def state_of(self, name: str) -> Live:
+        """A log with its floors as of now. Whoever tells of it must `settle` before."""
+        live = self.live(name)
+        self._kernel.expire_now(live)
+        return live
