@@ -17,8 +17,8 @@ from websockets.protocol import CLIENT, OPEN
 from websockets.protocol import Protocol as Peer
 
 from headrace.core.limits import CLOSE_S
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.delivery.websocket import Socket
-from headrace.delivery.wheel import Wheel
 
 BYTES_MAX = 2000
 HEAD_BYTES_MAX = 14
@@ -32,7 +32,7 @@ class Ear(Socket):
     __slots__ = ("heard", "pipe")
 
     def __init__(self) -> None:
-        super().__init__(Wheel(), 15.0, BYTES_MAX)
+        super().__init__(TimerWheel(), 15.0, BYTES_MAX)
         self.heard: list[bytes | int] = []
         self.pipe = Pipe()
         self.pipe.protocol = self

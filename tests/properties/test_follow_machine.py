@@ -28,7 +28,7 @@ from headrace.core.match import TagEq, TagPrefix
 from headrace.core.read import EVERYTHING, Wanted
 from headrace.core.record import draft
 from headrace.delivery.hub import Hub
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.caps import Caps
 from headrace.engine.upkeep import Pace
 from headrace.surfaces.topics.cursors import parse_composite
@@ -133,7 +133,7 @@ class FollowMachine(RuleBasedStateMachine):
         )
         self.engine = started.engine
         self.truth = Truth(self.engine)
-        self.wheel = Wheel()
+        self.wheel = TimerWheel()
         self.hub = Hub(self.engine, self.wheel)
         self.store = Sessions(Slots(), 10_000_000, self.wheel.time)
         self.upkeep = [

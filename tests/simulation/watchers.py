@@ -27,7 +27,7 @@ from headrace.core.config import Durability
 from headrace.core.entry import Append, Drop, Entry
 from headrace.core.errors import Code, Refused
 from headrace.delivery.hub import Hub
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.sessions import Sessions
@@ -259,7 +259,7 @@ class Post:
 class Get:
     """What the GET of a stream asks of a request."""
 
-    def __init__(self, hub: Hub, wheel: Wheel, wid: str, last_id: str | None) -> None:
+    def __init__(self, hub: Hub, wheel: TimerWheel, wid: str, last_id: str | None) -> None:
         self.hub = hub
         self.wheel = wheel
         self.name = wid
@@ -280,7 +280,7 @@ class Gallery:
         self._witness = witness
         self._random = random
         self._engine = witness.engine
-        self._wheel = Wheel()
+        self._wheel = TimerWheel()
         self._hub = Hub(self._engine, self._wheel)
         self._sessions = Sessions(Slots(), SESSION_TTL_MS, self._wheel.time)
         self._watch = Watch(self._sessions, _LIMITS)

@@ -15,7 +15,7 @@ from headrace.core.read import Page
 from headrace.delivery.cohort import Cohort, Follower
 from headrace.delivery.events import Event, Gone, Held, Records, View
 from headrace.delivery.tasks import Tasks
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.storage.journal import ignore
@@ -33,7 +33,7 @@ class Channel:
     def __init__(
         self,
         engine: Engine,
-        wheel: Wheel,
+        wheel: TimerWheel,
         tasks: Tasks,
         live: Live,
         on_empty: Callable[[Channel], None],
@@ -73,7 +73,7 @@ class Channel:
         self._cohorts.pop(cohort, None)
         if self._homes.get(cohort.view) is cohort:
             del self._homes[cohort.view]
-        self._wheel.take(cohort)
+        self._wheel.cancel(cohort)
         if not self._cohorts:
             self._close()
 
@@ -265,7 +265,7 @@ class Channel:
     def remind(self, cohort: Cohort) -> None:
         """Tell this cohort how far it is some time, if nothing else does."""
         if cohort.view.beat_s and not cohort.tick:
-            self._wheel.put(cohort, cohort.view.beat_s)
+            self._wheel.schedule(cohort, cohort.view.beat_s)
 
     # --- strong followers -------------------------------------------------------------------------
 

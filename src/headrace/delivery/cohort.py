@@ -234,7 +234,7 @@ class Cohort:
         for follower in tuple(self.followers):
             follower.write(frame)
 
-    def attend(self, now: float) -> float:
+    def on_timer(self, now: float) -> float:
         """Only records that nobody here wants came by: tell how far, from time to time."""
         if self.told == self.position:
             return 0

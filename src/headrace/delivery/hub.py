@@ -9,7 +9,7 @@ from headrace.delivery.channel import Channel
 from headrace.delivery.cohort import Follower
 from headrace.delivery.events import Gone
 from headrace.delivery.tasks import Tasks
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.storage.journal import ignore
@@ -20,7 +20,7 @@ Note = Callable[[Live], None]
 class Hub:
     """All followers of one engine."""
 
-    def __init__(self, engine: Engine, wheel: Wheel) -> None:
+    def __init__(self, engine: Engine, wheel: TimerWheel) -> None:
         self.engine = engine
         self._wheel = wheel
         self.tasks = Tasks()

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from headrace.core.limits import CLOSE_S, SINK_BUFFER_BYTES, SLOW_CONSUMER_S
 from headrace.delivery.endings import Ending, ShuttingDown, SlowConsumer
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 
 
 class Sink(asyncio.Protocol):
@@ -40,7 +40,7 @@ class Sink(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, wheel: Wheel, beat_s: float) -> None:
+    def __init__(self, wheel: TimerWheel, beat_s: float) -> None:
         self.transport: asyncio.Transport
         self.closed = True
         self.blocked_since: float | None = None
@@ -48,7 +48,7 @@ class Sink(asyncio.Protocol):
         """How long it was blocked the last time."""
         self.sent_at = 0.0
         self.tick = 0
-        """Where it is on the wheel."""
+        """Its slot of the wheel."""
         self._wheel = wheel
         self._beat_s = beat_s
         self._on_end: Callable[[], None]
@@ -105,14 +105,14 @@ class Sink(asyncio.Protocol):
         self._leave()
         self.transport.write(self.farewell(ending))
         self.hang_up()
-        self._wheel.put(self, CLOSE_S)
+        self._wheel.schedule(self, CLOSE_S)
 
     def leave(self) -> None:
         """Close without a word: the peer knows."""
         if not self.closed:
             self._leave()
             self.transport.close()
-            self._wheel.put(self, CLOSE_S)
+            self._wheel.schedule(self, CLOSE_S)
 
     def hang_up(self) -> None:
         """Nothing more is written."""
@@ -120,13 +120,13 @@ class Sink(asyncio.Protocol):
 
     def _leave(self) -> None:
         self.closed = True
-        self._wheel.take(self)
+        self._wheel.cancel(self)
         self._on_end()
         self.ended()
 
     # --- what the wheel asks ----------------------------------------------------------------------
 
-    def attend(self, now: float) -> float:
+    def on_timer(self, now: float) -> float:
         """Look after this connection; returns when to look again, 0 for never."""
         if self.closed:
             self.transport.abort()
@@ -162,14 +162,14 @@ class Sink(asyncio.Protocol):
             return
         self.closed = False
         self.write(head)
-        self._wheel.put(self, self._beat_s)
+        self._wheel.schedule(self, self._beat_s)
         self.opened()
 
     def pause_writing(self) -> None:
         self.blocked_since = self._wheel.time()
         if not self.closed:
-            self._wheel.take(self)
-            self._wheel.put(self, SLOW_CONSUMER_S)
+            self._wheel.cancel(self)
+            self._wheel.schedule(self, SLOW_CONSUMER_S)
             self.stuck()
 
     def resume_writing(self) -> None:
@@ -177,8 +177,8 @@ class Sink(asyncio.Protocol):
             self.blocked_s = self._wheel.time() - self.blocked_since
             self.blocked_since = None
         if not self.closed:
-            self._wheel.take(self)
-            self._wheel.put(self, self._beat_s)
+            self._wheel.cancel(self)
+            self._wheel.schedule(self, self._beat_s)
             self.writable()
 
     def data_received(self, data: bytes) -> None:
@@ -186,7 +186,7 @@ class Sink(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.closed:
-            self._wheel.take(self)
+            self._wheel.cancel(self)
         else:
             self._leave()
         self._on_close()

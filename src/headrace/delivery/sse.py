@@ -9,7 +9,7 @@ import msgspec
 from headrace.core.limits import RETRY_MS
 from headrace.delivery.endings import Ending, describe
 from headrace.delivery.sink import Sink
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.ports import Clock
 
 LAST_CHUNK = b"0\r\n\r\n"
@@ -43,7 +43,7 @@ class EventStream(Sink):
 
     __slots__ = ("_clock", "chunked")
 
-    def __init__(self, wheel: Wheel, clock: Clock, beat_s: float) -> None:
+    def __init__(self, wheel: TimerWheel, clock: Clock, beat_s: float) -> None:
         super().__init__(wheel, beat_s)
         self._clock = clock
         self.chunked = True

@@ -19,7 +19,7 @@ from headrace.core.limits import (
 )
 from headrace.delivery.endings import Ending, Failed, ShuttingDown, SlowConsumer
 from headrace.delivery.sink import Sink
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 
 _CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
 _LAST = 0x80
@@ -103,7 +103,11 @@ class Socket(Sink):
     )
 
     def __init__(
-        self, wheel: Wheel, beat_s: float, bytes_max: int, partial: PartialMessages | None = None
+        self,
+        wheel: TimerWheel,
+        beat_s: float,
+        bytes_max: int,
+        partial: PartialMessages | None = None,
     ) -> None:
         super().__init__(wheel, beat_s)
         self._partial = PartialMessages() if partial is None else partial
@@ -203,14 +207,14 @@ class Socket(Sink):
         self._buffer = bytearray()
         self._drop_message()
 
-    def attend(self, now: float) -> float:
+    def on_timer(self, now: float) -> float:
         """Give up on a message that was begun and stands still."""
         if self._heard or self._held or not (self._opcode or self._buffer):
             self._heard, self._still_since = False, now
         elif now - self._still_since >= MESSAGE_STILL_S and not self.closed:
             self.end(Failed(408, "a message was not said to its end"))
             return 0
-        return super().attend(now)
+        return super().on_timer(now)
 
     # --- listening --------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import ACCEPT_LENGTH_MAX, COMMAND_BYTES_MAX, INLINE_BYTES_MAX, U64_MAX
 from headrace.delivery.hub import Hub
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
 from headrace.observe import say
@@ -58,7 +58,7 @@ class Gate:
         self.slots = slots
         self.streams = streams
         """Connections that are pushed to: streams of events and WebSockets."""
-        self.wheel = Wheel()
+        self.wheel = TimerWheel()
         self.origins = origins
         """Where pages that call us from a browser may come from."""
         self.origin_check = origin_check

@@ -31,7 +31,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import ACCEPT_LENGTH_MAX
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 from headrace.web.calls import Gate, Refusals, prefers, refuse
 from headrace.web.cors import shared_headers
@@ -68,7 +68,7 @@ class StreamCall:
         return self._gate.hub
 
     @property
-    def wheel(self) -> Wheel:
+    def wheel(self) -> TimerWheel:
         return self._gate.wheel
 
     def authenticate(self) -> Principal:

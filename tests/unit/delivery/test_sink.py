@@ -13,7 +13,7 @@ from headrace.core.limits import CLOSE_S, SLOW_CONSUMER_S, WHEEL_TICK_S
 from headrace.delivery import sse
 from headrace.delivery.endings import Over, Replaced
 from headrace.delivery.sse import EventStream
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 
 BEAT_S = 15.0
 Story = Callable[["Watched"], Coroutine[None, None, None]]
@@ -22,7 +22,7 @@ Story = Callable[["Watched"], Coroutine[None, None, None]]
 class Watched(EventStream):
     """Keeps a diary of its hooks."""
 
-    def __init__(self, wheel: Wheel, clock: VirtualClock) -> None:
+    def __init__(self, wheel: TimerWheel, clock: VirtualClock) -> None:
         super().__init__(wheel, clock, BEAT_S)
         self.wheel = wheel
         self.clock = clock
@@ -54,7 +54,7 @@ def live() -> Iterator[Callable[[Story], None]]:
 
     def run(story: Story) -> None:
         async def tell() -> None:
-            stream = Watched(Wheel(), VirtualClock(loop))
+            stream = Watched(TimerWheel(), VirtualClock(loop))
             stream.open()
             await story(stream)
 

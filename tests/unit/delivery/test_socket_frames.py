@@ -26,8 +26,8 @@ from headrace.core.limits import (
     WHEEL_TICK_S,
 )
 from headrace.delivery.endings import Ending, ShuttingDown, describe
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.delivery.websocket import PartialMessages, Socket, frame
-from headrace.delivery.wheel import Wheel
 
 BYTES_MAX = 1000
 LARGE = b"<too large>"
@@ -38,7 +38,7 @@ class Ear(Socket):
     """Keeps what it hears."""
 
     def __init__(self, partial_messages: PartialMessages | None = None) -> None:
-        super().__init__(Wheel(), 15.0, BYTES_MAX, partial_messages)
+        super().__init__(TimerWheel(), 15.0, BYTES_MAX, partial_messages)
         self.heard: list[bytes] = []
         self.gone = 0
         self.pipe = Pipe()

@@ -25,7 +25,7 @@ from headrace.delivery.events import CaughtUp, Event, Lost, Records
 from headrace.delivery.followers import Followers
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import LAST_CHUNK, EventStream, chunk
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.live import Live
 from headrace.engine.ports import Clock
 from headrace.engine.shapes import Shapes
@@ -190,7 +190,7 @@ class StreamSink(EventStream):
     __slots__ = ("_crowds", "_followers", "_live", "_look", "_start", "_streams", "_timer")
 
     def __init__(
-        self, hub: Hub, wheel: Wheel, crowds: Crowds, live: Live, look: StreamLook, after: int
+        self, hub: Hub, wheel: TimerWheel, crowds: Crowds, live: Live, look: StreamLook, after: int
     ) -> None:
         super().__init__(wheel, hub.engine.clock, _BEAT_S)
         self._streams = hub.engine.streams

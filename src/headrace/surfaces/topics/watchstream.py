@@ -14,7 +14,7 @@ from headrace.delivery.events import CaughtUp, Event, Gone, Held, Lost, Records
 from headrace.delivery.followers import Followers
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.live import Live
 from headrace.storage.journal import ignore
 from headrace.surfaces.topics.cursors import encode_map, encode_member
@@ -69,7 +69,7 @@ class WatchStream(EventStream):
     )
 
     def __init__(
-        self, hub: Hub, wheel: Wheel, session: Session, sessions: Sessions, topics_max: int
+        self, hub: Hub, wheel: TimerWheel, session: Session, sessions: Sessions, topics_max: int
     ) -> None:
         super().__init__(wheel, hub.engine.clock, session.beat_s)
         self._hub = hub

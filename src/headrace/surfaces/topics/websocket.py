@@ -24,8 +24,8 @@ from headrace.delivery.endings import Ending, Failed, ShuttingDown, SlowConsumer
 from headrace.delivery.events import CaughtUp, Event, Gone, Held, Lost, Records
 from headrace.delivery.followers import Followers
 from headrace.delivery.hub import Hub, Note
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.delivery.websocket import PartialMessages, Socket, frame
-from headrace.delivery.wheel import Wheel
 from headrace.engine.cost import Cost
 from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
@@ -102,7 +102,9 @@ class TopicSocket(Socket):
         "_principal",
     )
 
-    def __init__(self, hub: Hub, wheel: Wheel, principal: Principal, limits: SocketLimits) -> None:
+    def __init__(
+        self, hub: Hub, wheel: TimerWheel, principal: Principal, limits: SocketLimits
+    ) -> None:
         super().__init__(wheel, HEARTBEAT_MS_DEFAULT / 1000, limits.message_bytes, limits.partial)
         self._hub = hub
         self._principal = principal

@@ -10,7 +10,7 @@ from headrace.core.limits import HEARTBEAT_MS_DEFAULT
 from headrace.core.read import Slice
 from headrace.delivery.endings import Failed
 from headrace.delivery.sse import EventStream, error, event
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.desk import Desk
 from headrace.engine.live import Live
 from headrace.engine.ports import Clock
@@ -57,7 +57,7 @@ class JobStream(EventStream):
 
     __slots__ = ("_desk", "_topic", "depth", "held", "lease_ms", "node")
 
-    def __init__(self, wheel: Wheel, clock: Clock, desk: Desk, topic: str) -> None:
+    def __init__(self, wheel: TimerWheel, clock: Clock, desk: Desk, topic: str) -> None:
         super().__init__(wheel, clock, HEARTBEAT_MS_DEFAULT / 1000)
         self._desk = desk
         self._topic = topic

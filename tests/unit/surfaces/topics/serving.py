@@ -13,7 +13,7 @@ from virtual import VirtualClock, VirtualLoop
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.delivery.hub import Hub
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 
 SYNC_S = 0.01
@@ -25,7 +25,7 @@ class House:
     def __init__(self, engine: Engine, loop: VirtualLoop) -> None:
         self.engine = engine
         self.loop = loop
-        self.wheel = Wheel()
+        self.wheel = TimerWheel()
         self.hub = Hub(engine, self.wheel)
         self.truth = Truth(engine)
 
