@@ -220,7 +220,7 @@ class ListeningPipe(Pipe):
             return Heard(event, 0, true=True, newborn=False)
         topic = event.data["topic"]
         stream = self.protocol
-        follower = next((f for f in stream._followers if f.live.log.name == topic), None)
+        follower = next((f for f in stream.followers if f.live.log.name == topic), None)
         place = stream._session.places[topic]
         log = follower.live.log if follower else self._truth.logs[place.epoch]
         true = True

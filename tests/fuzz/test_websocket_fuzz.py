@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from plumbing import Pipe
+from plumbing import NoLogs, Pipe
 from rawframes import make_frames
 from rawhttp import cut
 from virtual import VirtualLoop
@@ -17,7 +17,6 @@ from websockets.protocol import CLIENT, OPEN
 from websockets.protocol import Protocol as Peer
 
 from headrace.core.limits import CLOSE_S
-from headrace.delivery.timer_wheel import TimerWheel
 from headrace.delivery.websocket import Socket
 
 BYTES_MAX = 2000
@@ -32,7 +31,7 @@ class Ear(Socket):
     __slots__ = ("heard", "pipe")
 
     def __init__(self) -> None:
-        super().__init__(TimerWheel(), 15.0, BYTES_MAX)
+        super().__init__(NoLogs(), 15.0, BYTES_MAX)
         self.heard: list[bytes | int] = []
         self.pipe = Pipe()
         self.pipe.protocol = self

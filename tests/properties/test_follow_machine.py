@@ -242,7 +242,7 @@ class FollowMachine(RuleBasedStateMachine):
         if session.stream is not None:
             assert watched.stream is not None
             watched.stream.shutdown()
-        stream = WatchStream(self.hub, self.wheel, session, self.store, 100)
+        stream = WatchStream(self.hub, session, self.store, 100)
         pipe = ListeningPipe(self.truth, strong=client.strong)
         pipe.protocol = stream
         watched.stream, watched.pipe = stream, pipe
@@ -297,7 +297,7 @@ class FollowMachine(RuleBasedStateMachine):
         for watched in self.sessions:
             assert watched.stream is not None
             watched.process()
-            for follower in watched.stream._followers:
+            for follower in watched.stream.followers:
                 live = follower.live
                 spot = watched.client.spots.get(live.log.name, Spot(live.log.id, 0))
                 if spot.epoch != live.log.id:
@@ -313,7 +313,7 @@ class FollowMachine(RuleBasedStateMachine):
 
     def _check_followed(self, watched: Watched, topic: str) -> None:
         assert watched.stream is not None
-        followed = {follower.live.log.name for follower in watched.stream._followers}
+        followed = {follower.live.log.name for follower in watched.stream.followers}
         place = watched.session.places[topic]
         fallen = place.listed and place.epoch not in self.engine.lives
         assert topic in followed or fallen, f"{topic} is not followed"

@@ -125,7 +125,7 @@ class Channel:
             cohort.end(gone)
             for follower in followers:
                 follower.leave()
-                follower.owner.gone(follower)
+                follower.owner.on_log_gone(follower)
 
     # --- going on ---------------------------------------------------------------------------------
 
@@ -260,12 +260,12 @@ class Channel:
             return  # no wonder; the followers hear of it
         for follower in tuple(cohort.followers):
             follower.leave()
-            follower.owner.failed(follower)
+            follower.owner.on_log_failed(follower)
 
     def remind(self, cohort: Cohort) -> None:
         """Tell this cohort how far it is some time, if nothing else does."""
-        if cohort.view.beat_s and not cohort.tick:
-            self._wheel.schedule(cohort, cohort.view.beat_s)
+        if cohort.view.heartbeat_s and not cohort.tick:
+            self._wheel.schedule(cohort, cohort.view.heartbeat_s)
 
     # --- strong followers -------------------------------------------------------------------------
 

@@ -17,10 +17,13 @@ from headrace.engine.live import Live
 class Owner(Protocol):
     """The connection a follower belongs to."""
 
-    def gone(self, follower: Follower) -> None:
+    def on_caught_up(self, follower: Follower) -> None:
+        """It was to hear when it has got everything there is, and has been told."""
+
+    def on_log_gone(self, follower: Follower) -> None:
         """The log was deleted, and the follower has been told."""
 
-    def failed(self, follower: Follower) -> None:
+    def on_log_failed(self, follower: Follower) -> None:
         """The log cannot be read."""
 
 
@@ -213,6 +216,8 @@ class Cohort:
         if self.owes:
             self.owes = False
             self.tell(CaughtUp(head))
+            for follower in tuple(self.followers):
+                follower.owner.on_caught_up(follower)
 
     def end(self, gone: Gone) -> None:
         """The log was deleted."""
@@ -241,4 +246,4 @@ class Cohort:
         if self.at_rest and self.position == self._stage.upto(self.view):
             self.tell(CaughtUp(self.position))
             return 0
-        return self.view.beat_s
+        return self.view.heartbeat_s

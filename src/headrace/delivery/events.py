@@ -65,7 +65,7 @@ class View(Protocol):
         ...
 
     @property
-    def beat_s(self) -> float:
+    def heartbeat_s(self) -> float:
         """How often to tell of progress that brought no record; 0 for never."""
         ...
 

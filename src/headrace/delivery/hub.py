@@ -22,7 +22,7 @@ class Hub:
 
     def __init__(self, engine: Engine, wheel: TimerWheel) -> None:
         self.engine = engine
-        self._wheel = wheel
+        self.wheel = wheel
         self.tasks = Tasks()
         """Work that connections start."""
         self._channels: dict[int, Channel] = {}
@@ -43,7 +43,7 @@ class Hub:
             return
         channel = self._channels.get(live.log.id)
         if channel is None:
-            channel = Channel(self.engine, self._wheel, self.tasks, live, self._forget)
+            channel = Channel(self.engine, self.wheel, self.tasks, live, self._forget)
             self._channels[live.log.id] = channel
         channel.join(follower)
 
@@ -55,7 +55,7 @@ class Hub:
             return
         log = follower.live.log
         follower.write(follower.view.encode(log.name, Gone(log.head), follower.position))
-        follower.owner.gone(follower)
+        follower.owner.on_log_gone(follower)
 
     # --- names to come ----------------------------------------------------------------------------
 

@@ -3,15 +3,15 @@
 How a surface offers one:
 
     class Jobs(EventStream):              # delivery/sse.py; delivery/sink.py tells of the hooks
-        def opened(self): ...             # start to feed it with self.send(sse.event(...))
-        def writable(self): ...           # it was blocked and has drained
-        def ended(self): ...              # release what it held
+        def on_open(self): ...            # start to feed it with self.send(sse.event(...))
+        def on_writable(self): ...        # it was blocked and has drained
+        def on_end(self): ...             # release what it held
 
     async def work(call: StreamCall) -> Opening:
         principal = call.authenticate()   # the header, or ?token=
         principal.require(Scope.READ | Scope.WRITE, topic)
         ...                               # refuse with Refused; change nothing yet
-        return Opening(principal, Jobs(call.wheel, call.engine.clock, beat_s=15.0))
+        return Opening(principal, Jobs(call.hub, heartbeat_s=15.0))
 
     app.add_route("/v0/topics/{name}/work", StreamEndpoint(gate, refusals, work, leases=True))
 
@@ -145,5 +145,5 @@ def hand_over(
         lines += [b"connection: close"]
     shared = shared_headers(req.get_header("ORIGIN"), gate.origins) if gate.origins else []
     lines += [b"%b: %b" % header for header in shared]
-    head = b"\r\n".join(lines) + b"\r\n\r\n" + stream.greet()
+    head = b"\r\n".join(lines) + b"\r\n\r\n" + stream.preamble()
     connection.hand_over(stream, head, slot.free)

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plumbing import Pipe
+from plumbing import NoLogs, Pipe
 from virtual import VirtualLoop
 from websockets.frames import Close, Frame, Opcode
 from websockets.protocol import CLIENT, OPEN
@@ -26,7 +26,6 @@ from headrace.core.limits import (
     WHEEL_TICK_S,
 )
 from headrace.delivery.endings import Ending, ShuttingDown, describe
-from headrace.delivery.timer_wheel import TimerWheel
 from headrace.delivery.websocket import PartialMessages, Socket, frame
 
 BYTES_MAX = 1000
@@ -38,7 +37,7 @@ class Ear(Socket):
     """Keeps what it hears."""
 
     def __init__(self, partial_messages: PartialMessages | None = None) -> None:
-        super().__init__(TimerWheel(), 15.0, BYTES_MAX, partial_messages)
+        super().__init__(NoLogs(), 15.0, BYTES_MAX, partial_messages)
         self.heard: list[bytes] = []
         self.gone = 0
         self.pipe = Pipe()
@@ -55,10 +54,10 @@ class Ear(Socket):
         assert bytes_max == BYTES_MAX
         self.heard.append(LARGE)
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         self.gone += 1
 
-    def words(self, ending: Ending) -> bytes:
+    def closing_message(self, ending: Ending) -> bytes:
         said = describe(ending)
         return said[1].encode() if said else b""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from lines import KEEP_ALIVE_S, Echo, Line, Site, run
+from plumbing import NoLogs
 
 from headrace.core.limits import (
     CHUNK_FRAMING_BYTES_MAX,
@@ -25,7 +26,6 @@ from headrace.core.limits import (
     PEER_TIMEOUT_S,
 )
 from headrace.delivery.sink import Sink
-from headrace.delivery.timer_wheel import TimerWheel
 from headrace.web.descriptors import backlog, room_for_connections
 from headrace.web.http2_refusal import PREFACE
 from headrace.web.protocol import CONNECTION, Connections, Protocol
@@ -294,7 +294,7 @@ def test_what_a_websocket_says_early_is_for_whom_it_is_handed_to(before: bytes) 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await asyncio.sleep(1)
         if b"upgrade" in dict(scope["headers"]):
-            scope[CONNECTION].hand_over(Ear(TimerWheel(), 1e9), b"101", lambda: None)
+            scope[CONNECTION].hand_over(Ear(NoLogs(), 1e9), b"101", lambda: None)
         else:
             await Echo()(scope, receive, send)
 

@@ -20,12 +20,10 @@ from headrace.core.log import Log
 from headrace.core.read import Page, Wanted
 from headrace.core.stream import JSON, media_type
 from headrace.delivery.cohort import Follower
-from headrace.delivery.endings import Ending, Failed, Over
+from headrace.delivery.endings import Ending, Over
 from headrace.delivery.events import CaughtUp, Event, Lost, Records
-from headrace.delivery.followers import Followers
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import LAST_CHUNK, EventStream, chunk
-from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.live import Live
 from headrace.engine.ports import Clock
 from headrace.engine.shapes import Shapes
@@ -33,7 +31,7 @@ from headrace.surfaces.streams.errors import refuse
 from headrace.surfaces.streams.events import next_cursor, render_array, render_raw
 from headrace.surfaces.streams.positions import content_type_of, format_position
 
-_BEAT_S = 15.0
+_HEARTBEAT_S = 15.0
 _LOOK_S = 0.05
 _LINES = re.compile(rb"\r\n|\r|\n")
 
@@ -45,7 +43,7 @@ class StreamLook:
 
     bytes_max = READ_BYTES_DEFAULT
     strong = False
-    beat_s = _BEAT_S
+    heartbeat_s = _HEARTBEAT_S
 
     def __init__(self, log: Log, wanted: Wanted, cursor: str, clock: Clock, shapes: Shapes) -> None:
         self._log = log
@@ -187,55 +185,38 @@ class Crowds:
 class StreamSink(EventStream):
     """One reader that stays, for a minute or until the stream ends."""
 
-    __slots__ = ("_crowds", "_followers", "_live", "_look", "_start", "_streams", "_timer")
+    __slots__ = ("_crowds", "_live", "_look", "_start", "_streams")
 
-    def __init__(
-        self, hub: Hub, wheel: TimerWheel, crowds: Crowds, live: Live, look: StreamLook, after: int
-    ) -> None:
-        super().__init__(wheel, hub.engine.clock, _BEAT_S)
+    def __init__(self, hub: Hub, crowds: Crowds, live: Live, look: StreamLook, after: int) -> None:
+        super().__init__(hub, _HEARTBEAT_S, STREAM_SSE_S)
         self._streams = hub.engine.streams
         self._crowds = crowds
         self._live = live
         self._look = look
         self._start = after
-        self._followers = Followers(hub)
-        self._timer: asyncio.TimerHandle | None = None
 
-    def greet(self) -> bytes:
+    def preamble(self) -> bytes:
         return b""
 
-    def farewell(self, ending: Ending) -> bytes:
+    def closing_frame(self, ending: Ending) -> bytes:
         """The last control event said where to go on, so there is nothing to add."""
         return LAST_CHUNK if self.chunked else b""
 
     # --- the connection ---------------------------------------------------------------------------
 
-    def opened(self) -> None:
+    def on_open(self) -> None:
         self._look.chunked = self.chunked
-        self._timer = asyncio.get_running_loop().call_later(STREAM_SSE_S, self.end, Over())
         live = self._live
         follower = Follower(self, live, self._look, self._start, self._deliver, owes=False)
         self._crowds.join(live, self)
         if self._start == live.visible and not self._streams.is_closed(live):
             self.write(self._look.wrap(self._look.control(self._start, up_to_date=True)))
-        self._followers.add(follower)
+        self.followers.add(follower)
         self.notice()
 
-    def stuck(self) -> None:
-        self._followers.park()
-
-    def writable(self) -> None:
-        self._followers.resume(self.blocked_s)
-
-    def ended(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    def on_end(self) -> None:
+        super().on_end()
         self._crowds.leave(self._live, self)
-        self._followers.close()
-
-    @property
-    def busy_at(self) -> float:
-        return max(self.sent_at, self._followers.busy_at)
 
     # --- the stream -------------------------------------------------------------------------------
 
@@ -257,15 +238,9 @@ class StreamSink(EventStream):
         if stream is not None and stream.deleted:
             self.end(Over())
             return True
-        position = max((follower.position for follower in self._followers), default=None)
+        position = max((follower.position for follower in self.followers), default=None)
         if position != self._live.visible or self.blocked:
             return False
         self.write(self._look.wrap(self._look.control(position, closed=True)))
         self.end(Over())
         return True
-
-    def gone(self, follower: Follower) -> None:
-        self.end(Over())
-
-    def failed(self, follower: Follower) -> None:
-        self.end(Failed(500, "internal error"))

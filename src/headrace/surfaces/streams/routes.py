@@ -352,7 +352,7 @@ class StreamRoutes:
         cursor = reading.make_cursor(call.engine, asked.cursor)
         look = StreamLook(live.log, asked.wanted, cursor, call.engine.clock, call.engine.shapes)
         gate = self._gate
-        sink = StreamSink(gate.hub, gate.wheel, self._crowds, live, look, asked.after)
+        sink = StreamSink(gate.hub, self._crowds, live, look, asked.after)
         slot = gate.streams.take(call.principal)
         hand_over(gate, call.req, sink, slot, [*look.headers, *self._headers])
         return Answer(200, [])

@@ -82,7 +82,7 @@ def mount(
     app.add_route("/v0/watch/{name}", StreamEndpoint(gate, refusals, watch.get))
 
     def new_socket(principal: Principal) -> TopicSocket:
-        return TopicSocket(gate.hub, gate.wheel, principal, sockets)
+        return TopicSocket(gate.hub, principal, sockets)
 
     app.add_route("/v0/ws", SocketEndpoint(gate, refusals, new_socket))
     for path, answer in (

@@ -76,7 +76,7 @@ class Session:
 
     __slots__ = (
         "_former",
-        "beat_s",
+        "heartbeat_s",
         "idle_since",
         "places",
         "prefixes",
@@ -92,13 +92,13 @@ class Session:
         principal: Principal,
         places: dict[str, Place],
         prefixes: Iterable[Prefix],
-        beat_s: float,
+        heartbeat_s: float,
     ) -> None:
         self.wid = "wid_" + secrets.token_urlsafe(_WID_BYTES)
         self.principal = principal
         self.places = places
         self.prefixes = tuple(prefixes)
-        self.beat_s = beat_s
+        self.heartbeat_s = heartbeat_s
         self.trail = Trail(secrets.token_hex(_TAG_BYTES))
         self.stream: Streaming | None = None
         self.slot: Slot | None = None

@@ -55,8 +55,8 @@ class Watch:
             name: _place(live, start, look(start.match), resume, listed=name in wish.topics)
             for name, (live, start) in found.items()
         }
-        beat_ms = max(HEARTBEAT_MS_MIN, min(HEARTBEAT_MS_MAX, request.heartbeat_ms))
-        session = Session(principal, places, prefixes, beat_ms / 1000)
+        heartbeat_ms = max(HEARTBEAT_MS_MIN, min(HEARTBEAT_MS_MAX, request.heartbeat_ms))
+        session = Session(principal, places, prefixes, heartbeat_ms / 1000)
         reply = wire.WatchReply(
             wid=session.wid,
             stream_url=STREAM_PATH + session.wid,
@@ -83,7 +83,7 @@ class Watch:
             session.rewind(rewind)
         return Opening(
             session.principal,
-            WatchStream(call.hub, call.wheel, session, self._sessions, self._limits.topics),
+            WatchStream(call.hub, session, self._sessions, self._limits.topics),
         )
 
 

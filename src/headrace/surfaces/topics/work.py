@@ -9,11 +9,10 @@ from headrace.core.errors import Refused
 from headrace.core.limits import HEARTBEAT_MS_DEFAULT
 from headrace.core.read import Slice
 from headrace.delivery.endings import Failed
+from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream, error, event
-from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.desk import Desk
 from headrace.engine.live import Live
-from headrace.engine.ports import Clock
 from headrace.surfaces.topics.errors import refusals
 from headrace.surfaces.topics.events import HELD_RETRY_MS, render_jobs
 from headrace.surfaces.topics.names import parse_topic
@@ -41,7 +40,7 @@ class Work:
         queues = call.engine.queues
         live = queues.find(topic)
         live.last_read_at_ms = call.engine.clock.now_ms()
-        stream = JobStream(call.wheel, call.engine.clock, queues.desk(live), topic)
+        stream = JobStream(call.hub, queues.desk(live), topic)
         stream.node, stream.depth, stream.lease_ms = node, depth, lease_ms
         return Opening(principal, stream)
 
@@ -57,8 +56,8 @@ class JobStream(EventStream):
 
     __slots__ = ("_desk", "_topic", "depth", "held", "lease_ms", "node")
 
-    def __init__(self, wheel: TimerWheel, clock: Clock, desk: Desk, topic: str) -> None:
-        super().__init__(wheel, clock, HEARTBEAT_MS_DEFAULT / 1000)
+    def __init__(self, hub: Hub, desk: Desk, topic: str) -> None:
+        super().__init__(hub, HEARTBEAT_MS_DEFAULT / 1000)
         self._desk = desk
         self._topic = topic
         self.node = ""
@@ -66,13 +65,13 @@ class JobStream(EventStream):
         self.lease_ms: int | None = None
         self.held: dict[int, int] = {}
 
-    def opened(self) -> None:
+    def on_open(self) -> None:
         self._desk.join(self)
 
-    def writable(self) -> None:
+    def on_writable(self) -> None:
         self._desk.poke()
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         self._desk.leave(self)
 
     def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:

@@ -53,7 +53,7 @@ class Viewer:
 
     def open(self) -> None:
         house = self._house
-        stream = WatchStream(house.hub, house.wheel, self.session, self._sessions, self.topics_max)
+        stream = WatchStream(house.hub, self.session, self._sessions, self.topics_max)
         self.stream, self.pipe = stream, ListeningPipe(self._truth)
         self.pipe.protocol = stream
         stream.attach(self.pipe, b"head|", lambda: None, lambda: None)

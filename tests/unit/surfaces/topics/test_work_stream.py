@@ -20,7 +20,7 @@ class Worker:
     def __init__(self, house: House, depth: int) -> None:
         queues = house.engine.queues
         desk = queues.desk(queues.find("q"))
-        self.stream = JobStream(house.wheel, house.engine.clock, desk, "q")
+        self.stream = JobStream(house.hub, desk, "q")
         self.stream.node, self.stream.depth = "w", depth
         self.pipe = Pipe()
         self.pipe.protocol = self.stream
