@@ -23,6 +23,12 @@ from headrace.storage.journal import ignore
 _UNKNOWN = -1
 
 
+def is_gone(engine: Engine, live: Live) -> bool:
+    """Whether a log is deleted, for its readers if not for its forks."""
+    stream = live.log.stream
+    return live.log.id not in engine.lives or (stream is not None and stream.deleted)
+
+
 class Channel:
     """One followed log.
 
@@ -110,7 +116,7 @@ class Channel:
 
     @property
     def _is_gone(self) -> bool:
-        return self.live.log.id not in self._engine.lives
+        return is_gone(self._engine, self.live)
 
     def _drop(self) -> None:
         """The log is deleted: followers hear of it once that is certain."""
@@ -121,11 +127,7 @@ class Channel:
     def _say_gone(self) -> None:
         gone = Gone(self.live.log.head)
         for cohort in tuple(self._cohorts):
-            followers = tuple(cohort.followers)
-            cohort.end(gone)
-            for follower in followers:
-                follower.leave()
-                follower.owner.on_log_gone(follower)
+            cohort.drop(gone)
 
     # --- going on ---------------------------------------------------------------------------------
 
@@ -179,6 +181,8 @@ class Channel:
         if cohort.position > upto:
             return  # a strong follower was here before; it goes on when the sync is as far
         cohort.catch_up(upto)
+        if cohort.position == self.live.log.head and self._engine.streams.is_closed(self.live):
+            cohort.end(upto)
         home = self._homes.get(cohort.view)
         if home is cohort or not cohort.followers:
             return

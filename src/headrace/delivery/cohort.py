@@ -10,7 +10,7 @@ from typing import Protocol
 
 from headrace.core.limits import COHORT_MAX
 from headrace.core.read import Gap, Loss, Page
-from headrace.delivery.events import CaughtUp, Event, Gone, Lost, Records, View
+from headrace.delivery.events import CaughtUp, Ended, Event, Gone, Lost, Records, View
 from headrace.engine.live import Live
 
 
@@ -19,6 +19,9 @@ class Owner(Protocol):
 
     def on_caught_up(self, follower: Follower) -> None:
         """It was to hear when it has got everything there is, and has been told."""
+
+    def on_log_ended(self, follower: Follower) -> None:
+        """The log was closed, and the follower has got all of it."""
 
     def on_log_gone(self, follower: Follower) -> None:
         """The log was deleted, and the follower has been told."""
@@ -123,6 +126,7 @@ class Cohort:
     __slots__ = (
         "_stage",
         "busy",
+        "ended",
         "epoch",
         "followers",
         "fresh",
@@ -145,6 +149,8 @@ class Cohort:
         self.owes = follower.owes
         self.busy = False
         """Waits for a page."""
+        self.ended = False
+        """Was told that nothing more will come."""
         self.queued = False
         """Lined up for a step."""
         self.sent_at = 0.0
@@ -215,29 +221,38 @@ class Cohort:
         self.fresh, self.epoch = False, None
         if self.owes:
             self.owes = False
-            self.tell(CaughtUp(head))
-            for follower in tuple(self.followers):
+            for follower in self.tell(CaughtUp(head)):
                 follower.owner.on_caught_up(follower)
 
-    def end(self, gone: Gone) -> None:
+    def end(self, head: int) -> None:
+        """Nothing more will come: the log is closed."""
+        if not self.ended:
+            self.ended = True
+            for follower in self.tell(Ended(head)):
+                follower.owner.on_log_ended(follower)
+
+    def drop(self, gone: Gone) -> None:
         """The log was deleted."""
         if self._foreign:
             self.position = 0  # it went before anything of it was read
         self.epoch = None
-        self.tell(gone)
+        for follower in self.tell(gone):
+            follower.leave()
+            follower.owner.on_log_gone(follower)
 
-    def tell(self, event: Event) -> None:
-        """Write an event that says our position to every follower."""
+    def tell(self, event: Event) -> tuple[Follower, ...]:
+        """Write an event that says our position to every follower; returns all of them."""
         self.told = self.position
-        self.say(event)
+        return self.say(event)
 
-    def say(self, event: Event) -> None:
-        """Write an event to every follower."""
-        stage = self._stage
-        self.sent_at = stage.time()
-        frame = stage.encode(self.view, event, self.position)
-        for follower in tuple(self.followers):
-            follower.write(frame)
+    def say(self, event: Event) -> tuple[Follower, ...]:
+        """Write an event to every follower; whoever is blocked by that leaves, and has got it."""
+        stage, followers = self._stage, tuple(self.followers)
+        if frame := stage.encode(self.view, event, self.position):
+            self.sent_at = stage.time()
+            for follower in followers:
+                follower.write(frame)
+        return followers
 
     def on_timer(self, now: float) -> float:
         """Only records that nobody here wants came by: tell how far, from time to time."""

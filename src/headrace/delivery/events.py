@@ -34,6 +34,12 @@ class CaughtUp(msgspec.Struct, frozen=True):
     head: int
 
 
+class Ended(msgspec.Struct, frozen=True):
+    """The log was closed, and this was all of it."""
+
+    head: int
+
+
 class Gone(msgspec.Struct, frozen=True):
     """The log was deleted."""
 
@@ -44,7 +50,7 @@ class Held(msgspec.Struct, frozen=True):
     """The server is hard pressed; records of this log come later."""
 
 
-Event = Records | Lost | CaughtUp | Gone | Held
+Event = Records | Lost | CaughtUp | Ended | Gone | Held
 
 
 class View(Protocol):
@@ -70,7 +76,7 @@ class View(Protocol):
         ...
 
     def encode(self, name: str, event: Event, position: int) -> bytes:
-        """The bytes for every follower of the log with this view.
+        """The bytes for every follower of the log with this view; none if it says nothing of this.
 
         `position`: where it leaves them.
         """

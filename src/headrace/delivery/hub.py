@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from headrace.delivery.channel import Channel
+from headrace.delivery.channel import Channel, is_gone
 from headrace.delivery.cohort import Follower
 from headrace.delivery.events import Gone
 from headrace.delivery.tasks import Tasks
@@ -36,7 +36,7 @@ class Hub:
     def follow(self, follower: Follower) -> None:
         """Deliver from the follower's position on, until it leaves."""
         live = follower.live
-        if live.log.id not in self.engine.lives:
+        if is_gone(self.engine, live):
             journal = self.engine.journal
             done = partial(self._say_gone, follower)
             ignore(journal.wait_synced(journal.tail, done))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from base64 import b64encode
 
@@ -21,7 +20,7 @@ from headrace.core.read import Page, Wanted
 from headrace.core.stream import JSON, media_type
 from headrace.delivery.cohort import Follower
 from headrace.delivery.endings import Ending, Over
-from headrace.delivery.events import CaughtUp, Event, Lost, Records
+from headrace.delivery.events import CaughtUp, Ended, Event, Lost, Records
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import LAST_CHUNK, EventStream, chunk
 from headrace.engine.live import Live
@@ -32,7 +31,6 @@ from headrace.surfaces.streams.events import next_cursor, render_array, render_r
 from headrace.surfaces.streams.positions import content_type_of, format_position
 
 _HEARTBEAT_S = 15.0
-_LOOK_S = 0.05
 _LINES = re.compile(rb"\r\n|\r|\n")
 
 
@@ -88,6 +86,8 @@ class StreamLook:
                     position,
                     gap={"first": gap.first, "last": gap.last, "reason": gap.reason.value},
                 )
+            case Ended():
+                told = self.control(position, closed=True)
             case CaughtUp() if self.wanted.key is not None:
                 told = self.control(position, up_to_date=True)
             case _:
@@ -143,54 +143,13 @@ def _line(text: bytes) -> bytes:
     return b"data: %b\n" % text if text[:1] == b" " else b"data:%b\n" % text
 
 
-class Crowd:
-    """All who follow one stream: they hear together that it has ended."""
-
-    __slots__ = ("_live", "sinks")
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
-        self.sinks: dict[StreamSink, None] = {}
-        live.listen(self._notice)
-
-    def _notice(self) -> None:
-        stream = self._live.log.stream
-        if stream is not None and (stream.closed or stream.deleted):
-            for sink in tuple(self.sinks):
-                sink.notice()
-
-    def close(self) -> None:
-        self._live.unlisten(self._notice)
-
-
-class Crowds:
-    """Who follows which stream."""
-
-    def __init__(self) -> None:
-        self._crowds: dict[Live, Crowd] = {}
-
-    def join(self, live: Live, sink: StreamSink) -> None:
-        if live not in self._crowds:
-            self._crowds[live] = Crowd(live)
-        self._crowds[live].sinks[sink] = None
-
-    def leave(self, live: Live, sink: StreamSink) -> None:
-        crowd = self._crowds[live]
-        crowd.sinks.pop(sink, None)
-        if not crowd.sinks:
-            del self._crowds[live]
-            crowd.close()
-
-
 class StreamSink(EventStream):
     """One reader that stays, for a minute or until the stream ends."""
 
-    __slots__ = ("_crowds", "_live", "_look", "_start", "_streams")
+    __slots__ = ("_live", "_look", "_start")
 
-    def __init__(self, hub: Hub, crowds: Crowds, live: Live, look: StreamLook, after: int) -> None:
+    def __init__(self, hub: Hub, live: Live, look: StreamLook, after: int) -> None:
         super().__init__(hub, _HEARTBEAT_S, STREAM_SSE_S)
-        self._streams = hub.engine.streams
-        self._crowds = crowds
         self._live = live
         self._look = look
         self._start = after
@@ -207,40 +166,10 @@ class StreamSink(EventStream):
     def on_open(self) -> None:
         self._look.chunked = self.chunked
         live = self._live
-        follower = Follower(self, live, self._look, self._start, self._deliver, owes=False)
-        self._crowds.join(live, self)
-        if self._start == live.visible and not self._streams.is_closed(live):
+        if self._start == live.visible and not self._hub.engine.streams.is_closed(live):
             self.write(self._look.wrap(self._look.control(self._start, up_to_date=True)))
-        self.followers.add(follower)
-        self.notice()
+        write = self.transport.write
+        self.followers.add(Follower(self, live, self._look, self._start, write, owes=False))
 
-    def on_end(self) -> None:
-        super().on_end()
-        self._crowds.leave(self._live, self)
-
-    # --- the stream -------------------------------------------------------------------------------
-
-    def _deliver(self, frame: bytes) -> None:
-        if frame:
-            self.transport.write(frame)
-        if self._streams.is_over(self._live):
-            self._finish()
-
-    def notice(self) -> None:
-        """Something changed: when that was the end, it may be the end here, too."""
-        if self._streams.is_over(self._live) and not self.closed and not self._finish():
-            # Records are still on their way to this reader, who hears of the end behind them.
-            asyncio.get_running_loop().call_later(_LOOK_S, self.notice)
-
-    def _finish(self) -> bool:
-        """Say that nothing more will come, and close, once everything has come."""
-        stream = self._live.log.stream
-        if stream is not None and stream.deleted:
-            self.end(Over())
-            return True
-        position = max((follower.position for follower in self.followers), default=None)
-        if position != self._live.visible or self.blocked:
-            return False
-        self.write(self._look.wrap(self._look.control(position, closed=True)))
+    def on_log_ended(self, follower: Follower) -> None:
         self.end(Over())
-        return True

@@ -23,7 +23,7 @@ from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.creation import parse_spec, type_of_body
 from headrace.surfaces.streams.dialect import Dialect
 from headrace.surfaces.streams.errors import refuse
-from headrace.surfaces.streams.following import Crowds, StreamLook, StreamSink
+from headrace.surfaces.streams.following import StreamLook, StreamSink
 from headrace.surfaces.streams.names import CONTROL, WAIT, Target, parse_target
 from headrace.surfaces.streams.positions import content_type_of, format_position
 from headrace.web.answers import Answer, Headers
@@ -103,7 +103,6 @@ class StreamRoutes:
         self._patience = Patience(limits.request_ms / 1000, timed_out)
         # Thousands who wait get their empty answers at the same time: what is late is not too late.
         self._live_patience = Patience(2 * limits.request_ms / 1000, timed_out)
-        self._crowds = Crowds()
         self._handlers: dict[str, Handler] = {
             "GET": self.get,
             "HEAD": self.head,
@@ -352,7 +351,7 @@ class StreamRoutes:
         cursor = reading.make_cursor(call.engine, asked.cursor)
         look = StreamLook(live.log, asked.wanted, cursor, call.engine.clock, call.engine.shapes)
         gate = self._gate
-        sink = StreamSink(gate.hub, self._crowds, live, look, asked.after)
+        sink = StreamSink(gate.hub, live, look, asked.after)
         slot = gate.streams.take(call.principal)
         hand_over(gate, call.req, sink, slot, [*look.headers, *self._headers])
         return Answer(200, [])

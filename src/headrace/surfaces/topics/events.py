@@ -11,7 +11,7 @@ from headrace.core.entry import Claim
 from headrace.core.jobs import Queue
 from headrace.core.read import Gap, Loss, Page, Slice, Wanted
 from headrace.core.record import Block
-from headrace.delivery.events import CaughtUp, Event, Gone, Held, Lost, Records
+from headrace.delivery.events import CaughtUp, Gone, Held, Lost, Records
 from headrace.surfaces.topics.wire import Tombstone
 
 _encode = msgspec.json.encode
@@ -137,6 +137,10 @@ def format_tombstone(gap: Gap, earliest: int, head: int) -> Tombstone:
     )
 
 
+TopicEvent = Records | Lost | CaughtUp | Gone | Held
+"""What there is to tell of a topic: it has no end before it is deleted."""
+
+
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What a follower wants to see of a topic."""
 
@@ -149,7 +153,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     data: bool
 
 
-def render_event(name: str, event: Event, look: Look) -> bytes:
+def render_event(name: str, event: TopicEvent, look: Look) -> bytes:
     """The inside of the JSON object that tells of an event."""
     topic = b'"topic":"%b"' % name.encode()
     match event:

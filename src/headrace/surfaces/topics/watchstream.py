@@ -10,7 +10,7 @@ import msgspec
 from headrace.delivery import sse
 from headrace.delivery.cohort import Follower
 from headrace.delivery.endings import Over
-from headrace.delivery.events import CaughtUp, Event, Gone, Held, Lost, Records
+from headrace.delivery.events import CaughtUp, Ended, Event, Gone, Held, Lost, Records
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream
 from headrace.engine.live import Live
@@ -42,6 +42,8 @@ class EventView(Look, frozen=True, kw_only=True):
     """
 
     def encode(self, name: str, event: Event, position: int) -> bytes:
+        if isinstance(event, Ended):
+            return b""  # a topic has no end before it is deleted
         inside = render_event(name, event, self)
         if isinstance(event, Held):
             inside = _HELD + inside

@@ -21,7 +21,7 @@ from headrace.core.limits import (
 from headrace.core.record import Drafts
 from headrace.delivery.cohort import Follower
 from headrace.delivery.endings import Ending, Failed, ShuttingDown, SlowConsumer, describe
-from headrace.delivery.events import CaughtUp, Event, Gone, Held, Lost, Records
+from headrace.delivery.events import CaughtUp, Ended, Event, Gone, Held, Lost, Records
 from headrace.delivery.hub import Hub, Note
 from headrace.delivery.websocket import PartialMessages, Socket, frame
 from headrace.engine.cost import Cost
@@ -71,6 +71,8 @@ class MessageView(Look, frozen=True):
     """Progress that brings no record need not be told: nobody resumes a socket."""
 
     def encode(self, name: str, event: Event, position: int) -> bytes:
+        if isinstance(event, Ended):
+            return b""
         return frame(b"%b%b}" % (_OPS[type(event)], render_event(name, event, self)))
 
 
