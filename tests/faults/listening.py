@@ -18,7 +18,7 @@ from headrace.core import ranges
 from headrace.core.entry import Delete
 from headrace.core.log import Log
 from headrace.core.ranges import Ranges
-from headrace.core.read import Wanted
+from headrace.core.selector import ColumnSelector
 from headrace.engine.engine import Engine
 
 
@@ -57,7 +57,7 @@ class Truth:
 
         engine.apply = applied  # type: ignore[method-assign]
 
-    def passed_over(self, log: Log, seq: int, wanted: Wanted) -> bool:
+    def passed_over(self, log: Log, seq: int, wanted: ColumnSelector) -> bool:
         """Whether a reader may be led past this seq without a word."""
         if ranges.contains(self.deleted.get(log.id, ()), seq):
             return True
@@ -85,7 +85,7 @@ class Client:
     """What one reader has made of the events so far."""
 
     truth: Truth
-    wanted: Callable[[str], Wanted]
+    wanted: Callable[[str], ColumnSelector]
     strong: bool = False
     spots: dict[str, Spot] = field(default_factory=dict)
     last_id: str | None = None

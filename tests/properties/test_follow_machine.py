@@ -25,8 +25,8 @@ from virtual import VirtualClock, VirtualLoop
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.match import TagEq, TagPrefix
-from headrace.core.read import EVERYTHING, Wanted
 from headrace.core.record import draft
+from headrace.core.selector import EVERYTHING, ColumnSelector
 from headrace.delivery.hub import Hub
 from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.caps import Caps
@@ -48,9 +48,9 @@ SESSIONS_MAX = 6
 BEAT_S = 1.0
 
 
-def look(wanted: Wanted, records_max: int, *, strong: bool) -> Look:
+def look(wanted: ColumnSelector, records_max: int, *, strong: bool) -> Look:
     return Look(
-        wanted=wanted, records_max=records_max, bytes_max=1000, strong=strong,
+        selector=wanted, records_max=records_max, bytes_max=1000, strong=strong,
         tags=True, meta=True, data=True,
     )  # fmt: skip
 
@@ -59,7 +59,7 @@ LOOKS = (
     look(EVERYTHING, 100, strong=False),
     look(EVERYTHING, 2, strong=False),
     look(EVERYTHING, 2, strong=True),
-    look(Wanted(frozenset({"n2"}), TagPrefix("x")), 3, strong=False),
+    look(ColumnSelector(frozenset({"n2"}), TagPrefix("x")), 3, strong=False),
 )
 """Few, so that followers meet."""
 
@@ -215,7 +215,7 @@ class FollowMachine(RuleBasedStateMachine):
         prefixes = [] if prefix is None else [Prefix(prefix, look)]
         if places or prefixes:
             session = Session(LOCAL, places, prefixes, BEAT_S)
-            client = Client(self.truth, lambda name: look.wanted, look.strong)
+            client = Client(self.truth, lambda name: look.selector, look.strong)
             client.spots = {name: Spot(p.epoch, p.after) for name, p in places.items()}
             self.sessions.append(Watched(session, client))
             self.run(self._begin(self.sessions[-1]))

@@ -54,6 +54,8 @@ READ_RECORDS_DEFAULT = 256
 READ_BYTES_DEFAULT = 1 << 20
 READ_BYTES_MAX = 8 << 20
 READ_SCANNED_MAX = 100_000
+PICKED_ROWS = 1_024
+"""Records that a selector is asked about at a time: a page may be full before the block ends."""
 """Records one read may examine; a filter that drops everything still answers in bounded time."""
 SETTLE_ROUNDS_MAX = 4
 """How often a read that is done waits for deletions that came meanwhile."""

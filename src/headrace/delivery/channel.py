@@ -204,7 +204,7 @@ class Channel:
                 cohort.position,
                 records_max=view.records_max,
                 bytes_max=view.bytes_max,
-                wanted=view.wanted,
+                selector=view.selector,
                 upto=upto,
             )
             self._pages[key] = None if page is None else Records(cohort.told, page)
@@ -248,7 +248,7 @@ class Channel:
                 cohort.position,
                 records_max=view.records_max,
                 bytes_max=view.bytes_max,
-                wanted=view.wanted,
+                selector=view.selector,
                 epoch=cohort.epoch,
                 upto=upto,
             )

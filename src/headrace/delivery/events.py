@@ -6,7 +6,8 @@ from typing import Protocol
 
 import msgspec
 
-from headrace.core.read import Gap, Page, Wanted
+from headrace.core.read import Gap, Page
+from headrace.core.selector import Selector
 
 
 class Records(msgspec.Struct, frozen=True, eq=False):
@@ -60,7 +61,7 @@ class View(Protocol):
     """
 
     @property
-    def wanted(self) -> Wanted: ...
+    def selector(self) -> Selector: ...
     @property
     def records_max(self) -> int: ...
     @property

@@ -15,8 +15,9 @@ from headrace.core import log as one
 from headrace.core import ranges
 from headrace.core import read as reading
 from headrace.core.limits import READ_SCANNED_MAX
-from headrace.core.read import EVERYTHING, Budget, Gathering, Page, Slice, Wanted
+from headrace.core.read import Budget, Gathering, Page, Slice
 from headrace.core.record import Block, cut
+from headrace.core.selector import EVERYTHING, Selector
 from headrace.engine.live import Live
 from headrace.storage.vanished import Vanished
 
@@ -43,7 +44,7 @@ class Reader:
         *,
         records_max: int,
         bytes_max: int,
-        wanted: Wanted = EVERYTHING,
+        selector: Selector = EVERYTHING,
         epoch: int | None = None,
         upto: int | None = None,
     ) -> Page:
@@ -57,7 +58,7 @@ class Reader:
         visible = live.visible if upto is None else min(upto, live.visible)
         plan = reading.plan(log, visible, after, epoch)
         budget = Budget(records_max, bytes_max, READ_SCANNED_MAX)
-        page = Gathering(log, plan, budget, wanted)
+        page = Gathering(log, plan, budget, selector)
         if plan.start <= plan.last:
             await self._gather(live, page, plan.last, records_max)
         answer = page.page(visible)
@@ -81,7 +82,7 @@ class Reader:
         *,
         records_max: int,
         bytes_max: int,
-        wanted: Wanted = EVERYTHING,
+        selector: Selector = EVERYTHING,
         upto: int,
     ) -> Page | None:
         """The page that `read` would give, at once, if memory holds all of it.
@@ -102,7 +103,7 @@ class Reader:
         plan = reading.plan(log, upto, after, None)
         if plan.gap is not None or plan.start != first or plan.last != upto:
             return None
-        page = Gathering(log, plan, Budget(records_max, bytes_max, READ_SCANNED_MAX), wanted)
+        page = Gathering(log, plan, Budget(records_max, bytes_max, READ_SCANNED_MAX), selector)
         for block in live.tail.since(first):
             if not page.take(block):
                 break

@@ -13,8 +13,8 @@ from rig import boot
 from virtual import VirtualClock, VirtualLoop
 
 from headrace.core.limits import STREAM_SSE_S, WHEEL_TICK_S
-from headrace.core.read import EVERYTHING
 from headrace.core.record import draft
+from headrace.core.selector import EVERYTHING
 from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
 from headrace.delivery.hub import Hub

@@ -14,8 +14,9 @@ from virtual import VirtualClock, VirtualLoop
 from headrace.core.entry import Register
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import PROMOTED_EVENT_RECORDS, PROMOTED_PAGE_BYTES, PROOF_MS_MAX
-from headrace.core.read import EVERYTHING, Page
+from headrace.core.read import Page
 from headrace.core.record import draft
+from headrace.core.selector import EVERYTHING
 from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
 from headrace.delivery.events import Records

@@ -16,7 +16,8 @@ from headrace.core.limits import (
     STREAM_SSE_S,
 )
 from headrace.core.log import Log
-from headrace.core.read import Page, Wanted
+from headrace.core.read import Page
+from headrace.core.selector import ColumnSelector
 from headrace.core.stream import JSON, media_type
 from headrace.delivery.cohort import Follower
 from headrace.delivery.endings import Ending, Over
@@ -37,17 +38,19 @@ _LINES = re.compile(rb"\r\n|\r|\n")
 class StreamLook:
     """How a stream is told: equal looks share bytes."""
 
-    __slots__ = ("_clock", "_cursor", "_encoding", "_key", "_log", "_shapes", "chunked", "wanted")
+    __slots__ = ("_clock", "_cursor", "_encoding", "_key", "_log", "_shapes", "chunked", "selector")
 
     bytes_max = READ_BYTES_DEFAULT
     strong = False
     heartbeat_s = _HEARTBEAT_S
 
-    def __init__(self, log: Log, wanted: Wanted, cursor: str, clock: Clock, shapes: Shapes) -> None:
+    def __init__(
+        self, log: Log, selector: ColumnSelector, cursor: str, clock: Clock, shapes: Shapes
+    ) -> None:
         self._log = log
         self._clock = clock
         self._shapes = shapes
-        self.wanted = wanted
+        self.selector = selector
         self.chunked = True
         media = media_type(content_type_of(log))
         self._encoding = "json" if media == JSON else "text" if media[:5] == "text/" else "base64"
@@ -62,7 +65,7 @@ class StreamLook:
         return PROMOTED_EVENT_RECORDS if is_old else STREAM_PAGE_RECORDS
 
     def _same(self) -> tuple[object, ...]:
-        return self._log.id, self.wanted, self._cursor, self.chunked
+        return self._log.id, self.selector, self._cursor, self.chunked
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StreamLook) and self._same() == other._same()
@@ -88,7 +91,7 @@ class StreamLook:
                 )
             case Ended():
                 told = self.control(position, closed=True)
-            case CaughtUp() if self.wanted.key is not None:
+            case CaughtUp() if self.selector.key is not None:
                 told = self.control(position, up_to_date=True)
             case _:
                 return b""  # what there is to say was said with the data

@@ -349,7 +349,7 @@ class StreamRoutes:
     def _follow(self, call: Call, live: Live, asked: reading.Asked) -> Answer:
         """Hand the connection over to a sink that follows the stream."""
         cursor = reading.make_cursor(call.engine, asked.cursor)
-        look = StreamLook(live.log, asked.wanted, cursor, call.engine.clock, call.engine.shapes)
+        look = StreamLook(live.log, asked.selector, cursor, call.engine.clock, call.engine.shapes)
         gate = self._gate
         sink = StreamSink(gate.hub, live, look, asked.after)
         slot = gate.streams.take(call.principal)

@@ -9,8 +9,9 @@ import msgspec
 
 from headrace.core.entry import Claim
 from headrace.core.jobs import Queue
-from headrace.core.read import Gap, Loss, Page, Slice, Wanted
+from headrace.core.read import Gap, Loss, Page, Slice
 from headrace.core.record import Block
+from headrace.core.selector import Selector
 from headrace.delivery.events import CaughtUp, Gone, Held, Lost, Records
 from headrace.surfaces.topics.wire import Tombstone
 
@@ -144,7 +145,7 @@ TopicEvent = Records | Lost | CaughtUp | Gone | Held
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What a follower wants to see of a topic."""
 
-    wanted: Wanted
+    selector: Selector
     records_max: int
     bytes_max: int
     strong: bool

@@ -14,7 +14,7 @@ from serving import SYNC_S, House, live
 from headrace.core.config import Durability
 from headrace.core.limits import COHORT_MAX, WHEEL_TICK_S
 from headrace.core.match import TagEq
-from headrace.core.read import EVERYTHING, Wanted
+from headrace.core.selector import EVERYTHING, ColumnSelector
 from headrace.delivery.endings import Replaced
 from headrace.surfaces.topics.cursors import parse_composite
 from headrace.surfaces.topics.events import Look
@@ -26,9 +26,9 @@ from headrace.web.slots import Slots
 BEAT_S = 10.0
 
 
-def look(wanted: Wanted = EVERYTHING, *, strong: bool = False) -> Look:
+def look(wanted: ColumnSelector = EVERYTHING, *, strong: bool = False) -> Look:
     return Look(
-        wanted=wanted, records_max=100, bytes_max=10_000, strong=strong,
+        selector=wanted, records_max=100, bytes_max=10_000, strong=strong,
         tags=True, meta=True, data=True,
     )  # fmt: skip
 
@@ -89,7 +89,7 @@ def test_a_stream_that_is_gone_is_free_without_the_collector() -> None:
 def test_progress_over_what_nobody_wants_is_told_once_a_heartbeat_and_is_true() -> None:
     async def story(house: House) -> None:
         await house.put("t")
-        viewer = Viewer(house, "t", seen=look(Wanted(match=TagEq("x"))))
+        viewer = Viewer(house, "t", seen=look(ColumnSelector(match=TagEq("x"))))
         viewer.open()
         await asyncio.sleep(1)
         assert viewer.heard() == [("caught-up", 0)]
