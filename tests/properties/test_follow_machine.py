@@ -60,6 +60,7 @@ LOOKS = (
     look(EVERYTHING, 2, strong=False),
     look(EVERYTHING, 2, strong=True),
     look(ColumnSelector(frozenset({"n2"}), TagPrefix("x")), 3, strong=False),
+    look(ColumnSelector(match=TagEq("xy")), 1, strong=False),
 )
 """Few, so that followers meet."""
 
@@ -115,9 +116,13 @@ class FollowMachine(RuleBasedStateMachine):
         self.sessions: list[Watched] = []
         self.run(self._boot())
 
-    @initialize(short=st.booleans())
-    def ids(self, short: bool) -> None:
-        """Ids are maps from topic to seq, or checkpoints."""
+    @initialize(short=st.booleans(), indexed=st.booleans())
+    def ids(self, short: bool, indexed: bool) -> None:
+        """Ids are maps from topic to seq, or checkpoints; selectors are indexed or not."""
+        if indexed:
+            self._patches.enter_context(
+                mock.patch("headrace.delivery.channel.INDEXED_COHORTS_MIN", 1)
+            )
         if not short:
             self._patches.enter_context(
                 mock.patch("headrace.surfaces.topics.cursors.COMPOSITE_BYTES_MAX", 0)

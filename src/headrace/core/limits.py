@@ -300,6 +300,8 @@ PEER_TIMEOUT_S = 60.0
 """A peer that acknowledges nothing, or has no room for more, for so long is gone."""
 COHORT_MAX = 256
 """Followers that are written to in one go; others get a turn before the next ones are."""
+INDEXED_COHORTS_MIN = 16
+"""A log with fewer cohorts asks their selectors one by one."""
 FRAMES_KEPT = 8
 """Encoded frames a channel keeps for followers that are a little behind."""
 

@@ -112,6 +112,8 @@ class Stage(Protocol):
     """What a cohort needs of the channel it is in."""
 
     live: Live
+    passed: int
+    """Where all idle cohorts are."""
     time: Callable[[], float]
 
     def encode(self, view: View, event: Event, position: int) -> bytes: ...
@@ -124,14 +126,15 @@ class Cohort:
     """Goes through a log page by page, for all its followers at once."""
 
     __slots__ = (
+        "_position",
         "_stage",
         "busy",
         "ended",
         "epoch",
         "followers",
         "fresh",
+        "idle",
         "owes",
-        "position",
         "queued",
         "sent_at",
         "tick",
@@ -142,13 +145,15 @@ class Cohort:
     def __init__(self, stage: Stage, follower: Follower) -> None:
         self._stage = stage
         self.view = follower.view
-        self.position = follower.position
+        self._position = follower.position
         self.told = follower.told
         self.epoch = follower.epoch
         self.fresh = follower.fresh
         self.owes = follower.owes
         self.busy = False
         """Waits for a page."""
+        self.idle = False
+        """At rest, and found by an index when there is something for it: moves with the channel."""
         self.ended = False
         """Was told that nothing more will come."""
         self.queued = False
@@ -160,6 +165,15 @@ class Cohort:
 
     def __len__(self) -> int:
         return len(self.followers)
+
+    @property
+    def position(self) -> int:
+        """All its followers have got everything up to this seq."""
+        return self._stage.passed if self.idle else self._position
+
+    @position.setter
+    def position(self, seq: int) -> None:
+        self._position = seq
 
     def remove(self, follower: Follower) -> None:
         del self.followers[follower]
@@ -256,9 +270,8 @@ class Cohort:
 
     def on_timer(self, now: float) -> float:
         """Only records that nobody here wants came by: tell how far, from time to time."""
-        if self.told == self.position:
-            return 0
-        if self.at_rest and self.position == self._stage.upto(self.view):
+        if self.told != self.position:
+            if not self.at_rest or self.position != self._stage.upto(self.view):
+                return self.view.heartbeat_s
             self.tell(CaughtUp(self.position))
-            return 0
-        return self.view.heartbeat_s
+        return self.view.heartbeat_s if self.idle else 0

@@ -15,6 +15,7 @@ from headrace.core.config import Durability
 from headrace.core.limits import COHORT_MAX, WHEEL_TICK_S
 from headrace.core.match import TagEq
 from headrace.core.selector import EVERYTHING, ColumnSelector
+from headrace.delivery.channel import Channel
 from headrace.delivery.endings import Replaced
 from headrace.surfaces.topics.cursors import parse_composite
 from headrace.surfaces.topics.events import Look
@@ -277,6 +278,44 @@ def test_many_watchers_share_one_encoding() -> None:
             await asyncio.sleep(1)
         assert encode.call_count == 1
         assert all(viewer.heard()[-1] == ("record", 2) for viewer in viewers)
+
+    live(story)
+
+
+def test_who_wants_nothing_of_a_batch_is_not_looked_at() -> None:
+    """However many there are with selectors of their own."""
+
+    async def story(house: House) -> None:
+        await house.put("t")
+        tags = [f"x{number}" for number in range(50)]
+        viewers = [Viewer(house, "t", seen=look(ColumnSelector(match=TagEq(tag)))) for tag in tags]
+        for viewer in viewers:
+            viewer.open()
+        await asyncio.sleep(1)
+        for viewer in viewers:
+            viewer.heard()
+        with mock.patch.object(Channel, "_step", autospec=True, side_effect=Channel._step) as step:
+            await house.append("t", b"1", b"2", b"3", tags=["x7", "y", "x9"])
+            await asyncio.sleep(1)
+        assert step.call_count == 2
+        heard = [viewer.heard() for viewer in viewers]
+        assert [at for at in range(50) if heard[at] == [("record", 3)]] == [7, 9]
+        assert all(f.position == 3 for viewer in viewers for f in viewer.stream.followers)
+        await asyncio.sleep(BEAT_S + 2 * WHEEL_TICK_S)
+        assert [viewer.heard() for viewer in viewers].count([("caught-up", 3)]) == 48
+        viewers[0].stream.connection_lost(None)
+        viewers[0].open()
+        await house.append("t", b"4", tags=["x0"])
+        await house.append("t", b"5", tags=["x9"])
+        await house.engine.deleter.delete("t", 6, TagEq("x9"))
+        await house.append("t", b"6", tags=["x9"])
+        await asyncio.sleep(1)
+        assert ("record", 4) in viewers[0].heard()
+        assert viewers[9].heard()[-1] == ("record", 6)
+        for viewer in viewers:
+            viewer.stream.connection_lost(None)
+        await asyncio.sleep(1)
+        assert (len(house.hub), len(house.wheel)) == (0, 0)
 
     live(story)
 
