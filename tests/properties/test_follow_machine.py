@@ -32,7 +32,7 @@ from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.caps import Caps
 from headrace.engine.upkeep import Pace
 from headrace.surfaces.topics.cursors import parse_composite
-from headrace.surfaces.topics.events import Look
+from headrace.surfaces.topics.events import TopicView
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
 from headrace.surfaces.topics.watchstream import WatchStream
 from headrace.web.credentials import LOCAL
@@ -48,8 +48,8 @@ SESSIONS_MAX = 6
 BEAT_S = 1.0
 
 
-def look(wanted: ColumnSelector, records_max: int, *, strong: bool) -> Look:
-    return Look(
+def look(wanted: ColumnSelector, records_max: int, *, strong: bool) -> TopicView:
+    return TopicView(
         selector=wanted, records_max=records_max, bytes_max=1000, strong=strong,
         tags=True, meta=True, data=True,
     )  # fmt: skip
@@ -211,7 +211,7 @@ class FollowMachine(RuleBasedStateMachine):
         tail=st.booleans(),
         look=st.sampled_from(LOOKS),
     )
-    def watch(self, listed: set[str], prefix: str | None, tail: bool, look: Look) -> None:
+    def watch(self, listed: set[str], prefix: str | None, tail: bool, look: TopicView) -> None:
         places: dict[str, Place] = {}
         for name, log in self.engine.state.by_name.items():
             if name in listed or (prefix is not None and name.startswith(prefix)):

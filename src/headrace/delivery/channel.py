@@ -85,7 +85,7 @@ class Channel:
         self._line_up(cohort)
         self._schedule()
 
-    def dismiss(self, cohort: Cohort) -> None:
+    def discard(self, cohort: Cohort) -> None:
         """A cohort has nobody left."""
         self._cohorts.pop(cohort, None)
         if cohort.idle:
@@ -205,7 +205,7 @@ class Channel:
             return
         if home is not None and home is not cohort and home.suits(cohort):
             home.absorb(cohort)
-            self.dismiss(cohort)
+            self.discard(cohort)
         else:
             self._homes[cohort.view] = cohort
             self._idle_away(cohort)
@@ -263,7 +263,7 @@ class Channel:
     def _glance(self, cohort: Cohort, upto: int) -> Records | None:
         """A page at once, the same for all who ask for the same."""
         view = cohort.view
-        key = (view, cohort.told, cohort.position, upto)
+        key = (view, cohort.reported, cohort.position, upto)
         if key not in self._pages:
             if len(self._pages) >= FRAMES_KEPT:
                 self._forget()
@@ -275,7 +275,7 @@ class Channel:
                 selector=self._selector(cohort),
                 upto=upto,
             )
-            self._pages[key] = None if page is None else Records(cohort.told, page)
+            self._pages[key] = None if page is None else Records(cohort.reported, page)
         return self._pages[key]
 
     def _selector(self, cohort: Cohort) -> Selector:

@@ -22,7 +22,7 @@ from headrace.delivery.sse import LAST_CHUNK
 from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
-from headrace.surfaces.streams.following import StreamLook, StreamSink
+from headrace.surfaces.streams.following import StreamSink, StreamView
 
 CLOSED = b'"streamClosed":true'
 
@@ -32,8 +32,8 @@ class Reader:
 
     def __init__(self, hub: Hub, live: Live, after: int = 0) -> None:
         engine = hub.engine
-        look = StreamLook(live.log, EVERYTHING, "0", engine.clock, engine.shapes)
-        self.sink, self.pipe = StreamSink(hub, live, look, after), Pipe()
+        view = StreamView(live.log, EVERYTHING, "0", engine.clock, engine.shapes)
+        self.sink, self.pipe = StreamSink(hub, live, view, after), Pipe()
         self.pipe.protocol = self.sink
         self.sink.attach(self.pipe, b"", lambda: None, lambda: None)
 

@@ -35,8 +35,8 @@ _HEARTBEAT_S = 15.0
 _LINES = re.compile(rb"\r\n|\r|\n")
 
 
-class StreamLook:
-    """How a stream is told: equal looks share bytes."""
+class StreamView:
+    """How a stream is told: equal views share bytes."""
 
     __slots__ = ("_clock", "_cursor", "_encoding", "_key", "_log", "_shapes", "chunked", "selector")
 
@@ -68,7 +68,7 @@ class StreamLook:
         return self._log.id, self.selector, self._cursor, self.chunked
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StreamLook) and self._same() == other._same()
+        return isinstance(other, StreamView) and self._same() == other._same()
 
     def __hash__(self) -> int:
         return hash(self._same())
@@ -149,12 +149,12 @@ def _line(text: bytes) -> bytes:
 class StreamSink(EventStream):
     """One reader that stays, for a minute or until the stream ends."""
 
-    __slots__ = ("_live", "_look", "_start")
+    __slots__ = ("_live", "_start", "_view")
 
-    def __init__(self, hub: Hub, live: Live, look: StreamLook, after: int) -> None:
+    def __init__(self, hub: Hub, live: Live, view: StreamView, after: int) -> None:
         super().__init__(hub, _HEARTBEAT_S, STREAM_SSE_S)
         self._live = live
-        self._look = look
+        self._view = view
         self._start = after
 
     def preamble(self) -> bytes:
@@ -167,12 +167,14 @@ class StreamSink(EventStream):
     # --- the connection ---------------------------------------------------------------------------
 
     def on_open(self) -> None:
-        self._look.chunked = self.chunked
+        self._view.chunked = self.chunked
         live = self._live
         if self._start == live.visible and not self._hub.engine.streams.is_closed(live):
-            self.write(self._look.wrap(self._look.control(self._start, up_to_date=True)))
+            self.write(self._view.wrap(self._view.control(self._start, up_to_date=True)))
         write = self.transport.write
-        self.followers.add(Follower(self, live, self._look, self._start, write, owes=False))
+        self.followers.add(
+            Follower(self, live, self._view, self._start, write, owes_caught_up=False)
+        )
 
     def on_log_ended(self, follower: Follower) -> None:
         self.end(Over())

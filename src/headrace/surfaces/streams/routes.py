@@ -23,7 +23,7 @@ from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.creation import parse_spec, type_of_body
 from headrace.surfaces.streams.dialect import Dialect
 from headrace.surfaces.streams.errors import refuse
-from headrace.surfaces.streams.following import StreamLook, StreamSink
+from headrace.surfaces.streams.following import StreamSink, StreamView
 from headrace.surfaces.streams.names import CONTROL, WAIT, Target, parse_target
 from headrace.surfaces.streams.positions import content_type_of, format_position
 from headrace.web.answers import Answer, Headers
@@ -349,11 +349,11 @@ class StreamRoutes:
     def _follow(self, call: Call, live: Live, asked: reading.Asked) -> Answer:
         """Hand the connection over to a sink that follows the stream."""
         cursor = reading.make_cursor(call.engine, asked.cursor)
-        look = StreamLook(live.log, asked.selector, cursor, call.engine.clock, call.engine.shapes)
+        view = StreamView(live.log, asked.selector, cursor, call.engine.clock, call.engine.shapes)
         gate = self._gate
-        sink = StreamSink(gate.hub, live, look, asked.after)
+        sink = StreamSink(gate.hub, live, view, asked.after)
         slot = gate.streams.take(call.principal)
-        hand_over(gate, call.req, sink, slot, [*look.headers, *self._headers])
+        hand_over(gate, call.req, sink, slot, [*view.headers, *self._headers])
         return Answer(200, [])
 
     async def _list(self, call: Call) -> Answer:

@@ -142,7 +142,7 @@ TopicEvent = Records | Lost | CaughtUp | Gone | Held
 """What there is to tell of a topic: it has no end before it is deleted."""
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class TopicView(msgspec.Struct, frozen=True, kw_only=True):
     """What a follower wants to see of a topic."""
 
     selector: Selector
@@ -154,12 +154,12 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     data: bool
 
 
-def render_event(name: str, event: TopicEvent, look: Look) -> bytes:
+def render_event(name: str, event: TopicEvent, view: TopicView) -> bytes:
     """The inside of the JSON object that tells of an event."""
     topic = b'"topic":"%b"' % name.encode()
     match event:
         case Records(after, page):
-            records = render_records(page, tags=look.tags, meta=look.meta, data=look.data)
+            records = render_records(page, tags=view.tags, meta=view.meta, data=view.data)
             return b'%b,"records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d' % (
                 topic, records, after, page.next, page.head,
             )  # fmt: skip

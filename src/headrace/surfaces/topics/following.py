@@ -14,7 +14,7 @@ from headrace.core.selector import ColumnSelector
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
-from headrace.surfaces.topics.events import Look
+from headrace.surfaces.topics.events import TopicView
 from headrace.surfaces.topics.names import OWNER, parse_topic
 from headrace.web.credentials import Principal, Scope
 
@@ -82,10 +82,12 @@ def _parse_prefix(prefix: str, principal: Principal) -> str:
     return prefix
 
 
-def parse_look(request: wire.FollowOptions, match: TagMatch | None, limits: FollowLimits) -> Look:
+def parse_view(
+    request: wire.FollowOptions, match: TagMatch | None, limits: FollowLimits
+) -> TopicView:
     """What to see of a topic; its own filter comes before the one for all."""
     selector = parse_selector(request.node, request.match)
-    return Look(
+    return TopicView(
         selector=selector if match is None else ColumnSelector(selector.exclude, match),
         records_max=min(request.limit or READ_RECORDS_DEFAULT, limits.records),
         bytes_max=min(request.max_batch_bytes or READ_BYTES_DEFAULT, READ_BYTES_MAX),

@@ -16,7 +16,7 @@ from headrace.delivery.sse import EventStream
 from headrace.engine.live import Live
 from headrace.storage.journal import ignore
 from headrace.surfaces.topics.cursors import encode_map, encode_member
-from headrace.surfaces.topics.events import Look, render_event
+from headrace.surfaces.topics.events import TopicView, render_event
 from headrace.surfaces.topics.following import matching, may_follow
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions
 
@@ -30,8 +30,8 @@ _NAMES: dict[type, bytes] = {
 _HELD = b'"code":429,"error":"the server is hard pressed: this topic has to wait",'
 
 
-class EventView(Look, frozen=True, kw_only=True):
-    """A look at a topic as server-sent events."""
+class EventView(TopicView, frozen=True, kw_only=True):
+    """A view of a topic as server-sent events."""
 
     heartbeat_s: float
     chunked: bool
@@ -147,7 +147,7 @@ class WatchStream(EventStream):
                 return  # was deleted: that was the end of it on this stream
             place.after, place.epoch = 0, live.log.id
         elif len(places) < self._topics_max:
-            place = self._session.add(topic, live.log.id, prefix.look)
+            place = self._session.add(topic, live.log.id, prefix.view)
         else:
             message = f"one watch has at most {self._topics_max} topics: this one is left out"
             self.send(sse.error(429, message, topics=[topic]))
@@ -158,7 +158,13 @@ class WatchStream(EventStream):
         topic, epoch = live.log.name, live.log.id
         view = self._view(topic, place, epoch)
         follower = Follower(
-            self, live, view, place.after, self.transport.write, epoch=place.epoch, owes=not newborn
+            self,
+            live,
+            view,
+            place.after,
+            self.transport.write,
+            epoch=place.epoch,
+            owes_caught_up=not newborn,
         )
         if view.label is None:
             before, label = place.label(topic, place.epoch), place.label(topic, epoch)
@@ -168,9 +174,9 @@ class WatchStream(EventStream):
 
     def _view(self, topic: str, place: Place, epoch: int) -> EventView:
         label = place.label(topic, epoch) if self._session.solo else None
-        look = msgspec.structs.asdict(place.look)
+        view = msgspec.structs.asdict(place.view)
         return EventView(
-            **look, heartbeat_s=self._session.heartbeat_s, chunked=self.chunked, label=label
+            **view, heartbeat_s=self._session.heartbeat_s, chunked=self.chunked, label=label
         )
 
     def _deliver(self, follower: Follower, label: str, frame: bytes) -> None:

@@ -29,7 +29,7 @@ from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.appends import AppendLimits, parse_drafts, parse_plain_drafts
 from headrace.surfaces.topics.errors import REFUSALS
-from headrace.surfaces.topics.events import Look, render_event
+from headrace.surfaces.topics.events import TopicView, render_event
 from headrace.surfaces.topics.following import (
     ANY,
     FollowLimits,
@@ -37,7 +37,7 @@ from headrace.surfaces.topics.following import (
     find,
     format_place,
     may_follow,
-    parse_look,
+    parse_view,
     parse_wish,
 )
 from headrace.surfaces.topics.names import parse_topic
@@ -64,8 +64,8 @@ _OPS: dict[type, bytes] = {
 }
 
 
-class MessageView(Look, frozen=True):
-    """A look at a topic as messages."""
+class MessageView(TopicView, frozen=True):
+    """A view of a topic as messages."""
 
     heartbeat_s: float = 0.0
     """Progress that brings no record need not be told: nobody resumes a socket."""
@@ -281,7 +281,7 @@ class TopicSocket(Socket):
         engine, limits = self._hub.engine, self._limits.follow
         wish = parse_wish(_asked(command), self._principal, limits)
         views = {
-            match: _view(parse_look(command, match, limits))
+            match: _view(parse_view(command, match, limits))
             for match in {start.match for start in (*wish.topics.values(), *wish.prefixes.values())}
         }
         found = find(engine, wish, self._principal, limits, lenient=command.lenient)
@@ -336,7 +336,7 @@ class TopicSocket(Socket):
             message = f"one socket follows at most {most} topics: this one is left out"
             self._refuse(Refused(Code.THROTTLED, message, topics=[topic]))
             return
-        follower = Follower(self, live, view, 0, self._deliver, owes=False)
+        follower = Follower(self, live, view, 0, self._deliver, owes_caught_up=False)
         self.followers.add(follower)
 
     def _unsubscribe(self, command: wire.Unsubscribe) -> None:
@@ -436,8 +436,8 @@ def _asked(command: wire.Subscribe) -> dict[str, wire.WatchTopic | None]:
     return {command.topic: place}
 
 
-def _view(look: Look) -> MessageView:
-    return MessageView(**msgspec.structs.asdict(look))
+def _view(view: TopicView) -> MessageView:
+    return MessageView(**msgspec.structs.asdict(view))
 
 
 def _start(live: Live, start: Start) -> tuple[int, int | None]:

@@ -18,7 +18,7 @@ from headrace.core.selector import EVERYTHING, ColumnSelector
 from headrace.delivery.channel import Channel
 from headrace.delivery.endings import Replaced
 from headrace.surfaces.topics.cursors import parse_composite
-from headrace.surfaces.topics.events import Look
+from headrace.surfaces.topics.events import TopicView
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
 from headrace.surfaces.topics.watchstream import EventView, WatchStream
 from headrace.web.credentials import LOCAL
@@ -27,8 +27,8 @@ from headrace.web.slots import Slots
 BEAT_S = 10.0
 
 
-def look(wanted: ColumnSelector = EVERYTHING, *, strong: bool = False) -> Look:
-    return Look(
+def look(wanted: ColumnSelector = EVERYTHING, *, strong: bool = False) -> TopicView:
+    return TopicView(
         selector=wanted, records_max=100, bytes_max=10_000, strong=strong,
         tags=True, meta=True, data=True,
     )  # fmt: skip
@@ -38,7 +38,7 @@ class Viewer:
     """A session, and whoever watches it."""
 
     def __init__(
-        self, house: House, *topics: str, seen: Look | None = None, prefix: str | None = None
+        self, house: House, *topics: str, seen: TopicView | None = None, prefix: str | None = None
     ) -> None:
         self._house = house
         self._truth = house.truth
