@@ -320,6 +320,27 @@ def test_who_wants_nothing_of_a_batch_is_not_looked_at() -> None:
     live(story)
 
 
+def test_who_was_blocked_is_not_served_by_what_an_index_found_for_the_others() -> None:
+    async def story(house: House) -> None:
+        await house.put("t")
+        viewers = [Viewer(house, "t", seen=look(ColumnSelector(match=TagEq("x")))) for _ in "ab"]
+        for viewer in viewers:
+            viewer.open()
+        await asyncio.sleep(1)
+        viewers[1].pipe.choke()
+        await house.append("t", b"1", tags=["x"])
+        await asyncio.sleep(1)
+        house.engine.live("t").listen(viewers[1].pipe.drain)  # comes back in time for the next
+        await house.append("t", b"2", tags=["x"])
+        await asyncio.sleep(1)
+        assert viewers[0].heard() == [("caught-up", 0), ("record", 1), ("record", 2)]
+        records = [one.event.data["records"] for one in viewers[1].pipe.heard[1:]]
+        assert [record["$seq"] for some in records for record in some] == [1, 2]
+
+    with mock.patch("headrace.delivery.channel.INDEXED_COHORTS_MIN", 1):
+        live(story)
+
+
 def test_followers_wait_while_there_is_no_room() -> None:
     async def story(house: House) -> None:
         await house.put("t", cap_records=1)
