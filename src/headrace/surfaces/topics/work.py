@@ -69,7 +69,7 @@ class JobStream(EventStream):
         self._desk.join(self)
 
     def on_writable(self) -> None:
-        self._desk.poke()
+        self._desk.schedule()
 
     def on_end(self) -> None:
         self._desk.leave(self)
@@ -81,10 +81,10 @@ class JobStream(EventStream):
             return  # lost before they could be sent
         self.send(b"".join([event(b"job", head + line, b"%d" % seq) for seq, line in lines]))
 
-    def pace(self) -> None:
+    def on_throttled(self) -> None:
         message = "the server is hard pressed: this topic has to wait"
         self.send(error(429, message, topics=[self._topic], retry_after_ms=HELD_RETRY_MS))
 
-    def dismiss(self, refused: Refused) -> None:
+    def close(self, refused: Refused) -> None:
         status, _, _ = refusals(refused)
         self.end(Failed(status, refused.message))
