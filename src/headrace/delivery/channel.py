@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
@@ -12,10 +12,9 @@ from headrace.core.config import Durability
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import FRAMES_KEPT, INDEXED_COHORTS_MIN, SLICE_MS
 from headrace.core.read import Page
-from headrace.core.selector import Selector
-from headrace.core.selector_index import Picked, SelectorIndex
 from headrace.delivery.cohort import Cohort, Follower
 from headrace.delivery.events import Event, Gone, Held, Records, View
+from headrace.delivery.idle_cohorts import IdleCohorts
 from headrace.delivery.tasks import Tasks
 from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
@@ -52,16 +51,9 @@ class Channel:
         self._wheel = wheel
         self._tasks = tasks
         self._on_empty = on_empty
-        self.passed = 0
-        """Where all idle cohorts are: they wanted nothing of what came before."""
         self._cohorts: dict[Cohort, None] = {}
         self._active: dict[Cohort, None] = {}
-        self._idle: dict[Selector, dict[Cohort, None]] = {}
-        self._index = SelectorIndex()
-        """Of the selectors of idle cohorts."""
-        self._picked: dict[Selector, Picked] = {}
-        """What it found for those that were idle before this pass, behind `_picked_after`."""
-        self._picked_after = 0
+        self._idle = IdleCohorts()
         self._homes: dict[View, Cohort] = {}
         """Where those with a view gather once they have caught up."""
         self._queue: deque[Cohort] = deque()
@@ -89,7 +81,7 @@ class Channel:
         """A cohort has nobody left."""
         self._cohorts.pop(cohort, None)
         if cohort.idle:
-            self._activate(cohort)
+            self._idle.remove(cohort)
         self._active.pop(cohort, None)
         if self._homes.get(cohort.view) is cohort:
             del self._homes[cohort.view]
@@ -102,12 +94,16 @@ class Channel:
         self._engine.turns.cancel(self._pass)
         self._on_empty(self)
 
+    @property
+    def idle_position(self) -> int:
+        return self._idle.position
+
     # --- waking up --------------------------------------------------------------------------------
 
     def _wake(self) -> None:
         """The log changed; more changes may follow in this round of the loop, so look after it."""
         self._changed = True
-        self._picked.clear()
+        self._idle.forget()
         self._forget()
         self._schedule()
 
@@ -152,7 +148,7 @@ class Channel:
             return  # we were woken for that, too
         if self._changed:
             self._changed = False
-            self._pass_idle()
+            self._move_idle()
             for cohort in self._active:
                 self._line_up(cohort)
         self.live.last_read_at_ms = self._engine.clock.now_ms()
@@ -167,7 +163,7 @@ class Channel:
         if self._queue:
             self._tasks.soon(self._pass)  # a pass once begun does not wait for another turn
         else:
-            self._picked.clear()
+            self._idle.forget()
             self._forget()
 
     def _line_up(self, cohort: Cohort) -> None:
@@ -208,57 +204,21 @@ class Channel:
             self.discard(cohort)
         else:
             self._homes[cohort.view] = cohort
-            self._idle_away(cohort)
+            if len(self._cohorts) >= INDEXED_COHORTS_MIN and self._idle.add(cohort):
+                del self._active[cohort]
+                self.remind(cohort)
 
-    # --- cohorts that wait for what their selectors pick ------------------------------------------
-
-    def _idle_away(self, cohort: Cohort) -> None:
-        """Look for something for this cohort with all others of its kind, if they are many."""
-        selector = cohort.view.selector
-        if selector.anchor is None or cohort.view.strong or not cohort.at_rest:
-            return
-        if len(self._cohorts) < INDEXED_COHORTS_MIN or cohort.position != self.live.visible:
-            return
-        if not self._idle:
-            self.passed = cohort.position
-        elif self.passed != cohort.position:
-            return
-        cohort.idle = True
-        del self._active[cohort]
-        self._idle.setdefault(selector, {})[cohort] = None
-        self._index.add(selector)
-        self.remind(cohort)
-
-    def _activate(self, cohort: Cohort) -> None:
-        selector, cohort.position, cohort.idle = cohort.view.selector, self.passed, False
-        self._active[cohort] = None
-        del self._idle[selector][cohort]
-        if not self._idle[selector]:
-            del self._idle[selector]
-            self._index.remove(selector)
-
-    def _pass_idle(self) -> None:
+    def _move_idle(self) -> None:
         """Records came: idle cohorts move on behind them, but for those who want some."""
         if not self._idle:
             return
-        engine, live, after = self._engine, self.live, self.passed
-        upto = live.visible
-        wanting: Iterable[Selector] = tuple(self._idle)
-        if engine.reader.has_at_hand(live, after, upto) and not engine.streams.is_closed(live):
-            wanting = self._pick(after, upto)
-        for selector in wanting:
-            for cohort in tuple(self._idle[selector]):
-                self._activate(cohort)
-        self.passed = upto
-
-    def _pick(self, after: int, upto: int) -> Iterable[Selector]:
-        """The selectors of idle cohorts that pick something; what it is, is kept for this pass."""
-        self._picked_after = after
-        for block in self.live.tail.since(after + 1):
-            picks = range(block.index(after + 1), block.stop_index(upto))
-            for selector, picked in self._index.find(block, picks, self.live.log.config):
-                self._picked.setdefault(selector, Picked({})).known[block.first] = picked
-        return self._picked
+        engine, live, upto = self._engine, self.live, self.live.visible
+        at_hand = engine.reader.has_at_hand(live, self._idle.position, upto)
+        if at_hand and not engine.streams.is_closed(live):
+            wanting = self._idle.move(live, upto)
+        else:
+            wanting = self._idle.remove_all()
+        self._active.update(dict.fromkeys(wanting))
 
     def _glance(self, cohort: Cohort, upto: int) -> Records | None:
         """A page at once, the same for all who ask for the same."""
@@ -272,18 +232,11 @@ class Channel:
                 cohort.position,
                 records_max=view.records_max,
                 bytes_max=view.bytes_max,
-                selector=self._selector(cohort),
+                selector=self._idle.selector(cohort),
                 upto=upto,
             )
             self._pages[key] = None if page is None else Records(cohort.reported, page)
         return self._pages[key]
-
-    def _selector(self, cohort: Cohort) -> Selector:
-        """What a cohort wants; of what came just now, an index may have told already."""
-        selector = cohort.view.selector
-        if self._picked and cohort.position >= self._picked_after:
-            return self._picked.get(selector, selector)
-        return selector
 
     def _forget(self) -> None:
         """What was encoded is not kept past a change: a record of it may be deleted by then."""

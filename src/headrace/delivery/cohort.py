@@ -113,9 +113,11 @@ class CohortHost(Protocol):
     """What a cohort needs of the channel it is in."""
 
     live: Live
-    passed: int
-    """Where all idle cohorts are."""
     time: Callable[[], float]
+
+    @property
+    def idle_position(self) -> int:
+        """Where all idle cohorts are."""
 
     def encode(self, view: View, event: Event, position: int) -> bytes: ...
     def remind(self, cohort: Cohort) -> None: ...
@@ -154,7 +156,7 @@ class Cohort:
         self.busy = False
         """Waits for a page."""
         self.idle = False
-        """At rest, and found by an index when there is something for it: moves with the channel."""
+        """At rest, and found by an index when there is something for it."""
         self.ended = False
         """Was told that nothing more will come."""
         self.queued = False
@@ -170,7 +172,7 @@ class Cohort:
     @property
     def position(self) -> int:
         """All its followers have got everything up to this seq."""
-        return self._host.passed if self.idle else self._position
+        return self._host.idle_position if self.idle else self._position
 
     @position.setter
     def position(self, seq: int) -> None:
