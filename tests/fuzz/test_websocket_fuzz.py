@@ -14,8 +14,7 @@ from websockets.protocol import Protocol as Peer
 
 from headrace.core.limits import CLOSE_S
 from headrace.delivery.websocket import Socket
-from headrace.delivery.wheel import Wheel
-from support.plumbing import Pipe
+from support.plumbing import NoLogs, Pipe
 from support.virtual import VirtualLoop
 
 from .rawframes import make_frames
@@ -33,7 +32,7 @@ class Ear(Socket):
     __slots__ = ("heard", "pipe")
 
     def __init__(self) -> None:
-        super().__init__(Wheel(), 15.0, BYTES_MAX)
+        super().__init__(NoLogs(), 15.0, BYTES_MAX)
         self.heard: list[bytes | int] = []
         self.pipe = Pipe()
         self.pipe.protocol = self

@@ -20,9 +20,10 @@ from headrace.core.inlet import Rule
 from headrace.core.limits import HOPS_MAX
 from headrace.core.log import Log
 from headrace.core.match import TagPrefix
-from headrace.core.read import Budget, Gathering, Wanted, plan
+from headrace.core.read import Budget, Gathering, plan
 from headrace.core.record import Block
 from headrace.core.route import Routes
+from headrace.core.selector import ColumnSelector
 from headrace.core.state import State
 from headrace.formats import layout
 from headrace.formats.frame import encode_frame, encode_group
@@ -379,7 +380,7 @@ class Net:
         after = 0
         while True:
             gathering = Gathering(
-                log, plan(log, visible, after, None), Budget(3, 1 << 20, 1 << 20), Wanted()
+                log, plan(log, visible, after, None), Budget(3, 1 << 20, 1 << 20), ColumnSelector()
             )
             for block in self.blocks[number]:
                 if block.last >= gathering.next + 1 and not gathering.take(block):

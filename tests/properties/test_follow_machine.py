@@ -21,14 +21,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.match import TagEq, TagPrefix
-from headrace.core.read import EVERYTHING, Wanted
 from headrace.core.record import draft
+from headrace.core.selector import EVERYTHING, ColumnSelector
 from headrace.delivery.hub import Hub
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.caps import Caps
 from headrace.engine.upkeep import Pace
 from headrace.surfaces.topics.cursors import parse_composite
-from headrace.surfaces.topics.events import Look
+from headrace.surfaces.topics.events import TopicView
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
 from headrace.surfaces.topics.watchstream import WatchStream
 from headrace.web.credentials import LOCAL
@@ -48,9 +48,9 @@ SESSIONS_MAX = 6
 BEAT_S = 1.0
 
 
-def look(wanted: Wanted, records_max: int, *, strong: bool) -> Look:
-    return Look(
-        wanted=wanted, records_max=records_max, bytes_max=1000, strong=strong,
+def look(wanted: ColumnSelector, records_max: int, *, strong: bool) -> TopicView:
+    return TopicView(
+        selector=wanted, records_max=records_max, bytes_max=1000, strong=strong,
         tags=True, meta=True, data=True,
     )  # fmt: skip
 
@@ -59,7 +59,8 @@ LOOKS = (
     look(EVERYTHING, 100, strong=False),
     look(EVERYTHING, 2, strong=False),
     look(EVERYTHING, 2, strong=True),
-    look(Wanted(frozenset({"n2"}), TagPrefix("x")), 3, strong=False),
+    look(ColumnSelector(frozenset({"n2"}), TagPrefix("x")), 3, strong=False),
+    look(ColumnSelector(match=TagEq("xy")), 1, strong=False),
 )
 """Few, so that followers meet."""
 
@@ -115,9 +116,13 @@ class FollowMachine(RuleBasedStateMachine):
         self.sessions: list[Watched] = []
         self.run(self._boot())
 
-    @initialize(short=st.booleans())
-    def ids(self, short: bool) -> None:
-        """Ids are maps from topic to seq, or checkpoints."""
+    @initialize(short=st.booleans(), indexed=st.booleans())
+    def ids(self, short: bool, indexed: bool) -> None:
+        """Ids are maps from topic to seq, or checkpoints; selectors are indexed or not."""
+        if indexed:
+            self._patches.enter_context(
+                mock.patch("headrace.delivery.channel.INDEXED_COHORTS_MIN", 1)
+            )
         if not short:
             self._patches.enter_context(
                 mock.patch("headrace.surfaces.topics.cursors.COMPOSITE_BYTES_MAX", 0)
@@ -133,7 +138,7 @@ class FollowMachine(RuleBasedStateMachine):
         )
         self.engine = started.engine
         self.truth = Truth(self.engine)
-        self.wheel = Wheel()
+        self.wheel = TimerWheel()
         self.hub = Hub(self.engine, self.wheel)
         self.store = Sessions(Slots(), 10_000_000, self.wheel.time)
         self.upkeep = [
@@ -206,7 +211,7 @@ class FollowMachine(RuleBasedStateMachine):
         tail=st.booleans(),
         look=st.sampled_from(LOOKS),
     )
-    def watch(self, listed: set[str], prefix: str | None, tail: bool, look: Look) -> None:
+    def watch(self, listed: set[str], prefix: str | None, tail: bool, look: TopicView) -> None:
         places: dict[str, Place] = {}
         for name, log in self.engine.state.by_name.items():
             if name in listed or (prefix is not None and name.startswith(prefix)):
@@ -215,7 +220,7 @@ class FollowMachine(RuleBasedStateMachine):
         prefixes = [] if prefix is None else [Prefix(prefix, look)]
         if places or prefixes:
             session = Session(LOCAL, places, prefixes, BEAT_S)
-            client = Client(self.truth, lambda name: look.wanted, look.strong)
+            client = Client(self.truth, lambda name: look.selector, look.strong)
             client.spots = {name: Spot(p.epoch, p.after) for name, p in places.items()}
             self.sessions.append(Watched(session, client))
             self.run(self._begin(self.sessions[-1]))
@@ -242,7 +247,7 @@ class FollowMachine(RuleBasedStateMachine):
         if session.stream is not None:
             assert watched.stream is not None
             watched.stream.shutdown()
-        stream = WatchStream(self.hub, self.wheel, session, self.store, 100)
+        stream = WatchStream(self.hub, session, self.store, 100)
         pipe = ListeningPipe(self.truth, strong=client.strong)
         pipe.protocol = stream
         watched.stream, watched.pipe = stream, pipe
@@ -297,7 +302,7 @@ class FollowMachine(RuleBasedStateMachine):
         for watched in self.sessions:
             assert watched.stream is not None
             watched.process()
-            for follower in watched.stream._followers:
+            for follower in watched.stream.followers:
                 live = follower.live
                 spot = watched.client.spots.get(live.log.name, Spot(live.log.id, 0))
                 if spot.epoch != live.log.id:
@@ -313,7 +318,7 @@ class FollowMachine(RuleBasedStateMachine):
 
     def _check_followed(self, watched: Watched, topic: str) -> None:
         assert watched.stream is not None
-        followed = {follower.live.log.name for follower in watched.stream._followers}
+        followed = {follower.live.log.name for follower in watched.stream.followers}
         place = watched.session.places[topic]
         fallen = place.listed and place.epoch not in self.engine.lives
         assert topic in followed or fallen, f"{topic} is not followed"

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import Refused
-from headrace.core.read import Wanted
+from headrace.core.selector import ColumnSelector
 from headrace.engine.plans import searchable
 from headrace.engine.searching import scope as scoping
 from headrace.engine.searching.filtering import Filter
@@ -173,7 +173,7 @@ async def check_filter(story: Story, query: Query, text: str) -> None:
             after,
             records_max=story.random.choice([1, 2, 100]),
             bytes_max=story.random.choice([1, 100, 10_000]),
-            wanted=Wanted(key=key),
+            selector=ColumnSelector(key=key),
         )
         found += [piece.block.seq_at(at) for piece in page.slices for at in piece.picks]
         assert page.next > after or page.caught_up

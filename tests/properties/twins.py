@@ -15,9 +15,10 @@ from headrace.core.entry import Append, Configure, Create, Entry, Lose
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.match import TagMatch
-from headrace.core.read import Budget, Gathering, Page, Wanted, plan
+from headrace.core.read import Budget, Gathering, Page, plan
 from headrace.core.record import Block, Drafts, draft
 from headrace.core.retention import Ledger, build
+from headrace.core.selector import ColumnSelector
 from headrace.core.state import State
 from headrace.formats.frame import Frame, encode_frame, read_frames
 from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, decode_snapshot, encode_part
@@ -207,7 +208,7 @@ class Rig:
         self, after: int, budget: Budget, exclude: frozenset[str]
     ) -> tuple[Page, list[Record]]:
         gathering = Gathering(
-            self.log, plan(self.log, self.visible, after, None), budget, Wanted(exclude)
+            self.log, plan(self.log, self.visible, after, None), budget, ColumnSelector(exclude)
         )
         for block in self.blocks:
             if block.last >= gathering.next + 1 and not gathering.take(block):

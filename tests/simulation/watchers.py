@@ -23,7 +23,7 @@ from headrace.core.config import Durability
 from headrace.core.entry import Append, Drop, Entry
 from headrace.core.errors import Code, Refused
 from headrace.delivery.hub import Hub
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.sessions import Sessions
@@ -203,7 +203,7 @@ class Far(Pipe):
     def _epoch(self, topic: str) -> int:
         """Which instance of the topic an event is about: only the stream knows."""
         stream: WatchStream = self.protocol
-        for follower in stream._followers:
+        for follower in stream.followers:
             if follower.live.log.name == topic:
                 return follower.live.log.id
         return stream._session.places[topic].epoch
@@ -259,9 +259,8 @@ class Post:
 class Get:
     """What the GET of a stream asks of a request."""
 
-    def __init__(self, hub: Hub, wheel: Wheel, wid: str, last_id: str | None) -> None:
+    def __init__(self, hub: Hub, wid: str, last_id: str | None) -> None:
         self.hub = hub
-        self.wheel = wheel
         self.name = wid
         self.req = self
         self._last_id = last_id
@@ -280,9 +279,8 @@ class Gallery:
         self._witness = witness
         self._random = random
         self._engine = witness.engine
-        self._wheel = Wheel()
-        self._hub = Hub(self._engine, self._wheel)
-        self._sessions = Sessions(Slots(), SESSION_TTL_MS, self._wheel.time)
+        self._hub = Hub(self._engine, TimerWheel())
+        self._sessions = Sessions(Slots(), SESSION_TTL_MS, self._hub.wheel.time)
         self._watch = Watch(self._sessions, _LIMITS)
         self._seats: list[_Seat] = []
         self.quiet = False
@@ -310,7 +308,7 @@ class Gallery:
         if seat.pipe is not None:
             seat.work()
         try:
-            call: Any = Get(self._hub, self._wheel, seat.wid, watcher.last_id)
+            call: Any = Get(self._hub, seat.wid, watcher.last_id)
             opening = await self._watch.get(call)
         except Refused as refused:
             if refused.code is not Code.NOT_FOUND:  # it was asleep for too long
@@ -385,7 +383,7 @@ class Gallery:
     def _check_at_head(self, seat: _Seat) -> None:
         assert seat.pipe is not None
         watcher, stream = seat.watcher, seat.pipe.protocol
-        for follower in stream._followers:
+        for follower in stream.followers:
             live = follower.live
             name, log = live.log.name, self._witness.log(live.log.id)
             spot = watcher.spots.get(name)
@@ -395,7 +393,7 @@ class Gallery:
             missed = log.records.keys() & set(range(spot.after + 1, live.visible + 1))
             assert not missed, f"{watcher.name}: {name} {sorted(missed)} never came"
         if _ALL in watcher.topics:
-            followed = {follower.live.log.name for follower in stream._followers}
+            followed = {follower.live.log.name for follower in stream.followers}
             for name in self._witness.history.now.keys() - followed:
                 place = stream._session.places[name]
                 assert place.listed, f"{watcher.name} never heard of {name}"

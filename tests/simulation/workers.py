@@ -389,10 +389,10 @@ class Stayer:
         for task in tasks:
             shift.start(shift._handle, self._name, self.node, [task])
 
-    def pace(self) -> None:
+    def on_throttled(self) -> None:
         pass
 
-    def dismiss(self, refused: Refused) -> None:
+    def close(self, refused: Refused) -> None:
         assert refused.code in EXPECTED
         self.leave()
 

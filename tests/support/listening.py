@@ -16,7 +16,7 @@ from headrace.core import ranges
 from headrace.core.entry import Create, Delete
 from headrace.core.log import Log
 from headrace.core.ranges import Ranges
-from headrace.core.read import Wanted
+from headrace.core.selector import ColumnSelector
 from headrace.engine.engine import Engine
 from support.eventtext import Event, decode_id, split_events, unchunk
 from support.plumbing import Pipe
@@ -57,7 +57,7 @@ class Truth:
 
         engine.apply = applied  # type: ignore[method-assign]
 
-    def passed_over(self, log: Log, seq: int, wanted: Wanted) -> bool:
+    def passed_over(self, log: Log, seq: int, wanted: ColumnSelector) -> bool:
         """Whether a reader may be led past this seq without a word."""
         if ranges.contains(self.deleted.get(log.id, ()), seq):
             return True
@@ -85,7 +85,7 @@ class Client:
     """What one reader has made of the events so far."""
 
     truth: Truth
-    wanted: Callable[[str], Wanted]
+    wanted: Callable[[str], ColumnSelector]
     strong: bool = False
     spots: dict[str, Spot] = field(default_factory=dict)
     last_id: str | None = None
@@ -220,7 +220,7 @@ class ListeningPipe(Pipe):
             return Heard(event, 0, true=True, newborn=False)
         topic = event.data["topic"]
         stream = self.protocol
-        follower = next((f for f in stream._followers if f.live.log.name == topic), None)
+        follower = next((f for f in stream.followers if f.live.log.name == topic), None)
         place = stream._session.places[topic]
         log = follower.live.log if follower else self._truth.logs[place.epoch]
         true = True

@@ -1,11 +1,22 @@
-"""A transport that keeps what is written, and can be stuck."""
+"""A transport that keeps what is written and can be stuck, and a hub for it."""
 
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 from headrace.core.limits import SINK_BUFFER_BYTES
+from headrace.delivery.hub import Hub
+from headrace.delivery.timer_wheel import TimerWheel
+
+
+class NoLogs(Hub):
+    """The hub of connections that follow nothing, without an engine."""
+
+    def __init__(self, clock: Any = None) -> None:
+        self.wheel = TimerWheel()
+        self.engine = SimpleNamespace(clock=clock)  # type: ignore[assignment]
 
 
 class Pipe(asyncio.Transport):

@@ -8,7 +8,7 @@ from typing import Any
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.delivery.hub import Hub
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 from support.hostile import HostileDisk
 from support.listening import Truth
@@ -24,7 +24,7 @@ class House:
     def __init__(self, engine: Engine, loop: VirtualLoop) -> None:
         self.engine = engine
         self.loop = loop
-        self.wheel = Wheel()
+        self.wheel = TimerWheel()
         self.hub = Hub(engine, self.wheel)
         self.truth = Truth(engine)
 

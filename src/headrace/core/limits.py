@@ -59,6 +59,8 @@ READ_RECORDS_DEFAULT = 256
 READ_BYTES_DEFAULT = 1 << 20
 READ_BYTES_MAX = 8 << 20
 READ_SCANNED_MAX = 100_000
+PICKED_ROWS = 1_024
+"""Records that a selector is asked about at a time: a page may be full before the block ends."""
 """Records one read may examine; a filter that drops everything still answers in bounded time."""
 SETTLE_ROUNDS_MAX = 4
 """How often a read that is done waits for deletions that came meanwhile."""
@@ -303,6 +305,8 @@ PEER_TIMEOUT_S = 60.0
 """A peer that acknowledges nothing, or has no room for more, for so long is gone."""
 COHORT_MAX = 256
 """Followers that are written to in one go; others get a turn before the next ones are."""
+INDEXED_COHORTS_MIN = 16
+"""A log with fewer cohorts asks their selectors one by one."""
 FRAMES_KEPT = 8
 """Encoded frames a channel keeps for followers that are a little behind."""
 

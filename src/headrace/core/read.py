@@ -9,10 +9,11 @@ from functools import partial
 import msgspec
 
 from headrace.core import ranges
+from headrace.core.limits import PICKED_ROWS
 from headrace.core.log import Log
-from headrace.core.match import TagMatch
 from headrace.core.ranges import Ranges
 from headrace.core.record import Block
+from headrace.core.selector import Selector
 
 
 class Loss(Enum):
@@ -143,32 +144,6 @@ class Budget(msgspec.Struct, frozen=True):
     scanned: int
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """Which records a reader asked for; the others are passed over in silence."""
-
-    exclude: frozenset[str] = frozenset()
-    """Nodes whose records the reader wrote itself."""
-    match: TagMatch | None = None
-    key: str | None = None
-
-    def takes(self, block: Block, index: int) -> bool:
-        if self.exclude and block.nodes is not None and block.nodes[index] in self.exclude:
-            return False
-        if self.key is not None and (block.keys is None or block.keys[index] != self.key):
-            return False
-        if self.match is None:
-            return True
-        return block.tags is not None and self.match.matches(block.tags[index])
-
-    def takes_all(self, block: Block) -> bool:
-        """Whether no record of the block needs to be looked at."""
-        plain = self.match is None and self.key is None
-        return plain and (not self.exclude or block.nodes is None)
-
-
-EVERYTHING = Wanted()
-
-
 class Gathering:
     """Takes blocks in ascending order and keeps what one page may hold.
 
@@ -177,13 +152,11 @@ class Gathering:
     under way, the page ends there, and the next read reports the gap.
     """
 
-    def __init__(self, log: Log, plan: Plan, budget: Budget, wanted: Wanted) -> None:
+    def __init__(self, log: Log, plan: Plan, budget: Budget, selector: Selector) -> None:
         self._log = log
         self._plan = plan
         self._budget = budget
-        self._wanted = (
-            wanted if log.config.dedupe_node else Wanted(match=wanted.match, key=wanted.key)
-        )
+        self._selector = selector.bind(log.config)
         self._records = 0
         self._bytes = 0
         self.slices: list[Slice] = []
@@ -200,7 +173,7 @@ class Gathering:
             clean = not ranges.touches(
                 self._log.deleted, block.seq_at(start), block.seq_at(stop - 1)
             )
-            if clean and self._wanted.takes_all(block):
+            if clean and self._selector.takes_all(block):
                 self._take_all(block, start, stop)
             else:
                 self._take_each(block, start, stop)
@@ -229,26 +202,30 @@ class Gathering:
         return start + (fit or self._records == 0)
 
     def _take_each(self, block: Block, start: int, stop: int) -> None:
-        picks: list[int] = []
-        sizes = block.sizes()
-        deleted, wanted = self._log.deleted, self._wanted
-        for index in range(start, stop):
-            seq = block.seq_at(index)
-            if not ranges.contains(deleted, seq) and wanted.takes(block, index):
-                fits = self._bytes + sizes[index] <= self._budget.size_bytes
-                if self._records and not fits:
-                    self.full = True
+        taken: list[int] = []
+        sizes, deleted, budget = block.sizes(), self._log.deleted, self._budget
+        while start < stop and not self.full:
+            rows = max(1, min(PICKED_ROWS, budget.scanned - self.scanned))
+            end = min(stop, start + rows)
+            for at in self._selector.pick(block, range(start, end)):
+                if ranges.contains(deleted, block.seq_at(at)):
+                    continue
+                if self._records and self._bytes + sizes[at] > budget.size_bytes:
+                    end, self.full = at, True
                     break
-                picks.append(index)
+                taken.append(at)
                 self._records += 1
-                self._bytes += sizes[index]
-            self.next = seq
-            self.scanned += 1
-            if self._records >= self._budget.records or self._spent():
-                self.full = True
-                break
-        if picks:
-            self.slices.append(Slice(block, picks))
+                self._bytes += sizes[at]
+                if self._records >= budget.records:
+                    end, self.full = at + 1, True
+                    break
+            if end > start:
+                self.next = block.seq_at(end - 1)
+            self.scanned += end - start
+            self.full = self.full or self._spent()
+            start = end
+        if taken:
+            self.slices.append(Slice(block, taken))
 
     def _spent(self) -> bool:
         return self.scanned >= self._budget.scanned

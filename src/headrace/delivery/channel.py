@@ -10,17 +10,24 @@ from time import perf_counter
 
 from headrace.core.config import Durability
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import FRAMES_KEPT, SLICE_MS
+from headrace.core.limits import FRAMES_KEPT, INDEXED_COHORTS_MIN, SLICE_MS
 from headrace.core.read import Page
 from headrace.delivery.cohort import Cohort, Follower
 from headrace.delivery.events import Event, Gone, Held, Records, View
+from headrace.delivery.idle_cohorts import IdleCohorts
 from headrace.delivery.tasks import Tasks
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.storage.journal import ignore
 
 _UNKNOWN = -1
+
+
+def is_gone(engine: Engine, live: Live) -> bool:
+    """Whether a log is deleted, for its readers if not for its forks."""
+    stream = live.log.stream
+    return live.log.id not in engine.lives or (stream is not None and stream.deleted)
 
 
 class Channel:
@@ -33,7 +40,7 @@ class Channel:
     def __init__(
         self,
         engine: Engine,
-        wheel: Wheel,
+        wheel: TimerWheel,
         tasks: Tasks,
         live: Live,
         on_empty: Callable[[Channel], None],
@@ -45,6 +52,8 @@ class Channel:
         self._tasks = tasks
         self._on_empty = on_empty
         self._cohorts: dict[Cohort, None] = {}
+        self._active: dict[Cohort, None] = {}
+        self._idle = IdleCohorts()
         self._homes: dict[View, Cohort] = {}
         """Where those with a view gather once they have caught up."""
         self._queue: deque[Cohort] = deque()
@@ -64,16 +73,19 @@ class Channel:
     def join(self, follower: Follower) -> None:
         """Take a follower on from its position."""
         cohort = Cohort(self, follower)
-        self._cohorts[cohort] = None
+        self._cohorts[cohort] = self._active[cohort] = None
         self._line_up(cohort)
         self._schedule()
 
-    def dismiss(self, cohort: Cohort) -> None:
+    def discard(self, cohort: Cohort) -> None:
         """A cohort has nobody left."""
         self._cohorts.pop(cohort, None)
+        if cohort.idle:
+            self._idle.remove(cohort)
+        self._active.pop(cohort, None)
         if self._homes.get(cohort.view) is cohort:
             del self._homes[cohort.view]
-        self._wheel.take(cohort)
+        self._wheel.cancel(cohort)
         if not self._cohorts:
             self._close()
 
@@ -82,11 +94,16 @@ class Channel:
         self._engine.turns.cancel(self._pass)
         self._on_empty(self)
 
+    @property
+    def idle_position(self) -> int:
+        return self._idle.position
+
     # --- waking up --------------------------------------------------------------------------------
 
     def _wake(self) -> None:
         """The log changed; more changes may follow in this round of the loop, so look after it."""
         self._changed = True
+        self._idle.forget()
         self._forget()
         self._schedule()
 
@@ -110,7 +127,7 @@ class Channel:
 
     @property
     def _is_gone(self) -> bool:
-        return self.live.log.id not in self._engine.lives
+        return is_gone(self._engine, self.live)
 
     def _drop(self) -> None:
         """The log is deleted: followers hear of it once that is certain."""
@@ -121,11 +138,7 @@ class Channel:
     def _say_gone(self) -> None:
         gone = Gone(self.live.log.head)
         for cohort in tuple(self._cohorts):
-            followers = tuple(cohort.followers)
-            cohort.end(gone)
-            for follower in followers:
-                follower.leave()
-                follower.owner.gone(follower)
+            cohort.drop(gone)
 
     # --- going on ---------------------------------------------------------------------------------
 
@@ -135,7 +148,8 @@ class Channel:
             return  # we were woken for that, too
         if self._changed:
             self._changed = False
-            for cohort in self._cohorts:
+            self._move_idle()
+            for cohort in self._active:
                 self._line_up(cohort)
         self.live.last_read_at_ms = self._engine.clock.now_ms()
         started = perf_counter()
@@ -149,6 +163,7 @@ class Channel:
         if self._queue:
             self._tasks.soon(self._pass)  # a pass once begun does not wait for another turn
         else:
+            self._idle.forget()
             self._forget()
 
     def _line_up(self, cohort: Cohort) -> None:
@@ -179,19 +194,36 @@ class Channel:
         if cohort.position > upto:
             return  # a strong follower was here before; it goes on when the sync is as far
         cohort.catch_up(upto)
+        if cohort.position == self.live.log.head and self._engine.streams.is_closed(self.live):
+            cohort.end(upto)
         home = self._homes.get(cohort.view)
-        if home is cohort or not cohort.followers:
+        if not cohort.followers:
             return
-        if home is not None and home.suits(cohort):
+        if home is not None and home is not cohort and home.suits(cohort):
             home.absorb(cohort)
-            self.dismiss(cohort)
+            self.discard(cohort)
         else:
             self._homes[cohort.view] = cohort
+            if len(self._cohorts) >= INDEXED_COHORTS_MIN and self._idle.add(cohort):
+                del self._active[cohort]
+                self.remind(cohort)
+
+    def _move_idle(self) -> None:
+        """Records came: idle cohorts move on behind them, but for those who want some."""
+        if not self._idle:
+            return
+        engine, live, upto = self._engine, self.live, self.live.visible
+        at_hand = engine.reader.has_at_hand(live, self._idle.position, upto)
+        if at_hand and not engine.streams.is_closed(live):
+            wanting = self._idle.move(live, upto)
+        else:
+            wanting = self._idle.remove_all()
+        self._active.update(dict.fromkeys(wanting))
 
     def _glance(self, cohort: Cohort, upto: int) -> Records | None:
         """A page at once, the same for all who ask for the same."""
         view = cohort.view
-        key = (view, cohort.told, cohort.position, upto)
+        key = (view, cohort.reported, cohort.position, upto)
         if key not in self._pages:
             if len(self._pages) >= FRAMES_KEPT:
                 self._forget()
@@ -200,10 +232,10 @@ class Channel:
                 cohort.position,
                 records_max=view.records_max,
                 bytes_max=view.bytes_max,
-                wanted=view.wanted,
+                selector=self._idle.selector(cohort),
                 upto=upto,
             )
-            self._pages[key] = None if page is None else Records(cohort.told, page)
+            self._pages[key] = None if page is None else Records(cohort.reported, page)
         return self._pages[key]
 
     def _forget(self) -> None:
@@ -244,7 +276,7 @@ class Channel:
                 cohort.position,
                 records_max=view.records_max,
                 bytes_max=view.bytes_max,
-                wanted=view.wanted,
+                selector=view.selector,
                 epoch=cohort.epoch,
                 upto=upto,
             )
@@ -260,12 +292,12 @@ class Channel:
             return  # no wonder; the followers hear of it
         for follower in tuple(cohort.followers):
             follower.leave()
-            follower.owner.failed(follower)
+            follower.owner.on_log_failed(follower)
 
     def remind(self, cohort: Cohort) -> None:
         """Tell this cohort how far it is some time, if nothing else does."""
-        if cohort.view.beat_s and not cohort.tick:
-            self._wheel.put(cohort, cohort.view.beat_s)
+        if cohort.view.heartbeat_s and not cohort.tick:
+            self._wheel.schedule(cohort, cohort.view.heartbeat_s)
 
     # --- strong followers -------------------------------------------------------------------------
 

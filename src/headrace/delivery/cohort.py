@@ -10,17 +10,23 @@ from typing import Protocol
 
 from headrace.core.limits import COHORT_MAX
 from headrace.core.read import Gap, Loss, Page
-from headrace.delivery.events import CaughtUp, Event, Gone, Lost, Records, View
+from headrace.delivery.events import CaughtUp, Ended, Event, Gone, Lost, Records, View
 from headrace.engine.live import Live
 
 
 class Owner(Protocol):
     """The connection a follower belongs to."""
 
-    def gone(self, follower: Follower) -> None:
+    def on_caught_up(self, follower: Follower) -> None:
+        """It was to hear when it has got everything there is, and has been told."""
+
+    def on_log_ended(self, follower: Follower) -> None:
+        """The log was closed, and the follower has got all of it."""
+
+    def on_log_gone(self, follower: Follower) -> None:
         """The log was deleted, and the follower has been told."""
 
-    def failed(self, follower: Follower) -> None:
+    def on_log_failed(self, follower: Follower) -> None:
         """The log cannot be read."""
 
 
@@ -29,13 +35,13 @@ class Follower:
 
     __slots__ = (
         "_after",
-        "_told",
+        "_reported",
         "cohort",
         "epoch",
         "fresh",
         "live",
         "over",
-        "owes",
+        "owes_caught_up",
         "owner",
         "sent_at",
         "view",
@@ -51,7 +57,7 @@ class Follower:
         write: Callable[[bytes], None],
         *,
         epoch: int | None = None,
-        owes: bool = True,
+        owes_caught_up: bool = True,
     ) -> None:
         self.owner = owner
         self.live = live
@@ -60,7 +66,7 @@ class Follower:
         """Takes encoded events; the position is behind them already."""
         self.epoch = epoch
         """Which instance of the log `after` belongs to, if that is known."""
-        self.owes = owes
+        self.owes_caught_up = owes_caught_up
         """Whether it is to hear when it has caught up, even if there was nothing to deliver."""
         self.fresh = True
         """Nothing was read yet: a loss on the way came before its time."""
@@ -70,7 +76,7 @@ class Follower:
         """When it last got something, before it came into its cohort."""
         self.cohort: Cohort | None = None
         self._after = after
-        self._told = after
+        self._reported = after
 
     @property
     def position(self) -> int:
@@ -78,9 +84,9 @@ class Follower:
         return self._after if self.cohort is None else self.cohort.position
 
     @property
-    def told(self) -> int:
+    def reported(self) -> int:
         """The position that its last event said."""
-        return self._told if self.cohort is None else self.cohort.told
+        return self._reported if self.cohort is None else self.cohort.reported
 
     @property
     def busy_at(self) -> float:
@@ -95,22 +101,27 @@ class Follower:
         """Out of the cohort; what it is to get and to hear stays."""
         cohort = self.cohort
         if cohort is not None:
-            self._after, self._told = cohort.position, cohort.told
-            self.fresh, self.epoch, self.owes = cohort.fresh, cohort.epoch, cohort.owes
+            self._after, self._reported = cohort.position, cohort.reported
+            self.fresh, self.epoch = cohort.fresh, cohort.epoch
+            self.owes_caught_up = cohort.owes_caught_up
             self.sent_at = self.busy_at
             self.cohort = None
             cohort.remove(self)
 
 
-class Stage(Protocol):
+class CohortHost(Protocol):
     """What a cohort needs of the channel it is in."""
 
     live: Live
     time: Callable[[], float]
 
+    @property
+    def idle_position(self) -> int:
+        """Where all idle cohorts are."""
+
     def encode(self, view: View, event: Event, position: int) -> bytes: ...
     def remind(self, cohort: Cohort) -> None: ...
-    def dismiss(self, cohort: Cohort) -> None: ...
+    def discard(self, cohort: Cohort) -> None: ...
     def upto(self, view: View) -> int: ...
 
 
@@ -118,30 +129,36 @@ class Cohort:
     """Goes through a log page by page, for all its followers at once."""
 
     __slots__ = (
-        "_stage",
+        "_host",
+        "_position",
         "busy",
+        "ended",
         "epoch",
         "followers",
         "fresh",
-        "owes",
-        "position",
+        "idle",
+        "owes_caught_up",
         "queued",
+        "reported",
         "sent_at",
         "tick",
-        "told",
         "view",
     )
 
-    def __init__(self, stage: Stage, follower: Follower) -> None:
-        self._stage = stage
+    def __init__(self, host: CohortHost, follower: Follower) -> None:
+        self._host = host
         self.view = follower.view
-        self.position = follower.position
-        self.told = follower.told
+        self._position = follower.position
+        self.reported = follower.reported
         self.epoch = follower.epoch
         self.fresh = follower.fresh
-        self.owes = follower.owes
+        self.owes_caught_up = follower.owes_caught_up
         self.busy = False
         """Waits for a page."""
+        self.idle = False
+        """At rest, and found by an index when there is something for it."""
+        self.ended = False
+        """Was told that nothing more will come."""
         self.queued = False
         """Lined up for a step."""
         self.sent_at = 0.0
@@ -152,21 +169,30 @@ class Cohort:
     def __len__(self) -> int:
         return len(self.followers)
 
+    @property
+    def position(self) -> int:
+        """All its followers have got everything up to this seq."""
+        return self._host.idle_position if self.idle else self._position
+
+    @position.setter
+    def position(self, seq: int) -> None:
+        self._position = seq
+
     def remove(self, follower: Follower) -> None:
         del self.followers[follower]
         if not self.followers:
-            self._stage.dismiss(self)
+            self._host.discard(self)
 
     @property
     def at_rest(self) -> bool:
         """Whether it has caught up and has said all there is to say."""
-        return not (self.busy or self.owes or self.fresh)
+        return not (self.busy or self.owes_caught_up or self.fresh)
 
     def suits(self, other: Cohort) -> bool:
         """Whether the other one, which is at rest, can be taken in."""
         return (
             self.at_rest
-            and (self.position, self.told) == (other.position, other.told)
+            and (self.position, self.reported) == (other.position, other.reported)
             and len(self) + len(other) <= COHORT_MAX
         )
 
@@ -179,12 +205,12 @@ class Cohort:
     @property
     def stale(self) -> bool:
         """Whether the position is one of another log, as far as one can see."""
-        return self.position > self._stage.live.visible or self._foreign
+        return self.position > self._host.live.visible or self._foreign
 
     @property
     def _foreign(self) -> bool:
         """Whether the position is one of another log for certain."""
-        return self.epoch not in (None, self._stage.live.log.id)
+        return self.epoch not in (None, self._host.live.log.id)
 
     def take(self, page: Page, records: Records | None = None) -> None:
         """Deliver a page that was read at our position."""
@@ -194,51 +220,61 @@ class Cohort:
         self.position = page.next
         self.fresh, self.epoch = False, None
         if page.next < page.head:
-            self.owes = True  # this takes more than one batch: say when it is over
+            self.owes_caught_up = True  # this takes more than one batch: say when it is over
         if page.slices:
-            self.tell(records or Records(self.told, page))
-        elif self.told < self.position:
-            self._stage.remind(self)
+            self.tell(records or Records(self.reported, page))
+        elif self.reported < self.position:
+            self._host.remind(self)
 
     def _lose(self, gap: Gap, page: Page) -> None:
         """Say what is missing, and go on behind it with the next page."""
         anew = gap.reason is Loss.RECREATED
         self.position = page.earliest - 1 if anew else gap.last
-        late, self.fresh, self.epoch, self.owes = self.fresh, False, None, True
+        late, self.fresh, self.epoch, self.owes_caught_up = self.fresh, False, None, True
         self.tell(Lost(gap, page.earliest, page.head, late))
 
     def catch_up(self, head: int) -> None:
         """There is nothing more for now: those who are to hear of it do."""
         self.fresh, self.epoch = False, None
-        if self.owes:
-            self.owes = False
-            self.tell(CaughtUp(head))
+        if self.owes_caught_up:
+            self.owes_caught_up = False
+            for follower in self.tell(CaughtUp(head)):
+                follower.owner.on_caught_up(follower)
 
-    def end(self, gone: Gone) -> None:
+    def end(self, head: int) -> None:
+        """Nothing more will come: the log is closed."""
+        if not self.ended:
+            self.ended = True
+            for follower in self.tell(Ended(head)):
+                follower.owner.on_log_ended(follower)
+
+    def drop(self, gone: Gone) -> None:
         """The log was deleted."""
         if self._foreign:
             self.position = 0  # it went before anything of it was read
         self.epoch = None
-        self.tell(gone)
+        for follower in self.tell(gone):
+            follower.leave()
+            follower.owner.on_log_gone(follower)
 
-    def tell(self, event: Event) -> None:
-        """Write an event that says our position to every follower."""
-        self.told = self.position
-        self.say(event)
+    def tell(self, event: Event) -> tuple[Follower, ...]:
+        """Write an event that says our position to every follower; returns all of them."""
+        self.reported = self.position
+        return self.say(event)
 
-    def say(self, event: Event) -> None:
-        """Write an event to every follower."""
-        stage = self._stage
-        self.sent_at = stage.time()
-        frame = stage.encode(self.view, event, self.position)
-        for follower in tuple(self.followers):
-            follower.write(frame)
+    def say(self, event: Event) -> tuple[Follower, ...]:
+        """Write an event to every follower; whoever is blocked by that leaves, and has got it."""
+        host, followers = self._host, tuple(self.followers)
+        if frame := host.encode(self.view, event, self.position):
+            self.sent_at = host.time()
+            for follower in followers:
+                follower.write(frame)
+        return followers
 
-    def attend(self, now: float) -> float:
+    def on_timer(self, now: float) -> float:
         """Only records that nobody here wants came by: tell how far, from time to time."""
-        if self.told == self.position:
-            return 0
-        if self.at_rest and self.position == self._stage.upto(self.view):
+        if self.reported != self.position:
+            if not self.at_rest or self.position != self._host.upto(self.view):
+                return self.view.heartbeat_s
             self.tell(CaughtUp(self.position))
-            return 0
-        return self.view.beat_s
+        return self.view.heartbeat_s if self.idle else 0

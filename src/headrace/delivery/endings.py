@@ -21,6 +21,10 @@ class Over(msgspec.Struct, frozen=True):
     """There is nothing left to send, ever."""
 
 
+class Expired(msgspec.Struct, frozen=True):
+    """It was to last no longer."""
+
+
 class Failed(msgspec.Struct, frozen=True):
     """It cannot go on: a status as HTTP has it, and what happened."""
 
@@ -28,7 +32,7 @@ class Failed(msgspec.Struct, frozen=True):
     message: str
 
 
-Ending = ShuttingDown | SlowConsumer | Replaced | Over | Failed
+Ending = ShuttingDown | SlowConsumer | Replaced | Over | Expired | Failed
 
 
 def describe(ending: Ending) -> tuple[int, str] | None:
@@ -42,5 +46,5 @@ def describe(ending: Ending) -> tuple[int, str] | None:
             return 409, "a newer connection took over this session"
         case Failed(status, message):
             return status, message
-        case Over():
+        case Over() | Expired():
             return None

@@ -6,7 +6,8 @@ from typing import Protocol
 
 import msgspec
 
-from headrace.core.read import Gap, Page, Wanted
+from headrace.core.read import Gap, Page
+from headrace.core.selector import Selector
 
 
 class Records(msgspec.Struct, frozen=True, eq=False):
@@ -34,6 +35,12 @@ class CaughtUp(msgspec.Struct, frozen=True):
     head: int
 
 
+class Ended(msgspec.Struct, frozen=True):
+    """The log was closed, and this was all of it."""
+
+    head: int
+
+
 class Gone(msgspec.Struct, frozen=True):
     """The log was deleted."""
 
@@ -44,7 +51,7 @@ class Held(msgspec.Struct, frozen=True):
     """The server is hard pressed; records of this log come later."""
 
 
-Event = Records | Lost | CaughtUp | Gone | Held
+Event = Records | Lost | CaughtUp | Ended | Gone | Held
 
 
 class View(Protocol):
@@ -54,7 +61,7 @@ class View(Protocol):
     """
 
     @property
-    def wanted(self) -> Wanted: ...
+    def selector(self) -> Selector: ...
     @property
     def records_max(self) -> int: ...
     @property
@@ -65,12 +72,12 @@ class View(Protocol):
         ...
 
     @property
-    def beat_s(self) -> float:
+    def heartbeat_s(self) -> float:
         """How often to tell of progress that brought no record; 0 for never."""
         ...
 
     def encode(self, name: str, event: Event, position: int) -> bytes:
-        """The bytes for every follower of the log with this view.
+        """The bytes for every follower of the log with this view; none if it says nothing of this.
 
         `position`: where it leaves them.
         """

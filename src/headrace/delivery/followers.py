@@ -35,10 +35,11 @@ class Followers:
 
     def add(self, follower: Follower) -> None:
         """Follow one more log, or one of them anew."""
-        log = follower.live.log
-        if known := self._by_log.get(log.id):
+        live = follower.live
+        if known := self._by_log.get(live.log.id):
             self.remove(known)
-        self._by_log[log.id] = follower
+        self._by_log[live.log.id] = follower
+        live.last_read_at_ms = self._hub.engine.clock.now_ms()
         if not self._parked:
             self._hub.follow(follower)
 

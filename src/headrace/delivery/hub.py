@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 
 from headrace.core.entry import Create
-from headrace.delivery.channel import Channel
+from headrace.delivery.channel import Channel, is_gone
 from headrace.delivery.cohort import Follower
 from headrace.delivery.events import Gone
 from headrace.delivery.tasks import Tasks
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.storage.journal import ignore
@@ -21,9 +21,9 @@ Note = Callable[[Live], None]
 class Hub:
     """All followers of one engine."""
 
-    def __init__(self, engine: Engine, wheel: Wheel) -> None:
+    def __init__(self, engine: Engine, wheel: TimerWheel) -> None:
         self.engine = engine
-        self._wheel = wheel
+        self.wheel = wheel
         self.tasks = Tasks()
         """Work that connections start."""
         self._channels: dict[int, Channel] = {}
@@ -37,14 +37,14 @@ class Hub:
     def follow(self, follower: Follower) -> None:
         """Deliver from the follower's position on, until it leaves."""
         live = follower.live
-        if live.log.id not in self.engine.lives:
+        if is_gone(self.engine, live):
             journal = self.engine.journal
             done = partial(self._say_gone, follower)
             ignore(journal.wait_synced(journal.tail, done))
             return
         channel = self._channels.get(live.log.id)
         if channel is None:
-            channel = Channel(self.engine, self._wheel, self.tasks, live, self._forget)
+            channel = Channel(self.engine, self.wheel, self.tasks, live, self._forget)
             self._channels[live.log.id] = channel
         channel.join(follower)
 
@@ -56,7 +56,7 @@ class Hub:
             return
         log = follower.live.log
         follower.write(follower.view.encode(log.name, Gone(log.head), follower.position))
-        follower.owner.gone(follower)
+        follower.owner.on_log_gone(follower)
 
     # --- names to come ----------------------------------------------------------------------------
 

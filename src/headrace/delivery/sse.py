@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import msgspec
 
 from headrace.core.limits import RETRY_MS
 from headrace.delivery.endings import Ending, describe
+from headrace.delivery.hub import Hub
 from headrace.delivery.sink import Sink
-from headrace.delivery.wheel import Wheel
-from headrace.engine.ports import Clock
 
 LAST_CHUNK = b"0\r\n\r\n"
 
@@ -43,9 +43,9 @@ class EventStream(Sink):
 
     __slots__ = ("_clock", "chunked")
 
-    def __init__(self, wheel: Wheel, clock: Clock, beat_s: float) -> None:
-        super().__init__(wheel, beat_s)
-        self._clock = clock
+    def __init__(self, hub: Hub, heartbeat_s: float, deadline_s: float = inf) -> None:
+        super().__init__(hub, heartbeat_s, deadline_s)
+        self._clock = hub.engine.clock
         self.chunked = True
         """Whether the body is sent in chunks; to an HTTP/1.0 peer it is not."""
 
@@ -56,14 +56,14 @@ class EventStream(Sink):
     def send(self, frames: bytes) -> None:
         self.write(self.wrap(frames))
 
-    def greet(self) -> bytes:
-        """What every stream begins with."""
+    def preamble(self) -> bytes:
+        """What goes out before anything else."""
         return self.wrap(b"retry: %d\n\n" % RETRY_MS + heartbeat(self._clock.now_ms()))
 
-    def beat(self) -> bytes:
+    def heartbeat(self) -> bytes:
         return self.wrap(heartbeat(self._clock.now_ms()))
 
-    def farewell(self, ending: Ending) -> bytes:
+    def closing_frame(self, ending: Ending) -> bytes:
         said = describe(ending)
         last = LAST_CHUNK if self.chunked else b""
         return last if said is None else self.wrap(error(*said)) + last

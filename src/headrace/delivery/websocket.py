@@ -18,8 +18,8 @@ from headrace.core.limits import (
     MESSAGES_BYTES_MAX,
 )
 from headrace.delivery.endings import Ending, Failed, ShuttingDown, SlowConsumer
+from headrace.delivery.hub import Hub
 from headrace.delivery.sink import Sink
-from headrace.delivery.wheel import Wheel
 
 _CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
 _LAST = 0x80
@@ -103,9 +103,13 @@ class Socket(Sink):
     )
 
     def __init__(
-        self, wheel: Wheel, beat_s: float, bytes_max: int, partial: PartialMessages | None = None
+        self,
+        hub: Hub,
+        heartbeat_s: float,
+        bytes_max: int,
+        partial: PartialMessages | None = None,
     ) -> None:
-        super().__init__(wheel, beat_s)
+        super().__init__(hub, heartbeat_s)
         self._partial = PartialMessages() if partial is None else partial
         self._bytes_max = bytes_max
         self._buffer = bytearray()
@@ -150,7 +154,7 @@ class Socket(Sink):
         """A message came that is larger than this; it was passed over."""
         raise NotImplementedError
 
-    def words(self, ending: Ending) -> bytes:
+    def closing_message(self, ending: Ending) -> bytes:
         """A message to end with, if any."""
         return b""
 
@@ -183,11 +187,11 @@ class Socket(Sink):
         out, self._out, self._pushed = [*self._out, *self._pushed], [], []
         return out
 
-    def beat(self) -> bytes:
+    def heartbeat(self) -> bytes:
         return _PING_FRAME
 
-    def farewell(self, ending: Ending) -> bytes:
-        said = self.words(ending)
+    def closing_frame(self, ending: Ending) -> bytes:
+        said = self.closing_message(ending)
         out = self._take_out()
         if said:
             out.append(frame(said))
@@ -203,14 +207,14 @@ class Socket(Sink):
         self._buffer = bytearray()
         self._drop_message()
 
-    def attend(self, now: float) -> float:
+    def on_timer(self, now: float) -> float:
         """Give up on a message that was begun and stands still."""
         if self._heard or self._held or not (self._opcode or self._buffer):
             self._heard, self._still_since = False, now
         elif now - self._still_since >= MESSAGE_STILL_S and not self.closed:
             self.end(Failed(408, "a message was not said to its end"))
             return 0
-        return super().attend(now)
+        return super().on_timer(now)
 
     # --- listening --------------------------------------------------------------------------------
 

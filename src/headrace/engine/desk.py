@@ -46,15 +46,15 @@ class Worker(Protocol):
 
     @property
     def blocked(self) -> bool:
-        """Whether he can take nothing now; who no longer is must `poke`."""
+        """Whether he can take nothing now; who no longer is must `schedule`."""
 
     def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
         """Here is work."""
 
-    def pace(self) -> None:
+    def on_throttled(self) -> None:
         """The server is hard pressed, and this queue can wait."""
 
-    def dismiss(self, refused: Refused) -> None:
+    def close(self, refused: Refused) -> None:
         """There will be no more."""
 
 
@@ -89,8 +89,8 @@ class Desk:
         self._holders: dict[int, Worker] = {}
         self._ended = 0
         """Ends of leases we know of; when the queue counts more, workers may have lost some."""
-        self._poked: asyncio.Handle | None = None
-        self._paced = False
+        self._scheduled: asyncio.Handle | None = None
+        self._throttled = False
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -105,7 +105,7 @@ class Desk:
             try:
                 await self._make_way([asking])
             finally:
-                self.poke()
+                self.schedule()
             claims, _ = self._decide([asking])
         await self._settle(claims, self._commit(claims))
         return claims[0]
@@ -206,15 +206,15 @@ class Desk:
     def join(self, worker: Worker) -> None:
         """Feed this worker from now on."""
         if not self._workers:
-            self._live.listen(self.poke)
+            self._live.listen(self.schedule)
         self._workers[worker] = None
-        self.poke()
+        self.schedule()
 
     def leave(self, worker: Worker) -> None:
         """The worker is gone: what he has goes back at once."""
         del self._workers[worker]
         if not self._workers:
-            self._live.unlisten(self.poke)
+            self._live.unlisten(self.schedule)
             self._turns.cancel(self._feed)
             self._cancel_timer()
         for seq in worker.held:
@@ -227,7 +227,7 @@ class Desk:
                 self._kernel.commit([Release(log.id, left, 0)], sync=log.config.leases_durable)
             except Refused:
                 pass  # read-only: a restart gives them back
-            self.poke()
+            self.schedule()
 
     def note_ended(self, seqs: list[int]) -> None:
         """Holders are done with these jobs."""
@@ -236,20 +236,20 @@ class Desk:
             worker = self._holders.pop(seq, None)
             if worker is not None:
                 worker.held.pop(seq, None)
-        self.poke()
+        self.schedule()
 
-    def poke(self) -> None:
+    def schedule(self) -> None:
         """Something may have changed for the workers: look soon, once for all that happens now."""
-        if self._workers and self._poked is None:
-            self._poked = asyncio.get_running_loop().call_soon(self._take_turn)
+        if self._workers and self._scheduled is None:
+            self._scheduled = asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
-        self._poked = None
-        paced = not self._turns.serve(self._live, self._feed)
-        if paced and not self._paced:
+        self._scheduled = None
+        throttled = not self._turns.serve(self._live, self._feed)
+        if throttled and not self._throttled:
             for worker in list(self._workers):
-                worker.pace()
-        self._paced = paced
+                worker.on_throttled()
+        self._throttled = throttled
 
     def _feed(self) -> None:
         """Give the workers what there is for them."""
@@ -379,7 +379,7 @@ class Desk:
 
     def _dismiss(self, refused: Refused) -> None:
         for worker in list(self._workers):
-            worker.dismiss(refused)
+            worker.close(refused)
 
     def _start(self, work: Coroutine[Any, Any, None], waiting: Sequence[_Waiting] = ()) -> None:
         """Do what takes a while; whoever waits for it hears of it when it fails."""
@@ -413,7 +413,7 @@ class Desk:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self.poke()
+        self.schedule()
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -13,8 +13,9 @@ from headrace.core import log as one
 from headrace.core import ranges
 from headrace.core import read as reading
 from headrace.core.limits import READ_SCANNED_MAX
-from headrace.core.read import EVERYTHING, Budget, Gathering, Page, Wanted
+from headrace.core.read import Budget, Gathering, Page, Plan
 from headrace.core.record import cut
+from headrace.core.selector import EVERYTHING, Selector
 from headrace.engine.fetcher import Fetcher
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
@@ -40,7 +41,7 @@ class Reader:
         *,
         records_max: int,
         bytes_max: int,
-        wanted: Wanted = EVERYTHING,
+        selector: Selector = EVERYTHING,
         epoch: int | None = None,
         upto: int | None = None,
     ) -> Page:
@@ -54,7 +55,7 @@ class Reader:
         visible = live.visible if upto is None else min(upto, live.visible)
         plan = reading.plan(log, visible, after, epoch)
         budget = Budget(records_max, bytes_max, READ_SCANNED_MAX)
-        page = Gathering(log, plan, budget, wanted)
+        page = Gathering(log, plan, budget, selector)
         if plan.start <= plan.last:
             await self._gather(live, page, plan.last, records_max)
         answer = page.page(visible)
@@ -78,32 +79,38 @@ class Reader:
         *,
         records_max: int,
         bytes_max: int,
-        wanted: Wanted = EVERYTHING,
+        selector: Selector = EVERYTHING,
         upto: int,
     ) -> Page | None:
-        """The page that `read` would give, at once, if memory holds all of it.
+        """The page that `read` would give, at once, if memory holds all of it; else None."""
+        if not self.has_at_hand(live, after, upto):
+            return None
+        plan = Plan(after + 1, upto, None)
+        budget = Budget(records_max, bytes_max, READ_SCANNED_MAX)
+        page = Gathering(live.log, plan, budget, selector)
+        for block in live.tail.since(plan.start):
+            if not page.take(block):
+                break
+        return page.page(upto)
 
-        None when there is something to wait for: records in segments, or a loss or a deletion on
+    def has_at_hand(self, live: Live, after: int, upto: int) -> bool:
+        """Whether memory holds all records behind `after`, up to `upto`.
+
+        Not when there is something to wait for: records in segments, or a loss or a deletion on
         the way that must be durable before anybody is told to pass it.
         """
         log = live.log
         first = after + 1
         if first < live.tail.start or ranges.touches(log.deleted, first, upto):
-            return None
+            return False
         if first <= log.inherited:
-            return None
+            return False
         if log.config.ttl_ms:
             aged = one.expire(log, self._kernel.clock.now_ms())
             if aged is not None and aged.floor_ttl > first:
-                return None
+                return False
         plan = reading.plan(log, upto, after, None)
-        if plan.gap is not None or plan.start != first or plan.last != upto:
-            return None
-        page = Gathering(log, plan, Budget(records_max, bytes_max, READ_SCANNED_MAX), wanted)
-        for block in live.tail.since(first):
-            if not page.take(block):
-                break
-        return page.page(upto)
+        return plan == Plan(first, upto, None)
 
     async def read_or_wait(
         self,

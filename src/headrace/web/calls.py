@@ -13,7 +13,7 @@ from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import COMMAND_BYTES_MAX, INLINE_BYTES_MAX, U64_MAX
 from headrace.delivery.hub import Hub
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
 from headrace.web.answers import Answer
@@ -43,7 +43,7 @@ class Gate:
         self.slots = slots
         self.streams = streams
         """Connections that are pushed to: streams of events and WebSockets."""
-        self.wheel = Wheel()
+        self.wheel = TimerWheel()
         self.origins = origins
         """Where pages that call us from a browser may come from."""
         self.origin_check = origin_check
@@ -139,10 +139,6 @@ class Call:
     @property
     def hub(self) -> Hub:
         return self.gate.hub
-
-    @property
-    def wheel(self) -> Wheel:
-        return self.gate.wheel
 
     @property
     def engine(self) -> Engine:

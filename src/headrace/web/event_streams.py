@@ -3,15 +3,15 @@
 How a surface offers one:
 
     class Jobs(EventStream):              # delivery/sse.py; delivery/sink.py tells of the hooks
-        def opened(self): ...             # start to feed it with self.send(sse.event(...))
-        def writable(self): ...           # it was blocked and has drained
-        def ended(self): ...              # release what it held
+        def on_open(self): ...            # start to feed it with self.send(sse.event(...))
+        def on_writable(self): ...        # it was blocked and has drained
+        def on_end(self): ...             # release what it held
 
     async def work(call: Call) -> Handover:
         check_accepts(call)
         call.principal.require(Scope.READ | Scope.WRITE, topic)
         ...                               # refuse with Refused; change nothing yet
-        return open_events(call, Jobs(call.wheel, call.engine.clock, beat_s=15.0))
+        return open_events(call, Jobs(call.hub, heartbeat_s=15.0))
 
 The connection counts against the caps of streams, `gate.streams`, until it ends. Heartbeats, the
 opening lines, slow consumers and the farewell at a shutdown are taken care of.
@@ -57,4 +57,4 @@ def open_events(call: Call, stream: EventStream, headers: Headers = _HEADERS) ->
     framing = [("connection", "close")]
     if stream.chunked:
         framing = [("connection", "keep-alive"), ("transfer-encoding", "chunked")]
-    return Handover(stream, [("x-accel-buffering", "no"), *headers, *framing], stream.greet())
+    return Handover(stream, [("x-accel-buffering", "no"), *headers, *framing], stream.preamble())

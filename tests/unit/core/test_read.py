@@ -10,8 +10,9 @@ from headrace.core.apply import apply
 from headrace.core.entry import Lose, Trim
 from headrace.core.log import Log
 from headrace.core.match import TagPrefix
-from headrace.core.read import Budget, Gap, Gathering, Loss, Page, Plan, Wanted, plan
+from headrace.core.read import Budget, Gap, Gathering, Loss, Page, Plan, plan
 from headrace.core.record import Block
+from headrace.core.selector import ColumnSelector
 from support.samples import RECORD_BYTES, add, block_at, new_log, remove
 
 ALL = Budget(1000, 1 << 20, 1000)
@@ -24,7 +25,9 @@ def read(
     budget: Budget = ALL,
     exclude: Iterable[str] = (),
 ) -> Page:
-    gathering = Gathering(log, plan(log, log.head, after, None), budget, Wanted(frozenset(exclude)))
+    gathering = Gathering(
+        log, plan(log, log.head, after, None), budget, ColumnSelector(frozenset(exclude))
+    )
     for block in blocks:
         if not gathering.take(block):
             break
@@ -144,7 +147,7 @@ def test_the_cursor_never_passes_what_readers_may_see() -> None:
     visible = 3
     behind = plan(log, visible, 0, None)
     assert behind == Plan(4, 3, Gap(1, 3, Loss.CAP))
-    page = Gathering(log, behind, ALL, frozenset()).page(visible)
+    page = Gathering(log, behind, ALL, ColumnSelector()).page(visible)
     assert (page.next, page.earliest, page.caught_up) == (3, 4, True)
     assert plan(log, visible, 3, None) == Plan(4, 3, None)
     assert plan(log, 6, 3, None) == Plan(5, 6, Gap(4, 4, Loss.CAP))
@@ -153,7 +156,7 @@ def test_the_cursor_never_passes_what_readers_may_see() -> None:
 def test_what_is_trimmed_while_a_read_is_under_way_is_neither_given_nor_passed_over() -> None:
     log = new_log(cap_records=5)
     add(log, 5)
-    gathering = Gathering(log, plan(log, 5, 0, None), ALL, frozenset())
+    gathering = Gathering(log, plan(log, 5, 0, None), ALL, ColumnSelector())
     remove(log, [2, 2])
     apply(log, Trim(log.id, 4, 0, 2, 2 * RECORD_BYTES))
     assert not gathering.take(block_at(1, 5))
@@ -165,7 +168,7 @@ def test_what_is_trimmed_while_a_read_is_under_way_is_neither_given_nor_passed_o
 def test_a_read_that_finds_everything_trimmed_stays_where_it_is() -> None:
     log = new_log(cap_records=5)
     add(log, 5)
-    gathering = Gathering(log, plan(log, 5, 0, None), ALL, frozenset())
+    gathering = Gathering(log, plan(log, 5, 0, None), ALL, ColumnSelector())
     apply(log, Trim(log.id, 6, 0, 5, 5 * RECORD_BYTES))
     assert gathering.page(5).next == 0
 
@@ -175,7 +178,10 @@ def test_a_tag_filter_passes_over_what_does_not_match() -> None:
     add(log, 5)
     tagged = block_at(1, 5, tags=["a:1", "b", None, "a:2", "b"])
     gathering = Gathering(
-        log, plan(log, log.head, 0, None), Budget(9, 1 << 20, 99), Wanted(match=TagPrefix("a:"))
+        log,
+        plan(log, log.head, 0, None),
+        Budget(9, 1 << 20, 99),
+        ColumnSelector(match=TagPrefix("a:")),
     )
     gathering.take(tagged)
     page = gathering.page(log.head)

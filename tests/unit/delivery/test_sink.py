@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from math import inf
 
 import pytest
 
 from headrace.core.limits import CLOSE_S, SLOW_CONSUMER_S, WHEEL_TICK_S
 from headrace.delivery import sse
 from headrace.delivery.endings import Over, Replaced
+from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream
-from headrace.delivery.wheel import Wheel
-from support.plumbing import Pipe
+from support.plumbing import NoLogs, Pipe
 from support.virtual import VirtualClock, VirtualLoop
 
 BEAT_S = 15.0
@@ -22,10 +23,9 @@ Story = Callable[["Watched"], Coroutine[None, None, None]]
 class Watched(EventStream):
     """Keeps a diary of its hooks."""
 
-    def __init__(self, wheel: Wheel, clock: VirtualClock) -> None:
-        super().__init__(wheel, clock, BEAT_S)
-        self.wheel = wheel
-        self.clock = clock
+    def __init__(self, hub: Hub, deadline_s: float = inf) -> None:
+        super().__init__(hub, BEAT_S, deadline_s)
+        self.hub = hub
         self.diary: list[str] = []
         self.pipe = Pipe()
         self.pipe.protocol = self
@@ -38,13 +38,13 @@ class Watched(EventStream):
             lambda: self.diary.append("gone"),
         )
 
-    def opened(self) -> None:
+    def on_open(self) -> None:
         self.diary.append("opened")
 
-    def writable(self) -> None:
+    def on_writable(self) -> None:
         self.diary.append("writable")
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         self.diary.append("ended")
 
 
@@ -54,7 +54,7 @@ def live() -> Iterator[Callable[[Story], None]]:
 
     def run(story: Story) -> None:
         async def tell() -> None:
-            stream = Watched(Wheel(), VirtualClock(loop))
+            stream = Watched(NoLogs(VirtualClock(loop)))
             stream.open()
             await story(stream)
 
@@ -86,7 +86,7 @@ def test_the_peer_hangs_up(live: Callable[[Story], None]) -> None:
     async def story(stream: Watched) -> None:
         stream.connection_lost(None)
         assert stream.diary == ["opened", "free", "ended", "gone"]
-        assert len(stream.wheel) == 0
+        assert len(stream.hub.wheel) == 0
         stream.send(b"too late")
         stream.end(Over())
         assert stream.diary == ["opened", "free", "ended", "gone"]
@@ -168,9 +168,28 @@ def test_a_stream_that_stays_blocked_is_closed(live: Callable[[Story], None]) ->
     live(story)
 
 
+@pytest.mark.parametrize("blocked", [False, True])
+def test_a_stream_lasts_no_longer_than_to_its_deadline(
+    live: Callable[[Story], None], blocked: bool
+) -> None:
+    async def story(other: Watched) -> None:
+        stream = Watched(other.hub, deadline_s=20.0)
+        stream.open()
+        if blocked:
+            stream.pipe.fill()
+        await asyncio.sleep(20.0)
+        assert not stream.closed
+        stream.pipe.take()
+        await asyncio.sleep(2 * WHEEL_TICK_S)
+        assert stream.pipe.take() == sse.LAST_CHUNK
+        assert stream.diary == ["opened", "free", "ended"]
+
+    live(story)
+
+
 def test_a_connection_that_is_gone_already_opens_nothing(live: Callable[[Story], None]) -> None:
     async def story(other: Watched) -> None:
-        stream = Watched(other.wheel, other.clock)
+        stream = Watched(other.hub)
         stream.pipe.closing = True
         stream.open()
         assert stream.diary == ["free", "gone"]

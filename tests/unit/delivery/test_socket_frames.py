@@ -25,8 +25,7 @@ from headrace.core.limits import (
 )
 from headrace.delivery.endings import Ending, ShuttingDown, describe
 from headrace.delivery.websocket import PartialMessages, Socket, frame
-from headrace.delivery.wheel import Wheel
-from support.plumbing import Pipe
+from support.plumbing import NoLogs, Pipe
 from support.virtual import VirtualLoop
 
 BYTES_MAX = 1000
@@ -38,7 +37,7 @@ class Ear(Socket):
     """Keeps what it hears."""
 
     def __init__(self, partial_messages: PartialMessages | None = None) -> None:
-        super().__init__(Wheel(), 15.0, BYTES_MAX, partial_messages)
+        super().__init__(NoLogs(), 15.0, BYTES_MAX, partial_messages)
         self.heard: list[bytes] = []
         self.gone = 0
         self.pipe = Pipe()
@@ -55,10 +54,10 @@ class Ear(Socket):
         assert bytes_max == BYTES_MAX
         self.heard.append(LARGE)
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         self.gone += 1
 
-    def words(self, ending: Ending) -> bytes:
+    def closing_message(self, ending: Ending) -> bytes:
         said = describe(ending)
         return said[1].encode() if said else b""
 

@@ -108,10 +108,10 @@ class Hand:
         assert set(seqs) <= self.held.keys()
         self.got.append(seqs)
 
-    def pace(self) -> None:
+    def on_throttled(self) -> None:
         self.paced += 1
 
-    def dismiss(self, refused: Refused) -> None:
+    def close(self, refused: Refused) -> None:
         self.dismissed = refused
         self.leave()
 
@@ -120,7 +120,7 @@ class Hand:
 
     def wake(self) -> None:
         self.blocked = False
-        self._desk.poke()
+        self._desk.schedule()
 
 
 @pytest.fixture
@@ -430,7 +430,7 @@ def test_a_desk_that_nobody_stays_at_costs_nothing(tell: Tell) -> None:
         assert not live.listeners
         await shop.add(5)
         assert live.desk is not None
-        assert (live.desk._timer, live.desk._poked) == (None, None)
+        assert (live.desk._timer, live.desk._scheduled) == (None, None)
 
     tell(story)
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from headrace.core import limits
-from headrace.core.read import Wanted
 from headrace.core.record import draft
+from headrace.core.selector import ColumnSelector
 from headrace.core.stream import JSON
 from headrace.core.streaming import Spec
 from headrace.engine.searching import scope as scoping
@@ -169,7 +169,7 @@ def test_a_change_of_generations_meanwhile(tell: Callable[[Story], None]) -> Non
         assert seqs(found) == before
         assert found.coverage.indexed == {1, 2}
         page = await Filter(scene.engine, "n:>0").read(
-            scene.live, 0, records_max=100, bytes_max=10_000, wanted=Wanted()
+            scene.live, 0, records_max=100, bytes_max=10_000, selector=ColumnSelector()
         )
         assert page.count == 12
 
@@ -185,7 +185,7 @@ def test_a_filter_looks_at_so_many_bytes_and_no_more(
     async def story(scene: Reading) -> None:
         async def read(after: int) -> tuple[list[int], int, bool]:
             page = await Filter(scene.engine, "n:11").read(
-                scene.live, after, records_max=100, bytes_max=10_000, wanted=Wanted()
+                scene.live, after, records_max=100, bytes_max=10_000, selector=ColumnSelector()
             )
             seqs = [piece.block.seq_at(at) for piece in page.slices for at in piece.picks]
             assert page.limited == (page.scanned_bytes >= 2 * size)

@@ -11,8 +11,9 @@ import pytest
 from headrace.core.entry import Register
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import PROMOTED_EVENT_RECORDS, PROMOTED_PAGE_BYTES, PROOF_MS_MAX
-from headrace.core.read import EVERYTHING, Page
+from headrace.core.read import Page
 from headrace.core.record import draft
+from headrace.core.selector import EVERYTHING
 from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
 from headrace.delivery.events import Records
@@ -21,7 +22,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.schemas.evolution import Update, parse_update
 from headrace.schemas.registry import decode_registry
-from headrace.surfaces.streams.following import StreamLook
+from headrace.surfaces.streams.following import StreamView
 from support.hostile import HostileDisk
 from support.rig import Unhurried, boot
 from support.virtual import VirtualClock, VirtualLoop
@@ -89,9 +90,9 @@ def test_a_lens_that_fails_after_all_fails_the_read(loop: VirtualLoop) -> None:
             engine.shapes.promoted(live.log, page)
         assert refused.value.code is Code.INVALID
         assert refused.value.message == "lens failed: /x does not exist"
-        look = StreamLook(live.log, EVERYTHING, "0", engine.clock, engine.shapes)
-        look.chunked = False
-        told = look.encode("s", Records(0, page), 1)
+        view = StreamView(live.log, EVERYTHING, "0", engine.clock, engine.shapes)
+        view.chunked = False
+        told = view.encode("s", Records(0, page), 1)
         assert told.startswith(b'event: error\ndata:{"error":{"code":"bad_request"')
         assert b"control" not in told
 
@@ -183,14 +184,14 @@ def test_a_page_of_records_that_grow_ends_where_there_is_no_more_room(loop: Virt
 def test_an_event_has_no_more_than_there_is_room_for(loop: VirtualLoop) -> None:
     async def play() -> None:
         engine, live = await begin(VirtualClock(loop))
-        look = StreamLook(live.log, EVERYTHING, "0", engine.clock, engine.shapes)
-        look.chunked = False
-        assert look.records_max > 5000
+        view = StreamView(live.log, EVERYTHING, "0", engine.clock, engine.shapes)
+        view.chunked = False
+        assert view.records_max > 5000
         await grow(engine, live, 1999)
         page = await engine.reader.read(live, 0, records_max=5000, bytes_max=1 << 20)
-        assert b"too much for an event" in look.encode("s", Records(0, page), 2000)
-        assert look.records_max == PROMOTED_EVENT_RECORDS
+        assert b"too much for an event" in view.encode("s", Records(0, page), 2000)
+        assert view.records_max == PROMOTED_EVENT_RECORDS
         page = await engine.reader.read(live, 0, records_max=50, bytes_max=1 << 20)
-        assert look.encode("s", Records(0, page), 50).startswith(b"event: data\n")
+        assert view.encode("s", Records(0, page), 50).startswith(b"event: data\n")
 
     loop.run(play())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.read import Wanted
+from headrace.core.selector import ColumnSelector
 from headrace.engine.searching import scope as scoping
 from headrace.engine.searching import search as searching
 from headrace.engine.searching.aggregating import Aggregated, aggregate
@@ -211,7 +211,7 @@ def test_a_filtered_page_ends_where_it_is(tell: Tell, time: Time) -> None:
         pages = []
         while after < 16:
             page = await Filter(scene.engine, "n:>0").read(
-                scene.live, after, records_max=100, bytes_max=10_000, wanted=Wanted()
+                scene.live, after, records_max=100, bytes_max=10_000, selector=ColumnSelector()
             )
             assert page.next > after  # however little time there is, it comes on
             pages.append(page.count)

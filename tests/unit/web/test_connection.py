@@ -25,13 +25,13 @@ from headrace.core.limits import (
     PEER_TIMEOUT_S,
 )
 from headrace.delivery.sink import Sink
-from headrace.delivery.wheel import Wheel
 from headrace.web.answers import Answer, Handover
 from headrace.web.connection import Connection, Connections
 from headrace.web.descriptors import backlog, room_for_connections
 from headrace.web.http2_refusal import PREFACE
 from headrace.web.request import Request
 from support.lines import KEEP_ALIVE_S, Echo, Line, Site, run
+from support.plumbing import NoLogs
 
 GET = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: here\r\n"
@@ -305,7 +305,7 @@ def test_what_a_websocket_says_early_is_for_whom_it_is_handed_to(before: bytes) 
     async def app(request: Request) -> Answer | Handover:
         await asyncio.sleep(1)
         if b"upgrade" in request.headers:
-            return Handover(Ear(Wheel(), 1e9), [], status=101)
+            return Handover(Ear(NoLogs(), 1e9), [], status=101)
         return await Echo()(request)
 
     async def story(site: Site) -> None:

@@ -14,8 +14,9 @@ import numpy as np
 from headrace.core import limits
 from headrace.core import read as reading
 from headrace.core.errors import Code, Refused
-from headrace.core.read import Page, Slice, Wanted
+from headrace.core.read import Page, Slice
 from headrace.core.record import Block
+from headrace.core.selector import ColumnSelector
 from headrace.engine.live import Live
 from headrace.engine.plans import searchable
 from headrace.engine.searching.scope import Cold, Scope
@@ -58,7 +59,7 @@ class Filter:
         *,
         records_max: int,
         bytes_max: int,
-        wanted: Wanted,
+        selector: ColumnSelector,
         epoch: int | None = None,
     ) -> Page:
         """One page of records after `after`."""
@@ -71,7 +72,7 @@ class Filter:
             self.plan = asked.plan.hash
             plan = reading.plan(log, live.visible, after, epoch)
             scope = Scope(engine, live, asked.plan.hash)
-            sieve = _Sieve(scope, asked.search, query, wanted, records_max, bytes_max)
+            sieve = _Sieve(scope, asked.search, query, selector, records_max, bytes_max)
             if plan.start <= plan.last:
                 await in_turns(engine.pool, sieve.run(plan.start, plan.last))
             engine.check_alive(live)
@@ -101,7 +102,7 @@ class _Sieve:
         scope: Scope,
         search: Search,
         query: Query,
-        wanted: Wanted,
+        selector: ColumnSelector,
         records_max: int,
         bytes_max: int,
     ) -> None:
@@ -109,7 +110,7 @@ class _Sieve:
         self._search = search
         self._query = query
         self._matcher = Matcher(query, search)
-        self._key = wanted.key
+        self._key = selector.key
         self._records_left = records_max
         self._bytes_left = bytes_max
         self._deadline = Deadline(_PAGE_MS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from base64 import b64encode
 
@@ -17,15 +16,14 @@ from headrace.core.limits import (
     STREAM_SSE_S,
 )
 from headrace.core.log import Log
-from headrace.core.read import Page, Wanted
+from headrace.core.read import Page
+from headrace.core.selector import ColumnSelector
 from headrace.core.stream import JSON, media_type
 from headrace.delivery.cohort import Follower
-from headrace.delivery.endings import Ending, Failed, Over
-from headrace.delivery.events import CaughtUp, Event, Lost, Records
-from headrace.delivery.followers import Followers
+from headrace.delivery.endings import Ending, Over
+from headrace.delivery.events import CaughtUp, Ended, Event, Lost, Records
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import LAST_CHUNK, EventStream, chunk
-from headrace.delivery.wheel import Wheel
 from headrace.engine.live import Live
 from headrace.engine.ports import Clock
 from headrace.engine.shapes import Shapes
@@ -33,25 +31,26 @@ from headrace.surfaces.streams.errors import encode_error
 from headrace.surfaces.streams.events import next_cursor, render_array, render_raw
 from headrace.surfaces.streams.positions import content_type_of, format_position
 
-_BEAT_S = 15.0
-_LOOK_S = 0.05
+_HEARTBEAT_S = 15.0
 _LINES = re.compile(rb"\r\n|\r|\n")
 
 
-class StreamLook:
-    """How a stream is told: equal looks share bytes."""
+class StreamView:
+    """How a stream is told: equal views share bytes."""
 
-    __slots__ = ("_clock", "_cursor", "_encoding", "_key", "_log", "_shapes", "chunked", "wanted")
+    __slots__ = ("_clock", "_cursor", "_encoding", "_key", "_log", "_shapes", "chunked", "selector")
 
     bytes_max = READ_BYTES_DEFAULT
     strong = False
-    beat_s = _BEAT_S
+    heartbeat_s = _HEARTBEAT_S
 
-    def __init__(self, log: Log, wanted: Wanted, cursor: str, clock: Clock, shapes: Shapes) -> None:
+    def __init__(
+        self, log: Log, selector: ColumnSelector, cursor: str, clock: Clock, shapes: Shapes
+    ) -> None:
         self._log = log
         self._clock = clock
         self._shapes = shapes
-        self.wanted = wanted
+        self.selector = selector
         self.chunked = True
         media = media_type(content_type_of(log))
         self._encoding = "json" if media == JSON else "text" if media[:5] == "text/" else "base64"
@@ -66,10 +65,10 @@ class StreamLook:
         return PROMOTED_EVENT_RECORDS if is_old else STREAM_PAGE_RECORDS
 
     def _same(self) -> tuple[object, ...]:
-        return self._log.id, self.wanted, self._cursor, self.chunked
+        return self._log.id, self.selector, self._cursor, self.chunked
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StreamLook) and self._same() == other._same()
+        return isinstance(other, StreamView) and self._same() == other._same()
 
     def __hash__(self) -> int:
         return hash(self._same())
@@ -90,7 +89,9 @@ class StreamLook:
                     position,
                     gap={"first": gap.first, "last": gap.last, "reason": gap.reason.value},
                 )
-            case CaughtUp() if self.wanted.key is not None:
+            case Ended():
+                told = self.control(position, closed=True)
+            case CaughtUp() if self.selector.key is not None:
                 told = self.control(position, up_to_date=True)
             case _:
                 return b""  # what there is to say was said with the data
@@ -145,127 +146,35 @@ def _line(text: bytes) -> bytes:
     return b"data: %b\n" % text if text[:1] == b" " else b"data:%b\n" % text
 
 
-class Crowd:
-    """All who follow one stream: they hear together that it has ended."""
-
-    __slots__ = ("_live", "sinks")
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
-        self.sinks: dict[StreamSink, None] = {}
-        live.listen(self._notice)
-
-    def _notice(self) -> None:
-        stream = self._live.log.stream
-        if stream is not None and (stream.closed or stream.deleted):
-            for sink in tuple(self.sinks):
-                sink.notice()
-
-    def close(self) -> None:
-        self._live.unlisten(self._notice)
-
-
-class Crowds:
-    """Who follows which stream."""
-
-    def __init__(self) -> None:
-        self._crowds: dict[Live, Crowd] = {}
-
-    def join(self, live: Live, sink: StreamSink) -> None:
-        if live not in self._crowds:
-            self._crowds[live] = Crowd(live)
-        self._crowds[live].sinks[sink] = None
-
-    def leave(self, live: Live, sink: StreamSink) -> None:
-        crowd = self._crowds[live]
-        crowd.sinks.pop(sink, None)
-        if not crowd.sinks:
-            del self._crowds[live]
-            crowd.close()
-
-
 class StreamSink(EventStream):
     """One reader that stays, for a minute or until the stream ends."""
 
-    __slots__ = ("_crowds", "_followers", "_live", "_look", "_start", "_streams", "_timer")
+    __slots__ = ("_live", "_start", "_view")
 
-    def __init__(
-        self, hub: Hub, wheel: Wheel, crowds: Crowds, live: Live, look: StreamLook, after: int
-    ) -> None:
-        super().__init__(wheel, hub.engine.clock, _BEAT_S)
-        self._streams = hub.engine.streams
-        self._crowds = crowds
+    def __init__(self, hub: Hub, live: Live, view: StreamView, after: int) -> None:
+        super().__init__(hub, _HEARTBEAT_S, STREAM_SSE_S)
         self._live = live
-        self._look = look
+        self._view = view
         self._start = after
-        self._followers = Followers(hub)
-        self._timer: asyncio.TimerHandle | None = None
 
-    def greet(self) -> bytes:
+    def preamble(self) -> bytes:
         return b""
 
-    def farewell(self, ending: Ending) -> bytes:
+    def closing_frame(self, ending: Ending) -> bytes:
         """The last control event said where to go on, so there is nothing to add."""
         return LAST_CHUNK if self.chunked else b""
 
     # --- the connection ---------------------------------------------------------------------------
 
-    def opened(self) -> None:
-        self._look.chunked = self.chunked
-        self._timer = asyncio.get_running_loop().call_later(STREAM_SSE_S, self.end, Over())
+    def on_open(self) -> None:
+        self._view.chunked = self.chunked
         live = self._live
-        follower = Follower(self, live, self._look, self._start, self._deliver, owes=False)
-        self._crowds.join(live, self)
-        if self._start == live.visible and not self._streams.is_closed(live):
-            self.write(self._look.wrap(self._look.control(self._start, up_to_date=True)))
-        self._followers.add(follower)
-        self.notice()
+        if self._start == live.visible and not self._hub.engine.streams.is_closed(live):
+            self.write(self._view.wrap(self._view.control(self._start, up_to_date=True)))
+        write = self.transport.write
+        self.followers.add(
+            Follower(self, live, self._view, self._start, write, owes_caught_up=False)
+        )
 
-    def stuck(self) -> None:
-        self._followers.park()
-
-    def writable(self) -> None:
-        self._followers.resume(self.blocked_s)
-
-    def ended(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._crowds.leave(self._live, self)
-        self._followers.close()
-
-    @property
-    def busy_at(self) -> float:
-        return max(self.sent_at, self._followers.busy_at)
-
-    # --- the stream -------------------------------------------------------------------------------
-
-    def _deliver(self, frame: bytes) -> None:
-        if frame:
-            self.transport.write(frame)
-        if self._streams.is_over(self._live):
-            self._finish()
-
-    def notice(self) -> None:
-        """Something changed: when that was the end, it may be the end here, too."""
-        if self._streams.is_over(self._live) and not self.closed and not self._finish():
-            # Records are still on their way to this reader, who hears of the end behind them.
-            asyncio.get_running_loop().call_later(_LOOK_S, self.notice)
-
-    def _finish(self) -> bool:
-        """Say that nothing more will come, and close, once everything has come."""
-        stream = self._live.log.stream
-        if stream is not None and stream.deleted:
-            self.end(Over())
-            return True
-        position = max((follower.position for follower in self._followers), default=None)
-        if position != self._live.visible or self.blocked:
-            return False
-        self.write(self._look.wrap(self._look.control(position, closed=True)))
+    def on_log_ended(self, follower: Follower) -> None:
         self.end(Over())
-        return True
-
-    def gone(self, follower: Follower) -> None:
-        self.end(Over())
-
-    def failed(self, follower: Follower) -> None:
-        self.end(Failed(500, "internal error"))

@@ -13,7 +13,8 @@ import msgspec
 from headrace.core import limits
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import STREAM_PAGE_BYTES, STREAM_PAGE_RECORDS
-from headrace.core.read import Page, Wanted
+from headrace.core.read import Page
+from headrace.core.selector import ColumnSelector
 from headrace.core.stream import JSON, media_type
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
@@ -51,7 +52,7 @@ class Asked(msgspec.Struct, frozen=True):
     after: int
     offset: Offset | Mark
     """How it said where to start."""
-    wanted: Wanted
+    selector: ColumnSelector
     format: str
     mode: str | None
     wait_ms: int
@@ -94,9 +95,16 @@ async def parse_read(
         after = await engine.reader.seek(live, fields.parse_time_ns(query["since"], "since"))
     else:
         after = resolve(live, offset)
-    wanted = Wanted(key=query.get("key") if key is None else key)
+    selector = ColumnSelector(key=query.get("key") if key is None else key)
     return Asked(
-        after, offset, wanted, format, mode, min(wait_ms, wait_ms_max), query.get("cursor"), filter
+        after,
+        offset,
+        selector,
+        format,
+        mode,
+        min(wait_ms, wait_ms_max),
+        query.get("cursor"),
+        filter,
     )
 
 
@@ -131,7 +139,7 @@ async def catch_up(
         asked.after,
         records_max=STREAM_PAGE_RECORDS,
         bytes_max=STREAM_PAGE_BYTES,
-        wanted=asked.wanted,
+        selector=asked.selector,
     )
     check_gap(live, page, asked.offset)
     version = engine.shapes.version(live.log)
@@ -161,7 +169,7 @@ async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) 
         read=None if filter is None else filter.read,
         records_max=STREAM_PAGE_RECORDS,
         bytes_max=STREAM_PAGE_BYTES,
-        wanted=asked.wanted,
+        selector=asked.selector,
     )
     engine.streams.expiry.use(live)  # all the while
     await engine.settle(live)
@@ -213,7 +221,7 @@ def _tag(
     tag = format_tag(
         start,
         next,
-        asked.wanted.key,
+        asked.selector.key,
         asked.format,
         filter=asked.filter,
         plan=None if filter is None else filter.plan,

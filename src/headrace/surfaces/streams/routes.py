@@ -15,7 +15,7 @@ from headrace.surfaces.streams import fields, reading, wire
 from headrace.surfaces.streams.appends import parse_drafts
 from headrace.surfaces.streams.creation import parse_spec, type_of_body
 from headrace.surfaces.streams.dialect import Dialect
-from headrace.surfaces.streams.following import Crowds, StreamLook, StreamSink
+from headrace.surfaces.streams.following import StreamSink, StreamView
 from headrace.surfaces.streams.positions import content_type_of, format_position
 from headrace.web.answers import Answer, Handover, Headers
 from headrace.web.calls import Call, parse_whole
@@ -38,7 +38,6 @@ class StreamRoutes:
     def __init__(self, dialect: Dialect, limits: StreamLimits) -> None:
         self._dialect = dialect
         self._limits = limits
-        self._crowds = Crowds()
 
     # --- creating and removing -------------------------------------------------------------------
 
@@ -172,9 +171,9 @@ class StreamRoutes:
     def _follow(self, call: Call, live: Live, asked: reading.Asked) -> Handover:
         """Hand the connection over to a sink that follows the stream."""
         cursor = reading.make_cursor(call.engine, asked.cursor)
-        look = StreamLook(live.log, asked.wanted, cursor, call.engine.clock, call.engine.shapes)
-        sink = StreamSink(call.hub, call.wheel, self._crowds, live, look, asked.after)
-        return open_events(call, sink, look.headers)
+        view = StreamView(live.log, asked.selector, cursor, call.engine.clock, call.engine.shapes)
+        sink = StreamSink(call.hub, live, view, asked.after)
+        return open_events(call, sink, view.headers)
 
     async def list(self, call: Call) -> Answer:
         """The streams there are."""

@@ -9,9 +9,10 @@ import msgspec
 
 from headrace.core.entry import Claim
 from headrace.core.jobs import Queue
-from headrace.core.read import Gap, Loss, Page, Slice, Wanted
+from headrace.core.read import Gap, Loss, Page, Slice
 from headrace.core.record import Block
-from headrace.delivery.events import CaughtUp, Event, Gone, Held, Lost, Records
+from headrace.core.selector import Selector
+from headrace.delivery.events import CaughtUp, Gone, Held, Lost, Records
 from headrace.surfaces.topics.wire import Tombstone
 
 _encode = msgspec.json.encode
@@ -137,10 +138,14 @@ def format_tombstone(gap: Gap, earliest: int, head: int) -> Tombstone:
     )
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+TopicEvent = Records | Lost | CaughtUp | Gone | Held
+"""What there is to tell of a topic: it has no end before it is deleted."""
+
+
+class TopicView(msgspec.Struct, frozen=True, kw_only=True):
     """What a follower wants to see of a topic."""
 
-    wanted: Wanted
+    selector: Selector
     records_max: int
     bytes_max: int
     strong: bool
@@ -149,12 +154,12 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     data: bool
 
 
-def render_event(name: str, event: Event, look: Look) -> bytes:
+def render_event(name: str, event: TopicEvent, view: TopicView) -> bytes:
     """The inside of the JSON object that tells of an event."""
     topic = b'"topic":"%b"' % name.encode()
     match event:
         case Records(after, page):
-            records = render_records(page, tags=look.tags, meta=look.meta, data=look.data)
+            records = render_records(page, tags=view.tags, meta=view.meta, data=view.data)
             return b'%b,"records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d' % (
                 topic, records, after, page.next, page.head,
             )  # fmt: skip

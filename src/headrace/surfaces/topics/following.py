@@ -10,11 +10,11 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import READ_BYTES_DEFAULT, READ_BYTES_MAX, READ_RECORDS_DEFAULT
 from headrace.core.log import Log
 from headrace.core.match import TagMatch, parse_match
-from headrace.core.read import Wanted
+from headrace.core.selector import ColumnSelector
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
-from headrace.surfaces.topics.events import Look
+from headrace.surfaces.topics.events import TopicView
 from headrace.surfaces.topics.names import OWNER, parse_topic
 from headrace.web.credentials import Principal, Scope
 
@@ -82,11 +82,13 @@ def _parse_prefix(prefix: str, principal: Principal) -> str:
     return prefix
 
 
-def parse_look(request: wire.FollowOptions, match: TagMatch | None, limits: FollowLimits) -> Look:
+def parse_view(
+    request: wire.FollowOptions, match: TagMatch | None, limits: FollowLimits
+) -> TopicView:
     """What to see of a topic; its own filter comes before the one for all."""
-    wanted = parse_wanted(request.node, request.match)
-    return Look(
-        wanted=wanted if match is None else Wanted(wanted.exclude, match),
+    selector = parse_selector(request.node, request.match)
+    return TopicView(
+        selector=selector if match is None else ColumnSelector(selector.exclude, match),
         records_max=min(request.limit or READ_RECORDS_DEFAULT, limits.records),
         bytes_max=min(request.max_batch_bytes or READ_BYTES_DEFAULT, READ_BYTES_MAX),
         strong=request.consistency == "strong",
@@ -96,10 +98,10 @@ def parse_look(request: wire.FollowOptions, match: TagMatch | None, limits: Foll
     )
 
 
-def parse_wanted(node: str | list[str] | None, match: object) -> Wanted:
+def parse_selector(node: str | list[str] | None, match: object) -> ColumnSelector:
     """Which records a reader with these node ids and this tag filter is to get."""
     nodes = () if node is None else (node,) if isinstance(node, str) else node
-    return Wanted(frozenset(nodes), None if match is None else parse_match(match))
+    return ColumnSelector(frozenset(nodes), None if match is None else parse_match(match))
 
 
 def find(

@@ -53,7 +53,7 @@ def surface(
     """The surface with these handlers."""
 
     async def socket(call: Call) -> Answer | Handover:
-        return open_socket(call, lambda: TopicSocket(call.hub, call.wheel, call.principal, sockets))
+        return open_socket(call, lambda: TopicSocket(call.hub, call.principal, sockets))
 
     return Surface(
         name="topics",

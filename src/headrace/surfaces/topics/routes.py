@@ -25,7 +25,7 @@ from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.events import format_tombstone, render_records
-from headrace.surfaces.topics.following import parse_wanted
+from headrace.surfaces.topics.following import parse_selector
 from headrace.surfaces.topics.names import OWNER, parse_topic
 from headrace.surfaces.topics.writes import format_appended, parse_append, parse_config, write
 from headrace.web.answers import Reply
@@ -121,7 +121,7 @@ class Topics:
             epoch=request.epoch,
             records_max=min(request.limit or READ_RECORDS_DEFAULT, self._max_limit),
             bytes_max=min(request.max_batch_bytes or READ_BYTES_DEFAULT, READ_BYTES_MAX),
-            wanted=parse_wanted(request.node, request.match),
+            selector=parse_selector(request.node, request.match),
         )
         if request.wait_ms:
             wait_ms = min(request.wait_ms, WAIT_MS_MAX)

@@ -13,7 +13,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import FORMER_TOPICS_MAX
 from headrace.delivery.endings import Ending
 from headrace.surfaces.topics.cursors import Composite, Trail, format_label, parse_label
-from headrace.surfaces.topics.events import Look
+from headrace.surfaces.topics.events import TopicView
 from headrace.web.credentials import Principal
 from headrace.web.slots import Slot, Slots
 
@@ -26,7 +26,7 @@ class Place(msgspec.Struct):
 
     after: int
     epoch: int
-    look: Look
+    view: TopicView
     listed: bool
     """Whether the topic was asked for by its name, not by a prefix."""
     first: bool
@@ -53,16 +53,22 @@ class Place(msgspec.Struct):
 
 
 def begin(
-    after: int, epoch: int, look: Look, *, listed: bool = False, first: bool = True, head: int = 0
+    after: int,
+    epoch: int,
+    view: TopicView,
+    *,
+    listed: bool = False,
+    first: bool = True,
+    head: int = 0,
 ) -> Place:
-    return Place(after, epoch, look, listed, first, after, epoch, head)
+    return Place(after, epoch, view, listed, first, after, epoch, head)
 
 
 class Prefix(msgspec.Struct, frozen=True):
     """Topics to come are watched if their names begin like this."""
 
     prefix: str
-    look: Look
+    view: TopicView
 
 
 class Streaming(Protocol):
@@ -76,7 +82,7 @@ class Session:
 
     __slots__ = (
         "_former",
-        "beat_s",
+        "heartbeat_s",
         "idle_since",
         "places",
         "prefixes",
@@ -92,13 +98,13 @@ class Session:
         principal: Principal,
         places: dict[str, Place],
         prefixes: Iterable[Prefix],
-        beat_s: float,
+        heartbeat_s: float,
     ) -> None:
         self.wid = "wid_" + secrets.token_urlsafe(_WID_BYTES)
         self.principal = principal
         self.places = places
         self.prefixes = tuple(prefixes)
-        self.beat_s = beat_s
+        self.heartbeat_s = heartbeat_s
         self.trail = Trail(secrets.token_hex(_TAG_BYTES))
         self.stream: Streaming | None = None
         self.slot: Slot | None = None
@@ -106,10 +112,10 @@ class Session:
         self._former: set[str] = set()
         """Names of topics that are gone; cursors may still tell of them."""
 
-    def add(self, topic: str, epoch: int, look: Look) -> Place:
+    def add(self, topic: str, epoch: int, view: TopicView) -> Place:
         """A topic that a prefix brings is watched from its first record on."""
         first = topic not in self._former and len(self._former) < FORMER_TOPICS_MAX
-        place = self.places[topic] = begin(0, epoch, look, first=first)
+        place = self.places[topic] = begin(0, epoch, view, first=first)
         return place
 
     def remove(self, topic: str) -> None:

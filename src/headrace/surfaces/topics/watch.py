@@ -12,13 +12,13 @@ from headrace.delivery.endings import Replaced
 from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.cursors import Checkpoint, parse_composite, parse_label
-from headrace.surfaces.topics.events import Look
+from headrace.surfaces.topics.events import TopicView
 from headrace.surfaces.topics.following import (
     FollowLimits,
     Start,
     find,
     format_place,
-    parse_look,
+    parse_view,
     parse_wish,
 )
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
@@ -45,18 +45,18 @@ class Watch:
         request = wire.checked(decode(_watch, await call.command() or b"{}"))
         engine, principal, limits = call.engine, call.principal, self._limits
         wish = parse_wish(request.topics, principal, limits)
-        look = partial(parse_look, request, limits=limits)
-        prefixes = [Prefix(prefix, look(start.match)) for prefix, start in wish.prefixes.items()]
+        view = partial(parse_view, request, limits=limits)
+        prefixes = [Prefix(prefix, view(start.match)) for prefix, start in wish.prefixes.items()]
         resume = _parse_cursor(request.cursor)
         found = find(engine, wish, principal, limits, lenient=lenient)
         await engine.routers.catch_up(*(live for live, _ in found.values()))
         self._sessions.check_room(principal)
         places = {
-            name: _place(live, start, look(start.match), resume, listed=name in wish.topics)
+            name: _place(live, start, view(start.match), resume, listed=name in wish.topics)
             for name, (live, start) in found.items()
         }
-        beat_ms = max(HEARTBEAT_MS_MIN, min(HEARTBEAT_MS_MAX, request.heartbeat_ms))
-        session = Session(principal, places, prefixes, beat_ms / 1000)
+        heartbeat_ms = max(HEARTBEAT_MS_MIN, min(HEARTBEAT_MS_MAX, request.heartbeat_ms))
+        session = Session(principal, places, prefixes, heartbeat_ms / 1000)
         reply = wire.WatchReply(
             wid=session.wid,
             stream_url=STREAM_PATH + session.wid,
@@ -84,7 +84,7 @@ class Watch:
             session.stream.end(Replaced())
         if rewind is not None:
             session.rewind(rewind)
-        stream = WatchStream(call.hub, call.wheel, session, self._sessions, self._limits.topics)
+        stream = WatchStream(call.hub, session, self._sessions, self._limits.topics)
         return open_events(call, stream)
 
 
@@ -100,7 +100,12 @@ def _parse_cursor(text: str | None) -> dict[str, tuple[int, int | None]]:
 
 
 def _place(
-    live: Live, start: Start, look: Look, resume: dict[str, tuple[int, int | None]], *, listed: bool
+    live: Live,
+    start: Start,
+    view: TopicView,
+    resume: dict[str, tuple[int, int | None]],
+    *,
+    listed: bool,
 ) -> Place:
     after, epoch = start.after, start.epoch
     if live.log.name in resume:
@@ -109,4 +114,4 @@ def _place(
     elif start.tail:
         after, epoch = live.visible, None
     epoch = live.log.id if epoch is None else epoch
-    return begin(after, epoch, look, listed=listed, head=live.visible)
+    return begin(after, epoch, view, listed=listed, head=live.visible)

@@ -9,16 +9,14 @@ import msgspec
 
 from headrace.delivery import sse
 from headrace.delivery.cohort import Follower
-from headrace.delivery.endings import Failed, Over
-from headrace.delivery.events import CaughtUp, Event, Gone, Held, Lost, Records
-from headrace.delivery.followers import Followers
+from headrace.delivery.endings import Over
+from headrace.delivery.events import CaughtUp, Ended, Event, Gone, Held, Lost, Records
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream
-from headrace.delivery.wheel import Wheel
 from headrace.engine.live import Live
 from headrace.storage.journal import ignore
 from headrace.surfaces.topics.cursors import encode_map, encode_member
-from headrace.surfaces.topics.events import Look, render_event
+from headrace.surfaces.topics.events import TopicView, render_event
 from headrace.surfaces.topics.following import matching, may_follow
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions
 
@@ -32,10 +30,10 @@ _NAMES: dict[type, bytes] = {
 _HELD = b'"code":429,"error":"the server is hard pressed: this topic has to wait",'
 
 
-class EventView(Look, frozen=True, kw_only=True):
-    """A look at a topic as server-sent events."""
+class EventView(TopicView, frozen=True, kw_only=True):
+    """A view of a topic as server-sent events."""
 
-    beat_s: float
+    heartbeat_s: float
     chunked: bool
     label: str | None
     """What the only topic of a stream goes by in ids: these are then the same for all.
@@ -44,6 +42,8 @@ class EventView(Look, frozen=True, kw_only=True):
     """
 
     def encode(self, name: str, event: Event, position: int) -> bytes:
+        if isinstance(event, Ended):
+            return b""  # a topic has no end before it is deleted
         inside = render_event(name, event, self)
         if isinstance(event, Held):
             inside = _HELD + inside
@@ -58,8 +58,6 @@ class WatchStream(EventStream):
     """Follows the topics of a session and gives it back its places at the end."""
 
     __slots__ = (
-        "_followers",
-        "_hub",
         "_leaving",
         "_opening",
         "_session",
@@ -68,15 +66,11 @@ class WatchStream(EventStream):
         "_watched",
     )
 
-    def __init__(
-        self, hub: Hub, wheel: Wheel, session: Session, sessions: Sessions, topics_max: int
-    ) -> None:
-        super().__init__(wheel, hub.engine.clock, session.beat_s)
-        self._hub = hub
+    def __init__(self, hub: Hub, session: Session, sessions: Sessions, topics_max: int) -> None:
+        super().__init__(hub, session.heartbeat_s)
         self._session = session
         self._sessions = sessions
         self._topics_max = topics_max
-        self._followers = Followers(hub)
         self._watched: list[tuple[str, Any]] = []
         """Prefixes for which we hear of new topics."""
         self._opening = True
@@ -85,7 +79,7 @@ class WatchStream(EventStream):
 
     # --- the connection ---------------------------------------------------------------------------
 
-    def opened(self) -> None:
+    def on_open(self) -> None:
         session = self._session
         session.stream = self
         self._sessions.wake(session)
@@ -98,27 +92,17 @@ class WatchStream(EventStream):
         self._opening = False
         self._end_if_over()
 
-    def stuck(self) -> None:
-        self._followers.park()
-
-    def writable(self) -> None:
-        self._followers.resume(self.blocked_s)
-
-    def ended(self) -> None:
+    def on_end(self) -> None:
         for prefix, note in self._watched:
             self._hub.unwatch_names(prefix, note)
         self._watched.clear()
-        for follower in self._followers:
-            self._followers.remove(follower)
+        for follower in self.followers:
+            self.followers.remove(follower)
             self._keep(follower)
         session = self._session
         if session.stream is self:
             session.stream = None
             self._sessions.rest(session)
-
-    @property
-    def busy_at(self) -> float:
-        return max(self.sent_at, self._followers.busy_at)
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -155,7 +139,7 @@ class WatchStream(EventStream):
         topic, places = live.log.name, self._session.places
         if not may_follow(live.log, self._session.principal):
             return
-        if self._followers.named(topic) or topic in self._leaving:
+        if self.followers.named(topic) or topic in self._leaving:
             return  # first it must be said that the last one of this name is gone
         place = places.get(topic)
         if place is not None:
@@ -163,7 +147,7 @@ class WatchStream(EventStream):
                 return  # was deleted: that was the end of it on this stream
             place.after, place.epoch = 0, live.log.id
         elif len(places) < self._topics_max:
-            place = self._session.add(topic, live.log.id, prefix.look)
+            place = self._session.add(topic, live.log.id, prefix.view)
         else:
             message = f"one watch has at most {self._topics_max} topics: this one is left out"
             self.send(sse.error(429, message, topics=[topic]))
@@ -174,19 +158,26 @@ class WatchStream(EventStream):
         topic, epoch = live.log.name, live.log.id
         view = self._view(topic, place, epoch)
         follower = Follower(
-            self, live, view, place.after, self.transport.write, epoch=place.epoch, owes=not newborn
+            self,
+            live,
+            view,
+            place.after,
+            self.transport.write,
+            epoch=place.epoch,
+            owes_caught_up=not newborn,
         )
         if view.label is None:
             before, label = place.label(topic, place.epoch), place.label(topic, epoch)
             deliver = self._deliver if before == label else self._deliver_anew
             follower.write = partial(deliver, follower, label)
-        live.last_read_at_ms = self._hub.engine.clock.now_ms()
-        self._followers.add(follower)
+        self.followers.add(follower)
 
     def _view(self, topic: str, place: Place, epoch: int) -> EventView:
         label = place.label(topic, epoch) if self._session.solo else None
-        look = msgspec.structs.asdict(place.look)
-        return EventView(**look, beat_s=self._session.beat_s, chunked=self.chunked, label=label)
+        view = msgspec.structs.asdict(place.view)
+        return EventView(
+            **view, heartbeat_s=self._session.heartbeat_s, chunked=self.chunked, label=label
+        )
 
     def _deliver(self, follower: Follower, label: str, frame: bytes) -> None:
         """An event of one of several topics: its id tells of all of them."""
@@ -212,8 +203,8 @@ class WatchStream(EventStream):
         else:
             self.transport.writelines((b"id: %b\n" % id, frame))
 
-    def gone(self, follower: Follower) -> None:
-        self._followers.remove(follower)
+    def on_log_gone(self, follower: Follower) -> None:
+        self.followers.remove(follower)
         self._keep(follower)
         self._forget(follower.live.log.name, follower.live.log.id)
 
@@ -225,9 +216,6 @@ class WatchStream(EventStream):
                 if topic.startswith(prefix.prefix):
                     self._note_new(prefix, self._hub.engine.lives[again.id])
         self._end_if_over()
-
-    def failed(self, follower: Follower) -> None:
-        self.end(Failed(500, "internal error"))
 
     def _keep(self, follower: Follower) -> None:
         """The session goes on from here some other time."""
@@ -245,5 +233,5 @@ class WatchStream(EventStream):
             self._session.remove(topic)
 
     def _end_if_over(self) -> None:
-        if not (self._opening or len(self._followers) or self._leaving or self._session.prefixes):
+        if not (self._opening or len(self.followers) or self._leaving or self._session.prefixes):
             self.end(Over())

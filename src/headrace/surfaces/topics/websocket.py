@@ -21,17 +21,15 @@ from headrace.core.limits import (
 from headrace.core.record import Drafts
 from headrace.delivery.cohort import Follower
 from headrace.delivery.endings import Ending, Failed, ShuttingDown, SlowConsumer, describe
-from headrace.delivery.events import CaughtUp, Event, Gone, Held, Lost, Records
-from headrace.delivery.followers import Followers
+from headrace.delivery.events import CaughtUp, Ended, Event, Gone, Held, Lost, Records
 from headrace.delivery.hub import Hub, Note
 from headrace.delivery.websocket import PartialMessages, Socket, frame
-from headrace.delivery.wheel import Wheel
 from headrace.engine.cost import Cost
 from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.appends import AppendLimits, parse_drafts, parse_plain_drafts
 from headrace.surfaces.topics.errors import REFUSALS
-from headrace.surfaces.topics.events import Look, render_event
+from headrace.surfaces.topics.events import TopicView, render_event
 from headrace.surfaces.topics.following import (
     ANY,
     FollowLimits,
@@ -39,7 +37,7 @@ from headrace.surfaces.topics.following import (
     find,
     format_place,
     may_follow,
-    parse_look,
+    parse_view,
     parse_wish,
 )
 from headrace.surfaces.topics.names import parse_topic
@@ -66,13 +64,15 @@ _OPS: dict[type, bytes] = {
 }
 
 
-class MessageView(Look, frozen=True):
-    """A look at a topic as messages."""
+class MessageView(TopicView, frozen=True):
+    """A view of a topic as messages."""
 
-    beat_s: float = 0.0
+    heartbeat_s: float = 0.0
     """Progress that brings no record need not be told: nobody resumes a socket."""
 
     def encode(self, name: str, event: Event, position: int) -> bytes:
+        if isinstance(event, Ended):
+            return b""
         return frame(b"%b%b}" % (_OPS[type(event)], render_event(name, event, self)))
 
 
@@ -93,8 +93,6 @@ class TopicSocket(Socket):
         "_busy",
         "_flying",
         "_flying_bytes",
-        "_followers",
-        "_hub",
         "_inbox",
         "_inbox_bytes",
         "_limits",
@@ -102,12 +100,10 @@ class TopicSocket(Socket):
         "_principal",
     )
 
-    def __init__(self, hub: Hub, wheel: Wheel, principal: Principal, limits: SocketLimits) -> None:
-        super().__init__(wheel, HEARTBEAT_MS_DEFAULT / 1000, limits.message_bytes, limits.partial)
-        self._hub = hub
+    def __init__(self, hub: Hub, principal: Principal, limits: SocketLimits) -> None:
+        super().__init__(hub, HEARTBEAT_MS_DEFAULT / 1000, limits.message_bytes, limits.partial)
         self._principal = principal
         self._limits = limits
-        self._followers = Followers(hub)
         self._prefixes: dict[str, tuple[MessageView, Note]] = {}
         self._inbox: deque[bytes] = deque()
         self._inbox_bytes = 0
@@ -118,25 +114,21 @@ class TopicSocket(Socket):
 
     # --- the connection ---------------------------------------------------------------------------
 
-    def stuck(self) -> None:
-        self._followers.park()
+    def on_blocked(self) -> None:
+        super().on_blocked()
         self._regulate()
 
-    def writable(self) -> None:
-        self._followers.resume(self.blocked_s)
+    def on_writable(self) -> None:
+        super().on_writable()
         self._regulate()
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
+        super().on_end()
         for prefix in tuple(self._prefixes):
             self._forget_prefix(prefix)
-        self._followers.close()
         self._inbox.clear()
 
-    @property
-    def busy_at(self) -> float:
-        return max(self.sent_at, self._followers.busy_at)
-
-    def words(self, ending: Ending) -> bytes:
+    def closing_message(self, ending: Ending) -> bytes:
         said = describe(ending)
         if said is None:
             return b""
@@ -289,12 +281,12 @@ class TopicSocket(Socket):
         engine, limits = self._hub.engine, self._limits.follow
         wish = parse_wish(_asked(command), self._principal, limits)
         views = {
-            match: _view(parse_look(command, match, limits))
+            match: _view(parse_view(command, match, limits))
             for match in {start.match for start in (*wish.topics.values(), *wish.prefixes.values())}
         }
         found = find(engine, wish, self._principal, limits, lenient=command.lenient)
         lives = [live for live, _ in found.values()]
-        topics = len(self._followers) + sum(live not in self._followers for live in lives)
+        topics = len(self.followers) + sum(live not in self.followers for live in lives)
         prefixes = len(self._prefixes.keys() | wish.prefixes.keys())
         if max(topics, prefixes) > limits.topics:
             raise Refused(
@@ -322,8 +314,7 @@ class TopicSocket(Socket):
             self.transport.write(frames)
 
     def _add(self, live: Live, view: MessageView, after: int, epoch: int | None) -> None:
-        live.last_read_at_ms = self._hub.engine.clock.now_ms()
-        self._followers.add(Follower(self, live, view, after, self._deliver, epoch=epoch))
+        self.followers.add(Follower(self, live, view, after, self._deliver, epoch=epoch))
 
     def _watch_prefix(self, prefix: str, view: MessageView) -> None:
         self._forget_prefix(prefix)
@@ -338,39 +329,36 @@ class TopicSocket(Socket):
     def _note_new(self, view: MessageView, live: Live) -> None:
         """A topic came into being: it is followed from its first record on."""
         topic = live.log.name
-        if not may_follow(live.log, self._principal) or self._followers.named(topic):
+        if not may_follow(live.log, self._principal) or self.followers.named(topic):
             return
         most = self._limits.follow.topics
-        if len(self._followers) >= most:
+        if len(self.followers) >= most:
             message = f"one socket follows at most {most} topics: this one is left out"
             self._refuse(Refused(Code.THROTTLED, message, topics=[topic]))
             return
-        follower = Follower(self, live, view, 0, self._deliver, owes=False)
-        self._followers.add(follower)
+        follower = Follower(self, live, view, 0, self._deliver, owes_caught_up=False)
+        self.followers.add(follower)
 
     def _unsubscribe(self, command: wire.Unsubscribe) -> None:
         topic = command.topic
         if topic.endswith(ANY):
             prefix = topic[: -len(ANY)]
             self._forget_prefix(prefix)
-            gone = [f for f in self._followers if f.live.log.name.startswith(prefix)]
+            gone = [f for f in self.followers if f.live.log.name.startswith(prefix)]
         else:
-            gone = self._followers.named(parse_topic(topic))
+            gone = self.followers.named(parse_topic(topic))
         for follower in gone:
-            self._followers.remove(follower)
+            self.followers.remove(follower)
         answer = _answer(b"unsubscribed", command.request_id)
         self.say_now(b'%b,"topic":%b}' % (answer, msgspec.json.encode(topic)))
 
-    def gone(self, follower: Follower) -> None:
-        self._followers.remove(follower)
+    def on_log_gone(self, follower: Follower) -> None:
+        self.followers.remove(follower)
         topic = follower.live.log.name
         if again := self._hub.engine.state.by_name.get(topic):
             for prefix, (view, _) in self._prefixes.items():
                 if topic.startswith(prefix):
                     self._note_new(view, self._hub.engine.lives[again.id])
-
-    def failed(self, follower: Follower) -> None:
-        self._fail()
 
 
 def _decode(text: bytes) -> Publishing | _Others:
@@ -448,8 +436,8 @@ def _asked(command: wire.Subscribe) -> dict[str, wire.WatchTopic | None]:
     return {command.topic: place}
 
 
-def _view(look: Look) -> MessageView:
-    return MessageView(**msgspec.structs.asdict(look))
+def _view(view: TopicView) -> MessageView:
+    return MessageView(**msgspec.structs.asdict(view))
 
 
 def _start(live: Live, start: Start) -> tuple[int, int | None]:

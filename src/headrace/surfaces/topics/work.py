@@ -7,11 +7,10 @@ from headrace.core.errors import Refused
 from headrace.core.limits import HEARTBEAT_MS_DEFAULT
 from headrace.core.read import Slice
 from headrace.delivery.endings import Failed
+from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream, error, event
-from headrace.delivery.wheel import Wheel
 from headrace.engine.desk import Desk
 from headrace.engine.live import Live
-from headrace.engine.ports import Clock
 from headrace.surfaces.topics.errors import REFUSALS
 from headrace.surfaces.topics.events import HELD_RETRY_MS, render_jobs
 from headrace.surfaces.topics.names import parse_topic
@@ -42,7 +41,7 @@ class Work:
         live = queues.find(topic)
         await call.engine.settle(live)
         live.last_read_at_ms = call.engine.clock.now_ms()
-        stream = JobStream(call.wheel, call.engine.clock, queues.desk(live), topic)
+        stream = JobStream(call.hub, queues.desk(live), topic)
         stream.node, stream.depth, stream.lease_ms = node, depth, lease_ms
         return open_events(call, stream)
 
@@ -58,8 +57,8 @@ class JobStream(EventStream):
 
     __slots__ = ("_desk", "_topic", "depth", "held", "lease_ms", "node")
 
-    def __init__(self, wheel: Wheel, clock: Clock, desk: Desk, topic: str) -> None:
-        super().__init__(wheel, clock, HEARTBEAT_MS_DEFAULT / 1000)
+    def __init__(self, hub: Hub, desk: Desk, topic: str) -> None:
+        super().__init__(hub, HEARTBEAT_MS_DEFAULT / 1000)
         self._desk = desk
         self._topic = topic
         self.node = ""
@@ -67,13 +66,13 @@ class JobStream(EventStream):
         self.lease_ms: int | None = None
         self.held: dict[int, int] = {}
 
-    def opened(self) -> None:
+    def on_open(self) -> None:
         self._desk.join(self)
 
-    def writable(self) -> None:
-        self._desk.poke()
+    def on_writable(self) -> None:
+        self._desk.schedule()
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         self._desk.leave(self)
 
     def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
@@ -83,9 +82,9 @@ class JobStream(EventStream):
             return  # lost before they could be sent
         self.send(b"".join([event(b"job", head + line, b"%d" % seq) for seq, line in lines]))
 
-    def pace(self) -> None:
+    def on_throttled(self) -> None:
         message = "the server is hard pressed: this topic has to wait"
         self.send(error(429, message, topics=[self._topic], retry_after_ms=HELD_RETRY_MS))
 
-    def dismiss(self, refused: Refused) -> None:
+    def close(self, refused: Refused) -> None:
         self.end(Failed(REFUSALS[refused.code].status, refused.message))

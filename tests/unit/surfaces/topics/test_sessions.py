@@ -6,15 +6,15 @@ import pytest
 
 from headrace.core.cap import Cap
 from headrace.core.errors import Code, Refused
-from headrace.core.read import EVERYTHING
+from headrace.core.selector import EVERYTHING
 from headrace.surfaces.topics.cursors import parse_composite
-from headrace.surfaces.topics.events import Look
+from headrace.surfaces.topics.events import TopicView
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
 from headrace.web.credentials import LOCAL, Principal, Scope
 from headrace.web.slots import Slots
 
-LOOK = Look(
-    wanted=EVERYTHING, records_max=9, bytes_max=9, strong=False, tags=False, meta=True, data=True
+LOOK = TopicView(
+    selector=EVERYTHING, records_max=9, bytes_max=9, strong=False, tags=False, meta=True, data=True
 )
 
 

@@ -32,7 +32,7 @@ class Client:
 
     def __init__(self, house: House, principal: Principal = LOCAL) -> None:
         self.pipe = Pipe()
-        self.socket = TopicSocket(house.hub, house.wheel, principal, LIMITS)
+        self.socket = TopicSocket(house.hub, principal, LIMITS)
         self.pipe.protocol = self.socket
         self.socket.attach(self.pipe, b"", lambda: None, lambda: None)
         self._peer = Peer(CLIENT, state=OPEN, max_size=None)

@@ -10,10 +10,11 @@ from unittest import mock
 from headrace.core.config import Durability
 from headrace.core.limits import COHORT_MAX, WHEEL_TICK_S
 from headrace.core.match import TagEq
-from headrace.core.read import EVERYTHING, Wanted
+from headrace.core.selector import EVERYTHING, ColumnSelector
+from headrace.delivery.channel import Channel
 from headrace.delivery.endings import Replaced
 from headrace.surfaces.topics.cursors import parse_composite
-from headrace.surfaces.topics.events import Look
+from headrace.surfaces.topics.events import TopicView
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
 from headrace.surfaces.topics.watchstream import EventView, WatchStream
 from headrace.web.credentials import LOCAL
@@ -25,9 +26,9 @@ from support.serving import SYNC_S, House, live
 BEAT_S = 10.0
 
 
-def look(wanted: Wanted = EVERYTHING, *, strong: bool = False) -> Look:
-    return Look(
-        wanted=wanted, records_max=100, bytes_max=10_000, strong=strong,
+def look(wanted: ColumnSelector = EVERYTHING, *, strong: bool = False) -> TopicView:
+    return TopicView(
+        selector=wanted, records_max=100, bytes_max=10_000, strong=strong,
         tags=True, meta=True, data=True,
     )  # fmt: skip
 
@@ -36,7 +37,7 @@ class Viewer:
     """A session, and whoever watches it."""
 
     def __init__(
-        self, house: House, *topics: str, seen: Look | None = None, prefix: str | None = None
+        self, house: House, *topics: str, seen: TopicView | None = None, prefix: str | None = None
     ) -> None:
         self._house = house
         self._truth = house.truth
@@ -52,7 +53,7 @@ class Viewer:
 
     def open(self) -> None:
         house = self._house
-        stream = WatchStream(house.hub, house.wheel, self.session, self._sessions, self.topics_max)
+        stream = WatchStream(house.hub, self.session, self._sessions, self.topics_max)
         self.stream, self.pipe = stream, ListeningPipe(self._truth)
         self.pipe.protocol = stream
         stream.attach(self.pipe, b"head|", lambda: None, lambda: None)
@@ -88,7 +89,7 @@ def test_a_stream_that_is_gone_is_free_without_the_collector() -> None:
 def test_progress_over_what_nobody_wants_is_told_once_a_heartbeat_and_is_true() -> None:
     async def story(house: House) -> None:
         await house.put("t")
-        viewer = Viewer(house, "t", seen=look(Wanted(match=TagEq("x"))))
+        viewer = Viewer(house, "t", seen=look(ColumnSelector(match=TagEq("x"))))
         viewer.open()
         await asyncio.sleep(1)
         assert viewer.heard() == [("caught-up", 0)]
@@ -278,6 +279,65 @@ def test_many_watchers_share_one_encoding() -> None:
         assert all(viewer.heard()[-1] == ("record", 2) for viewer in viewers)
 
     live(story)
+
+
+def test_who_wants_nothing_of_a_batch_is_not_looked_at() -> None:
+    """However many there are with selectors of their own."""
+
+    async def story(house: House) -> None:
+        await house.put("t")
+        tags = [f"x{number}" for number in range(50)]
+        viewers = [Viewer(house, "t", seen=look(ColumnSelector(match=TagEq(tag)))) for tag in tags]
+        for viewer in viewers:
+            viewer.open()
+        await asyncio.sleep(1)
+        for viewer in viewers:
+            viewer.heard()
+        with mock.patch.object(Channel, "_step", autospec=True, side_effect=Channel._step) as step:
+            await house.append("t", b"1", b"2", b"3", tags=["x7", "y", "x9"])
+            await asyncio.sleep(1)
+        assert step.call_count == 2
+        heard = [viewer.heard() for viewer in viewers]
+        assert [at for at in range(50) if heard[at] == [("record", 3)]] == [7, 9]
+        assert all(f.position == 3 for viewer in viewers for f in viewer.stream.followers)
+        await asyncio.sleep(BEAT_S + 2 * WHEEL_TICK_S)
+        assert [viewer.heard() for viewer in viewers].count([("caught-up", 3)]) == 48
+        viewers[0].stream.connection_lost(None)
+        viewers[0].open()
+        await house.append("t", b"4", tags=["x0"])
+        await house.append("t", b"5", tags=["x9"])
+        await house.engine.deleter.delete("t", 6, TagEq("x9"))
+        await house.append("t", b"6", tags=["x9"])
+        await asyncio.sleep(1)
+        assert ("record", 4) in viewers[0].heard()
+        assert viewers[9].heard()[-1] == ("record", 6)
+        for viewer in viewers:
+            viewer.stream.connection_lost(None)
+        await asyncio.sleep(1)
+        assert (len(house.hub), len(house.wheel)) == (0, 0)
+
+    live(story)
+
+
+def test_who_was_blocked_is_not_served_by_what_an_index_found_for_the_others() -> None:
+    async def story(house: House) -> None:
+        await house.put("t")
+        viewers = [Viewer(house, "t", seen=look(ColumnSelector(match=TagEq("x")))) for _ in "ab"]
+        for viewer in viewers:
+            viewer.open()
+        await asyncio.sleep(1)
+        viewers[1].pipe.choke()
+        await house.append("t", b"1", tags=["x"])
+        await asyncio.sleep(1)
+        house.engine.live("t").listen(viewers[1].pipe.drain)  # comes back in time for the next
+        await house.append("t", b"2", tags=["x"])
+        await asyncio.sleep(1)
+        assert viewers[0].heard() == [("caught-up", 0), ("record", 1), ("record", 2)]
+        records = [one.event.data["records"] for one in viewers[1].pipe.heard[1:]]
+        assert [record["$seq"] for some in records for record in some] == [1, 2]
+
+    with mock.patch("headrace.delivery.channel.INDEXED_COHORTS_MIN", 1):
+        live(story)
 
 
 def test_followers_wait_while_there_is_no_room() -> None:

@@ -25,7 +25,7 @@ class Worker:
     def __init__(self, house: House, depth: int) -> None:
         queues = house.engine.queues
         desk = queues.desk(queues.find("q"))
-        self.stream = JobStream(house.wheel, house.engine.clock, desk, "q")
+        self.stream = JobStream(house.hub, desk, "q")
         self.stream.node, self.stream.depth = "w", depth
         self.pipe = Pipe()
         self.pipe.protocol = self.stream
@@ -112,9 +112,9 @@ def test_a_worker_is_told_why_it_ends() -> None:
     async def story(house: House) -> None:
         await house.put("q", kind=Kind.QUEUE)
         worker = Worker(house, depth=1)
-        worker.stream.pace()
+        worker.stream.on_throttled()
         assert b'event: error\ndata: {"code":429' in worker.pipe.take()
-        worker.stream.dismiss(Refused(Code.NOT_A_QUEUE, "no longer a queue"))
+        worker.stream.close(Refused(Code.NOT_A_QUEUE, "no longer a queue"))
         assert b'event: error\ndata: {"code":409' in worker.pipe.take()
         assert worker.pipe.closing
 

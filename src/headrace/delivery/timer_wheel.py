@@ -9,21 +9,21 @@ from typing import Protocol
 from headrace.core.limits import WHEEL_TICK_S
 
 
-class Attended(Protocol):
-    """What the wheel looks after."""
+class Timed(Protocol):
+    """What waits in the wheel."""
 
     tick: int
-    """Where it is on the wheel; 0 when it is not."""
+    """Its slot; 0 when it is in none."""
 
-    def attend(self, now: float) -> float:
+    def on_timer(self, now: float) -> float:
         """It is time; returns in how many seconds it is again, 0 for never."""
 
 
-class Wheel:
-    """Whom to attend to at which tick. Costs nothing while it is empty."""
+class TimerWheel:
+    """What is due at which tick. Costs nothing while it is empty."""
 
     def __init__(self) -> None:
-        self._spokes: dict[int, dict[Attended, None]] = {}
+        self._slots: dict[int, dict[Timed, None]] = {}
         self._count = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -39,26 +39,26 @@ class Wheel:
         self.time = self._loop.time
         return self._loop.time()
 
-    def put(self, attended: Attended, wait_s: float) -> None:
-        """Attend to this one in so many seconds, or a little later."""
+    def schedule(self, timed: Timed, wait_s: float) -> None:
+        """Call its `on_timer` in so many seconds, or a little later."""
         now = self.time()
         tick = max(int((now + wait_s) / WHEEL_TICK_S) + 1, self._tick + 1)
-        attended.tick = tick
-        self._spokes.setdefault(tick, {})[attended] = None
+        timed.tick = tick
+        self._slots.setdefault(tick, {})[timed] = None
         self._count += 1
         if self._timer is None:
             self._tick = int(now / WHEEL_TICK_S)
             self._arm()
 
-    def take(self, attended: Attended) -> None:
-        """Let it be; it need not be on the wheel."""
-        spoke = self._spokes.get(attended.tick)
-        if spoke is not None and attended in spoke:
-            del spoke[attended]
+    def cancel(self, timed: Timed) -> None:
+        """Do not call it; it need not be scheduled."""
+        slot = self._slots.get(timed.tick)
+        if slot is not None and timed in slot:
+            del slot[timed]
             self._count -= 1
-            if not spoke:
-                del self._spokes[attended.tick]
-            attended.tick = 0
+            if not slot:
+                del self._slots[timed.tick]
+            timed.tick = 0
 
     def _arm(self) -> None:
         assert self._loop is not None
@@ -68,10 +68,10 @@ class Wheel:
         now = self.time()
         while self._tick < int(now / WHEEL_TICK_S):
             self._tick += 1
-            for attended in tuple(self._spokes.get(self._tick, ())):
-                self.take(attended)
-                if wait_s := attended.attend(now):
-                    self.put(attended, wait_s)
+            for timed in tuple(self._slots.get(self._tick, ())):
+                self.cancel(timed)
+                if wait_s := timed.on_timer(now):
+                    self.schedule(timed, wait_s)
         self._timer = None
         if self._count:
             self._arm()

@@ -1,4 +1,4 @@
-"""The wheel: everybody is attended to when it is time, and soon after."""
+"""The wheel: everybody is called when it is time, and soon after."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.limits import WHEEL_TICK_S
-from headrace.delivery.wheel import Wheel
+from headrace.delivery.timer_wheel import TimerWheel
 from support.virtual import VirtualLoop
 
 
-class Patient:
-    """Notes when it was attended to; asks for each of its waits in turn."""
+class Alarm:
+    """Notes when it was called; asks for each of its waits in turn."""
 
     def __init__(self, waits: list[float], loop: VirtualLoop) -> None:
         self.tick = 0
@@ -21,7 +21,7 @@ class Patient:
         self._waits = waits
         self._loop = loop
 
-    def attend(self, now: float) -> float:
+    def on_timer(self, now: float) -> float:
         assert now == self._loop.time()
         self.seen.append(now)
         return self._waits[len(self.seen)] if len(self.seen) < len(self._waits) else 0
@@ -32,15 +32,15 @@ def test_nobody_is_early_and_nobody_is_late(everybody: list[list[float]]) -> Non
     loop = VirtualLoop()
 
     async def run() -> None:
-        wheel = Wheel()
-        patients = [Patient(waits, loop) for waits in everybody]
-        for patient, waits in zip(patients, everybody, strict=True):
-            wheel.put(patient, waits[0])
+        wheel = TimerWheel()
+        alarms = [Alarm(waits, loop) for waits in everybody]
+        for alarm, waits in zip(alarms, everybody, strict=True):
+            wheel.schedule(alarm, waits[0])
         await asyncio.sleep(400)
-        for patient, waits in zip(patients, everybody, strict=True):
-            assert len(patient.seen) == len(waits)
+        for alarm, waits in zip(alarms, everybody, strict=True):
+            assert len(alarm.seen) == len(waits)
             before = 0.0
-            for seen, wait_s in zip(patient.seen, waits, strict=True):
+            for seen, wait_s in zip(alarm.seen, waits, strict=True):
                 assert wait_s <= seen - before + 1e-9 <= wait_s + 2 * WHEEL_TICK_S
                 before = seen
         assert len(wheel) == 0
@@ -49,16 +49,16 @@ def test_nobody_is_early_and_nobody_is_late(everybody: list[list[float]]) -> Non
     loop.close()
 
 
-def test_what_was_taken_off_is_let_be() -> None:
+def test_what_was_cancelled_is_not_called() -> None:
     loop = VirtualLoop()
 
     async def run() -> None:
-        wheel = Wheel()
-        gone, here = Patient([1.0], loop), Patient([1.0], loop)
-        wheel.put(gone, 1.0)
-        wheel.put(here, 1.0)
-        wheel.take(gone)
-        wheel.take(gone)
+        wheel = TimerWheel()
+        gone, here = Alarm([1.0], loop), Alarm([1.0], loop)
+        wheel.schedule(gone, 1.0)
+        wheel.schedule(here, 1.0)
+        wheel.cancel(gone)
+        wheel.cancel(gone)
         assert len(wheel) == 1
         await asyncio.sleep(5)
         assert (len(gone.seen), len(here.seen)) == (0, 1)

@@ -1,0 +1,70 @@
+"""Selectors, and an index of many of them: it finds what asking each of them would find."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.config import LogConfig
+from headrace.core.match import TagEq, TagPrefix
+from headrace.core.record import Block, block, draft
+from headrace.core.selector import Anchor, ColumnSelector
+from headrace.core.selector_index import Picked, SelectorIndex
+
+texts = st.sampled_from(["", "a", "ab", "abc", "b"])
+columns = st.none() | st.lists(st.none() | texts, min_size=4, max_size=4)
+blocks = st.builds(
+    lambda tags, nodes, keys: block(draft([b"1"] * 4, None, tags, nodes, keys), 7, 0),
+    columns,
+    columns,
+    columns,
+)
+matches = st.none() | st.builds(TagEq, texts) | st.builds(TagPrefix, texts)
+selectors = st.builds(ColumnSelector, st.frozensets(texts), matches, st.none() | texts)
+configs = st.builds(LogConfig, dedupe_node=st.booleans())
+
+
+def naive(selector: ColumnSelector, config: LogConfig, whole: Block, at: int) -> bool:
+    tag, node, key = (None if c is None else c[at] for c in (whole.tags, whole.nodes, whole.keys))
+    if config.dedupe_node and node is not None and node in selector.exclude:
+        return False
+    if selector.key is not None and selector.key != key:
+        return False
+    return selector.match is None or selector.match.matches(tag)
+
+
+@given(selectors, configs, blocks)
+def test_a_selector_picks_by_all_its_columns(
+    selector: ColumnSelector, config: LogConfig, whole: Block
+) -> None:
+    bound = selector.bind(config)
+    wanted = [at for at in range(1, 4) if naive(selector, config, whole, at)]
+    assert list(bound.pick(whole, range(1, 4))) == wanted
+    if bound.takes_all(whole):
+        assert wanted == [1, 2, 3]
+
+
+@given(st.lists(selectors, max_size=8), st.integers(0, 8), configs, blocks)
+def test_an_index_finds_what_each_selector_picks(
+    some: list[ColumnSelector], kept: int, config: LogConfig, whole: Block
+) -> None:
+    anchored = list(dict.fromkeys(one for one in some if one.anchor is not None))
+    index = SelectorIndex()
+    for one in [*anchored, *anchored]:
+        index.add(one)
+    for one in anchored[kept:]:
+        index.remove(one)
+    found = dict(index.find(whole, range(1, 4), config))
+    picked = {one: list(one.bind(config).pick(whole, range(1, 4))) for one in anchored[:kept]}
+    assert found == {one: picks for one, picks in picked.items() if picks}
+    for one in anchored[:kept]:
+        known = Picked({7: found[one]} if one in found else {})
+        assert known.bind(config).pick(whole, range(2, 4)) == [at for at in picked[one] if at >= 2]
+        index.remove(one)
+    assert not index._by_text
+
+
+def test_an_anchor_is_what_is_looked_up_first() -> None:
+    assert ColumnSelector(key="k", match=TagEq("t")).anchor == Anchor("keys", "k")
+    assert ColumnSelector(match=TagPrefix("t")).anchor == Anchor("tags", "t", is_prefix=True)
+    assert ColumnSelector(frozenset("n")).anchor is None

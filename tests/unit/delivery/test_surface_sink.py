@@ -1,0 +1,122 @@
+"""What a surface brings to follow a log: a selector, a view, how it begins and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+import msgspec
+import pytest
+
+from headrace.core.config import LogConfig
+from headrace.core.limits import WHEEL_TICK_S
+from headrace.core.record import Block, draft
+from headrace.core.selector import Anchor, Picks
+from headrace.delivery.cohort import Follower
+from headrace.delivery.endings import Ending, Expired, Over
+from headrace.delivery.events import CaughtUp, Event, Records
+from headrace.delivery.hub import Hub
+from headrace.delivery.sse import LAST_CHUNK, EventStream, chunk
+from headrace.delivery.timer_wheel import TimerWheel
+from support.hostile import HostileDisk
+from support.plumbing import Pipe
+from support.rig import boot
+from support.virtual import VirtualClock, VirtualLoop
+
+DEADLINE_S = 20.0
+
+
+class Above(msgspec.Struct, frozen=True):
+    """Picks by what is in the payloads; with an anchor or without."""
+
+    least: int
+    anchor: Anchor | None = None
+
+    def bind(self, config: LogConfig) -> Above:
+        return self
+
+    def takes_all(self, block: Block) -> bool:
+        return False
+
+    def pick(self, block: Block, picks: Picks) -> Picks:
+        return [at for at in picks if int(block.data_at(at)) >= self.least]
+
+
+class Numbers(msgspec.Struct, frozen=True):
+    """A view: numbers in a line."""
+
+    selector: Above
+    records_max: int = 100
+    bytes_max: int = 1000
+    strong: bool = False
+    heartbeat_s: float = 0.0
+
+    def encode(self, name: str, event: Event, position: int) -> bytes:
+        match event:
+            case Records(page=page):
+                found = [one.block.data_at(at) for one in page.slices for at in one.picks]
+                return chunk(b"%b: %b\n" % (name.encode(), b" ".join(found)))
+            case CaughtUp():
+                return chunk(b"now\n")
+        return b""
+
+
+class Replay(EventStream):
+    """A sink that ends when it has caught up, or at its deadline."""
+
+    __slots__ = ("live", "replays", "view")
+
+    def preamble(self) -> bytes:
+        return chunk(b"hello\n")
+
+    def closing_frame(self, ending: Ending) -> bytes:
+        return chunk(b"timeout\n" if isinstance(ending, Expired) else b"end\n") + LAST_CHUNK
+
+    def on_open(self) -> None:
+        self.followers.add(Follower(self, self.live, self.view, 0, self.transport.write))
+
+    def on_caught_up(self, follower: Follower) -> None:
+        if self.replays:
+            self.end(Over())
+
+
+@pytest.mark.parametrize("anchor", [None, Anchor("tags", "t")])
+@pytest.mark.parametrize("replays", [True, False])
+def test_a_surface_follows_in_its_own_words(anchor: Anchor | None, replays: bool) -> None:
+    loop = VirtualLoop()
+
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        hub = Hub(engine, TimerWheel())
+        append: Callable[..., Coroutine[None, None, object]] = engine.appender.append
+
+        async def write(*datas: bytes) -> None:
+            drafts = draft(datas, None, ["t"] * len(datas))
+            await append("n", drafts, owner="topics", create=LogConfig())
+
+        await write(b"5", b"50", b"500")
+        pipes: list[Pipe] = []
+        for least in range(10, 40):
+            sink = Replay(hub, 1e6, DEADLINE_S)
+            sink.live, sink.replays = engine.live("n"), replays
+            sink.view = Numbers(Above(least, anchor))
+            pipe = Pipe()
+            pipe.protocol = sink
+            sink.attach(pipe, sink.preamble(), lambda: None, lambda: None)
+            pipes.append(pipe)
+        await asyncio.sleep(0.1)
+        await write(b"25", b"1")
+        await asyncio.sleep(DEADLINE_S + 2 * WHEEL_TICK_S)
+        for least, pipe in enumerate(pipes, 10):
+            said = [b"hello\n", b"n: 50 500\n", b"now\n"]
+            if not replays:
+                said += [b"n: 25\n"] if least <= 25 else []
+            said += [b"end\n" if replays else b"timeout\n"]
+            assert pipe.take() == b"".join(map(chunk, said)) + LAST_CHUNK
+        assert len(hub) == 0
+
+    try:
+        loop.run(story())
+        assert not loop.complaints
+    finally:
+        loop.close()
