@@ -229,7 +229,7 @@ class Sink(asyncio.Protocol):
         self._free_slot = self._on_close = _nothing  # they name us: without these rings we are gone
 
     def shutdown(self) -> None:
-        """The server is about to stop (called by uvicorn)."""
+        """The server is about to stop."""
         self.end(ShuttingDown())
 
 

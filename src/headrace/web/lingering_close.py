@@ -51,5 +51,5 @@ class LingeringClose(asyncio.Protocol):
         self._on_close()
 
     def shutdown(self) -> None:
-        """The server is about to stop (called by uvicorn)."""
+        """The server is about to stop."""
         self.transport.close()
