@@ -1,0 +1,1 @@
+"""The smallest surface there can be: what every new one begins as."""
