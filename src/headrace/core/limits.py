@@ -32,6 +32,8 @@ REQUESTS_PER_TURN = 32
 BODY_WAITING_BYTES_MAX = 64 << 10
 """Of a body that is taken in before its handler asks for it."""
 REQUEST_ID_LENGTH_MAX = 128
+PATHS_KNOWN_MAX, PATH_KNOWN_BYTES_MAX = 4096, 128
+"""Paths that are remembered with what they lead to, and how long they may be."""
 CHUNK_FRAMING_BYTES_MAX = 16 << 10
 """What may come between two pieces of a body in chunks, or behind the last one: the size of a
 chunk and its extensions, trailers.

@@ -52,6 +52,7 @@ _HEAD_END = b"\r\n\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _JOINED_BYTES_MAX = 4096
 """Of a body that is written in one piece with its head."""
+_METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE")}
 _IDLE, _HEAD, _BODY = 0, 1, 2
 """What the parser is in the middle of."""
 
@@ -405,7 +406,8 @@ class Connection(asyncio.Protocol):
                 raise Unacceptable("a request for a WebSocket has no body")
         if target[:1] != b"/":
             target = heads.parse_target(target, fields.get(b"host"))
-        request = Request(self, parser.get_method().decode("ascii"), target, fields)
+        method = parser.get_method()
+        request = Request(self, _METHODS.get(method) or method.decode("ascii"), target, fields)
         if version == "1.0":
             request.is_http10, request.keep_alive = True, False
         elif not parser.should_keep_alive():

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import msgspec
 
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import PATH_KNOWN_BYTES_MAX, PATHS_KNOWN_MAX
 from headrace.observe import say
 from headrace.storage.disk import passes
 from headrace.storage.objects import StoreError
@@ -52,10 +53,11 @@ class Responder:
         for resource in resources.values():
             resource.allow = ", ".join((*resource.routes, "OPTIONS"))
         self._router = Router(resources.items())
+        self._found: dict[bytes, Match[Resource]] = {}
 
     async def __call__(self, request: Request) -> Answer | Handover:
         started = perf_counter()
-        found = self._router.find(request.segments)
+        found = self._found.get(request.raw_path) or self._find(request)
         surface = self._surface_of(request) if found is None else found.found.surface
         answer: Answer | Handover
         try:
@@ -82,6 +84,16 @@ class Responder:
         if self._gate.origins:
             headers += shared_headers(request.get_header("origin"), self._gate.origins)
         return answer
+
+    def _find(self, request: Request) -> Match[Resource] | None:
+        """What a path leads to; short ones that lead somewhere are remembered."""
+        path = request.raw_path
+        found = self._router.find(request.segments)
+        if found is not None and len(path) <= PATH_KNOWN_BYTES_MAX:
+            if len(self._found) >= PATHS_KNOWN_MAX:
+                self._found.clear()
+            self._found[path] = found
+        return found
 
     def _surface_of(self, request: Request) -> Surface:
         path = request.path
