@@ -7,57 +7,37 @@ a window; columns do. What columns cannot tell is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headrace.core import ranges
-from headrace.core.digits import parse_digits
 from headrace.core.errors import refuse_invalid
-from headrace.core.limits import AGGREGATE_GROUPS_MAX, I64_MAX
+from headrace.core.limits import AGGREGATE_GROUPS_MAX
 from headrace.engine.live import Live
 from headrace.engine.plans import Searchable, searchable
 from headrace.engine.searching.coverage import Coverage
-from headrace.engine.searching.request import parse_timeout_ms
 from headrace.engine.searching.scope import Cold, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.search.aggregate import Buckets, aligned, fixed_dimensions, within
 from headrace.search.companions import NotIndexed
-from headrace.search.config import Rollup, Search
 from headrace.search.lookup import Lookup
-from headrace.search.query import Query, parse_query
-from headrace.search.values import DATE_MS_MAX, parse_date_ms
+from headrace.search.requests import AggregateRequest, ReadAggregate
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
 
-_KNOWN = ("rollup", "from", "to", "interval", "q", "group_by", "measures", "timeout_ms")
 _COMPACT_CELLS = 65_536
 """So many cells may be there more than once before they are made one."""
 _BATCH_ROWS = 2048
 """Documents that are looked at between two turns."""
-_NS = 1_000_000
-
-
-class Request(msgspec.Struct, frozen=True):
-    """An aggregate that is asked for."""
-
-    rollup: Rollup
-    start_ms: int
-    stop_ms: int
-    interval: str
-    interval_ms: int
-    query: Query | None
-    group_by: tuple[str, ...]
-    measures: tuple[str, ...]
-    timeout_ms: int
 
 
 class Aggregated(msgspec.Struct, frozen=True):
     """The answer."""
 
-    request: Request
+    request: AggregateRequest
     timed_out: bool
     """Whether it counts only what `coverage` says was looked at."""
     coverage: Coverage
@@ -65,16 +45,18 @@ class Aggregated(msgspec.Struct, frozen=True):
     buckets: list[dict[str, Any]]
 
 
-async def aggregate(engine: Engine, live: Live, raw: object) -> Aggregated:
+async def aggregate(engine: Engine, live: Live, read: ReadAggregate) -> Aggregated:
     """Aggregate a log, to its head."""
-    deadline = Deadline(parse_request(raw, searchable(live.log).search).timeout_ms)
+    configured = searchable(live.log).search
+    request = read(configured)
+    deadline = Deadline(request.timeout_ms)
 
     async def take() -> Aggregated:
         await engine.reader.prepare(live)
         asked = searchable(live.log)
-        request = parse_request(raw, asked.search)
+        current = request if asked.search is configured else read(asked.search)
         scope = Scope(engine, live, asked.plan.hash, deadline)
-        tally = Tally(scope, asked, request, deadline)
+        tally = Tally(scope, asked, current, deadline)
         await in_turns(engine.pool, tally.run())
         engine.check_alive(live)
         await engine.settle(live)
@@ -87,7 +69,7 @@ class Tally:
     """One aggregate in one scope."""
 
     def __init__(
-        self, scope: Scope, asked: Searchable, request: Request, deadline: Deadline
+        self, scope: Scope, asked: Searchable, request: AggregateRequest, deadline: Deadline
     ) -> None:
         self._scope = scope
         self._search = asked.search
@@ -205,75 +187,3 @@ class Tally:
             self.coverage.note_newest(newest)
             self.coverage.saw_hot(batch)
             yield
-
-
-# --- what is asked --------------------------------------------------------------------------------
-
-
-def parse_request(raw: object, search: Search) -> Request:
-    """An aggregate as it was posted."""
-    if not isinstance(raw, dict):
-        refuse_invalid("an aggregate is a JSON object")
-    for key in raw:
-        if key not in _KNOWN:
-            refuse_invalid(f"{str(key)[:80]} is not supported")
-    rollup = search.rollups.get(_text(raw, "rollup"))
-    if rollup is None:
-        refuse_invalid(f"unknown rollup {_text(raw, 'rollup')[:80]}")
-    interval = rollup.interval(_text(raw, "interval"))
-    if interval is None:
-        known = ", ".join(each.text for each in rollup.intervals)
-        refuse_invalid(f"interval must be one of {known}")
-    start_ms, stop_ms = _time_ms(raw, "from"), _time_ms(raw, "to")
-    if start_ms >= stop_ms:
-        refuse_invalid("from must be before to")
-    query = raw.get("q")
-    if query is not None and not isinstance(query, str):
-        refuse_invalid("q must be a string")
-    measures = [measure.name for measure in rollup.measures]
-    return Request(
-        rollup,
-        start_ms,
-        stop_ms,
-        interval.text,
-        interval.ms,
-        parse_query(query, search) if query and query.strip() else None,
-        _names(raw.get("group_by", []), "group_by", "dimensions", rollup.dimensions),
-        _names(raw.get("measures", measures), "measures", "measures", measures, some=True),
-        parse_timeout_ms(raw),
-    )
-
-
-def _text(raw: dict[str, Any], name: str) -> str:
-    value = raw.get(name)
-    if not isinstance(value, str) or not value:
-        refuse_invalid(f"{name} must be a non-empty string")
-    return value
-
-
-def _time_ms(raw: dict[str, Any], name: str) -> int:
-    """A date, milliseconds as a number, or nanoseconds as digits."""
-    value, ms = raw.get(name), None
-    if isinstance(value, str):
-        ns = parse_digits(value, I64_MAX)
-        ms = parse_date_ms(value) if ns is None else ns // _NS
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        ms = int(value) if abs(value) <= DATE_MS_MAX else None
-    if ms is None:
-        refuse_invalid(f"{name} must be a time: RFC 3339, or milliseconds since 1970")
-    return ms
-
-
-def _names(
-    raw: object, name: str, what: str, known: Sequence[str], *, some: bool = False
-) -> tuple[str, ...]:
-    if not isinstance(raw, list) or not all(isinstance(item, str) for item in raw):
-        refuse_invalid(f"{name} must be an array of strings")
-    if some and not raw:
-        refuse_invalid(f"{name} must not be empty")
-    for item in raw:
-        if item not in known:
-            refuse_invalid(f"{name} must name {what} of the rollup; {item[:80]} is none")
-    if len(set(raw)) < len(raw):
-        refuse_invalid(f"{name} must not have duplicates")
-    return tuple(raw)

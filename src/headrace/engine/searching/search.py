@@ -16,7 +16,6 @@ from headrace.core.ranges import Ranges
 from headrace.engine.live import Live
 from headrace.engine.plans import Searchable, searchable
 from headrace.engine.searching.coverage import Coverage
-from headrace.engine.searching.request import ParseOffset, Request, parse_request
 from headrace.engine.searching.scope import Batch, Cold, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.formats.leb128 import Ints
@@ -25,6 +24,7 @@ from headrace.search.evaluate import Documents, Fields, Presenter, score
 from headrace.search.lookup import Lookup
 from headrace.search.ordering import OFFSET, SCORE, Key, first, is_after, merge
 from headrace.search.query import clauses, text_fields
+from headrace.search.requests import ReadSearch, SearchRequest
 from headrace.search.values import shown
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Hit(msgspec.Struct, frozen=True):
 class Found(msgspec.Struct, frozen=True):
     """The answer to a search."""
 
-    request: Request
+    request: SearchRequest
     head: int
     timed_out: bool
     took_ms: int
@@ -78,17 +78,18 @@ class Found(msgspec.Struct, frozen=True):
         self.hits[:] = [hit for hit in self.hits if not ranges.contains(deleted, hit.seq)]
 
 
-async def search(engine: Engine, live: Live, raw: object, parse_offset: ParseOffset) -> Found:
+async def search(engine: Engine, live: Live, read: ReadSearch) -> Found:
     """Search a log, to its head."""
-    request = parse_request(raw, searchable(live.log).search, parse_offset)
+    configured = searchable(live.log).search
+    request = read(configured)
     deadline = Deadline(request.timeout_ms)
 
     async def take() -> Found:
         await engine.reader.prepare(live)
         asked, deletions = searchable(live.log), live.deletions
-        request = parse_request(raw, asked.search, parse_offset)  # fields may have changed
+        current = request if asked.search is configured else read(asked.search)
         scope = Scope(engine, live, asked.plan.hash, deadline)
-        hunt = Hunt(scope, asked, request, deadline)
+        hunt = Hunt(scope, asked, current, deadline)
         await in_turns(engine.pool, hunt.run())
         engine.check_alive(live)
         found = hunt.found()
@@ -102,7 +103,7 @@ class Hunt:
     """One search in one scope."""
 
     def __init__(
-        self, scope: Scope, asked: Searchable, request: Request, deadline: Deadline
+        self, scope: Scope, asked: Searchable, request: SearchRequest, deadline: Deadline
     ) -> None:
         self._scope = scope
         self._search = asked.search
