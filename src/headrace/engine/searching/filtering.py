@@ -21,12 +21,12 @@ from headrace.engine.live import Live
 from headrace.engine.plans import searchable
 from headrace.engine.searching.scope import Cold, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
-from headrace.formats.companion import Family, lex_key
 from headrace.formats.leb128 import Ints
 from headrace.search.companions import NotIndexed, TimeUp
 from headrace.search.config import Search
 from headrace.search.docsets import intersect
 from headrace.search.evaluate import Matcher
+from headrace.search.families.keys import KeyReader
 from headrace.search.query import Query, Rules, parse_query
 
 if TYPE_CHECKING:
@@ -171,8 +171,7 @@ class _Sieve:
                 return None
         if self._key is not None:
             with self._scope.companions(cold) as companions:
-                key = lex_key(cold.log, self._key)
-                found = intersect(found, companions.postings(Family.LEX, key))
+                found = intersect(found, KeyReader(companions, cold.log).find(self._key))
         return self._scope.only(cold, found)
 
     def _take(self, block: Block, indices: Sequence[int], good: Sequence[bool] | None) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import nsmallest
+from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,9 @@ from headrace.engine.live import Live
 from headrace.engine.searching.coverage import Coverage
 from headrace.engine.searching.scope import Cold, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
-from headrace.formats.companion import KEY_VALUE_BYTES_MAX, Family, log_key
-from headrace.search.companions import Companions, Key, NotIndexed
+from headrace.formats.companion import Family
+from headrace.search.companions import NotIndexed
+from headrace.search.families.keys import Key, KeyReader
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -121,7 +123,7 @@ class Listing:
         """The first keys that a build has; what it cannot tell is looked at instead."""
         with self._scope.companions(cold) as companions:
             try:
-                found = list(self._keys(cold, companions))
+                found = list(self._keys(cold, KeyReader(companions, cold.log)))
             except NotIndexed:
                 self._scope.expose(cold)
                 return
@@ -132,22 +134,12 @@ class Listing:
         self.timing.builds += 1
         self.timing.read_s += spent[Family.LEX].read_s if Family.LEX in spent else 0.0
 
-    def _keys(self, cold: Cold, companions: Companions) -> Iterator[str]:
-        after = None if self._after is None else self._after.encode("utf-8", "surrogatepass")
-        if after is not None and len(after) > KEY_VALUE_BYTES_MAX:
-            raise NotIndexed("keys that long are not in the build whole")
-        count = 0
-        for key in companions.keys(cold.log, after or b""):
-            if len(key.key) > KEY_VALUE_BYTES_MAX or b"\xff" in key.key:
-                raise NotIndexed("keys that long are not in the build whole")
-            if key.key == after or not self._is_live(cold, companions, key):
-                continue
+    def _keys(self, cold: Cold, reader: KeyReader) -> Iterator[str]:
+        live = (key for key in reader.above(self._after) if self._is_live(cold, reader, key))
+        for key in islice(live, self._limit + 1):
             yield key.key.decode()
-            count += 1
-            if count > self._limit:
-                return
 
-    def _is_live(self, cold: Cold, companions: Companions, key: Key) -> bool:
+    def _is_live(self, cold: Cold, reader: KeyReader, key: Key) -> bool:
         """Whether some record with this key can be seen."""
         scope = self._scope
         if (
@@ -157,5 +149,4 @@ class Listing:
             and next(ranges.outside(cold.spans, key.first, key.last), None) is None
         ):
             return True
-        seqs = companions.postings(Family.LEX, log_key(cold.log) + key.key)
-        return len(scope.only(cold, seqs)) > 0
+        return len(scope.only(cold, reader.postings(key))) > 0
