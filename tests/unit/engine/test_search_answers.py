@@ -152,7 +152,7 @@ def test_what_it_had_no_time_for(
     through: int,
 ) -> None:
     seen: list[object] = []
-    for saw in (Coverage.saw_cold, Coverage.saw_hot):
+    for saw in (Coverage.saw_indexed, Coverage.saw_scanned):
         monkeypatch.setattr(Coverage, saw.__name__, _noted(saw, seen))
     monkeypatch.setattr(Deadline, "over", property(lambda _: len(seen) >= units))
     monkeypatch.setattr(scoping, "BATCH_ROWS", 2)

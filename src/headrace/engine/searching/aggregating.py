@@ -18,7 +18,7 @@ from headrace.core.limits import AGGREGATE_GROUPS_MAX
 from headrace.engine.live import Live
 from headrace.engine.plans import Searchable, searchable
 from headrace.engine.searching.coverage import Coverage
-from headrace.engine.searching.scope import Cold, Scope
+from headrace.engine.searching.scope import IndexedSpan, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.search.aggregate import Buckets, aligned, fixed_dimensions, within
 from headrace.search.companions import NotIndexed
@@ -56,16 +56,16 @@ async def aggregate(engine: Engine, live: Live, read: ReadAggregate) -> Aggregat
         asked = searchable(live.log)
         current = request if asked.search is configured else read(asked.search)
         scope = Scope(engine, live, asked.plan.hash, deadline)
-        tally = Tally(scope, asked, current, deadline)
-        await in_turns(engine.pool, tally.run())
+        run = AggregateRun(scope, asked, current, deadline)
+        await in_turns(engine.pool, run.units())
         engine.check_alive(live)
         await engine.settle(live)
-        return tally.answer()
+        return run.answer()
 
     return await engine.fetcher.again(take)
 
 
-class Tally:
+class AggregateRun:
     """One aggregate in one scope."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Tally:
         self._told: list[dict[str, Any]] = []
         self.coverage = Coverage(scope)
 
-    def run(self) -> Iterator[None]:
+    def units(self) -> Iterator[None]:
         """All of it, in units; reads files."""
         yield from self.coverage.watch(self._gather())
         self._buckets.compact()
@@ -93,12 +93,12 @@ class Tally:
 
     def _gather(self) -> Iterator[None]:
         self._deadline.check()
-        for cold in list(self._scope.colds):
-            self._ask(cold)
+        for indexed in list(self._scope.indexed_spans):
+            self._ask(indexed)
             self._compact()
             yield
             self._deadline.check()
-        for _ in self._look():
+        for _ in self._scan():
             self._compact()
             yield
 
@@ -120,51 +120,51 @@ class Tally:
                 f"there are more than {AGGREGATE_GROUPS_MAX} groups; ask for less at a time"
             )
 
-    # --- cold ------------------------------------------------------------------------------------
+    # --- indexed ---------------------------------------------------------------------------------
 
-    def _ask(self, cold: Cold) -> None:
+    def _ask(self, indexed: IndexedSpan) -> None:
         """What a build knows. What it cannot answer is looked at instead."""
         scope, search, request = self._scope, self._search, self._request
-        with scope.companions(cold) as companions, self._buckets.whole():
-            lookup = Lookup(companions, cold.log, search)
-            start, stop = self._windows(cold, lookup)
+        with scope.companions(indexed) as companions, self._buckets.whole():
+            lookup = Lookup(companions, indexed.log, search)
+            start, stop = self._windows(indexed, lookup)
             edges = [(request.start_ms, request.stop_ms)]
             if start < stop:
                 edges = [(request.start_ms, start), (stop, request.stop_ms)]
             try:
                 chosen = [
-                    scope.only(cold, lookup.find(within(request.rollup, *edge, request.query)))
+                    scope.only(indexed, lookup.find(within(request.rollup, *edge, request.query)))
                     for edge in edges
                     if edge[0] < edge[1]
                 ]
-                self.coverage.note_newest(lookup.latest(search.primary, cold.spans, scope.dead))
+                self.coverage.note_newest(lookup.latest(search.primary, indexed.spans, scope.dead))
                 for seqs in chosen:
                     if len(seqs):
                         self._buckets.add_columns(lookup, search, seqs)
             except NotIndexed:
-                scope.expose(cold)
+                scope.fall_back_to_scan(indexed)
                 return
             if start < stop:
-                self._buckets.add_windows(companions, cold.log, start, stop, self._fixed)
+                self._buckets.add_windows(companions, indexed.log, start, stop, self._fixed)
                 self._used_rollups = True
             self.coverage.note_families(lookup.take_used())
-        self.coverage.saw_cold(cold)
+        self.coverage.saw_indexed(indexed)
 
-    def _windows(self, cold: Cold, lookup: Lookup) -> tuple[int, int]:
+    def _windows(self, indexed: IndexedSpan, lookup: Lookup) -> tuple[int, int]:
         """Which windows of a build can be taken as they are; none, as a rule, when some of its
         records are not to be counted.
         """
         request = self._request
         start, stop = aligned(request.start_ms, request.stop_ms, request.interval_ms)
-        if self._fixed is None or start >= stop or not self._is_whole(cold, lookup):
+        if self._fixed is None or start >= stop or not self._is_whole(indexed, lookup):
             return 0, 0
         return start, stop
 
-    def _is_whole(self, cold: Cold, lookup: Lookup) -> bool:
+    def _is_whole(self, indexed: IndexedSpan, lookup: Lookup) -> bool:
         """Whether everything that a build covers is to be counted."""
         scope = self._scope
         covered: list[int] = []
-        for low, high in ranges.pairs(cold.spans):
+        for low, high in ranges.pairs(indexed.spans):
             ranges.add(covered, low, high)
         known = all(
             low >= scope.floor
@@ -173,11 +173,11 @@ class Tally:
             and not ranges.touches(scope.dead, low, high)
             for low, high in lookup.spans
         )
-        return known or len(scope.only(cold, lookup.everything())) == lookup.rows
+        return known or len(scope.only(indexed, lookup.everything())) == lookup.rows
 
-    # --- hot -------------------------------------------------------------------------------------
+    # --- scanned ---------------------------------------------------------------------------------
 
-    def _look(self) -> Iterator[None]:
+    def _scan(self) -> Iterator[None]:
         """Look at every record that no build speaks for."""
         request = self._request
         for batch in self._scope.batches(rows=_BATCH_ROWS):
@@ -185,5 +185,5 @@ class Tally:
                 self._search, batch.raws, request.start_ms, request.stop_ms, request.query
             )
             self.coverage.note_newest(newest)
-            self.coverage.saw_hot(batch)
+            self.coverage.saw_scanned(batch)
             yield
