@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -107,7 +107,7 @@ def _check_known(raw: Body, known: Sequence[str]) -> None:
             refuse_invalid(f"{key[:80]} is not supported")
 
 
-def _parse_timeout_ms(raw: Mapping[str, Any]) -> int:
+def _parse_timeout_ms(raw: Body) -> int:
     """How long a request may take: as long as it says, but no longer than any."""
     asked = _whole(raw.get("timeout_ms", SEARCH_TIMEOUT_MS), "timeout_ms", 0)
     return min(asked, SEARCH_TIMEOUT_MS)

@@ -20,7 +20,7 @@ from headrace.engine.searching.scope import IndexedSpan, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.formats.companion import Family
 from headrace.search.companions import NotIndexed
-from headrace.search.families.keys import Key, KeyReader
+from headrace.search.families.keys import KeyReader, RecordKey
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -139,7 +139,7 @@ class Listing:
         for key in islice(live, self._limit + 1):
             yield key.key.decode()
 
-    def _is_live(self, indexed: IndexedSpan, reader: KeyReader, key: Key) -> bool:
+    def _is_live(self, indexed: IndexedSpan, reader: KeyReader, key: RecordKey) -> bool:
         """Whether some record with this key can be seen."""
         scope = self._scope
         if (

@@ -36,7 +36,7 @@ def key_piece(records: Records, keys: pa.Array) -> Piece:
     return value_rows(records, b"", Column(rows, values, False), values.dictionary_encode())
 
 
-class Key(NamedTuple):
+class RecordKey(NamedTuple):
     """A key of records: how many have it, the first and the last of them."""
 
     key: bytes
@@ -56,11 +56,11 @@ class KeyReader:
         """The records with this key."""
         return self._companions.postings(Family.LEX, lex_key(self._log, key))
 
-    def postings(self, key: Key) -> Ints:
+    def postings(self, key: RecordKey) -> Ints:
         """The records with a key that was read."""
         return self._companions.postings(Family.LEX, log_key(self._log) + key.key)
 
-    def above(self, after: str | None) -> Iterator[Key]:
+    def above(self, after: str | None) -> Iterator[RecordKey]:
         """The keys above one, ascending; `NotIndexed` when one is not in the build whole."""
         raw = b"" if after is None else after.encode("utf-8", "surrogatepass")
         if len(raw) > KEY_VALUE_BYTES_MAX:
@@ -71,7 +71,7 @@ class KeyReader:
             if after is None or key.key != raw:
                 yield key
 
-    def short_keys(self, after: bytes = b"") -> Iterator[Key]:
+    def short_keys(self, after: bytes = b"") -> Iterator[RecordKey]:
         """The keys above one, ascending; their bytes as `short` makes them."""
         file = self._companions.file(Family.LEX)
         low = log_key(self._log)
@@ -79,4 +79,4 @@ class KeyReader:
             for table in file.rows(low + after, upper(low), POSTINGS[:-1]):
                 for k, *row in zip(*(c.to_pylist() for c in table.columns), strict=True):
                     if k > low + after or not after:
-                        yield Key(k[len(low) :], *row)
+                        yield RecordKey(k[len(low) :], *row)
