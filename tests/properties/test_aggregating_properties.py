@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from headrace.formats import companion
 from headrace.formats.companion import Family
 from headrace.search.values import format_date
 from headrace.storage.objects import LocalObjects
+from headrace.web.search_requests import parse_aggregate_request
 from support.hostile import HostileDisk
 from support.librarian import Librarian
 from support.rig import CAPS, boot, small
@@ -219,7 +221,7 @@ def test_any_mix_equals_a_naive_count(
         start, stop = START + 1000 * since_s, START + 1000 * (since_s + span_s)
         asked = {"rollup": "latency", "from": start, "to": stop, "interval": interval,
                  "q": query, "group_by": by}  # fmt: skip
-        found = await aggregate(scene.engine, live, asked)
+        found = await aggregate(scene.engine, live, partial(parse_aggregate_request, asked))
         interval_ms = 60_000 if interval == "1m" else 90_000
         assert told(found.buckets, by) == naive(scene.live, query, start, stop, interval_ms, by)
         assert found.coverage.complete

@@ -21,6 +21,7 @@ from headrace.search import extraction as reading
 from headrace.search.companions import NotIndexed
 from headrace.search.config import Search, parse_search
 from headrace.search.evaluate import Fields, Matcher
+from headrace.search.families.keys import KeyReader
 from headrace.search.lookup import Lookup
 from headrace.search.query import (
     Equals,
@@ -224,14 +225,14 @@ def test_the_lexicon_has_every_key(first: Rows, second: Rows) -> None:
     builds = [index(first, config, store, 1), index(second, config, store, 2)]
     both = merged(builds, store)
     for build, held in zip([*builds, both], [first, second, _both(first, second)], strict=True):
-        found = store.companions(build)
+        companions = store.companions(build)
         for log, rows in held.items():
+            found = KeyReader(companions, log)
             for key in {key for _, _, key in rows if key is not None}:
-                seqs = found.postings(Family.LEX, companion.lex_key(log, key))
-                assert seqs.tolist() == [seq for seq, _, k in rows if k == key]
+                assert found.find(key).tolist() == [seq for seq, _, k in rows if k == key]
             expected = sorted({key.encode() for _, _, key in rows if key is not None})
-            assert [one.key for one in found.keys(log)] == expected
-            assert [one.key for one in found.keys(log, b"k")] == [k for k in expected if k > b"k"]
+            assert [one.key for one in found.short_keys()] == expected
+            assert [one.key for one in found.short_keys(b"k")] == [k for k in expected if k > b"k"]
 
 
 DATES = st.builds(

@@ -5,7 +5,7 @@ in builds, in segments without one, in memory; whatever died, was merged or move
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cmp_to_key
+from functools import cmp_to_key, partial
 from random import Random
 from typing import Any
 
@@ -23,6 +23,7 @@ from headrace.formats.marks import Marks
 from headrace.search.config import parse_search
 from headrace.search.evaluate import Matcher
 from headrace.search.query import Query, Rules, has_text, parse_query
+from headrace.web.search_requests import parse_search_request
 from support.librarian import Reading, reading
 from support.rig import small
 from support.rival import Rival
@@ -135,7 +136,9 @@ async def pages(story: Story, text: str, sorts: list[tuple[str, str]] | None) ->
     found: list[Found] = []
     while True:
         scene = story.scene
-        found.append(await search(scene.engine, scene.live, asked, int))
+        found.append(
+            await search(scene.engine, scene.live, partial(parse_search_request, asked, int))
+        )
         if found[-1].more is None:
             return found
         asked["search_after"] = found[-1].more

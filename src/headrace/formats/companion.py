@@ -27,6 +27,8 @@ FORMAT = 1
 KEY_VALUE_BYTES_MAX = 1024
 """Longer values are in a key with their beginning and a digest; statistics hold keys whole."""
 KEY_VALUE_KEPT_BYTES = 1000
+KEY_PREFIX_BYTES_MAX = 900
+"""Longer prefixes of values may reach into what their keys leave out."""
 _CUT = b"\xff"
 """No UTF-8 has this byte."""
 
@@ -231,23 +233,16 @@ def value_key(log: int, name: str, value: bytes) -> bytes:
     return field_key(log, name) + NUL + value
 
 
-def lex_key(log: int, key: str) -> bytes:
-    """A key of records."""
-    return log_key(log) + short(key.encode())
-
-
-def roll_key(log: int, rollup: str, interval_ms: int, measure: str) -> bytes:
-    """The windows of a measure."""
-    return log_key(log) + b"\0".join(
-        (rollup.encode(), interval_ms.to_bytes(8, "big"), measure.encode())
-    )
-
-
 def short(value: bytes) -> bytes:
     """A value as it is in keys."""
     if len(value) <= KEY_VALUE_BYTES_MAX:
         return value
     return value[:KEY_VALUE_KEPT_BYTES] + _CUT + xxh3_128_digest(value)
+
+
+def is_cut(value: bytes) -> bool:
+    """Whether a value in a key is only the beginning of the one it stands for."""
+    return len(value) > KEY_VALUE_BYTES_MAX or _CUT in value
 
 
 def shorts(values: pa.Array) -> pa.Array:

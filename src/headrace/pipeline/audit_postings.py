@@ -19,7 +19,6 @@ from headrace.formats.companion import (
     NUL,
     Family,
     field_key,
-    lex_key,
     log_key,
     short,
     sortable_one,
@@ -44,6 +43,7 @@ from headrace.pipeline.place import Place
 from headrace.pipeline.problems import ProblemKind, tally_rows
 from headrace.search.config import Kind, Search
 from headrace.search.extraction import Column, read_columns
+from headrace.search.families.keys import lex_key
 from headrace.search.values import Reader, analyze
 
 if TYPE_CHECKING:

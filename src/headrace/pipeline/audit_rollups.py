@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.formats.companion import Family, roll_key
+from headrace.formats.companion import Family
 from headrace.pipeline.audit_rows import (
     BUILD,
     AuditView,
@@ -30,6 +30,7 @@ from headrace.pipeline.place import Place
 from headrace.pipeline.problems import ProblemKind, tally_rows
 from headrace.search import histogram
 from headrace.search.config import Count, Parts, Rollup, Search, Summary
+from headrace.search.families.rollup import roll_key
 from headrace.search.parts import Summed, paths_of, read_parts
 from headrace.search.pointers import Path
 from headrace.search.values import Reader, format_date, shown, values_of

@@ -16,10 +16,10 @@ from headrace.search.cells import NO_HISTOGRAMS, NOTHING, Cells, format_cells, r
 from headrace.search.companions import Companions, NotIndexed
 from headrace.search.config import Parts, Rollup, Search, Summary
 from headrace.search.contributions import Documents
+from headrace.search.families.rollup import Dims, Rolled, read_rolled
 from headrace.search.histogram import Histograms
 from headrace.search.lookup import Lookup
 from headrace.search.query import All, Compares, Equals, Query
-from headrace.search.rolled import Dims, Rolled, read_rolled
 from headrace.search.values import format_date, shown
 
 

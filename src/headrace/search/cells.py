@@ -13,7 +13,8 @@ from headrace.search import histogram
 from headrace.search.config import Count, Measure, Parts
 from headrace.search.histogram import Histograms
 from headrace.search.parts import Summed
-from headrace.search.rolled import Numbers
+
+Numbers = NDArray[np.float64]
 
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 NOTHING: Ints = np.zeros(0, np.int64)

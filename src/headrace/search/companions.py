@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.formats import leb128
 from headrace.formats.companion import (
     Descriptor,
     Family,
@@ -22,17 +22,13 @@ from headrace.formats.companion import (
     Hashes,
     Part,
     has_hash,
-    log_key,
-    upper,
 )
 from headrace.formats.leb128 import Ints
-from headrace.formats.postings import decode_positions, decode_postings
 from headrace.search.docsets import EMPTY
+from headrace.search.families.postings import POSTINGS, decode_rows
 
 OpenFile = Callable[[File], pq.ParquetFile]
 OpenHashes = Callable[[File], Hashes]
-
-POSTINGS = ("k", "n", "first", "last", "post")
 
 
 class Cache(Protocol):
@@ -184,6 +180,13 @@ class Companions:
         """What this family took so far; from now on it counts as used."""
         return self.spent.setdefault(family, Spent())
 
+    @contextmanager
+    def decoding(self, family: Family) -> Iterator[None]:
+        """The time until this ends went into decoding what the family has."""
+        started = self._clock()
+        yield
+        self.used(family).decode_s += self._clock() - started
+
     def file(self, family: Family) -> Sorted | None:
         self.used(family)
         if family not in self._files:
@@ -214,104 +217,14 @@ class Companions:
         if held is not None:
             self.used(family)
             return held
-        row = self._row(family, key, POSTINGS)
-        started = self._clock()
-        found = EMPTY if row is None else decode_rows(row)[0]
-        self.used(family).decode_s += self._clock() - started
+        row = self.row(family, key, POSTINGS)
+        with self.decoding(family):
+            found = EMPTY if row is None else decode_rows(row)[0]
         if row is not None:
             self.cache.put((family, key), found, found.nbytes)
         return found
 
-    def _row(self, family: Family, key: bytes, columns: Sequence[str]) -> pa.Table | None:
+    def row(self, family: Family, key: bytes, columns: Sequence[str]) -> pa.Table | None:
+        """The row of a key."""
         file = self.file(family) if self.may_have(family, key) else None
         return file.find(key, columns) if file is not None else None
-
-    def keys(self, log: int, after: bytes = b"") -> Iterator[Key]:
-        """The keys of a log's records above one, ascending; their bytes as `short` makes them."""
-        file = self.file(Family.LEX)
-        low = log_key(log)
-        if file is not None:
-            for table in file.rows(low + after, upper(low), POSTINGS[:-1]):
-                for k, *row in zip(*(c.to_pylist() for c in table.columns), strict=True):
-                    if k > low + after or not after:
-                        yield Key(k[len(low) :], *row)
-
-    def terms(self, low: bytes, high: bytes | None) -> Iterator[Term]:
-        """The words in [low, high)."""
-        file = self.file(Family.TEXT)
-        if file is not None:
-            for table in file.rows(low, high, (*POSTINGS, "pos")):
-                yield from self._terms(table)
-
-    def term(self, key: bytes) -> Term | None:
-        held: Term | None = self.cache.get((Family.TEXT, key))
-        if held is not None:
-            self.used(Family.TEXT)
-            return held
-        row = self._row(Family.TEXT, key, (*POSTINGS, "pos"))
-        return next(self._terms(row)) if row is not None else None
-
-    def _terms(self, table: pa.Table) -> Iterator[Term]:
-        started = self._clock()
-        keys, positions = table.column("k").to_pylist(), table.column("pos").to_pylist()
-        found = [
-            Term(key, seqs, pos)
-            for key, seqs, pos in zip(keys, decode_rows(table), positions, strict=True)
-        ]
-        self.used(Family.TEXT).decode_s += self._clock() - started
-        for term in found:
-            self.cache.put((Family.TEXT, term.key), term, term.seqs.nbytes + len(term.pos))
-            yield term
-
-    def places(self, term: Term) -> tuple[Ints, Ints]:
-        """For each occurrence of a word the index of its record, and its place there."""
-        held: tuple[Ints, Ints] | None = self.cache.get(("places", term.key))
-        if held is None:
-            started = self._clock()
-            held = decode_positions(term.pos)
-            self.used(Family.TEXT).decode_s += self._clock() - started
-            self.cache.put(("places", term.key), held, held[0].nbytes + held[1].nbytes)
-        return held
-
-
-class Key(NamedTuple):
-    """A key of records: how many have it, the first and the last of them."""
-
-    key: bytes
-    n: int
-    first: int
-    last: int
-
-
-class Term(NamedTuple):
-    """A word: the records that have it, and where."""
-
-    key: bytes
-    seqs: Ints
-    pos: bytes
-
-
-def decode_rows(table: pa.Table) -> list[Ints]:
-    columns = [table.column(name).to_pylist() for name in POSTINGS[1:]]
-    return [decode_postings(*row) for row in zip(*columns, strict=True)]
-
-
-def decode_column(table: pa.Table) -> tuple[Ints, Ints]:
-    """The records of all rows one behind the other, and for each the row."""
-    n = table.column("n").to_numpy()
-    firsts = table.column("first").to_numpy()
-    posts = table.column("post").combine_chunks()
-    posts = posts.chunk(0) if isinstance(posts, pa.ChunkedArray) else posts
-    rows = np.repeat(np.arange(len(n)), n)
-    starts = np.cumsum(n) - n
-    steps = np.ones(len(rows), np.int64)  # of runs; the others come here
-    coded = posts.is_valid().to_numpy(zero_copy_only=False)
-    inner = np.repeat(coded, n)
-    inner[starts] = False
-    raw = b"".join(posts.drop_null().to_pylist())
-    if raw:
-        steps[inner] = leb128.decode(raw)
-    steps[starts] = 0
-    sums = np.cumsum(steps)
-    seqs: Ints = sums - np.repeat(sums[starts] - firsts, n)
-    return seqs, rows

@@ -6,62 +6,31 @@ to be looked at.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import eq
 from typing import Any as Anything
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.core import ranges
 from headrace.core.ranges import Ranges
-from headrace.formats.companion import (
-    KEY_VALUE_KEPT_BYTES,
-    Family,
-    field_key,
-    log_key,
-    short,
-    sortable_one,
-    upper,
-    value_key,
-)
+from headrace.formats.companion import Family
 from headrace.formats.leb128 import Ints
-from headrace.search.columns import Column, Mask, Ranked, column
-from headrace.search.companions import (
-    POSTINGS,
-    Companions,
-    Keys,
-    NotIndexed,
-    Sorted,
-    Spent,
-    decode_column,
-    decode_rows,
-)
+from headrace.search.columns import Column, Mask, Ranked
+from headrace.search.companions import Companions, NotIndexed, Spent
 from headrace.search.config import Search
-from headrace.search.docsets import (
-    EMPTY,
-    intersect,
-    subtract,
-    unite,
-)
+from headrace.search.docsets import EMPTY, intersect, subtract, unite
 from headrace.search.evaluate import COMPARE
+from headrace.search.families.exact import ExactReader
+from headrace.search.families.text import TextReader
+from headrace.search.families.typed import Numbers, TypedReader
 from headrace.search.query import All, Any, Compares, Equals, Has, Not, Query, Starts, Words
-from headrace.search.texts import PREFIX_BYTES_MAX, Texts
 
-Numbers = NDArray[Anything]
-"""Of int64 or float64."""
-
-_GROUPS_AT_ONCE = 16
-"""Row groups of a column that are read together."""
 _KNOWN_BYTES_MAX = 64 << 20
 """Of doc sets that are kept during a request, in case they are asked for again."""
 _UNITED_AT_ONCE = 4 << 20
 """Records of clauses that are held before they are made one set."""
-_KEY_BYTES_MAX = 4096
-"""No key of a value is as long."""
 
 
 class Lookup:
@@ -77,7 +46,9 @@ class Lookup:
         self._companions = companions
         self._part = part
         self._search = search
-        self._texts = Texts(companions, log)
+        self._exact = ExactReader(companions, log)
+        self._typed = TypedReader(companions, log)
+        self._text = TextReader(companions, log)
         self._known: dict[Query, Ints] = {}
         self._known_bytes = 0
 
@@ -112,9 +83,9 @@ class Lookup:
             case Compares(field=field):
                 return self._scan(field, [query])
             case Has(field=field):
-                return self._exact(field_key(self._part.log, field))
+                return self._exact.having(field)
             case Words():
-                return self._texts.find(query)
+                return self._text.find(query)
 
     @property
     def rows(self) -> int:
@@ -133,7 +104,7 @@ class Lookup:
 
     def everything(self) -> Ints:
         """All records that the build covers."""
-        return self._exact(log_key(self._part.log))
+        return self._exact.everything()
 
     def score(self, query: Query, seqs: Ints) -> NDArray[np.float64]:
         """The scores of records that match."""
@@ -143,7 +114,7 @@ class Lookup:
                 for item in items:
                     scores += self.score(item, seqs)
             case Words():
-                scores += self._texts.score(query, seqs, self.find(query))
+                scores += self._text.score(query, seqs, self.find(query))
         return scores
 
     def column(self, field: str) -> tuple[Ints, Numbers]:
@@ -171,30 +142,7 @@ class Lookup:
         part = self._part
         if field not in part.exact or field in part.several:
             raise NotIndexed(field)  # nothing tells which of several values is the first
-        held: Ranked | None = self._companions.cache.get(("ranks", part.log, field))
-        if held is None:
-            held = self._rank(field)
-            self._companions.cache.put(("ranks", part.log, field), held, held.nbytes)
-        self._companions.used(Family.EXACT)
-        return held
-
-    def _rank(self, field: str) -> Ranked:
-        low = value_key(self._part.log, field, b"")
-        file = self._companions.file(Family.EXACT)
-        tables = list(file.rows(low, upper(low), POSTINGS)) if file is not None else []
-        if not tables:
-            return Ranked(column(EMPTY, EMPTY), ())
-        table = pa.concat_tables(tables).combine_chunks()
-        # Without an end to cut to, Arrow miscounts what it needs.
-        keys = pc.binary_slice(table.column("k").chunk(0), len(low), _KEY_BYTES_MAX)
-        if pc.max(pc.binary_length(keys)).as_py() > KEY_VALUE_KEPT_BYTES:
-            raise NotIndexed(field)  # not all of a long value is in its key
-        seqs, ranks = decode_column(table)
-        order = np.argsort(seqs, kind="stable")
-        return Ranked(column(seqs[order], 2 * ranks[order]), Keys(keys))
-
-    def _exact(self, key: bytes) -> Ints:
-        return self._companions.postings(Family.EXACT, key)
+        return self._exact.ranked(field)
 
     def _any(self, items: tuple[Query, ...]) -> Ints:
         held: list[Ints] = []
@@ -241,19 +189,13 @@ class Lookup:
 
     def _equals(self, query: Equals) -> Ints:
         if query.field in self._part.exact:
-            value = query.value
-            raw = short(value.encode()) if isinstance(value, str) else sortable_one(value)
-            return self._exact(value_key(self._part.log, query.field, raw))
+            return self._exact.equal(query.field, query.value)
         return self._scan(query.field, [query])
 
     def _starts(self, query: Starts) -> Ints:
-        prefix = query.text.encode()
-        if query.field not in self._part.exact or len(prefix) > PREFIX_BYTES_MAX:
+        if query.field not in self._part.exact:
             raise NotIndexed(query.field)
-        low = value_key(self._part.log, query.field, prefix)
-        file = self._companions.file(Family.EXACT)
-        tables = file.rows(low, upper(low), POSTINGS) if file is not None else ()
-        return unite([seqs for table in tables for seqs in decode_rows(table)])
+        return self._exact.starting(query.field, query.text)
 
     def _scan(
         self, field: str, tests: Sequence[Compares | Equals], among: Ints | None = None
@@ -272,43 +214,7 @@ class Lookup:
 
     def _column(self, field: str) -> Column:
         """The values of a typed field."""
-        cache, key = self._companions.cache, ("column", self._part.log, field)
-        self._companions.used(Family.TYPED)
-        held: Column | None = cache.get(key)
-        if held is None:
-            parts = list(self._typed(field))
-            kind: Anything = np.float64 if self._search.fields[field].kind == "float" else np.int64
-            seqs, values = zip(*parts, strict=True) if parts else ((EMPTY,), (np.zeros(0, kind),))
-            held = column(np.concatenate(seqs), np.concatenate(values))
-            cache.put(key, held, held.nbytes)
-        return held
-
-    def _typed(self, field: str) -> Iterator[tuple[Ints, Numbers]]:
-        """Values by row groups."""
-        file = self._companions.file(Family.TYPED)
-        if file is None:
-            return
-        key = field_key(self._part.log, field)
-        name = "f64" if self._search.fields[field].kind == "float" else "i64"
-        whole: list[int] = []
-        for group in file.groups(key, key + b"\0"):
-            stats = file.metadata.row_group(group).column(0).statistics
-            if stats.min == key == stats.max:
-                whole.append(group)
-                continue
-            yield from self._numbers(file, whole, name)
-            whole = []
-            keys = Keys(file.read([group], ("k",)).column("k").chunk(0))
-            start, stop = bisect_left(keys, key), bisect_right(keys, key)
-            table = file.read([group], ("seq", name)).slice(start, stop - start)
-            yield table.column("seq").to_numpy(), table.column(name).to_numpy()
-        yield from self._numbers(file, whole, name)
-
-    @staticmethod
-    def _numbers(file: Sorted, groups: list[int], name: str) -> Iterator[tuple[Ints, Numbers]]:
-        for at in range(0, len(groups), _GROUPS_AT_ONCE):
-            table = file.read(groups[at : at + _GROUPS_AT_ONCE], ("seq", name))
-            yield table.column("seq").to_numpy(), table.column(name).to_numpy()
+        return self._typed.column(self._search.fields[field])
 
 
 def _greatest(seqs: Ints, values: Numbers, spans: Ranges) -> int | None:

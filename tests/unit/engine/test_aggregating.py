@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from headrace.engine.searching import aggregating
 from headrace.engine.searching.aggregating import Aggregated, aggregate
 from headrace.engine.searching.keys import list_keys
 from headrace.schemas.evolution import parse_update
+from headrace.web.search_requests import parse_aggregate_request
 from support.scenes import Scene, stage
 
 
@@ -89,7 +91,9 @@ class Plot(Scene):
 
     async def ask(self, name: str, **more: Any) -> Aggregated:
         asked = {"rollup": "all", "from": 0, "to": 10_000, "interval": "1s", **more}
-        return await aggregate(self.engine, self.engine.streams.find(name), asked)
+        return await aggregate(
+            self.engine, self.engine.streams.find(name), partial(parse_aggregate_request, asked)
+        )
 
     async def counts(self, name: str, **more: Any) -> dict[str, int]:
         found = await self.ask(name, group_by=["service"], **more)

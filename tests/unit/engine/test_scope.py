@@ -43,7 +43,7 @@ def seen(scene: Reading) -> tuple[list[int], list[int]]:
     scope = scope_of(scene)
     search = searchable(scene.live.log).search
     cold: list[int] = []
-    for part in scope.colds:
+    for part in scope.indexed_spans:
         with scope.lookup(part, search) as lookup:
             found = scope.only(part, lookup.find(parse_query("n:>=0", search)))
         cold += found.tolist()
@@ -132,10 +132,10 @@ def test_what_was_not_looked_at_is_counted(loop: VirtualLoop) -> None:
             4,
             2,
         )
-        coverage.saw_cold(scope.colds[0])
+        coverage.saw_indexed(scope.indexed_spans[0])
         assert (coverage.missing, coverage.visible_through) == ([5, 5, 7, 12], 4)
         for batch in scope.batches(rows=2):
-            coverage.saw_hot(batch)
+            coverage.saw_scanned(batch)
         assert coverage.complete
         assert coverage.visible_through == 12
         assert (coverage.indexed, coverage.scanned, coverage.scanned_tail_docs) == ({1}, {2}, 4)

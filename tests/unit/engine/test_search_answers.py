@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,12 +14,14 @@ from headrace.core.record import draft
 from headrace.core.selector import ColumnSelector
 from headrace.core.stream import JSON
 from headrace.core.streaming import Spec
+from headrace.engine.live import Live
 from headrace.engine.searching import scope as scoping
 from headrace.engine.searching import search as searching
 from headrace.engine.searching.coverage import Coverage
 from headrace.engine.searching.filtering import Filter
 from headrace.engine.searching.search import Found, search
 from headrace.engine.searching.turns import Deadline
+from headrace.web.search_requests import parse_search_request
 from support.librarian import Reading, reading
 from support.rig import small
 from support.virtual import VirtualClock, VirtualLoop
@@ -28,7 +31,7 @@ def field(kind: str, name: str, **more: Any) -> dict[str, Any]:
     return {"kind": kind, "bindings": [{"version": 1, "jsonPointer": f"/{name}"}], **more}
 
 
-SEARCH = {
+SEARCH: dict[str, Any] = {
     "primaryTimestampField": "at",
     "fields": {
         "at": field("date", "at", column=True),
@@ -72,7 +75,9 @@ def tell() -> Iterator[Callable[[Story], None]]:
 
 
 async def ask(scene: Reading, q: str, **more: Any) -> Found:
-    return await search(scene.engine, scene.live, {"q": q, **more}, int)
+    return await search(
+        scene.engine, scene.live, partial(parse_search_request, {"q": q, **more}, int)
+    )
 
 
 def seqs(found: Found) -> list[int]:
@@ -89,6 +94,24 @@ def test_it_says_where_it_looked(tell: Callable[[Story], None]) -> None:
         assert coverage.families == {"col"}
         assert coverage.newest_ms == 12_000
         assert coverage.complete
+
+    tell(story)
+
+
+def test_it_goes_by_the_fields_there_are_when_it_looks(
+    tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(scene: Reading) -> None:
+        prepare = scene.engine.reader.prepare
+
+        async def change(live: Live) -> None:
+            fields = {**SEARCH["fields"], "n": field("date", "at", column=True)}
+            await scene.plan({**SEARCH, "fields": fields})
+            await prepare(live)
+
+        assert (await ask(scene, "n:4000")).total == 0
+        monkeypatch.setattr(scene.engine.reader, "prepare", change)
+        assert (await ask(scene, "n:4000")).total == 1
 
     tell(story)
 
@@ -129,7 +152,7 @@ def test_what_it_had_no_time_for(
     through: int,
 ) -> None:
     seen: list[object] = []
-    for saw in (Coverage.saw_cold, Coverage.saw_hot):
+    for saw in (Coverage.saw_indexed, Coverage.saw_scanned):
         monkeypatch.setattr(Coverage, saw.__name__, _noted(saw, seen))
     monkeypatch.setattr(Deadline, "over", property(lambda _: len(seen) >= units))
     monkeypatch.setattr(scoping, "BATCH_ROWS", 2)
@@ -212,14 +235,14 @@ def test_a_fork_uses_the_builds_of_its_source(tell: Callable[[Story], None]) -> 
         await scene.take_over()
         await streams.create("fork", Spec(source="source", at=3), draft(docs(7, 8)))
         fork = scene.engine.live("fork")
-        found = await search(scene.engine, fork, {"q": "n:>1"}, int)
+        found = await search(scene.engine, fork, partial(parse_search_request, {"q": "n:>1"}, int))
         assert [hit.fields["n"] for hit in found.hits] == [8, 7, 3, 2]
         coverage = found.coverage
         assert (coverage.indexed, coverage.scanned_tail_docs) == ({3}, 2)
         # By another plan than that of the source its builds say nothing.
         other = msgspec.json.encode({**SEARCH, "aliases": {"m": "n"}})
         await plans.put("fork", "streams", other)
-        found = await search(scene.engine, fork, {"q": "m:>1"}, int)
+        found = await search(scene.engine, fork, partial(parse_search_request, {"q": "m:>1"}, int))
         assert [hit.fields["n"] for hit in found.hits] == [8, 7, 3, 2]
         assert (found.coverage.indexed, found.coverage.scanned) == (set(), {3})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from headrace.core.stream import JSON, Write
 from headrace.engine import ranking
 from headrace.engine.searching.search import search
 from headrace.storage.requests import Asked
+from headrace.web.search_requests import parse_search_request
 from support.scenes import Scene, stage
 
 SEARCH = {
@@ -154,7 +156,7 @@ def test_requests_are_counted_for_whom_they_are_made(tell: Callable[[Story], Non
         await scene.index()
         assert "companion" not in asked(live)
         for _ in range(2):
-            await search(engine, live, {"q": "n:1"}, int)
+            await search(engine, live, partial(parse_search_request, {"q": "n:1"}, int))
             first = asked(live)["companion"]
             assert first.gets > 2
             assert not first.puts

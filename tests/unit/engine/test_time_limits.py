@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -18,6 +19,7 @@ from headrace.engine.searching.search import Found, search
 from headrace.engine.searching.turns import Deadline
 from headrace.search.companions import Sorted
 from headrace.storage.segments import Segments
+from headrace.web.search_requests import parse_aggregate_request, parse_search_request
 from support.librarian import Reading, reading
 from support.rig import small
 from support.virtual import VirtualClock, VirtualLoop
@@ -112,12 +114,14 @@ def tell() -> Iterator[Tell]:
 
 
 async def find(scene: Reading, q: str, **more: Any) -> Found:
-    return await search(scene.engine, scene.live, {"q": q, **more}, int)
+    return await search(
+        scene.engine, scene.live, partial(parse_search_request, {"q": q, **more}, int)
+    )
 
 
 async def count(scene: Reading, **more: Any) -> Aggregated:
     asked = {"rollup": "all", "from": 0, "to": 100_000, "interval": "4s", **more}
-    return await aggregate(scene.engine, scene.live, asked)
+    return await aggregate(scene.engine, scene.live, partial(parse_aggregate_request, asked))
 
 
 def counted(found: Aggregated) -> int:

@@ -25,9 +25,9 @@ from headrace.formats.segment import build as seal
 from headrace.pipeline.kernels import build as building
 from headrace.pipeline.kernels.build import build
 from headrace.pipeline.kernels.builds import merge_builds
-from headrace.pipeline.kernels.text import split
 from headrace.search.companions import Companions
 from headrace.search.config import parse_search
+from headrace.search.families.text import split
 from headrace.search.lookup import Lookup
 from headrace.search.query import Equals, Starts
 from headrace.search.values import analyze

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from headrace.core import ranges
 from headrace.core.log import Extent
 from headrace.core.ranges import Ranges
-from headrace.engine.searching.scope import Batch, Cold, Scope
+from headrace.engine.searching.scope import Batch, IndexedSpan, Scope
 from headrace.formats.companion import Family
 from headrace.search.companions import Spent, TimeUp
 
@@ -50,14 +50,14 @@ class Coverage:
         self.indexed_s = self.scanned_s = self.scanned_tail_s = 0.0
         self.text_get_s = self.text_decode_s = self.exact_s = 0.0
 
-    def saw_cold(self, cold: Cold) -> None:
+    def saw_indexed(self, indexed: IndexedSpan) -> None:
         """A build was asked."""
         self._missing = None
-        self.indexed |= cold.segments
-        for low, high in ranges.pairs(cold.spans):
+        self.indexed |= indexed.segments
+        for low, high in ranges.pairs(indexed.spans):
             ranges.add(self._seen, low, high)
 
-    def saw_hot(self, batch: Batch) -> None:
+    def saw_scanned(self, batch: Batch) -> None:
         """Records were looked at."""
         self._missing = None
         ranges.add(self._seen, batch.first, batch.last)
@@ -147,8 +147,8 @@ class Coverage:
 
     def _extents(self) -> Iterator[Extent]:
         """Where the records lie that can be seen, as far as they are in segments."""
-        for reach in self._scope.reaches:
-            for number, low, high in reach.extents:
-                low, high = max(low, reach.first), min(high, reach.last)
+        for span in self._scope.log_spans:
+            for number, low, high in span.extents:
+                low, high = max(low, span.first), min(high, span.last)
                 if low <= high:
                     yield number, low, high

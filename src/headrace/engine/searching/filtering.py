@@ -19,14 +19,14 @@ from headrace.core.record import Block
 from headrace.core.selector import ColumnSelector
 from headrace.engine.live import Live
 from headrace.engine.plans import searchable
-from headrace.engine.searching.scope import Cold, Scope
+from headrace.engine.searching.scope import IndexedSpan, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
-from headrace.formats.companion import Family, lex_key
 from headrace.formats.leb128 import Ints
 from headrace.search.companions import NotIndexed, TimeUp
 from headrace.search.config import Search
 from headrace.search.docsets import intersect
 from headrace.search.evaluate import Matcher
+from headrace.search.families.keys import KeyReader
 from headrace.search.query import Query, Rules, parse_query
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Filter:
             scope = Scope(engine, live, asked.plan.hash)
             sieve = _Sieve(scope, asked.search, query, selector, records_max, bytes_max)
             if plan.start <= plan.last:
-                await in_turns(engine.pool, sieve.run(plan.start, plan.last))
+                await in_turns(engine.pool, sieve.units(plan.start, plan.last))
             engine.check_alive(live)
             next = plan.last if sieve.next is None else sieve.next
             earliest = min(log.earliest, scope.head + 1)
@@ -122,19 +122,19 @@ class _Sieve:
         self.limited = False
         """Whether it ended because enough was looked at."""
 
-    def run(self, first: int, last: int) -> Iterator[None]:
+    def units(self, first: int, last: int) -> Iterator[None]:
         """All of it, in units; reads files."""
         known: dict[tuple[int, str], Ints | None] = {}
-        for low, high, cold in self._scope.pieces(first, last):
+        for low, high, indexed in self._scope.pieces(first, last):
             matching: Ints | None = None
-            if cold is not None:
-                which = cold.log, cold.build.name
+            if indexed is not None:
+                which = indexed.log, indexed.build.name
                 if which not in known:
-                    known[which] = self._ask(cold)
+                    known[which] = self._ask(indexed)
                     yield
                 matching = known[which]
             if matching is None:
-                units = self._look(low, high)
+                units = self._scan(low, high)
             else:
                 units = self._pick(_between(matching, low, high))
             try:
@@ -146,7 +146,7 @@ class _Sieve:
                 return
         self.next = None
 
-    def _look(self, low: int, high: int) -> Iterator[bool]:
+    def _scan(self, low: int, high: int) -> Iterator[bool]:
         """Look at records; False when the page ends."""
         for batch in self._scope.records(low, high, self._deadline):
             good = iter(self._matcher.match(batch.raws))
@@ -162,18 +162,17 @@ class _Sieve:
         for block, picks in self._scope.pick(seqs.tolist()):
             yield self._take(block, picks, None)
 
-    def _ask(self, cold: Cold) -> Ints | None:
+    def _ask(self, indexed: IndexedSpan) -> Ints | None:
         """What a build says; None when it cannot say."""
-        with self._scope.lookup(cold, self._search) as lookup:
+        with self._scope.lookup(indexed, self._search) as lookup:
             try:
                 found = lookup.find(self._query)
             except NotIndexed:
                 return None
         if self._key is not None:
-            with self._scope.companions(cold) as companions:
-                key = lex_key(cold.log, self._key)
-                found = intersect(found, companions.postings(Family.LEX, key))
-        return self._scope.only(cold, found)
+            with self._scope.companions(indexed) as companions:
+                found = intersect(found, KeyReader(companions, indexed.log).find(self._key))
+        return self._scope.only(indexed, found)
 
     def _take(self, block: Block, indices: Sequence[int], good: Sequence[bool] | None) -> bool:
         """Take the records that are good, or all; False when the page ends among them."""

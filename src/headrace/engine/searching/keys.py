@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import nsmallest
+from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,11 @@ from headrace.core import ranges
 from headrace.core.limits import SEARCH_TIMEOUT_MS
 from headrace.engine.live import Live
 from headrace.engine.searching.coverage import Coverage
-from headrace.engine.searching.scope import Cold, Scope
+from headrace.engine.searching.scope import IndexedSpan, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
-from headrace.formats.companion import KEY_VALUE_BYTES_MAX, Family, log_key
-from headrace.search.companions import Companions, Key, NotIndexed
+from headrace.formats.companion import Family
+from headrace.search.companions import NotIndexed
+from headrace.search.families.keys import KeyReader, RecordKey
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -53,7 +55,7 @@ async def list_keys(engine: Engine, live: Live, after: str | None, limit: int) -
     async def take() -> Listed:
         await engine.reader.prepare(live)
         listing = Listing(Scope(engine, live, None, deadline), after, limit)
-        await in_turns(engine.pool, listing.run())
+        await in_turns(engine.pool, listing.units())
         engine.check_alive(live)
         await engine.settle(live)
         keys = listing.page
@@ -81,7 +83,7 @@ class Listing:
         self.coverage = Coverage(scope)
         self.timing = Timing()
 
-    def run(self) -> Iterator[None]:
+    def units(self) -> Iterator[None]:
         """All of it, in units; reads files."""
         yield from self.coverage.watch(self._gather())
         started = perf_counter()
@@ -91,15 +93,15 @@ class Listing:
 
     def _gather(self) -> Iterator[None]:
         timing = self.timing
-        for cold in list(self._scope.colds):
+        for indexed in list(self._scope.indexed_spans):
             started = perf_counter()
-            self._ask(cold)
+            self._ask(indexed)
             timing.enumerate_s += perf_counter() - started
             yield
         started = perf_counter()
         for batch in self._scope.batches():
             self._keep(key for key in batch.keys if key is not None)
-            self.coverage.saw_hot(batch)
+            self.coverage.saw_scanned(batch)
             spent = perf_counter() - started
             if batch.sealed:
                 timing.scan_segments_s += spent
@@ -117,45 +119,34 @@ class Listing:
     def _shorten(self) -> None:
         self._found = set(nsmallest(self._limit + 1, self._found))
 
-    def _ask(self, cold: Cold) -> None:
+    def _ask(self, indexed: IndexedSpan) -> None:
         """The first keys that a build has; what it cannot tell is looked at instead."""
-        with self._scope.companions(cold) as companions:
+        with self._scope.companions(indexed) as companions:
             try:
-                found = list(self._keys(cold, companions))
+                found = list(self._keys(indexed, KeyReader(companions, indexed.log)))
             except NotIndexed:
-                self._scope.expose(cold)
+                self._scope.fall_back_to_scan(indexed)
                 return
             spent, companions.spent = companions.spent, {}
         self._keep(iter(found))
         self.coverage.note_families(spent)
-        self.coverage.saw_cold(cold)
+        self.coverage.saw_indexed(indexed)
         self.timing.builds += 1
         self.timing.read_s += spent[Family.LEX].read_s if Family.LEX in spent else 0.0
 
-    def _keys(self, cold: Cold, companions: Companions) -> Iterator[str]:
-        after = None if self._after is None else self._after.encode("utf-8", "surrogatepass")
-        if after is not None and len(after) > KEY_VALUE_BYTES_MAX:
-            raise NotIndexed("keys that long are not in the build whole")
-        count = 0
-        for key in companions.keys(cold.log, after or b""):
-            if len(key.key) > KEY_VALUE_BYTES_MAX or b"\xff" in key.key:
-                raise NotIndexed("keys that long are not in the build whole")
-            if key.key == after or not self._is_live(cold, companions, key):
-                continue
+    def _keys(self, indexed: IndexedSpan, reader: KeyReader) -> Iterator[str]:
+        live = (key for key in reader.above(self._after) if self._is_live(indexed, reader, key))
+        for key in islice(live, self._limit + 1):
             yield key.key.decode()
-            count += 1
-            if count > self._limit:
-                return
 
-    def _is_live(self, cold: Cold, companions: Companions, key: Key) -> bool:
+    def _is_live(self, indexed: IndexedSpan, reader: KeyReader, key: RecordKey) -> bool:
         """Whether some record with this key can be seen."""
         scope = self._scope
         if (
             scope.floor <= key.first
             and key.last <= scope.head
             and not ranges.touches(scope.dead, key.first, key.last)
-            and next(ranges.outside(cold.spans, key.first, key.last), None) is None
+            and next(ranges.outside(indexed.spans, key.first, key.last), None) is None
         ):
             return True
-        seqs = companions.postings(Family.LEX, log_key(cold.log) + key.key)
-        return len(scope.only(cold, seqs)) > 0
+        return len(scope.only(indexed, reader.postings(key))) > 0

@@ -94,7 +94,7 @@ def _seqs(block: Block) -> Sequence[int]:
     return range(block.first, block.last + 1) if block.seqs is None else block.seqs.tolist()
 
 
-class Cold(NamedTuple):
+class IndexedSpan(NamedTuple):
     """Records of a log that a build speaks for."""
 
     log: int
@@ -104,7 +104,7 @@ class Cold(NamedTuple):
     segments: frozenset[int]
 
 
-class Reach(NamedTuple):
+class LogSpan(NamedTuple):
     """A log, and from where to where its records are looked at."""
 
     log: Log
@@ -141,11 +141,11 @@ class Scope:
         promoter = engine.shapes.promoter(log)
         self._promote: Promote | None = None if promoter is None else promoter.attempt
         self._segments: Segments = engine.segments
-        self.reaches = list(_reaches(engine, live, self.head))
+        self.log_spans = list(_log_spans(engine, live, self.head))
         self._build_of = {
             number: build
-            for reach in self.reaches
-            for number, _, _ in reach.extents
+            for span in self.log_spans
+            for number, _, _ in span.extents
             if (build := self._segments.builds.of(number)) is not None
         }
 
@@ -165,27 +165,27 @@ class Scope:
         """Made once: a search asks for every build and every list of seqs."""
         return _edges(self.dead)
 
-    # --- cold ------------------------------------------------------------------------------------
+    # --- indexed ---------------------------------------------------------------------------------
 
     @cached_property
-    def colds(self) -> list[Cold]:
+    def indexed_spans(self) -> list[IndexedSpan]:
         """What builds speak for, ascending; reads descriptors."""
-        found: list[Cold] = []
-        for reach in self.reaches:
+        found: list[IndexedSpan] = []
+        for span in self.log_spans:
             by_build: dict[str, tuple[Build, list[int], set[int]]] = {}
-            for number, first, last in reach.extents:
+            for number, first, last in span.extents:
                 build = self._build_of.get(number)
-                first, last = max(first, reach.first, self.floor), min(last, reach.last)
+                first, last = max(first, span.first, self.floor), min(last, span.last)
                 if build is None or first > last:
                     continue
                 _, spans, segments = by_build.setdefault(build.name, (build, [], set()))
-                for low, high in self._spans(build, reach.log.id, first, last):
+                for low, high in self._spans(build, span.log.id, first, last):
                     spans += (low, high)
                     segments.add(number)
             for build, spans, segments in by_build.values():
-                kept = _without(spans, reach.volatile)
+                kept = _without(spans, span.volatile)
                 if kept:
-                    found.append(Cold(reach.log.id, build, kept, frozenset(segments)))
+                    found.append(IndexedSpan(span.log.id, build, kept, frozenset(segments)))
         return found
 
     def _spans(self, build: Build, log: int, first: int, last: int) -> list[tuple[int, int]]:
@@ -200,63 +200,63 @@ class Scope:
         flat = [seq for span in part.spans for seq in span]
         return list(ranges.overlap(flat, first, last))
 
-    def expose(self, cold: Cold) -> None:
+    def fall_back_to_scan(self, indexed: IndexedSpan) -> None:
         """Have the records looked at, because the build cannot answer what is asked."""
-        self.colds.remove(cold)
+        self.indexed_spans.remove(indexed)
         self.__dict__.pop("covered", None)
 
     @contextmanager
-    def companions(self, cold: Cold) -> Iterator[Companions]:
+    def companions(self, indexed: IndexedSpan) -> Iterator[Companions]:
         """The files of a build, for this thread alone meanwhile."""
         builds, wait_s = self._segments.builds, self._deadline.left_s
-        with builds.open(cold.build, self.log.id, wait_s) as companions:
+        with builds.open(indexed.build, self.log.id, wait_s) as companions:
             companions.spent, companions.tick = {}, self._deadline.check
             yield companions
 
     @contextmanager
-    def lookup(self, cold: Cold, search: Search) -> Iterator[Lookup]:
+    def lookup(self, indexed: IndexedSpan, search: Search) -> Iterator[Lookup]:
         """Answers from a build, for this thread alone meanwhile."""
-        with self.companions(cold) as companions:
-            yield Lookup(companions, cold.log, search)
+        with self.companions(indexed) as companions:
+            yield Lookup(companions, indexed.log, search)
 
-    def only(self, cold: Cold, seqs: Ints) -> Ints:
+    def only(self, indexed: IndexedSpan, seqs: Ints) -> Ints:
         """Those of a build's answer that are live and that the build speaks for."""
-        spans = cold.spans
+        spans = indexed.spans
         if len(spans) == 2:
             start, stop = np.searchsorted(seqs, [spans[0], spans[1] + 1])
             return self.alive(seqs[start:stop])
         return self.alive(seqs[within(seqs, spans)])
 
-    # --- hot -------------------------------------------------------------------------------------
+    # --- scanned ---------------------------------------------------------------------------------
 
     def batches(self, first: int = 1, rows: int | None = None) -> Iterator[Batch]:
         """The live records from `first` on that no build speaks for, ascending."""
         covered = self.covered
-        for reach in self.reaches:
-            for low, high in ranges.outside(covered, max(first, reach.first), reach.last):
-                yield from self._batches(reach, low, high, rows or BATCH_ROWS, self._deadline)
+        for span in self.log_spans:
+            for low, high in ranges.outside(covered, max(first, span.first), span.last):
+                yield from self._batches(span, low, high, rows or BATCH_ROWS, self._deadline)
 
     @cached_property
     def covered(self) -> Ranges:
         """The seqs that builds speak for."""
         found: list[int] = []
-        for cold in self.colds:
-            for low, high in ranges.pairs(cold.spans):
+        for indexed in self.indexed_spans:
+            for low, high in ranges.pairs(indexed.spans):
                 ranges.add(found, low, high)
         return found
 
     def records(self, first: int, last: int, deadline: Deadline) -> Iterator[Batch]:
         """The live records in [first, last], builds or no builds, ascending."""
-        for reach in self.reaches:
-            low, high = max(first, reach.first), min(last, reach.last)
-            yield from self._batches(reach, low, high, BATCH_ROWS, deadline)
+        for span in self.log_spans:
+            low, high = max(first, span.first), min(last, span.last)
+            yield from self._batches(span, low, high, BATCH_ROWS, deadline)
 
-    def pieces(self, first: int, last: int) -> Iterator[tuple[int, int, Cold | None]]:
+    def pieces(self, first: int, last: int) -> Iterator[tuple[int, int, IndexedSpan | None]]:
         """The seqs in [first, last], as far as they are visible, and who speaks for them."""
         spans = sorted(
             (low, high, at)
-            for at, cold in enumerate(self.colds)
-            for low, high in ranges.pairs(cold.spans)
+            for at, indexed in enumerate(self.indexed_spans)
+            for low, high in ranges.pairs(indexed.spans)
         )
         start, stop = max(first, self.floor), min(last, self.head)
         for low, high, at in spans:
@@ -265,13 +265,13 @@ class Scope:
                 continue
             if start < low:
                 yield start, low - 1, None
-            yield low, high, self.colds[at]
+            yield low, high, self.indexed_spans[at]
             start = high + 1
         if start <= stop:
             yield start, stop, None
 
     def _batches(
-        self, reach: Reach, first: int, last: int, rows: int, deadline: Deadline
+        self, span: LogSpan, first: int, last: int, rows: int, deadline: Deadline
     ) -> Iterator[Batch]:
         """The live records of a log in [first, last], whatever holes there are between them.
 
@@ -280,7 +280,7 @@ class Scope:
         """
         held: list[Block] = []
         count, size, sealed = 0, 0, False
-        for block, from_segment in self._pieces(reach, first, last):
+        for block, from_segment in self._pieces(span, first, last):
             if held and from_segment != sealed:
                 yield Batch(held, sealed, self._promote)
                 held, count, size = [], 0, 0
@@ -296,14 +296,14 @@ class Scope:
         if held:
             yield Batch(held, sealed, self._promote)
 
-    def _pieces(self, reach: Reach, first: int, last: int) -> Iterator[tuple[Block, bool]]:
+    def _pieces(self, span: LogSpan, first: int, last: int) -> Iterator[tuple[Block, bool]]:
         """The live records in [first, last], and whether they come from a segment."""
-        start = reach.tail_start
+        start = span.tail_start
         sealed = self.live_ranges(first, min(last, start - 1))
-        for block in self._segments.parts(reach.log, sealed):
+        for block in self._segments.parts(span.log, sealed):
             yield block, True
         for low, high in self.live_ranges(max(first, start), last):
-            for block in _between(reach.blocks, low, high):
+            for block in _between(span.blocks, low, high):
                 yield block, False
 
     # --- one by one ------------------------------------------------------------------------------
@@ -313,36 +313,36 @@ class Scope:
         gone by now.
         """
         found: dict[int, bytes] = {}
-        for reach in self.reaches:
-            start, stop = bisect_left(seqs, reach.first), bisect_right(seqs, reach.last)
-            found |= self._fetch(reach, seqs[start:stop])
+        for span in self.log_spans:
+            start, stop = bisect_left(seqs, span.first), bisect_right(seqs, span.last)
+            found |= self._fetch(span, seqs[start:stop])
         if self._promote is not None and found:
             raws = self._promote(list(found), list(found.values()))
             return dict(zip(found, raws, strict=True))
         return found
 
-    def _fetch(self, reach: Reach, seqs: Sequence[int]) -> dict[int, bytes]:
+    def _fetch(self, span: LogSpan, seqs: Sequence[int]) -> dict[int, bytes]:
         """The documents of one log, as they were written."""
-        log, kept = reach.log.id, self._segments.documents
+        log, kept = span.log.id, self._segments.documents
         found: dict[int, bytes] = {seq: raw for seq in seqs if (raw := kept.get((log, seq)))}
-        for block, picks in self._pick(reach, [seq for seq in seqs if seq not in found]):
+        for block, picks in self._pick(span, [seq for seq in seqs if seq not in found]):
             for at in picks:
                 seq, raw = block.seq_at(at), block.data_at(at)
                 found[seq] = raw
-                if seq < reach.tail_start:
+                if seq < span.tail_start:
                     kept.put((log, seq), raw, len(raw))
         return {seq: found[seq] for seq in seqs if seq in found}
 
     def pick(self, seqs: Sequence[int]) -> Iterator[tuple[Block, list[int]]]:
         """Blocks with these seqs, ascending, and their indices in them."""
-        for reach in self.reaches:
-            start, stop = bisect_left(seqs, reach.first), bisect_right(seqs, reach.last)
-            yield from self._pick(reach, seqs[start:stop])
+        for span in self.log_spans:
+            start, stop = bisect_left(seqs, span.first), bisect_right(seqs, span.last)
+            yield from self._pick(span, seqs[start:stop])
 
-    def _pick(self, reach: Reach, seqs: Sequence[int]) -> Iterator[tuple[Block, list[int]]]:
+    def _pick(self, span: LogSpan, seqs: Sequence[int]) -> Iterator[tuple[Block, list[int]]]:
         start = 0
         while start < len(seqs):
-            block = self._block_of(reach, seqs[start])
+            block = self._block_of(span, seqs[start])
             end = start + 1 if block is None else bisect_right(seqs, block.last, start)
             if block is not None:
                 picks = [(block.index(seq), seq) for seq in seqs[start:end]]
@@ -351,22 +351,22 @@ class Scope:
                     yield block, there
             start = max(end, start + 1)
 
-    def _block_of(self, reach: Reach, seq: int) -> Block | None:
+    def _block_of(self, span: LogSpan, seq: int) -> Block | None:
         """A block that reaches this seq."""
-        if seq < reach.tail_start:
-            return self._segments.read(reach.log, seq, 1 << 30)
-        return next(_between(reach.blocks, seq, seq, whole=True), None)
+        if seq < span.tail_start:
+            return self._segments.read(span.log, seq, 1 << 30)
+        return next(_between(span.blocks, seq, seq, whole=True), None)
 
     def appended_ms(self, seq: int) -> int | None:
         """When the first record at or behind a seq was appended."""
-        for reach in self.reaches:
-            if seq > reach.last:
+        for span in self.log_spans:
+            if seq > span.last:
                 continue
             block: Block | None = None
-            if seq < reach.tail_start:
-                block = self._segments.read(reach.log, max(seq, reach.first), 1)
+            if seq < span.tail_start:
+                block = self._segments.read(span.log, max(seq, span.first), 1)
             if block is None:
-                block = next(_between(reach.blocks, seq, reach.last), None)
+                block = next(_between(span.blocks, seq, span.last), None)
             if block is not None:
                 return block.ts_at(0)
         return None
@@ -396,13 +396,13 @@ def _parts(block: Block, rows: int) -> Iterator[tuple[int, int, int]]:
         start, base = stop, cuts[stop - 1]
 
 
-def _reaches(engine: Engine, live: Live, last: int) -> Iterator[Reach]:
+def _log_spans(engine: Engine, live: Live, last: int) -> Iterator[LogSpan]:
     log = live.log
     inherited = min(log.inherited, last)
     if inherited:
-        yield from _reaches(engine, engine.source_of(live), inherited)
+        yield from _log_spans(engine, engine.source_of(live), inherited)
     if inherited < last:
-        yield Reach(
+        yield LogSpan(
             log,
             inherited + 1,
             last,

@@ -16,8 +16,7 @@ from headrace.core.ranges import Ranges
 from headrace.engine.live import Live
 from headrace.engine.plans import Searchable, searchable
 from headrace.engine.searching.coverage import Coverage
-from headrace.engine.searching.request import ParseOffset, Request, parse_request
-from headrace.engine.searching.scope import Batch, Cold, Scope
+from headrace.engine.searching.scope import Batch, IndexedSpan, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
 from headrace.formats.leb128 import Ints
 from headrace.search.companions import NotIndexed
@@ -25,6 +24,7 @@ from headrace.search.evaluate import Documents, Fields, Presenter, score
 from headrace.search.lookup import Lookup
 from headrace.search.ordering import OFFSET, SCORE, Key, first, is_after, merge
 from headrace.search.query import clauses, text_fields
+from headrace.search.requests import ReadSearch, SearchRequest
 from headrace.search.values import shown
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Hit(msgspec.Struct, frozen=True):
 class Found(msgspec.Struct, frozen=True):
     """The answer to a search."""
 
-    request: Request
+    request: SearchRequest
     head: int
     timed_out: bool
     took_ms: int
@@ -78,31 +78,32 @@ class Found(msgspec.Struct, frozen=True):
         self.hits[:] = [hit for hit in self.hits if not ranges.contains(deleted, hit.seq)]
 
 
-async def search(engine: Engine, live: Live, raw: object, parse_offset: ParseOffset) -> Found:
+async def search(engine: Engine, live: Live, read: ReadSearch) -> Found:
     """Search a log, to its head."""
-    request = parse_request(raw, searchable(live.log).search, parse_offset)
+    configured = searchable(live.log).search
+    request = read(configured)
     deadline = Deadline(request.timeout_ms)
 
     async def take() -> Found:
         await engine.reader.prepare(live)
         asked, deletions = searchable(live.log), live.deletions
-        request = parse_request(raw, asked.search, parse_offset)  # fields may have changed
+        current = request if asked.search is configured else read(asked.search)
         scope = Scope(engine, live, asked.plan.hash, deadline)
-        hunt = Hunt(scope, asked, request, deadline)
-        await in_turns(engine.pool, hunt.run())
+        run = SearchRun(scope, asked, current, deadline)
+        await in_turns(engine.pool, run.units())
         engine.check_alive(live)
-        found = hunt.found()
+        found = run.found()
         await engine.settle_deletions(live, deletions, lambda: found.forget(live.log.deleted))
         return found
 
     return await engine.fetcher.again(take)
 
 
-class Hunt:
+class SearchRun:
     """One search in one scope."""
 
     def __init__(
-        self, scope: Scope, asked: Searchable, request: Request, deadline: Deadline
+        self, scope: Scope, asked: Searchable, request: SearchRequest, deadline: Deadline
     ) -> None:
         self._scope = scope
         self._search = asked.search
@@ -115,11 +116,10 @@ class Hunt:
         """There was no time for the documents of more hits."""
         self._full = False
         """The answer is large enough without more of them."""
-        """Whether there was no time for the documents of all hits."""
         self.total = 0
         self.coverage = Coverage(scope)
 
-    def run(self) -> Iterator[None]:
+    def units(self) -> Iterator[None]:
         """All of it, in units; reads files."""
         yield from self.coverage.watch(self._gather())
         self._best()
@@ -127,11 +127,11 @@ class Hunt:
 
     def _gather(self) -> Iterator[None]:
         self._deadline.check()
-        for cold in list(self._scope.colds):
-            self._ask(cold)
+        for indexed in list(self._scope.indexed_spans):
+            self._ask(indexed)
             yield
             self._deadline.check()
-        yield from self._look()
+        yield from self._scan()
 
     def found(self) -> Found:
         """The answer, without what died meanwhile."""
@@ -155,24 +155,24 @@ class Hunt:
             self._shown(self._rows[-1]) if more else None,
         )
 
-    # --- cold ------------------------------------------------------------------------------------
+    # --- indexed ---------------------------------------------------------------------------------
 
-    def _ask(self, cold: Cold) -> None:
+    def _ask(self, indexed: IndexedSpan) -> None:
         """What a build knows. What it cannot answer is looked at instead."""
         started = perf_counter()
         scope, coverage = self._scope, self.coverage
-        with scope.lookup(cold, self._search) as lookup:
+        with scope.lookup(indexed, self._search) as lookup:
             try:
-                seqs = scope.only(cold, lookup.find(self._request.query))
+                seqs = scope.only(indexed, lookup.find(self._request.query))
                 rows = self._first(lookup, seqs)
-                coverage.note_newest(lookup.latest(self._search.primary, cold.spans, scope.dead))
+                coverage.note_newest(lookup.latest(self._search.primary, indexed.spans, scope.dead))
             except NotIndexed:
-                scope.expose(cold)
+                scope.fall_back_to_scan(indexed)
                 return
             coverage.note_families(lookup.take_used())
         self.total += len(seqs)
         self._rows += rows
-        coverage.saw_cold(cold)
+        coverage.saw_indexed(indexed)
         coverage.indexed_s += perf_counter() - started
 
     def _first(self, lookup: Lookup, seqs: Ints) -> list[Row]:
@@ -224,9 +224,9 @@ class Hunt:
             )
         ]
 
-    # --- hot -------------------------------------------------------------------------------------
+    # --- scanned ---------------------------------------------------------------------------------
 
-    def _look(self) -> Iterator[None]:
+    def _scan(self) -> Iterator[None]:
         """Look at every record that no build speaks for."""
         request, search, coverage = self._request, self._search, self.coverage
         names = {clause.field for clause in clauses(request.query)}
@@ -235,7 +235,7 @@ class Hunt:
         started = perf_counter()
         for batch in self._scope.batches():
             self._take(batch, fields)
-            coverage.saw_hot(batch)
+            coverage.saw_scanned(batch)
             spent = perf_counter() - started
             if batch.sealed:
                 coverage.scanned_s += spent

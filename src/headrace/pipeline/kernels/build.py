@@ -13,23 +13,23 @@ import pyarrow.parquet as pq
 from headrace.formats.companion import Descriptor, Family, Part
 from headrace.formats.leb128 import Ints
 from headrace.formats.plans import Plan, Plans
-from headrace.pipeline.kernels.exact import (
-    TypedValues,
-    key_piece,
-    presence_piece,
-    record_piece,
-    value_piece,
-)
-from headrace.pipeline.kernels.groups import Piece, Records, assemble
 from headrace.pipeline.kernels.merge import merge_tables
 from headrace.pipeline.kernels.output import Write, join_parts, store
-from headrace.pipeline.kernels.roll import extra_paths, roll_pieces
-from headrace.pipeline.kernels.text import text_piece
-from headrace.pipeline.kernels.typed import typed_piece
 from headrace.schemas.promotion import Promoter
 from headrace.schemas.registry import decode_registry
 from headrace.search.config import Field, Kind, Search, parse_search
 from headrace.search.extraction import Column, read_columns
+from headrace.search.families.exact import (
+    TypedValues,
+    presence_piece,
+    record_piece,
+    value_piece,
+)
+from headrace.search.families.groups import Piece, Records, assemble
+from headrace.search.families.keys import key_piece
+from headrace.search.families.rollup import extra_paths, roll_pieces
+from headrace.search.families.text import text_piece
+from headrace.search.families.typed import typed_piece
 from headrace.search.values import Reader
 
 CHUNK_ROWS = 131_072

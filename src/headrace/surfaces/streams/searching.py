@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -12,14 +11,13 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import COMMAND_BYTES_MAX
 from headrace.engine.live import Live
 from headrace.engine.searching.search import search
-from headrace.surfaces.found import format_found, search_headers
 from headrace.surfaces.streams.offsets import Offset, parse_offset
 from headrace.surfaces.streams.positions import format_position, resolve
 from headrace.web.answers import Answer
-from headrace.web.calls import Call, decode
+from headrace.web.calls import Call
 from headrace.web.credentials import Scope
-
-_bodies = msgspec.json.Decoder(dict[str, Any])
+from headrace.web.search_replies import format_found, search_headers
+from headrace.web.search_requests import Body, decode_body, parse_parameters, parse_search_request
 
 
 async def get(call: Call) -> Answer:
@@ -29,14 +27,15 @@ async def get(call: Call) -> Answer:
 
 async def post(call: Call) -> Answer:
     call.principal.require(Scope.READ, call.name)
-    return await _search(call, decode(_bodies, await call.raw_body(COMMAND_BYTES_MAX)))
+    return await _search(call, decode_body(await call.raw_body(COMMAND_BYTES_MAX)))
 
 
-async def _search(call: Call, asked: dict[str, Any]) -> Answer:
+async def _search(call: Call, body: Body) -> Answer:
     engine = call.engine
     live = engine.streams.find(call.name)
     live.last_read_at_ms = engine.clock.now_ms()
-    found = await search(engine, live, asked, partial(_parse_mark, live))
+    read = partial(parse_search_request, body, partial(_parse_mark, live))
+    found = await search(engine, live, read)
     told = {"stream": call.name, **format_found(found, partial(format_position, live.log))}
     headers = [
         ("content-type", "application/json"),
@@ -44,30 +43,6 @@ async def _search(call: Call, asked: dict[str, Any]) -> Answer:
         *search_headers(told),
     ]
     return Answer(408 if found.timed_out else 200, headers, msgspec.json.encode(told))
-
-
-def parse_parameters(text: str) -> dict[str, Any]:
-    """A search in the query of a URL, as the body of one would have it."""
-    asked: dict[str, Any] = {}
-    for name, value in parse_qsl(text, keep_blank_values=True):
-        if name == "sort":
-            asked.setdefault("sort", []).extend(part for part in value.split(",") if part)
-        elif name in asked:
-            raise Refused(Code.INVALID, f"{name} is given twice")
-        elif name in ("size", "timeout_ms") and value.isascii() and value.isdigit():
-            asked[name] = int(value[:20])
-        elif name == "search_after":
-            asked[name] = _parse_json(value)
-        else:
-            asked[name] = value
-    return asked
-
-
-def _parse_json(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise Refused(Code.INVALID, "search_after must be JSON") from None
 
 
 def _parse_mark(live: Live, value: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,15 +11,14 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import I64_MAX
 from headrace.engine.searching.aggregating import aggregate
 from headrace.engine.searching.search import search
-from headrace.surfaces.found import format_aggregated, format_found
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.names import OWNER
 from headrace.surfaces.topics.routes import authorise
 from headrace.web.answers import Reply
-from headrace.web.calls import Call, decode
+from headrace.web.calls import Call
 from headrace.web.credentials import Scope
-
-_bodies = msgspec.json.Decoder(dict[str, Any])
+from headrace.web.search_replies import format_aggregated, format_found
+from headrace.web.search_requests import decode_body, parse_aggregate_request, parse_search_request
 
 
 class Search:
@@ -47,8 +47,8 @@ class Search:
         engine = call.engine
         live = engine.live(topic)
         live.last_read_at_ms = engine.clock.now_ms()
-        asked = decode(_bodies, await call.command())
-        found = await search(engine, live, asked, _parse_mark)
+        body = decode_body(await call.command())
+        found = await search(engine, live, partial(parse_search_request, body, _parse_mark))
         told = {"topic": topic, **format_found(found, int)}
         return Reply([msgspec.json.encode(told)[:-1]], 408 if found.timed_out else 200)
 
@@ -58,8 +58,8 @@ class Search:
         engine = call.engine
         live = engine.live(topic)
         live.last_read_at_ms = engine.clock.now_ms()
-        asked = decode(_bodies, await call.command())
-        found = await aggregate(engine, live, asked)
+        body = decode_body(await call.command())
+        found = await aggregate(engine, live, partial(parse_aggregate_request, body))
         told = {"topic": topic, **format_aggregated(found, int)}
         return Reply([msgspec.json.encode(told)[:-1]], 408 if found.timed_out else 200)
 

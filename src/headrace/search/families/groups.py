@@ -1,4 +1,4 @@
-"""Sorting values of many logs into groups of equal ones."""
+"""Rows of families in the order of keys: values of many logs in groups of equal ones."""
 
 from __future__ import annotations
 
@@ -97,3 +97,19 @@ def assemble(pieces: Iterable[Piece]) -> pa.Table | None:
     if np.all(logs[1:] >= logs[:-1]):
         return table
     return table.take(pa.array(np.argsort(logs, kind="stable")))
+
+
+def order_by_key(table: pa.Table, *then: str) -> pa.Array:
+    """The order by key and these columns of numbers; rows that are equal in them as they came."""
+    numbers = [table.column(name).to_numpy() for name in reversed(then)]
+    return pa.array(np.lexsort([*numbers, ranks(table.column("k").combine_chunks())]))
+
+
+def ranks(values: pa.Array) -> Ints:
+    """For each value its place among all different ones."""
+    coded = values.dictionary_encode()
+    order = pc.sort_indices(coded.dictionary).to_numpy()
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    found: Ints = places[coded.indices.to_numpy(zero_copy_only=False)]
+    return found

@@ -1,4 +1,4 @@
-"""How what was found is told: the same members on every surface, positions as each writes them."""
+"""Answers to searches and aggregates as JSON: the same on every surface, but for positions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.engine.searching.aggregating import Aggregated
 from headrace.engine.searching.coverage import Coverage
+from headrace.engine.searching.keys import Listed
 from headrace.engine.searching.search import Found
 from headrace.search.ordering import OFFSET, SCORE
 from headrace.search.values import format_date
@@ -86,6 +87,36 @@ def format_aggregated(found: Aggregated, show: Show) -> dict[str, Any]:
             "used_rollups": found.used_rollups,
         },
         "buckets": found.buckets,
+    }
+
+
+def format_keys(found: Listed) -> dict[str, Any]:
+    """The members of a page of routing keys, but for the name of what has them."""
+    coverage, timing = found.coverage, found.timing
+    return {
+        "source": {"kind": "routing_key", "name": ""},
+        "took_ms": found.took_ms,
+        "coverage": {
+            "complete": coverage.complete,
+            "indexed_segments": len(coverage.indexed),
+            "scanned_uploaded_segments": len(coverage.scanned),
+            "scanned_local_segments": 0,
+            "scanned_wal_rows": coverage.scanned_tail_docs,
+            "possible_missing_uploaded_segments": coverage.missing_segments,
+            "possible_missing_local_segments": 0,
+        },
+        "timing": {
+            "lexicon_run_get_ms": _ms(timing.read_s),
+            "lexicon_decode_ms": 0,
+            "lexicon_enumerate_ms": _ms(timing.enumerate_s),
+            "lexicon_merge_ms": _ms(timing.merge_s),
+            "fallback_scan_ms": _ms(timing.scan_segments_s + timing.scan_tail_s),
+            "fallback_segment_get_ms": _ms(timing.scan_segments_s),
+            "fallback_wal_scan_ms": _ms(timing.scan_tail_s),
+            "lexicon_runs_loaded": timing.builds,
+        },
+        "keys": found.keys,
+        "next_after": found.keys[-1] if found.more else None,
     }
 
 

@@ -1,67 +1,113 @@
-"""What a search asks for, checked."""
+"""Searches and aggregates as they are posted: JSON in, requests out, the same on every surface."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import parse_qsl
 
 import msgspec
 
+from headrace.core.digits import parse_digits
 from headrace.core.errors import refuse_invalid
-from headrace.core.limits import (
-    SEARCH_SIZE_DEFAULT,
-    SEARCH_SIZE_MAX,
-    SEARCH_TIMEOUT_MS,
-)
+from headrace.core.limits import I64_MAX, SEARCH_SIZE_DEFAULT, SEARCH_SIZE_MAX, SEARCH_TIMEOUT_MS
 from headrace.search.config import Field, Kind, Search
 from headrace.search.ordering import OFFSET, SCORE, Sort
-from headrace.search.query import Query, has_text, parse_query
+from headrace.search.query import has_text, parse_query
+from headrace.search.requests import AggregateRequest, SearchRequest
+from headrace.search.values import DATE_MS_MAX, parse_date_ms
+from headrace.web.calls import decode
 
 ParseOffset = Callable[[Any], int]
 """The seq of an offset as a surface writes it; refuses what is none."""
 
-_KNOWN = ("q", "size", "search_after", "sort", "timeout_ms")
+Body = dict[str, Any]
+
+_SEARCH = ("q", "size", "search_after", "sort", "timeout_ms")
+_AGGREGATE = ("rollup", "from", "to", "interval", "q", "group_by", "measures", "timeout_ms")
+_NS = 1_000_000
+
+_bodies = msgspec.json.Decoder(Body)
 
 
-class Request(msgspec.Struct, frozen=True):
-    """A search."""
-
-    query: Query
-    size: int
-    sorts: tuple[Sort, ...]
-    after: tuple[Any, ...] | None
-    """The sort values of the last hit of the page before."""
-    timeout_ms: int
-
-    @property
-    def scored(self) -> bool:
-        return has_text(self.query)
+def decode_body(raw: bytes) -> Body:
+    """The JSON object of a request."""
+    return decode(_bodies, raw)
 
 
-def parse_request(raw: object, search: Search, parse_offset: ParseOffset) -> Request:
-    """A search as it was posted."""
-    if not isinstance(raw, dict):
-        refuse_invalid("a search is a JSON object")
+def parse_parameters(text: str) -> Body:
+    """A search in the query of a URL, as the body of one would have it."""
+    asked: Body = {}
+    for name, value in parse_qsl(text, keep_blank_values=True):
+        if name == "sort":
+            asked.setdefault("sort", []).extend(part for part in value.split(",") if part)
+        elif name in asked:
+            refuse_invalid(f"{name} is given twice")
+        elif name in ("size", "timeout_ms") and value.isascii() and value.isdigit():
+            asked[name] = int(value[:20])
+        elif name == "search_after":
+            asked[name] = _parse_json(value)
+        else:
+            asked[name] = value
+    return asked
+
+
+def parse_search_request(raw: Body, parse_offset: ParseOffset, search: Search) -> SearchRequest:
+    """A search, by the configuration of a log."""
     if "track_total_hits" in raw:
         refuse_invalid("track_total_hits is not supported")
-    for key in raw:
-        if key not in _KNOWN:
-            refuse_invalid(f"{str(key)[:80]} is not supported")
+    _check_known(raw, _SEARCH)
     text = raw.get("q")
     if not isinstance(text, str) or not text.strip():
         refuse_invalid("q must be a non-empty string")
     query = parse_query(text, search)
     sorts = _parse_sorts(raw.get("sort"), search, scored=has_text(query))
-    return Request(
+    return SearchRequest(
         query,
         _whole(raw.get("size", SEARCH_SIZE_DEFAULT), "size", 1, SEARCH_SIZE_MAX),
         sorts,
         _parse_after(raw.get("search_after"), sorts, search, parse_offset),
-        parse_timeout_ms(raw),
+        _parse_timeout_ms(raw),
     )
 
 
-def parse_timeout_ms(raw: Mapping[str, Any]) -> int:
+def parse_aggregate_request(raw: Body, search: Search) -> AggregateRequest:
+    """An aggregate, by the configuration of a log."""
+    _check_known(raw, _AGGREGATE)
+    rollup = search.rollups.get(_text(raw, "rollup"))
+    if rollup is None:
+        refuse_invalid(f"unknown rollup {_text(raw, 'rollup')[:80]}")
+    interval = rollup.interval(_text(raw, "interval"))
+    if interval is None:
+        known = ", ".join(each.text for each in rollup.intervals)
+        refuse_invalid(f"interval must be one of {known}")
+    start_ms, stop_ms = _time_ms(raw, "from"), _time_ms(raw, "to")
+    if start_ms >= stop_ms:
+        refuse_invalid("from must be before to")
+    query = raw.get("q")
+    if query is not None and not isinstance(query, str):
+        refuse_invalid("q must be a string")
+    measures = [measure.name for measure in rollup.measures]
+    return AggregateRequest(
+        rollup,
+        start_ms,
+        stop_ms,
+        interval.text,
+        interval.ms,
+        parse_query(query, search) if query and query.strip() else None,
+        _names(raw.get("group_by", []), "group_by", "dimensions", rollup.dimensions),
+        _names(raw.get("measures", measures), "measures", "measures", measures, some=True),
+        _parse_timeout_ms(raw),
+    )
+
+
+def _check_known(raw: Body, known: Sequence[str]) -> None:
+    for key in raw:
+        if key not in known:
+            refuse_invalid(f"{key[:80]} is not supported")
+
+
+def _parse_timeout_ms(raw: Body) -> int:
     """How long a request may take: as long as it says, but no longer than any."""
     asked = _whole(raw.get("timeout_ms", SEARCH_TIMEOUT_MS), "timeout_ms", 0)
     return min(asked, SEARCH_TIMEOUT_MS)
@@ -167,3 +213,45 @@ _MARKS: dict[Kind, Callable[[Any, Field], Any]] = {
     Kind.FLOAT: lambda value, field: _number(value, field.name),
     Kind.BOOL: _bool,
 }
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        refuse_invalid("search_after must be JSON")
+
+
+def _text(raw: Body, name: str) -> str:
+    value = raw.get(name)
+    if not isinstance(value, str) or not value:
+        refuse_invalid(f"{name} must be a non-empty string")
+    return value
+
+
+def _time_ms(raw: Body, name: str) -> int:
+    """A date, milliseconds as a number, or nanoseconds as digits."""
+    value, ms = raw.get(name), None
+    if isinstance(value, str):
+        ns = parse_digits(value, I64_MAX)
+        ms = parse_date_ms(value) if ns is None else ns // _NS
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        ms = int(value) if abs(value) <= DATE_MS_MAX else None
+    if ms is None:
+        refuse_invalid(f"{name} must be a time: RFC 3339, or milliseconds since 1970")
+    return ms
+
+
+def _names(
+    raw: object, name: str, what: str, known: Sequence[str], *, some: bool = False
+) -> tuple[str, ...]:
+    if not isinstance(raw, list) or not all(isinstance(item, str) for item in raw):
+        refuse_invalid(f"{name} must be an array of strings")
+    if some and not raw:
+        refuse_invalid(f"{name} must not be empty")
+    for item in raw:
+        if item not in known:
+            refuse_invalid(f"{name} must name {what} of the rollup; {item[:80]} is none")
+    if len(set(raw)) < len(raw):
+        refuse_invalid(f"{name} must not have duplicates")
+    return tuple(raw)

@@ -8,22 +8,35 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+import pyarrow.compute as pc
 
-from headrace.formats.companion import SCHEMAS, Family, roll_key
+from headrace.formats.companion import SCHEMAS, Family, log_key
 from headrace.formats.leb128 import Ints
 from headrace.formats.postings import cut
-from headrace.pipeline.kernels.groups import Piece, Records
 from headrace.search import histogram
+from headrace.search.cells import Numbers
+from headrace.search.companions import Companions
 from headrace.search.config import Count, Parts, Rollup, Search, Summary
 from headrace.search.contributions import contributing
 from headrace.search.extraction import Column
-from headrace.search.histogram import Histogram
+from headrace.search.families.groups import Piece, Records, ranks
+from headrace.search.histogram import Histogram, Histograms, decode_many
 from headrace.search.parts import paths_of, read_parts
 from headrace.search.pointers import Path
 from headrace.search.values import shown
 
-Numbers = NDArray[np.float64]
+Dims = tuple[Any, ...]
+
+_COLUMNS = ("k", "start", "dims", "count", "sum", "min", "max", "hist")
+_DIMS_BYTES = 200
+"""What a combination of dimensions takes as objects."""
+
+
+def roll_key(log: int, rollup: str, interval_ms: int, measure: str) -> bytes:
+    """The windows of a measure."""
+    return log_key(log) + b"\0".join(
+        (rollup.encode(), interval_ms.to_bytes(8, "big"), measure.encode())
+    )
 
 
 class _Values(NamedTuple):
@@ -210,3 +223,97 @@ def _counted(ats: Ints, starts: Ints) -> pa.Array:
 
 def _no_bytes(rows: int) -> pa.Array:
     return pa.nulls(rows, pa.binary())
+
+
+def merge_rollups(table: pa.Table) -> pa.Table:
+    """Each window and combination of dimensions once."""
+    starts_ms = table.column("start").to_numpy()
+    keys = ranks(table.column("k").combine_chunks())
+    dims = ranks(table.column("dims").combine_chunks())
+    order = np.lexsort((dims, starts_ms, keys))
+    table = table.take(pa.array(order)).combine_chunks()
+    again = np.zeros(len(order), bool)
+    for numbers in (keys[order], starts_ms[order], dims[order]):
+        again[1:] |= np.diff(numbers) != 0
+    again[1:] = ~again[1:]
+    starts = np.flatnonzero(~again)
+    firsts = table.take(pa.array(starts))
+    plain = pc.is_null(firsts.column("sum")).to_numpy(zero_copy_only=False)
+
+    def reduced(name: str, how: np.ufunc) -> pa.Array:
+        numbers = table.column(name).fill_null(0).to_numpy()
+        return pa.array(how.reduceat(numbers, starts), mask=plain)
+
+    columns = {
+        "k": firsts.column("k"),
+        "start": firsts.column("start"),
+        "dims": firsts.column("dims"),
+        "count": np.add.reduceat(table.column("count").to_numpy(), starts),
+        "sum": reduced("sum", np.add),
+        "min": reduced("min", np.minimum),
+        "max": reduced("max", np.maximum),
+        "hist": _merge_histograms(table.column("hist").combine_chunks(), starts),
+    }
+    return pa.table(columns, schema=SCHEMAS[Family.ROLL])
+
+
+def _merge_histograms(raws: pa.Array, starts: Ints) -> pa.Array:
+    found = raws.take(pa.array(starts)).to_pylist()
+    stops = np.append(starts[1:], len(raws))
+    for at in np.flatnonzero(stops - starts > 1).tolist():
+        if found[at] is not None:
+            rows = raws.slice(starts[at], stops[at] - starts[at]).to_pylist()
+            found[at] = histogram.merged(rows)
+    return pa.array(found, pa.binary())
+
+
+class Rolled(NamedTuple):
+    """The windows of one measure, one row for each window and combination of dimensions."""
+
+    starts: Ints
+    codes: Ints
+    """Which of `dims` a row has."""
+    dims: list[Dims]
+    counts: Ints
+    sums: Numbers
+    mins: Numbers
+    maxs: Numbers
+    histograms: Histograms
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self.starts, self.codes, self.counts, self.sums, self.mins, self.maxs)
+        held = sum(array.nbytes for array in arrays) + self.histograms.nbytes
+        return held + _DIMS_BYTES * len(self.dims)
+
+
+def read_rolled(
+    companions: Companions, log: int, rollup: str, interval_ms: int, measure: str
+) -> Rolled | None:
+    """What a build has of a measure; None when it has nothing."""
+    key = roll_key(log, rollup, interval_ms, measure)
+    held: Rolled | None = companions.cache.get((Family.ROLL, key))
+    if held is not None:
+        companions.used(Family.ROLL)
+        return held
+    file = companions.file(Family.ROLL)
+    tables = list(file.rows(key, key + b"\0", _COLUMNS)) if file is not None else []
+    if not tables:
+        return None
+    found = _rolled(pa.concat_tables(tables).combine_chunks())
+    companions.cache.put((Family.ROLL, key), found, found.nbytes)
+    return found
+
+
+def _rolled(table: pa.Table) -> Rolled:
+    dims = table.column("dims").chunk(0).dictionary_encode()
+    return Rolled(
+        table.column("start").to_numpy(),
+        dims.indices.to_numpy().astype(np.int64),
+        [tuple(msgspec.json.decode(text)) for text in dims.dictionary.to_pylist()],
+        table.column("count").to_numpy(),
+        table.column("sum").to_numpy(),
+        table.column("min").to_numpy(),
+        table.column("max").to_numpy(),
+        decode_many(table.column("hist").chunk(0)),
+    )
