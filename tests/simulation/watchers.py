@@ -22,15 +22,13 @@ import msgspec
 from headrace.core.config import Durability
 from headrace.core.entry import Append, Drop, Entry
 from headrace.core.errors import Code, Refused
-from headrace.delivery.hub import Hub
-from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.sessions import Sessions
 from headrace.surfaces.topics.watch import STREAM_PATH, Watch
 from headrace.surfaces.topics.watchstream import WatchStream
-from headrace.web.credentials import LOCAL
 from headrace.web.slots import Slots
+from support.asking import make_call, make_gate, make_request
 from support.eventtext import Event, decode_id, split_events, unchunk
 from support.oracle import History, ModelLog
 from support.plumbing import Pipe
@@ -240,38 +238,6 @@ def _as_shown(record: Record) -> dict[str, Any]:
     }
 
 
-class Post:
-    """What the POST of a session asks of a request."""
-
-    def __init__(self, engine: Engine, body: dict[str, Any]) -> None:
-        self.engine = engine
-        self.principal = LOCAL
-        self.req = self
-        self._body = msgspec.json.encode(body)
-
-    def get_param(self, name: str) -> str:
-        return {"lenient": "true"}[name]
-
-    async def command(self) -> bytes:
-        return self._body
-
-
-class Get:
-    """What the GET of a stream asks of a request."""
-
-    def __init__(self, hub: Hub, wid: str, last_id: str | None) -> None:
-        self.hub = hub
-        self.name = wid
-        self.req = self
-        self._last_id = last_id
-
-    def get_header(self, name: str) -> str | None:
-        return {"LAST-EVENT-ID": self._last_id}[name]
-
-    def get_param(self, name: str) -> str | None:
-        return {"cursor": None}[name]
-
-
 class Gallery:
     """All watchers of one life of a server."""
 
@@ -279,7 +245,8 @@ class Gallery:
         self._witness = witness
         self._random = random
         self._engine = witness.engine
-        self._hub = Hub(self._engine, TimerWheel())
+        self._gate = make_gate(self._engine)
+        self._hub = self._gate.hub
         self._sessions = Sessions(Slots(), SESSION_TTL_MS, self._hub.wheel.time)
         self._watch = Watch(self._sessions, _LIMITS)
         self._seats: list[_Seat] = []
@@ -308,8 +275,9 @@ class Gallery:
         if seat.pipe is not None:
             seat.work()
         try:
-            call: Any = Get(self._hub, seat.wid, watcher.last_id)
-            opening = await self._watch.get(call)
+            known = {"last_event_id": watcher.last_id} if watcher.last_id else {}
+            request = make_request("GET", STREAM_PATH + seat.wid, **known)
+            opening = await self._watch.get(make_call(self._gate, request, wid=seat.wid))
         except Refused as refused:
             if refused.code is not Code.NOT_FOUND:  # it was asleep for too long
                 raise
@@ -317,9 +285,9 @@ class Gallery:
             watcher.forget_server()
             return False
         pipe = seat.pipe = Far(self._witness, strong=watcher.strong)
-        pipe.protocol = opening.stream
-        assert isinstance(opening.stream, WatchStream)
-        opening.stream.attach(pipe, b"head|", lambda: None, lambda: None)
+        pipe.protocol = opening.sink
+        assert isinstance(opening.sink, WatchStream)
+        opening.sink.attach(pipe, b"head|", lambda: None, lambda: None)
         return True
 
     async def _begin(self, seat: _Seat) -> bool:
@@ -329,8 +297,10 @@ class Gallery:
         if watcher.last_id is not None:
             body["cursor"] = watcher.last_id
         try:
-            call: Any = Post(self._engine, body)
-            reply = await self._watch.post(call)
+            head = {"content_type": "application/json"}
+            raw = msgspec.json.encode(body)
+            request = make_request("POST", "/v0/watch?lenient=true", raw, **head)
+            reply = await self._watch.post(make_call(self._gate, request))
         except Refused as refused:
             if refused.code not in (Code.LOG_NOT_FOUND, Code.STORAGE_UNAVAILABLE):
                 raise

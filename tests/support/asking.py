@@ -7,9 +7,14 @@ from typing import Any
 
 import msgspec
 
+from headrace.engine.engine import Engine
+from headrace.surfaces.topics.errors import refuse
 from headrace.web.answers import Answer
+from headrace.web.calls import Call, Gate
 from headrace.web.connection import Respond
+from headrace.web.credentials import LOCAL, Keyring, Principal
 from headrace.web.request import Request
+from headrace.web.slots import Slots
 
 
 class Reply(msgspec.Struct):
@@ -31,6 +36,20 @@ def make_request(method: str, target: str, body: bytes = b"", **fields: str) -> 
         request.add(body)
     request.end()
     return request
+
+
+def make_gate(engine: Engine) -> Gate:
+    """A gate without keys, open to this engine."""
+    gate = Gate(Keyring(), Slots(), Slots(), 1 << 20)
+    gate.open(engine)
+    return gate
+
+
+def make_call(gate: Gate, request: Request, principal: Principal = LOCAL, **params: str) -> Call:
+    """A call as its handler gets it."""
+    call = Call(gate, refuse, request, tuple(params), tuple(params.values()), 0.0)
+    call.principal = principal
+    return call
 
 
 async def ask(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import msgspec
@@ -29,6 +27,7 @@ from headrace.storage.staging import Staging
 from headrace.surfaces.bulk.chunks import ChunkLimits
 from headrace.surfaces.bulk.routes import Bulk
 from headrace.web.credentials import ALL_SCOPES, Keyring, Principal, Scope
+from support.asking import make_call, make_gate, make_request
 from support.hostile import HostileDisk
 from support.rig import Unhurried, boot, view
 from support.virtual import VirtualClock, VirtualLoop
@@ -310,13 +309,14 @@ def test_who_may_give_a_transaction_up(loop: VirtualLoop, who: Principal, may: b
         await send(engine, ANN)
         await stage(engine, ANN, batch=1)
         bulk = Bulk(ChunkLimits(10, 1000, 100, 50, 50), 1000)
-        call: Any = SimpleNamespace(name="t", principal=who, engine=engine)
+        request = make_request("DELETE", "/v0/transactions/t")
+        call = make_call(make_gate(engine), request, who, transaction="t")
         if may:
-            await bulk.delete(call)
+            await bulk.give_up(call)
             assert engine.transactions.last("t") is None
             return
         with pytest.raises(Refused) as refused:
-            await bulk.delete(call)
+            await bulk.give_up(call)
         assert refused.value.code is Code.FORBIDDEN
         assert engine.transactions.last("t") == 0
         assert engine.transactions.waiting.chunks == 1

@@ -8,13 +8,9 @@ from headrace.core.config import Kind
 from headrace.core.entry import Claim
 from headrace.core.errors import Code, Refused
 from headrace.engine.cost import Cost
-from headrace.surfaces.topics.errors import refuse
 from headrace.surfaces.topics.queues import QueueLimits
 from headrace.surfaces.topics.work import JobStream, Work
-from headrace.web.calls import Call, Gate
-from headrace.web.credentials import LOCAL, Keyring
-from headrace.web.slots import Slots
-from support.asking import make_request
+from support.asking import make_call, make_gate, make_request
 from support.plumbing import Pipe
 from support.serving import House, live
 
@@ -32,15 +28,6 @@ class Worker:
         self.stream.chunked = False
         self.stream.attach(self.pipe, b"head|", lambda: None, lambda: None)
         assert self.pipe.take() == b"head|"
-
-
-def get(house: House, target: str) -> Call:
-    """A GET under way, by the local principal."""
-    gate = Gate(Keyring(), Slots(), Slots(), 0)
-    gate.open(house.engine)
-    call = Call(gate, refuse, make_request("GET", target), ("name",), ("q",), 0.0)
-    call.principal = LOCAL
-    return call
 
 
 async def soon() -> None:
@@ -71,7 +58,8 @@ def test_a_stream_opens_when_its_queue_is_there_to_stay() -> None:
         created = journal.tail
         assert journal.synced < created
         work = Work(QueueLimits(claim=1, node_bytes=1))
-        await work.open(get(house, "/v0/topics/q/work?node=w"))
+        request = make_request("GET", "/v0/topics/q/work?node=w")
+        await work.open(make_call(make_gate(house.engine), request, name="q"))
         assert journal.synced >= created
         await creating
 
