@@ -54,6 +54,7 @@ from headrace.surfaces.topics import mount as topics
 from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.errors import REFUSALS as TOPIC_REFUSALS
 from headrace.surfaces.topics.following import FollowLimits
+from headrace.surfaces.topics.metrics import TopicsVitals, read_samples
 from headrace.surfaces.topics.queues import QueueLimits, Queues
 from headrace.surfaces.topics.routers import Routers
 from headrace.surfaces.topics.routes import Topics
@@ -142,11 +143,12 @@ def build_web(
             Search(),
             Watch(sessions, follow),
             SocketLimits(limits, follow, settings.server.max_body_bytes),
+            lambda principal: read_samples(TopicsVitals(gate, len(sessions)), principal),
         ),
         bulk.surface(Bulk(chunks, settings.server.max_body_bytes), TOPIC_REFUSALS),
         streams.surface(gate, settings.streams.dialect, _stream_limits(settings), control, server),
     ]
-    probes = Probes(gate, pulse, sessions, pipeline)
+    probes = Probes(gate, pulse, surfaces, pipeline)
     base_url = f"http://{settings.server.host}:{settings.server.port}"
     documents = _documents(surfaces, base_url)
     about = operations.surface(probes, documents, probes_need_key=settings.server.probe_auth)
