@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -41,8 +42,8 @@ exit status:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command; exits with 0 when it did what was asked."""
-    parser = _parser()
-    options = parser.parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    options = _parser(wants_jobs="pipeline" in argv).parse_args(argv)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         sys.exit(run(options))
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(0)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, wants_jobs: bool = True) -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="headrace",
@@ -86,10 +87,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_inspect(commands)
     _add_verify(commands)
 
-    from headrace.pipeline import commands as pipeline
-
     jobs = commands.add_parser("pipeline", help="run a Spark job over the sealed segments")
-    pipeline.add_arguments(jobs)
+    if wants_jobs:  # dozens of modules that no other command needs
+        from headrace.pipeline import commands as pipeline
+
+        pipeline.add_arguments(jobs)
     jobs.set_defaults(run=_pipeline)
 
     # Whose words these are: the benchmark is no part of an installed Headrace.
@@ -190,7 +192,13 @@ def _overrides(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    # Modules stay as long as the process: to look at them again and again while they are loaded,
+    # and once more when the server is ready, would take a fifth of the start.
+    gc.disable()
     from headrace import app, observe
+
+    gc.freeze()
+    gc.enable()
 
     try:
         settings = config.load(overrides=_overrides(options))
