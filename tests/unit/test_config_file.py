@@ -118,8 +118,8 @@ def test_problems_of_file_and_environment_are_told_at_once(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("nothing.toml", None, "FILE: cannot be read: No such file or directory"),
-        (".", None, "FILE: cannot be read: Is a directory"),
+        ("nothing.toml", None, "HEADRACE_CONFIG='FILE' cannot be read: No such file or directory"),
+        (".", None, "HEADRACE_CONFIG='FILE' cannot be read: Is a directory"),
         ("latin.toml", b"# \xe9\n", "FILE: is not UTF-8"),
     ],
 )
@@ -130,6 +130,23 @@ def test_a_file_that_cannot_be_read(
     if content is not None:
         path.write_bytes(content)
     assert problems_of({"HEADRACE_CONFIG": str(path)}) == [problem]
+
+
+def test_no_file_is_no_path() -> None:
+    with pytest.raises(ConfigError, match="HEADRACE_CONFIG='' cannot be read: No such file"):
+        load({"HEADRACE_CONFIG": ""})
+
+
+def test_a_server_does_not_start_with_a_file_it_does_not_understand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, "[server]\nprot = 1\nport = 'x'\n")["HEADRACE_CONFIG"]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["serve", "--config", path])
+    assert ended.value.code == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"headrace: {path}:2: server.prot is not a setting"
+    assert second.startswith(f"headrace: {path}:3: server.port = 'x' is not accepted")
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,15 @@ _LINE = re.compile(r"(.*) \(at line (\d+), column \d+\)", re.DOTALL)
 
 
 def read_file(path: str) -> dict[str, Given]:
-    """What the file says, by key; raises `ConfigError` with all that cannot be understood."""
+    """What the file says, by key; raises `ConfigError` with all that cannot be understood, and
+    OSError if it cannot be read.
+    """
     import tomllib  # only who has a file pays for it
 
     try:
         with open(path, encoding="utf-8", newline="") as file:
             text = file.read()
         tables = tomllib.loads(text)
-    except OSError as error:
-        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
     except UnicodeDecodeError:
         raise ConfigError([f"{path}: is not UTF-8"]) from None
     except tomllib.TOMLDecodeError as error:

@@ -36,6 +36,8 @@ def gather(
     try:
         if path is not None:
             filed = read_file(path)
+    except OSError as error:
+        problems.append(f"{FILE_VARIABLE}={path!r} cannot be read: {error.strerror}")
     except ConfigError as error:
         problems += error.problems
     given = {}
