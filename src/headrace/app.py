@@ -54,6 +54,7 @@ from headrace.surfaces.topics import mount as topics
 from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.errors import REFUSALS as TOPIC_REFUSALS
 from headrace.surfaces.topics.following import FollowLimits
+from headrace.surfaces.topics.metrics import TopicsVitals, read_samples
 from headrace.surfaces.topics.queues import QueueLimits, Queues
 from headrace.surfaces.topics.routers import Routers
 from headrace.surfaces.topics.routes import Topics
@@ -110,46 +111,47 @@ def build_web(
 ) -> Responder:
     """All surfaces, complete but for the engine behind the gate."""
     limits = AppendLimits(
-        settings.max_batch_records,
-        settings.max_record_bytes,
-        settings.max_meta_bytes,
-        settings.max_tag_bytes,
-        settings.max_node_bytes,
+        settings.server.max_batch_records,
+        settings.server.max_record_bytes,
+        settings.server.max_meta_bytes,
+        settings.server.max_tag_bytes,
+        settings.server.max_node_bytes,
     )
     sessions = Sessions(
         Slots(
-            total=Cap("max_watch_sessions", settings.max_watch_sessions),
-            per_key=Cap("max_watch_sessions_per_key", settings.max_watch_sessions_per_key),
+            total=Cap("max_watch_sessions", settings.topics.max_watch_sessions),
+            per_key=Cap("max_watch_sessions_per_key", settings.topics.max_watch_sessions_per_key),
         ),
-        settings.session_ttl_ms,
+        settings.topics.session_ttl_ms,
         lambda: gate.wheel.time(),
     )
-    jobs = QueueLimits(settings.max_claim, settings.max_node_bytes)
-    follow = FollowLimits(settings.max_watch_topics, settings.max_limit)
+    jobs = QueueLimits(settings.topics.max_claim, settings.server.max_node_bytes)
+    follow = FollowLimits(settings.topics.max_watch_topics, settings.topics.max_limit)
     chunks = ChunkLimits(
-        settings.max_batch_records,
-        settings.max_record_bytes,
-        settings.max_meta_bytes,
-        settings.max_tag_bytes,
-        settings.max_node_bytes,
+        settings.server.max_batch_records,
+        settings.server.max_record_bytes,
+        settings.server.max_meta_bytes,
+        settings.server.max_tag_bytes,
+        settings.server.max_node_bytes,
     )
     surfaces = [
         topics.surface(
-            Topics(limits, settings.max_limit),
+            Topics(limits, settings.topics.max_limit),
             Queues(jobs),
             Work(jobs),
             Routers(),
             Search(),
             Watch(sessions, follow),
-            SocketLimits(limits, follow, settings.max_body_bytes),
+            SocketLimits(limits, follow, settings.server.max_body_bytes),
+            lambda principal: read_samples(TopicsVitals(gate, len(sessions)), principal),
         ),
-        bulk.surface(Bulk(chunks, settings.max_body_bytes), TOPIC_REFUSALS),
-        streams.surface(gate, settings.streams_dialect, _stream_limits(settings), control, server),
+        bulk.surface(Bulk(chunks, settings.server.max_body_bytes), TOPIC_REFUSALS),
+        streams.surface(gate, settings.streams.dialect, _stream_limits(settings), control, server),
     ]
-    probes = Probes(gate, pulse, sessions, pipeline)
-    base_url = f"http://{settings.host}:{settings.port}"
+    probes = Probes(gate, pulse, surfaces, pipeline)
+    base_url = f"http://{settings.server.host}:{settings.server.port}"
     documents = _documents(surfaces, base_url)
-    about = operations.surface(probes, documents, probes_need_key=settings.probe_auth)
+    about = operations.surface(probes, documents, probes_need_key=settings.server.probe_auth)
     surfaces.insert(0, about)
     return Responder(gate, surfaces)
 
@@ -172,46 +174,46 @@ def _documents(surfaces: list[Surface], base_url: str) -> dict[str, Callable[[],
 
 
 def _stream_limits(settings: Settings) -> StreamLimits:
-    request_ms = settings.streams_request_timeout_ms
+    request_ms = settings.streams.request_timeout_ms
     return StreamLimits(
-        settings.streams_max_body_bytes, request_ms, request_ms - LONG_POLL_MARGIN_MS
+        settings.streams.max_body_bytes, request_ms, request_ms - LONG_POLL_MARGIN_MS
     )
 
 
 def _server_limits(settings: Settings) -> ServerLimits:
     return ServerLimits(
-        tail_bytes=settings.tail_bytes,
-        block_cache_bytes=settings.block_cache_bytes,
-        seal_bytes=settings.seal_bytes,
-        inflight_per_key=settings.max_inflight_per_key,
-        body_bytes=settings.streams_max_body_bytes,
-        append_ms=settings.streams_append_timeout_ms,
+        tail_bytes=settings.storage.tail_bytes,
+        block_cache_bytes=settings.storage.block_cache_bytes,
+        seal_bytes=settings.storage.seal_bytes,
+        inflight_per_key=settings.server.max_inflight_per_key,
+        body_bytes=settings.streams.max_body_bytes,
+        append_ms=settings.streams.append_timeout_ms,
         search_ms=SEARCH_TIMEOUT_MS,
-        request_ms=settings.streams_request_timeout_ms,
-        pipeline=settings.pipeline == "local",
+        request_ms=settings.streams.request_timeout_ms,
+        pipeline=settings.storage.pipeline == "local",
     )
 
 
 def _caps(settings: Settings) -> Caps:
     per_key = KeyCaps(
         logs={
-            "topics": settings.max_topics_per_key,
-            "streams": settings.streams_max_per_key,
-            "subscriptions": settings.streams_max_subscriptions_per_key,
+            "topics": settings.topics.max_topics_per_key,
+            "streams": settings.streams.max_per_key,
+            "subscriptions": settings.streams.max_subscriptions_per_key,
         },
-        routers=settings.max_routers_per_key,
+        routers=settings.topics.max_routers_per_key,
         webhooks=WEBHOOKS_PER_KEY_AT_ONCE,
     )
     return Caps(
         logs={
-            "topics": settings.max_topics,
-            "streams": settings.streams_max,
-            "subscriptions": settings.streams_max_subscriptions,
+            "topics": settings.topics.max_topics,
+            "streams": settings.streams.max,
+            "subscriptions": settings.streams.max_subscriptions,
         },
-        per_key=per_key if len(settings.api_keys) else KeyCaps(),
-        routers=settings.max_routers,
-        total_bytes=settings.max_total_bytes,
-        tail_bytes=settings.tail_bytes,
+        per_key=per_key if len(settings.server.api_keys) else KeyCaps(),
+        routers=settings.topics.max_routers,
+        total_bytes=settings.storage.max_total_bytes,
+        tail_bytes=settings.storage.tail_bytes,
     )
 
 
@@ -220,30 +222,30 @@ class App:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        slots = Slots(per_key=Cap("max_inflight_per_key", settings.max_inflight_per_key))
+        slots = Slots(per_key=Cap("max_inflight_per_key", settings.server.max_inflight_per_key))
         streams = Slots(
-            total=Cap("max_sse_connections", settings.max_sse_connections),
-            per_key=Cap("max_sse_connections_per_key", settings.max_sse_connections_per_key),
+            total=Cap("max_sse_connections", settings.server.max_sse_connections),
+            per_key=Cap("max_sse_connections_per_key", settings.server.max_sse_connections_per_key),
         )
         self.gate = Gate(
-            settings.api_keys,
+            settings.server.api_keys,
             slots,
             streams,
-            settings.max_body_bytes,
-            settings.cors_origins,
+            settings.server.max_body_bytes,
+            settings.server.cors_origins,
             None
-            if len(settings.api_keys)
-            else OriginCheck(settings.allowed_hosts, settings.cors_origins),
+            if len(settings.server.api_keys)
+            else OriginCheck(settings.server.allowed_hosts, settings.server.cors_origins),
         )
-        self._control = Control(Webhooks(settings.webhook_hosts))
+        self._control = Control(Webhooks(settings.server.webhook_hosts))
         self._server = ServerRoutes(self.gate, _server_limits(settings))
         self._pulse = Pulse()
-        self._disk = RealDisk(settings.data_dir)
+        self._disk = RealDisk(settings.storage.data_dir)
         self._pool = ThreadPool()
-        self._sealer = ProcessSealer(settings.data_dir, settings.objects)
+        self._sealer = ProcessSealer(settings.storage.data_dir, settings.storage.objects)
         self._pipeline = (
-            PipelineProcess(settings.data_dir, settings.objects)
-            if settings.pipeline == "local"
+            PipelineProcess(settings.storage.data_dir, settings.storage.objects)
+            if settings.storage.pipeline == "local"
             else None
         )
         self._started: Started | None = None
@@ -294,7 +296,7 @@ class App:
         settings = self._settings
         return Parts(
             disk=self._disk,
-            objects=open_objects(settings.objects, self._disk),
+            objects=open_objects(settings.storage.objects, self._disk),
             clock=SystemClock(),
             pool=self._pool,
             sealer=self._sealer,
@@ -302,14 +304,14 @@ class App:
             writer=best_writer,
             caps=_caps(settings),
             pace=Pace(
-                settings.seal_bytes,
-                settings.disk_sync_ms,
-                LOOK_REMOTE_MS if settings.objects else LOOK_MS,
-                settings.seal_ms,
+                settings.storage.seal_bytes,
+                settings.storage.disk_sync_ms,
+                LOOK_REMOTE_MS if settings.storage.objects else LOOK_MS,
+                settings.storage.seal_ms,
             ),
-            block_cache_bytes=settings.block_cache_bytes,
-            append_timeout_s=settings.streams_append_timeout_ms / 1000,
-            metrics_ms=settings.streams_metrics_ms,
+            block_cache_bytes=settings.storage.block_cache_bytes,
+            append_timeout_s=settings.streams.append_timeout_ms / 1000,
+            metrics_ms=settings.streams.metrics_ms,
             deliver=self._control.deliver,
             is_gone=self.gate.keyring.is_gone,
         )
@@ -374,7 +376,7 @@ class App:
             self._disk.lock(layout.LOCK)
         except BlockingIOError:
             raise StartError(
-                f"{self._settings.data_dir} is in use by another headrace process; "
+                f"{self._settings.storage.data_dir} is in use by another headrace process; "
                 "stop that one or choose another TOPICS_DATA_DIR"
             ) from None
         except OSError as error:
@@ -383,7 +385,7 @@ class App:
     def _cannot_use(self, error: OSError) -> StartError:
         advice = _ADVICE.get(error.errno or 0, "look at it")
         return StartError(
-            f"cannot use {self._settings.data_dir}: {error}; "
+            f"cannot use {self._settings.storage.data_dir}: {error}; "
             f"{advice}, or choose another TOPICS_DATA_DIR"
         )
 
@@ -391,13 +393,13 @@ class App:
         settings = self._settings
         room = room_for_connections(descriptors)
         return Connections(
-            count_max=min(settings.max_connections or room, room),
-            head_s=settings.head_timeout_ms / 1000,
-            body_s=settings.body_timeout_ms / 1000,
+            count_max=min(settings.server.max_connections or room, room),
+            head_s=settings.server.head_timeout_ms / 1000,
+            body_s=settings.server.body_timeout_ms / 1000,
         )
 
     def _bind(self, waiting_max: int) -> socket.socket:
-        settings = self._settings
+        settings = self._settings.server
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -417,7 +419,11 @@ class App:
                 settings.port_file.write_text(f"{port}\n")
             except OSError as error:
                 raise StartError(f"cannot write TOPICS_PORT_FILE: {error}") from None
-        say("info", f"listening on http://{settings.host}:{port}", data=settings.data_dir)
+        say(
+            "info",
+            f"listening on http://{settings.host}:{port}",
+            data=self._settings.storage.data_dir,
+        )
         if not len(settings.api_keys):
             where = "this machine" if is_loopback(settings.host) else "ANYONE WHO REACHES THIS PORT"
             say("warning", f"no API keys: authentication is off, {where} may do everything")

@@ -1,14 +1,16 @@
-"""The command line: serve, inspect, verify, pipeline, bench."""
+"""The command line: serve, config, inspect, verify, pipeline, bench."""
 
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace import __version__, config
+from headrace.config import listing, loading
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -17,6 +19,7 @@ _EPILOG = """\
 examples:
   headrace serve                      run on 127.0.0.1:4000 with data in ./data
   headrace serve --port 8080 --data-dir /var/lib/headrace
+  headrace config                     every setting, its value and where it comes from
   headrace inspect --data-dir data    what a data directory holds (read-only)
   headrace verify --data-dir data     check every checksum and invariant
   headrace pipeline audit             run a Spark job over the sealed segments
@@ -39,8 +42,8 @@ exit status:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command; exits with 0 when it did what was asked."""
-    parser = _parser()
-    options = parser.parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    options = _parser(wants_jobs="pipeline" in argv).parse_args(argv)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         sys.exit(run(options))
@@ -51,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(0)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, wants_jobs: bool = True) -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="headrace",
@@ -66,26 +69,29 @@ def _parser() -> argparse.ArgumentParser:
         "serve",
         help="run the server",
         description="Run the server until a signal stops it.",
-        epilog=f"environment:\n{config.describe()}",
+        epilog=f"environment:\n{listing.describe()}",
         formatter_class=raw,
     )
-    serve.add_argument("--host", metavar="ADDRESS", help="address to listen on (TOPICS_HOST)")
-    serve.add_argument("--port", metavar="PORT", help="port to listen on, 0 for any (TOPICS_PORT)")
-    serve.add_argument("--data-dir", metavar="DIR", help="where the data lives (TOPICS_DATA_DIR)")
-    serve.add_argument("--objects", metavar="WHERE", help="object store (HEADRACE_OBJECTS)")
-    serve.add_argument(
-        "--pipeline", metavar="WHERE", help="local or off: who indexes (HEADRACE_PIPELINE)"
-    )
-    serve.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+    _add_settings(serve)
     serve.set_defaults(run=_serve)
+    shown = commands.add_parser(
+        "config",
+        help="show every setting, its value and where it comes from",
+        description="Show what `headrace serve` would run with: every setting, its value and\n"
+        "where it comes from, as a file for HEADRACE_CONFIG. Secrets are left out.",
+        formatter_class=raw,
+    )
+    _add_settings(shown)
+    shown.set_defaults(run=_show_config)
 
     _add_inspect(commands)
     _add_verify(commands)
 
-    from headrace.pipeline import commands as pipeline
-
     jobs = commands.add_parser("pipeline", help="run a Spark job over the sealed segments")
-    pipeline.add_arguments(jobs)
+    if wants_jobs:  # dozens of modules that no other command needs
+        from headrace.pipeline import commands as pipeline
+
+        pipeline.add_arguments(jobs)
     jobs.set_defaults(run=_pipeline)
 
     # Whose words these are: the benchmark is no part of an installed Headrace.
@@ -98,6 +104,22 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("words", nargs="*")
     bench.set_defaults(run=_bench)
     return parser
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--config", metavar="FILE", help="file with settings (HEADRACE_CONFIG)")
+    command.add_argument("--host", metavar="ADDRESS", help="address to listen on (HEADRACE_HOST)")
+    command.add_argument(
+        "--port", metavar="PORT", help="port to listen on, 0 for any (HEADRACE_PORT)"
+    )
+    command.add_argument(
+        "--data-dir", metavar="DIR", help="where the data lives (HEADRACE_DATA_DIR)"
+    )
+    command.add_argument("--objects", metavar="WHERE", help="object store (HEADRACE_OBJECTS)")
+    command.add_argument(
+        "--pipeline", metavar="WHERE", help="local or off: who indexes (HEADRACE_PIPELINE)"
+    )
+    command.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
 
 
 def _add_inspect(commands: _Commands) -> None:
@@ -156,10 +178,9 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _serve(options: argparse.Namespace) -> int:
-    from headrace import app, observe
-
+def _overrides(options: argparse.Namespace) -> dict[str, str]:
     given = {
+        config.FILE_VARIABLE: options.config,
         "TOPICS_HOST": options.host,
         "TOPICS_PORT": options.port,
         "TOPICS_DATA_DIR": options.data_dir,
@@ -167,15 +188,36 @@ def _serve(options: argparse.Namespace) -> int:
         "HEADRACE_PIPELINE": options.pipeline,
         "HEADRACE_LOG_LEVEL": options.log_level,
     }
-    overrides = {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _serve(options: argparse.Namespace) -> int:
+    # Modules stay as long as the process: to look at them again and again while they are loaded,
+    # and once more when the server is ready, would take a fifth of the start.
+    gc.disable()
+    from headrace import app, observe
+
+    gc.freeze()
+    gc.enable()
+
     try:
-        settings = config.load(overrides=overrides)
-        observe.start_log(settings.log_level)
+        settings = config.load(overrides=_overrides(options))
+        observe.start_log(settings.server.log_level)
         app.serve(settings)
     except config.ConfigError as error:
         return _fail(*error.problems)
     except app.StartError as error:
         return _fail(str(error))
+    return 0
+
+
+def _show_config(options: argparse.Namespace) -> int:
+    try:
+        given = loading.gather(overrides=_overrides(options))
+        loading.parse(given)
+    except config.ConfigError as error:
+        return _fail(*error.problems)
+    print(listing.format_toml(given))
     return 0
 
 
@@ -220,7 +262,7 @@ def _bench(options: argparse.Namespace) -> int:
 
 def _server_url() -> str:
     """Where a server of this environment listens."""
-    host, port = config.read("TOPICS_HOST"), config.read("TOPICS_PORT")
+    host, port = config.read("server.host"), config.read("server.port")
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -230,8 +272,8 @@ def _run_offline(options: argparse.Namespace, run: Callable[[Path, str | None], 
 
     try:
         given = {"HEADRACE_OBJECTS": options.objects} if options.objects else {}
-        objects = config.read("HEADRACE_OBJECTS", given)
-        return run(options.data_dir or config.load().data_dir, objects)
+        objects = config.read("storage.objects", given)
+        return run(options.data_dir or config.load().storage.data_dir, objects)
     except config.ConfigError as error:
         return _fail(*error.problems)
     except CannotRun as error:

@@ -4,39 +4,40 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config import VARIABLES, ConfigError, Settings, describe, load
+from headrace.config import SETTINGS, ConfigError, load
+from headrace.config.listing import describe
 from headrace.delivery.addresses import is_loopback
 
 
 def test_nothing_set_gives_the_documented_defaults() -> None:
     settings = load({})
-    assert (settings.host, settings.port, settings.port_file) == ("127.0.0.1", 4000, None)
-    assert settings.data_dir == Path("data")
-    assert len(settings.api_keys) == 0
-    assert settings.cors_origins == ()
-    assert settings.max_batch_records == 10_000
-    assert settings.max_record_bytes == 1 << 20
-    assert settings.max_body_bytes == 64 << 20
-    assert settings.max_meta_bytes == 16 << 10
-    assert settings.max_topics == 100_000
-    assert settings.max_total_bytes == 0
-    assert settings.session_ttl_ms == 300_000
-
-
-def test_every_field_has_its_variable_and_every_variable_its_field() -> None:
-    assert sorted(variable.field for variable in VARIABLES) == sorted(Settings.__struct_fields__)
+    assert (settings.server.host, settings.server.port, settings.server.port_file) == (
+        "127.0.0.1",
+        4000,
+        None,
+    )
+    assert settings.storage.data_dir == Path("data")
+    assert len(settings.server.api_keys) == 0
+    assert settings.server.cors_origins == ()
+    assert settings.server.max_batch_records == 10_000
+    assert settings.server.max_record_bytes == 1 << 20
+    assert settings.server.max_body_bytes == 64 << 20
+    assert settings.server.max_meta_bytes == 16 << 10
+    assert settings.topics.max_topics == 100_000
+    assert settings.storage.max_total_bytes == 0
+    assert settings.topics.session_ttl_ms == 300_000
 
 
 def test_every_variable_is_described_with_its_default() -> None:
     lines = describe().splitlines()
-    assert len(lines) == len(VARIABLES)
+    assert len(lines) == 1 + len(SETTINGS)
     assert any("TOPICS_MAX_BODY_BYTES" in line and "64MiB" in line for line in lines)
 
 
 def test_the_command_line_wins_over_the_environment() -> None:
     environ = {"TOPICS_PORT": "5000", "TOPICS_HOST": "::1", "PATH": "/bin"}
     settings = load(environ, {"TOPICS_PORT": "0"})
-    assert (settings.host, settings.port) == ("::1", 0)
+    assert (settings.server.host, settings.server.port) == ("::1", 0)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_the_command_line_wins_over_the_environment() -> None:
     [("1", 1), ("65536", 65536), ("64KiB", 64 << 10), ("2 mib", 2 << 20), ("1GiB", 1 << 30)],
 )
 def test_sizes_have_units(text: str, expected: int) -> None:
-    assert load({"HEADRACE_SEAL_BYTES": text}).seal_bytes == expected
+    assert load({"HEADRACE_SEAL_BYTES": text}).storage.seal_bytes == expected
 
 
 @pytest.mark.parametrize(
@@ -113,12 +114,12 @@ def test_an_override_that_is_no_setting_is_refused() -> None:
 
 
 def test_zero_lifts_a_cap() -> None:
-    assert load({"TOPICS_MAX_TOPICS": "0"}).max_topics == 0
+    assert load({"TOPICS_MAX_TOPICS": "0"}).topics.max_topics == 0
 
 
 @pytest.mark.parametrize("text", ["https://a.example, http://localhost:5173", "*", ""])
 def test_origins(text: str) -> None:
-    assert ", ".join(load({"TOPICS_CORS_ORIGINS": text}).cors_origins) == text
+    assert ", ".join(load({"TOPICS_CORS_ORIGINS": text}).server.cors_origins) == text
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_origins(text: str) -> None:
     [("my_app, APP.internal.", ("my_app", "app.internal")), ("[::1]", ("::1",)), ("*", ("*",))],
 )
 def test_allowed_hosts(text: str, hosts: tuple[str, ...]) -> None:
-    assert load({"TOPICS_ALLOWED_HOSTS": text}).allowed_hosts == hosts
+    assert load({"TOPICS_ALLOWED_HOSTS": text}).server.allowed_hosts == hosts
 
 
 @pytest.mark.parametrize("text", ["a..b", "app:4000", "*, app", "http://app"])
@@ -138,7 +139,7 @@ def test_allowed_hosts_that_are_none(text: str) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost", "LocalHost"])
 def test_a_loopback_address_needs_no_keys(host: str) -> None:
     assert is_loopback(host)
-    assert load({"TOPICS_HOST": host}).host == host
+    assert load({"TOPICS_HOST": host}).server.host == host
 
 
 @pytest.mark.parametrize(
@@ -147,8 +148,8 @@ def test_a_loopback_address_needs_no_keys(host: str) -> None:
 def test_a_public_address_needs_keys_or_a_word(host: str) -> None:
     with pytest.raises(ConfigError, match="TOPICS_ALLOW_INSECURE_NO_AUTH"):
         load({"TOPICS_HOST": host})
-    assert load({"TOPICS_HOST": host, "TOPICS_API_KEYS": "s3cret"}).api_keys
-    assert load({"TOPICS_HOST": host, "TOPICS_ALLOW_INSECURE_NO_AUTH": "1"}).host == host
+    assert load({"TOPICS_HOST": host, "TOPICS_API_KEYS": "s3cret"}).server.api_keys
+    assert load({"TOPICS_HOST": host, "TOPICS_ALLOW_INSECURE_NO_AUTH": "1"}).server.host == host
 
 
 @pytest.mark.parametrize("keys", ["", " , ", "s3cret:raed", "s3cret,s3cret"])
@@ -161,4 +162,47 @@ def test_keys_that_cannot_be_read_stop_the_start_and_stay_unsaid(keys: str) -> N
 def test_settings_hold_no_secret() -> None:
     settings = load({"TOPICS_API_KEYS": "s3cret:read"})
     assert "s3cret" not in repr(settings)
-    assert settings.api_keys.authenticate("Bearer s3cret")
+    assert settings.server.api_keys.authenticate("Bearer s3cret")
+
+
+# --- other names ----------------------------------------------------------------------------------
+
+
+def test_both_names_of_a_setting_are_the_same_setting() -> None:
+    for setting in SETTINGS:
+        if setting.also and setting.default:
+            assert load({setting.also: setting.default}) == load({setting.name: setting.default})
+    assert load({"HEADRACE_PORT": "5000"}).server.port == 5000
+    assert load({"HEADRACE_PORT": "5000", "TOPICS_PORT": "5000"}).server.port == 5000
+    same = {"HEADRACE_MAX_BODY_BYTES": "1MiB", "TOPICS_MAX_BODY_BYTES": "1048576"}
+    assert load(same).server.max_body_bytes == 1 << 20
+    assert load({"HEADRACE_PORT": "5000"}, {"TOPICS_PORT": "1"}).server.port == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "values"),
+    [
+        (("HEADRACE_PORT", "TOPICS_PORT"), ("5000", "5001")),
+        (("HEADRACE_API_KEYS", "TOPICS_API_KEYS"), ("s3cret1", "s3cret2")),
+    ],
+)
+def test_both_names_with_different_values_are_refused(
+    names: tuple[str, str], values: tuple[str, str]
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load(dict(zip(names, values, strict=True)))
+    [problem] = refusal.value.problems
+    assert all(name in problem for name in names)
+    assert not any(value in problem for value in values)
+
+
+def test_names_are_unique() -> None:
+    names = [name for setting in SETTINGS for name in setting.names]
+    assert len(names) == len(set(names))
+
+
+def test_a_problem_names_the_variable_that_was_set() -> None:
+    with pytest.raises(ConfigError, match=r"^HEADRACE_PORT='x' is not accepted"):
+        load({"HEADRACE_PORT": "x"})
+    with pytest.raises(ConfigError, match=r"^HEADRACE_HOST='0.0.0.0' can be reached from outside"):
+        load({"HEADRACE_HOST": "0.0.0.0"})

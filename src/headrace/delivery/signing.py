@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from headrace.core.errors import Code, Refused
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 _PURPOSE = b"headrace tokens"
 _KID_DIGITS = 16
@@ -28,10 +31,24 @@ class Signer:
     """One key pair."""
 
     def __init__(self, key: bytes) -> None:
-        self._private = Ed25519PrivateKey.from_private_bytes(key)
-        self._public = self._private.public_key().public_bytes_raw()
+        self._key = key
         self._secret = hmac.digest(key, _PURPOSE, "sha256")
-        self.kid = f"ds_{sha256(self._public).hexdigest()[:_KID_DIGITS]}"
+
+    @cached_property
+    def _private(self) -> Ed25519PrivateKey:
+        # Only servers with subscriptions pay for the library.
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return Ed25519PrivateKey.from_private_bytes(self._key)
+
+    @cached_property
+    def _public(self) -> bytes:
+        return self._private.public_key().public_bytes_raw()
+
+    @cached_property
+    def kid(self) -> str:
+        """The id of the key pair."""
+        return f"ds_{sha256(self._public).hexdigest()[:_KID_DIGITS]}"
 
     @property
     def jwk(self) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class _Ids(msgspec.Struct, rename="camel"):
     trace_id: str | None = None
 
 
-_RESERVED = frozenset(msgspec.structs.fields(Envelope)[i].encode_name for i in range(20))
+_RESERVED = frozenset(Envelope.__struct_encode_fields__[:20])
 _records = msgspec.json.Decoder(dict[str, Any])
 _ids = msgspec.json.Decoder(_Ids)
 _encode = msgspec.json.Encoder().encode

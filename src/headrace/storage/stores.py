@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from headrace.storage.disk import Disk
-from headrace.storage.objects import LocalObjects, Objects
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.storage.disk import Disk
+    from headrace.storage.objects import Objects
 
 SCHEME = "s3://"
 
@@ -19,6 +22,8 @@ def split_bucket(where: str) -> tuple[str, str]:
 def open_objects(where: str | None, disk: Disk) -> Objects:
     """The object store at s3://bucket/prefix, or that of the disk when nothing is said."""
     if where is None:
+        from headrace.storage.objects import LocalObjects  # settings need neither
+
         return LocalObjects(disk)
     from headrace.storage.s3 import S3Objects  # only who uses it needs the library
 

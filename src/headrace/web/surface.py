@@ -13,9 +13,10 @@ import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.engine.patience import Patience
+from headrace.observe import Sample
 from headrace.web.answers import JSON, Answer, Handover, Headers, Reply
 from headrace.web.calls import Authenticate, Call, by_key
-from headrace.web.credentials import Scope
+from headrace.web.credentials import Principal, Scope
 from headrace.web.request import Request
 
 Handler = Callable[[Call], Awaitable[Answer | Reply | Handover]]
@@ -112,6 +113,8 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """What the surface calls, as OpenAPI has it."""
     compresses: bool = False
     """Whether answers are packed for those who take that."""
+    samples: Callable[[Principal], Sequence[Sample]] | None = None
+    """Metrics of its own, as far as somebody may see them."""
 
 
 def complete(known: Refusals) -> dict[Code, Refusal]:

@@ -22,6 +22,8 @@ from headrace.storage.keys import signing_key
 
 SECRETS = {
     "TOPICS_API_KEYS": "root,reader:read",
+    "HEADRACE_API_KEYS": "root,reader:read",
+    "HEADRACE_CONFIG": "headrace.toml",
     "HEADRACE_API_KEY": "root",
     "AWS_SECRET_ACCESS_KEY": "s3cret",
     "AWS_SESSION_TOKEN": "t0ken",

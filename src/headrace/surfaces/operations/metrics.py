@@ -1,125 +1,74 @@
-"""The metrics of the topics surface: its names for what the engine knows about itself."""
+"""Metrics of the server: its names for what the engine knows about itself.
+
+Surfaces bring those of their own (`Surface.samples`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from typing import Protocol
 
-from headrace.observe import Counter, Family, Gauge, Histogram, Number, Sample
-from headrace.web.credentials import Principal
-
-TOPIC_SERIES_MAX = 1000
-"""Topics with series of their own in one scrape; more would make scrapes slow for everyone."""
-
-
-class JournalVitals(Protocol):
-    """What the journal counts about its own work."""
-
-    @property
-    def frames(self) -> int: ...
-    @property
-    def batches(self) -> int: ...
-    @property
-    def fsyncs(self) -> int: ...
-    @property
-    def bytes_written(self) -> int: ...
-    @property
-    def rotations(self) -> int: ...
-    @property
-    def queue_depth(self) -> int: ...
-    @property
-    def queue_depth_peak(self) -> int: ...
-    @property
-    def submit_full(self) -> int: ...
-    @property
-    def read_only(self) -> bool: ...
-    @property
-    def fsync_latency_us(self) -> Histogram: ...
+from headrace.engine.chunks import Waiting
+from headrace.engine.engine import Engine
+from headrace.engine.pulse import Pulse
+from headrace.engine.upkeep import Backlog
+from headrace.observe import Counter, Gauge, Histogram, Number, Sample
+from headrace.web.calls import Gate
 
 
-class TopicVitals(Protocol):
-    """One topic at this moment; the queue fields are `None` for a plain log."""
+class ServerVitals:
+    """The server at this moment; zeros while it recovers."""
+
+    def __init__(self, gate: Gate, pulse: Pulse, uptime_ms: int) -> None:
+        self._engine: Engine | None = gate.engine if gate.ready else None
+        self.ready = gate.ready
+        self.sse_connections = len(gate.streams)
+        self.recovery_progress = gate.progress
+        self.uptime_ms = uptime_ms
+        self.loop_stall_max_ms = pulse.stall_max_ms
+        self.pressure = self._engine.turns.pressure.level if self._engine else 0.0
 
     @property
-    def name(self) -> str: ...
-    @property
-    def head_seq(self) -> int: ...
-    @property
-    def earliest_seq(self) -> int: ...
-    @property
-    def records_live(self) -> int: ...
-    @property
-    def bytes_live(self) -> int: ...
-    @property
-    def queue_ready(self) -> int | None: ...
-    @property
-    def queue_in_flight(self) -> int | None: ...
-
-
-class StagedVitals(Protocol):
-    """Chunks of transactions that are not in their logs yet."""
+    def records_live(self) -> int:
+        return self._engine.state.count if self._engine else 0
 
     @property
-    def transactions(self) -> int: ...
-    @property
-    def chunks(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def age_ms(self) -> int: ...
-
-
-class BacklogVitals(Protocol):
-    """Records that no segment holds yet."""
+    def bytes_live(self) -> int:
+        return self._engine.state.size_bytes if self._engine else 0
 
     @property
-    def unsealed_bytes(self) -> int: ...
-    @property
-    def age_ms(self) -> int: ...
-
-
-class Vitals(Protocol):
-    """What the metrics need to know about the running process."""
+    def staged(self) -> Waiting:
+        return self._engine.transactions.waiting if self._engine else Waiting()
 
     @property
-    def topics_by_class(self) -> Mapping[str, int]: ...
-    @property
-    def routers(self) -> int: ...
-    @property
-    def records_live(self) -> int: ...
-    @property
-    def bytes_live(self) -> int: ...
-    @property
-    def queue_topics(self) -> int: ...
-    @property
-    def queue_leases_in_flight(self) -> int: ...
-    @property
-    def sse_connections(self) -> int: ...
-    @property
-    def watch_sessions(self) -> int: ...
-    @property
-    def ready(self) -> bool: ...
-    @property
-    def recovery_progress(self) -> float: ...
-    @property
-    def uptime_ms(self) -> int: ...
-    @property
-    def loop_stall_max_ms(self) -> float: ...
-    @property
-    def pressure(self) -> float: ...
-    @property
-    def staged(self) -> StagedVitals: ...
-    @property
-    def backlog(self) -> BacklogVitals: ...
-    @property
-    def segments(self) -> int: ...
-    @property
-    def journal(self) -> JournalVitals: ...
+    def backlog(self) -> Backlog:
+        return self._engine.backlog() if self._engine else Backlog()
 
-    def topics(self, wanted: Callable[[str], bool]) -> Iterator[TopicVitals]:
-        """The topics whose names are wanted, read one by one as they are asked for."""
-        ...
+    @property
+    def segments(self) -> int:
+        return self._engine.segments.count if self._engine else 0
+
+    @property
+    def journal(self) -> JournalVitals:
+        return JournalVitals(self._engine)
+
+
+class JournalVitals:
+    """The journal's own counts."""
+
+    def __init__(self, engine: Engine | None) -> None:
+        journal = engine.journal if engine else None
+        stats = journal.stats if journal else None
+        self.frames = stats.frames if stats else 0
+        self.batches = stats.batches if stats else 0
+        self.fsyncs = stats.syncs if stats else 0
+        self.bytes_written = stats.bytes_written if stats else 0
+        self.rotations = stats.rotations if stats else 0
+        self.queue_depth = journal.queue_depth if journal else 0
+        self.queue_depth_peak = stats.queue_peak if stats else 0
+        self.submit_full = stats.turned_away if stats else 0
+        self.read_only = journal is not None and journal.failure is not None
+        self.fsync_latency_us = stats.sync_latency_us if stats else Histogram("none", "", (1,))
 
 
 class PipelineVitals(Protocol):
@@ -159,33 +108,21 @@ def pipeline_samples(pipeline: PipelineVitals) -> list[Sample]:
     ]
 
 
-def read_samples(vitals: Vitals, principal: Principal) -> list[Sample]:
-    """Read every metric; topics are named only to whoever may see them."""
+def read_samples(vitals: ServerVitals) -> list[Sample]:
+    """Metrics of the server."""
     return [
         *_process_samples(vitals),
         *_staged_samples(vitals.staged),
         *_sealing_samples(vitals.backlog, vitals.segments),
-        *_topic_samples(vitals.topics(principal.may_see)),
         *_journal_samples(vitals.journal),
     ]
 
 
-def _process_samples(vitals: Vitals) -> list[Sample]:
-    by_class = vitals.topics_by_class
+def _process_samples(vitals: ServerVitals) -> list[Sample]:
     return [
-        Gauge("topics_topics", "Topics.", sum(by_class.values())),
-        Family("topics_topics_by_class", "Topics by durability class.", "class", by_class),
-        Gauge("topics_routers", "Routers.", vitals.routers),
         Gauge("topics_records_live", "Live records, those of streams too.", vitals.records_live),
         Gauge("topics_bytes_live", "Live record bytes, those of streams too.", vitals.bytes_live),
-        Gauge("topics_queue_topics", "Topics of type queue.", vitals.queue_topics),
-        Gauge(
-            "topics_queue_leases_in_flight",
-            "Leases held by workers.",
-            vitals.queue_leases_in_flight,
-        ),
         Gauge("topics_sse_connections", "Open streams.", vitals.sse_connections),
-        Gauge("topics_watch_sessions", "Watch sessions.", vitals.watch_sessions),
         Gauge("topics_ready", "1 once recovery is done.", vitals.ready),
         Gauge("topics_recovery_progress", "Recovery from 0 to 1.", vitals.recovery_progress),
         Gauge("topics_uptime_ms", "Milliseconds since the start.", vitals.uptime_ms),
@@ -198,7 +135,7 @@ def _process_samples(vitals: Vitals) -> list[Sample]:
     ]
 
 
-def _staged_samples(staged: StagedVitals) -> list[Sample]:
+def _staged_samples(staged: Waiting) -> list[Sample]:
     return [
         Gauge(
             "headrace_staged_transactions",
@@ -211,7 +148,7 @@ def _staged_samples(staged: StagedVitals) -> list[Sample]:
     ]
 
 
-def _sealing_samples(backlog: BacklogVitals, segments: int) -> list[Sample]:
+def _sealing_samples(backlog: Backlog, segments: int) -> list[Sample]:
     return [
         Gauge("headrace_segments", "Segments that the manifest names.", segments),
         Gauge(
@@ -220,34 +157,6 @@ def _sealing_samples(backlog: BacklogVitals, segments: int) -> list[Sample]:
             backlog.unsealed_bytes,
         ),
         Gauge("headrace_unsealed_age_ms", "How long the oldest of them waits.", backlog.age_ms),
-    ]
-
-
-def _topic_samples(topics: Iterable[TopicVitals]) -> list[Sample]:
-    # One more than is shown, to know whether some are left out.
-    rows = list(islice(topics, TOPIC_SERIES_MAX + 1))
-    shown = rows[:TOPIC_SERIES_MAX]
-
-    def family(name: str, help: str, read: Callable[[TopicVitals], int | None]) -> Family:
-        values: dict[str, Number] = {}
-        for row in shown:
-            value = read(row)
-            if value is not None:
-                values[row.name] = value
-        return Family(f"topics_topic_{name}", help, "topic", values)
-
-    return [
-        family("head_seq", "Highest assigned seq.", lambda row: row.head_seq),
-        family("earliest_seq", "Seq of the first live record.", lambda row: row.earliest_seq),
-        family("records_live", "Live records.", lambda row: row.records_live),
-        family("bytes_live", "Live record bytes.", lambda row: row.bytes_live),
-        family("queue_ready", "Jobs that can be claimed.", lambda row: row.queue_ready),
-        family("queue_in_flight", "Jobs under a lease.", lambda row: row.queue_in_flight),
-        Gauge(
-            "topics_topic_metrics_truncated",
-            f"1 if only the first {TOPIC_SERIES_MAX} topics are listed.",
-            len(rows) > len(shown),
-        ),
     ]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.core.errors import Code
+from headrace.observe import Sample
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.errors import REFUSALS, refuse
 from headrace.surfaces.topics.queues import Queues
@@ -16,7 +18,7 @@ from headrace.surfaces.topics.websocket import SocketLimits, TopicSocket
 from headrace.surfaces.topics.work import Work
 from headrace.web.answers import Answer, Handover
 from headrace.web.calls import Call, by_key_or_token, by_nothing
-from headrace.web.credentials import NO_SCOPE, Scope
+from headrace.web.credentials import NO_SCOPE, Principal, Scope
 from headrace.web.envelope import ErrorReply, close
 from headrace.web.event_streams import EVENT_STREAM
 from headrace.web.sockets import by_key_or_subprotocol, open_socket
@@ -49,6 +51,7 @@ def surface(
     search: Search,
     watch: Watch,
     sockets: SocketLimits,
+    samples: Callable[[Principal], Sequence[Sample]],
 ) -> Surface:
     """The surface with these handlers."""
 
@@ -64,6 +67,7 @@ def surface(
         refuse=refuse,
         finish=close,
         compresses=True,
+        samples=samples,
     )
 
 

@@ -1,0 +1,25 @@
+"""Settings: declared once, read once from the command line, the environment and a file."""
+
+from headrace.config.declarations import (
+    SETTINGS,
+    ServerSettings,
+    Settings,
+    StorageSettings,
+    StreamsSettings,
+    TopicsSettings,
+)
+from headrace.config.errors import ConfigError
+from headrace.config.loading import FILE_VARIABLE, load, read
+
+__all__ = [
+    "FILE_VARIABLE",
+    "SETTINGS",
+    "ConfigError",
+    "ServerSettings",
+    "Settings",
+    "StorageSettings",
+    "StreamsSettings",
+    "TopicsSettings",
+    "load",
+    "read",
+]

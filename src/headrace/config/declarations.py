@@ -1,0 +1,380 @@
+"""Every setting, declared once: one struct for each surface and for what all of them share.
+
+The name of a setting is that of its field behind the prefix of its struct: `server.port` in a
+file is `HEADRACE_PORT` in the environment.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
+
+import msgspec
+
+from headrace.config.value_types import (
+    HOST,
+    HOSTS,
+    KEYS,
+    OBJECTS,
+    ORIGINS,
+    PATH,
+    RECEIVERS,
+    SWITCH,
+    ValueType,
+    one_of,
+    size,
+    whole,
+)
+from headrace.core.limits import (
+    BATCH_RECORDS_CEILING,
+    BODY_BYTES_CEILING,
+    NAME_BYTES_CEILING,
+    SEAL_BYTES_CEILING,
+    SEAL_MS_CEILING,
+)
+from headrace.delivery.addresses import AllowedHosts
+from headrace.web.credentials import Keyring
+
+_HOUR_MS = 3_600_000
+
+
+class Setting(NamedTuple):
+    """One setting; its default is written as a user would write it, `None` leaves it unset."""
+
+    help: str
+    type: ValueType
+    default: str | None = None
+    also: str | None = None
+    """Its other name in the environment: that of the contract of topics."""
+    secret: bool = False
+    name: str = ""
+    section: str = ""
+    field: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its name in a file."""
+        return f"{self.section}.{self.field}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its names in the environment."""
+        return (self.name, self.also) if self.also else (self.name,)
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The server: where it listens, who may call, and what a request of any surface may carry."""
+
+    PREFIX: ClassVar = "HEADRACE_"
+
+    host: Annotated[str, Setting("address to listen on", HOST, "127.0.0.1", also="TOPICS_HOST")]
+    port: Annotated[
+        int,
+        Setting(
+            "port to listen on; 0 picks a free one", whole(0, 65535), "4000", also="TOPICS_PORT"
+        ),
+    ]
+    port_file: Annotated[
+        Path | None, Setting("file to write the bound port to", PATH, also="TOPICS_PORT_FILE")
+    ] = None
+    log_level: Annotated[
+        str,
+        Setting("what is told in log lines", one_of("debug", "info", "warning", "error"), "info"),
+    ]
+
+    api_keys: Annotated[
+        Keyring,
+        Setting(
+            "bearer keys as secret[:scopes[:prefixes]], joined by commas; unset: no keys",
+            KEYS,
+            also="TOPICS_API_KEYS",
+            secret=True,
+        ),
+    ] = Keyring()
+    allow_insecure_no_auth: Annotated[
+        bool,
+        Setting(
+            "1 allows a public address without keys",
+            SWITCH,
+            "0",
+            also="TOPICS_ALLOW_INSECURE_NO_AUTH",
+        ),
+    ]
+    probe_auth: Annotated[
+        bool,
+        Setting("1 asks for a key on health and ready too", SWITCH, "0", also="TOPICS_PROBE_AUTH"),
+    ]
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        Setting(
+            "without keys: hosts, without ports, that requests may come for beside loopback ones,"
+            " joined by commas; * for any",
+            HOSTS,
+            also="TOPICS_ALLOWED_HOSTS",
+        ),
+    ] = ()
+    cors_origins: Annotated[
+        tuple[str, ...],
+        Setting(
+            "origins of pages that may call, as https://app.example.com, joined by commas; * for"
+            " any; unset: none, with keys all for streams",
+            ORIGINS,
+            also="TOPICS_CORS_ORIGINS",
+        ),
+    ] = ()
+    webhook_hosts: Annotated[
+        AllowedHosts,
+        Setting(
+            "private receivers that webhooks may call, over http too: networks, addresses and host"
+            " names, joined by commas; unset: public addresses only",
+            RECEIVERS,
+        ),
+    ] = AllowedHosts()
+
+    max_connections: Annotated[
+        int,
+        Setting(
+            "most connections at a time; 0: as many as the limit of open files leaves room for",
+            whole(0),
+            "0",
+        ),
+    ]
+    head_timeout_ms: Annotated[
+        int,
+        Setting(
+            "longest time until the head of a request has come on a connection",
+            whole(1, _HOUR_MS),
+            "30000",
+        ),
+    ]
+    body_timeout_ms: Annotated[
+        int, Setting("longest time that nothing comes of a body", whole(1, _HOUR_MS), "30000")
+    ]
+
+    max_batch_records: Annotated[
+        int,
+        Setting(
+            "most records in one write",
+            whole(1, BATCH_RECORDS_CEILING),
+            "10000",
+            also="TOPICS_MAX_BATCH_RECORDS",
+        ),
+    ]
+    max_record_bytes: Annotated[
+        int,
+        Setting(
+            "largest data and meta of a record together",
+            size(1, BODY_BYTES_CEILING),
+            "1MiB",
+            also="TOPICS_MAX_RECORD_BYTES",
+        ),
+    ]
+    max_body_bytes: Annotated[
+        int,
+        Setting(
+            "largest request body, also once unzipped",
+            size(1, BODY_BYTES_CEILING),
+            "64MiB",
+            also="TOPICS_MAX_BODY_BYTES",
+        ),
+    ]
+    max_meta_bytes: Annotated[
+        int,
+        Setting(
+            "largest meta of a record",
+            size(1, BODY_BYTES_CEILING),
+            "16KiB",
+            also="TOPICS_MAX_META_BYTES",
+        ),
+    ]
+    max_tag_bytes: Annotated[
+        int,
+        Setting("largest tag", size(1, NAME_BYTES_CEILING), "256", also="TOPICS_MAX_TAG_BYTES"),
+    ]
+    max_node_bytes: Annotated[
+        int,
+        Setting(
+            "largest node id", size(1, NAME_BYTES_CEILING), "128", also="TOPICS_MAX_NODE_BYTES"
+        ),
+    ]
+    max_sse_connections: Annotated[
+        int,
+        Setting(
+            "most open streams; 0: unlimited",
+            whole(0),
+            "10000",
+            also="TOPICS_MAX_SSE_CONNECTIONS",
+        ),
+    ]
+    max_sse_connections_per_key: Annotated[
+        int,
+        Setting(
+            "most open streams of one key; 0: unlimited",
+            whole(0),
+            "1000",
+            also="TOPICS_MAX_SSE_CONNECTIONS_PER_KEY",
+        ),
+    ]
+    max_inflight_per_key: Annotated[
+        int,
+        Setting(
+            "most requests of one key at a time; 0: unlimited",
+            whole(0),
+            "1000",
+            also="TOPICS_MAX_INFLIGHT_PER_KEY",
+        ),
+    ]
+
+
+class StorageSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine: where data lies, and how it uses the machine."""
+
+    PREFIX: ClassVar = "HEADRACE_"
+
+    data_dir: Annotated[
+        Path, Setting("directory that holds all data", PATH, "./data", also="TOPICS_DATA_DIR")
+    ]
+    objects: Annotated[
+        str | None,
+        Setting(
+            "where segments go: s3://bucket/prefix (with the AWS_* variables); unset: the data"
+            " directory",
+            OBJECTS,
+        ),
+    ] = None
+    max_total_bytes: Annotated[
+        int,
+        Setting(
+            "most live record bytes in all; 0: unlimited",
+            size(0),
+            "0",
+            also="TOPICS_MAX_TOTAL_BYTES",
+        ),
+    ]
+    seal_bytes: Annotated[
+        int, Setting("journal bytes sealed into one segment", size(1, SEAL_BYTES_CEILING), "64MiB")
+    ]
+    seal_ms: Annotated[
+        int,
+        Setting(
+            "how long records wait for a segment, however few they are; 0: until they are many",
+            whole(0, SEAL_MS_CEILING),
+            "300000",
+        ),
+    ]
+    tail_bytes: Annotated[int, Setting("memory for records kept hot", size(0), "256MiB")]
+    block_cache_bytes: Annotated[int, Setting("memory for blocks read from disk", size(0), "64MiB")]
+    disk_sync_ms: Annotated[
+        int,
+        Setting("longest time until bytes of class disk are synced", whole(1, _HOUR_MS), "1000"),
+    ]
+    pipeline: Annotated[
+        str,
+        Setting(
+            "local runs the Spark pipeline beside the server; off leaves it to others",
+            one_of("local", "off"),
+            "local",
+        ),
+    ]
+
+
+class TopicsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The topics surface: what one request may ask for, and what there may be."""
+
+    PREFIX: ClassVar = "TOPICS_"
+
+    max_limit: Annotated[int, Setting("most records in one read", whole(1), "1000")]
+    max_claim: Annotated[
+        int,
+        Setting(
+            "most jobs in one claim, ack, nack or extend", whole(1, BATCH_RECORDS_CEILING), "1000"
+        ),
+    ]
+    max_watch_topics: Annotated[int, Setting("most topics in one watch", whole(1), "256")]
+    max_topics: Annotated[int, Setting("most topics; 0: unlimited", whole(0), "100000")]
+    max_topics_per_key: Annotated[
+        int, Setting("most topics that one key made; 0: unlimited", whole(0), "25000")
+    ]
+    max_routers: Annotated[int, Setting("most routers; 0: unlimited", whole(0), "10000")]
+    max_routers_per_key: Annotated[
+        int, Setting("most routers that one key made; 0: unlimited", whole(0), "2500")
+    ]
+    max_watch_sessions: Annotated[
+        int, Setting("most watch sessions; 0: unlimited", whole(0), "10000")
+    ]
+    max_watch_sessions_per_key: Annotated[
+        int, Setting("most watch sessions of one key; 0: unlimited", whole(0), "1000")
+    ]
+    session_ttl_ms: Annotated[
+        int, Setting("how long an unused watch session lives", whole(1), "300000")
+    ]
+
+
+class StreamsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The streams surface: how it answers, and what there may be."""
+
+    PREFIX: ClassVar = "STREAMS_"
+
+    dialect: Annotated[
+        str,
+        Setting(
+            "how /v1/stream answers: native, or base as /ds/v1/stream always does",
+            one_of("native", "base"),
+            "native",
+        ),
+    ]
+    max: Annotated[int, Setting("most streams; 0: unlimited", whole(0), "0")]
+    max_per_key: Annotated[
+        int, Setting("most streams that one key made; 0: unlimited", whole(0), "100000")
+    ]
+    max_subscriptions: Annotated[
+        int, Setting("most subscriptions; 0: unlimited", whole(0), "10000")
+    ]
+    max_subscriptions_per_key: Annotated[
+        int, Setting("most subscriptions that one key made; 0: unlimited", whole(0), "1000")
+    ]
+    max_body_bytes: Annotated[
+        int, Setting("largest body of a write to a stream", size(1, BODY_BYTES_CEILING), "10MiB")
+    ]
+    request_timeout_ms: Annotated[
+        int,
+        Setting(
+            "longest time a request may take; readers that wait are answered just before",
+            whole(200, _HOUR_MS),
+            "5000",
+        ),
+    ]
+    append_timeout_ms: Annotated[
+        int,
+        Setting(
+            "longest time a writer waits for its append to be stored", whole(1, _HOUR_MS), "3000"
+        ),
+    ]
+    metrics_ms: Annotated[
+        int,
+        Setting(
+            "how often the server writes its metrics to __stream_metrics__; 0: never",
+            whole(0, _HOUR_MS),
+            "10000",
+        ),
+    ]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that can be configured, by section."""
+
+    server: ServerSettings
+    storage: StorageSettings
+    topics: TopicsSettings
+    streams: StreamsSettings
+
+
+SECTIONS: dict[str, Any] = get_type_hints(Settings)
+"""The struct of each section."""
+
+SETTINGS: tuple[Setting, ...] = tuple(
+    hint.__metadata__[0]._replace(name=struct.PREFIX + field.upper(), section=section, field=field)
+    for section, struct in SECTIONS.items()
+    for field, hint in get_type_hints(struct, include_extras=True).items()
+    if field != "PREFIX"
+)

@@ -1,0 +1,27 @@
+"""A value that somebody gave to a setting, and where."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from headrace.config.declarations import Setting
+
+
+class Given(NamedTuple):
+    """A value as it was written."""
+
+    setting: Setting
+    text: str
+    origin: str
+    """The name of a variable, a line of a file, or where else it comes from."""
+    label: str
+    """How a problem with it begins; never with the value of a secret."""
+
+    def parse(self) -> Any:
+        """The value; raises ValueError with the whole problem."""
+        try:
+            return self.setting.type.parse(self.text)
+        except ValueError as accepted:
+            if self.setting.secret:
+                raise ValueError(f"{self.label}: {accepted}") from None
+            raise ValueError(f"{self.label} is not accepted: expected {accepted}") from None
