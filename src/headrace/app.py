@@ -21,6 +21,7 @@ from headrace.config import Settings
 from headrace.core.cap import Cap
 from headrace.core.errors import Corrupt
 from headrace.core.limits import DRAIN_S, SEARCH_TIMEOUT_MS, WEBHOOKS_PER_KEY_AT_ONCE
+from headrace.core.owners import STREAMS, SUBSCRIPTIONS, TOPICS
 from headrace.delivery.addresses import is_loopback
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
@@ -195,18 +196,18 @@ def _server_limits(settings: Settings) -> ServerLimits:
 def _caps(settings: Settings) -> Caps:
     per_key = KeyCaps(
         logs={
-            "topics": settings.max_topics_per_key,
-            "streams": settings.streams_max_per_key,
-            "subscriptions": settings.streams_max_subscriptions_per_key,
+            TOPICS: settings.max_topics_per_key,
+            STREAMS: settings.streams_max_per_key,
+            SUBSCRIPTIONS: settings.streams_max_subscriptions_per_key,
         },
         routers=settings.max_routers_per_key,
         webhooks=WEBHOOKS_PER_KEY_AT_ONCE,
     )
     return Caps(
         logs={
-            "topics": settings.max_topics,
-            "streams": settings.streams_max,
-            "subscriptions": settings.streams_max_subscriptions,
+            TOPICS: settings.max_topics,
+            STREAMS: settings.streams_max,
+            SUBSCRIPTIONS: settings.streams_max_subscriptions,
         },
         per_key=per_key if len(settings.api_keys) else KeyCaps(),
         routers=settings.max_routers,

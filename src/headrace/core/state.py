@@ -14,6 +14,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import RESERVE_SEQS_MIN, RETIRED_MAX, SHARED_MAX
 from headrace.core.log import Log
 from headrace.core.names import SortedNames
+from headrace.core.owners import check_name
 from headrace.core.retention import Ledger
 
 
@@ -136,19 +137,27 @@ class State:
 
 def not_found(name: str) -> Refused:
     """There is no log of this name."""
-    return Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
+    return Refused(Code.LOG_NOT_FOUND, f'log "{name}" does not exist', topic=name)
 
 
 def create(
     state: State, name: str, owner: str, config: LogConfig, now_ms: int, created_by: str = ""
 ) -> Create:
-    """A new log under a free name.
+    """A new log under a free name, or a refusal: some names are for other owners.
 
     Its first seqs are promised with it, so its first append need not.
     """
     assert name not in state.by_name, name
+    check_name(name, owner)
+    check_dead_letter(state, owner, config)
     reserved = 0 if config.synced else RESERVE_SEQS_MIN
     return Create(state.next_id, name, owner, config, now_ms, reserved, created_by)
+
+
+def check_dead_letter(state: State, owner: str, config: LogConfig) -> None:
+    """Refuse a config whose dead letters would need a log that this owner cannot make."""
+    if config.dead_letter is not None and config.dead_letter not in state.by_name:
+        check_name(config.dead_letter, owner)
 
 
 def new_log(entry: Create) -> Log:

@@ -15,6 +15,7 @@ from headrace.core import lease
 from headrace.core.config import Durability, Kind
 from headrace.core.errors import Refused
 from headrace.core.limits import METRICS_SETTLE_S
+from headrace.core.owners import TOPICS
 from headrace.engine.chunks import Waiting
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
@@ -31,8 +32,6 @@ from headrace.web.calls import Call, Gate
 from headrace.web.credentials import Scope
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-_TOPICS = "topics"
-"""The owner of the logs that are counted and named one by one."""
 
 
 class Probes:
@@ -59,7 +58,7 @@ class Probes:
         reply = wire.ReadyReply(
             status="ready",
             wal_replay_complete=True,
-            topics=call.engine.state.count_of(_TOPICS),
+            topics=call.engine.state.count_of(TOPICS),
             pipeline=self._pipeline_body(),
         )
         return json_answer(msgspec.json.encode(reply))
@@ -114,7 +113,7 @@ class Vitals:
     def topics_by_class(self) -> Mapping[str, int]:
         counts = dict.fromkeys((durability.value for durability in Durability), 0)
         for (owner, durability, _), count in self._census():
-            if owner == _TOPICS:
+            if owner == TOPICS:
                 counts[durability.value] += count
         return counts
 
@@ -160,7 +159,7 @@ class Vitals:
         if self._engine is None:
             return
         state = self._engine.state
-        for name in state.names("", "", _TOPICS):
+        for name in state.names("", "", TOPICS):
             if wanted(name):
                 yield TopicVitals(self._engine.lives[state.by_name[name].id], self._now_ms)
 
