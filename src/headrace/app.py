@@ -66,6 +66,7 @@ from headrace.surfaces.topics.work import Work
 from headrace.web import docs_page, openapi
 from headrace.web.calls import Gate
 from headrace.web.connection import Connections
+from headrace.web.credential_store import CredentialStore
 from headrace.web.descriptors import backlog, raise_limit, room_for_connections
 from headrace.web.origin_check import OriginCheck
 from headrace.web.responder import Responder
@@ -209,7 +210,7 @@ def _caps(settings: Settings) -> Caps:
             STREAMS: settings.streams_max,
             SUBSCRIPTIONS: settings.streams_max_subscriptions,
         },
-        per_key=per_key if len(settings.api_keys) else KeyCaps(),
+        per_key=KeyCaps() if settings.development else per_key,
         routers=settings.max_routers,
         total_bytes=settings.max_total_bytes,
         tail_bytes=settings.tail_bytes,
@@ -227,14 +228,18 @@ class App:
             per_key=Cap("max_sse_connections_per_key", settings.max_sse_connections_per_key),
         )
         self.gate = Gate(
-            settings.api_keys,
+            CredentialStore(
+                settings.api_keys + settings.admin_token,
+                users=settings.users,
+                jwt=settings.jwt_secret or settings.jwks_file,
+            ),
             slots,
             streams,
             settings.max_body_bytes,
             settings.cors_origins,
-            None
-            if len(settings.api_keys)
-            else OriginCheck(settings.allowed_hosts, settings.cors_origins),
+            OriginCheck(settings.allowed_hosts, settings.cors_origins)
+            if settings.development
+            else None,
         )
         self._control = Control(Webhooks(settings.webhook_hosts))
         self._server = ServerRoutes(self.gate, _server_limits(settings))
@@ -312,7 +317,7 @@ class App:
             append_timeout_s=settings.streams_append_timeout_ms / 1000,
             metrics_ms=settings.streams_metrics_ms,
             deliver=self._control.deliver,
-            is_gone=self.gate.keyring.is_gone,
+            is_gone=self.gate.credentials.is_gone,
         )
 
     async def _open(self, server: HttpServer) -> None:
@@ -330,6 +335,8 @@ class App:
         self._pulse.reset()
         self._control.open(signer)
         self.gate.open(started.engine)
+        if self._settings.development and len(started.engine.tokens):
+            say("warning", "no credential is configured: tokens of the catalog have no effect")
         say(
             "info", "ready",
             topics=len(started.engine.state.logs), records=started.engine.state.count,
@@ -419,7 +426,7 @@ class App:
             except OSError as error:
                 raise StartError(f"cannot write TOPICS_PORT_FILE: {error}") from None
         say("info", f"listening on http://{settings.host}:{port}", data=settings.data_dir)
-        if not len(settings.api_keys):
+        if settings.development:
             where = "this machine" if is_loopback(settings.host) else "ANYONE WHO REACHES THIS PORT"
             say("warning", f"no API keys: authentication is off, {where} may do everything")
         return listener

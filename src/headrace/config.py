@@ -20,6 +20,8 @@ from headrace.core.limits import (
 from headrace.delivery.addresses import AllowedHosts, is_host_name, is_loopback, parse_address
 from headrace.storage.stores import split_bucket
 from headrace.web.credentials import Keyring
+from headrace.web.json_web_tokens import Verifier
+from headrace.web.users import UserTable
 
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _SIZE = re.compile(r"([0-9]{1,19}) ?(|KiB|MiB|GiB)", re.IGNORECASE)
@@ -31,6 +33,14 @@ _OFF = ("0", "false", "no", "off")
 _PLAIN_PREFIXES = ("topics", "headrace")
 DIALECTS = ("native", "base")
 PIPELINES = ("local", "off")
+CREDENTIALS = (
+    "TOPICS_API_KEYS",
+    "HEADRACE_ADMIN_TOKEN",
+    "HEADRACE_JWT_SECRET",
+    "HEADRACE_JWKS_FILE",
+    "HEADRACE_USERS",
+)
+"""Variables of which each ends development mode, on all surfaces."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -52,6 +62,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     objects: str | None = None
 
     api_keys: Keyring = Keyring()
+    admin_token: Keyring = Keyring()
+    users: UserTable = UserTable()
+    jwt_secret: Verifier | None = None
+    jwks_file: Verifier | None = None
     allow_insecure_no_auth: bool
     probe_auth: bool
     allowed_hosts: tuple[str, ...] = ()
@@ -101,6 +115,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     disk_sync_ms: int
     pipeline: str
     log_level: str
+
+    @property
+    def development(self) -> bool:
+        """Whether no credential is configured, and everyone may do everything."""
+        return not (
+            len(self.api_keys)
+            or len(self.admin_token)
+            or len(self.users)
+            or self.jwt_secret
+            or self.jwks_file
+        )
 
 
 # --- parsers: text to value, or a ValueError that says what is accepted ---
@@ -236,10 +261,37 @@ VARIABLES = (
         secret=True,
     ),
     Variable(
+        "HEADRACE_ADMIN_TOKEN",
+        Keyring.parse_admin,
+        None,
+        "bearer token of the superadmin, who may do everything; unset: there is none",
+        secret=True,
+    ),
+    Variable(
+        "HEADRACE_JWT_SECRET",
+        Verifier.of_secret,
+        None,
+        "secret of JSON Web Tokens (HS256), at least 32 bytes; unset: none are taken",
+        secret=True,
+    ),
+    Variable(
+        "HEADRACE_JWKS_FILE",
+        Verifier.of_file,
+        None,
+        "file with the public keys of JSON Web Tokens (JWKS), in place of a secret",
+    ),
+    Variable(
+        "HEADRACE_USERS",
+        UserTable.parse,
+        None,
+        "users who send a password, as name:password[:realm[:role+role]], joined by commas",
+        secret=True,
+    ),
+    Variable(
         "TOPICS_ALLOW_INSECURE_NO_AUTH",
         parse_switch,
         "0",
-        "1 allows a public address without keys",
+        "1 allows a public address without any credential",
     ),
     Variable("TOPICS_PROBE_AUTH", parse_switch, "0", "1 asks for a key on health and ready too"),
     Variable(
@@ -451,11 +503,15 @@ def load(
             values[variable.field] = variable.parse(text)
         except ValueError as accepted:
             problems.append(variable.problem(text, accepted))
-    if "TOPICS_API_KEYS" not in given and _is_open_door(values):
+    if given.keys().isdisjoint(CREDENTIALS) and _is_open_door(values):
         problems.append(
             f"TOPICS_HOST={values['host']!r} can be reached from outside, and TOPICS_API_KEYS is "
             "not set: set keys, listen on 127.0.0.1, or set TOPICS_ALLOW_INSECURE_NO_AUTH=1"
         )
+    if "HEADRACE_JWT_SECRET" in given and "HEADRACE_JWKS_FILE" in given:
+        problems.append("HEADRACE_JWT_SECRET and HEADRACE_JWKS_FILE are both set: choose one")
+    if values.get("api_keys", Keyring()).shares(values.get("admin_token", Keyring())):
+        problems.append("HEADRACE_ADMIN_TOKEN is one of TOPICS_API_KEYS: give it another secret")
     if problems:
         raise ConfigError(problems)
     return Settings(**values)

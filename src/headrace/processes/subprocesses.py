@@ -14,7 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 _LINE_MAX = 1 << 20
-_CLIENT_KEYS = ("TOPICS_API_KEYS", "HEADRACE_API_KEY")
+_CLIENT_KEYS = (
+    "TOPICS_API_KEYS",
+    "HEADRACE_API_KEY",
+    "HEADRACE_ADMIN_TOKEN",
+    "HEADRACE_JWT_SECRET",
+    "HEADRACE_USERS",
+)
 _OF_BUCKETS = "AWS_"
 
 

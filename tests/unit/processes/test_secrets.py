@@ -23,6 +23,9 @@ from headrace.storage.keys import signing_key
 SECRETS = {
     "TOPICS_API_KEYS": "root,reader:read",
     "HEADRACE_API_KEY": "root",
+    "HEADRACE_ADMIN_TOKEN": "root",
+    "HEADRACE_JWT_SECRET": "root",
+    "HEADRACE_USERS": "ann:root",
     "AWS_SECRET_ACCESS_KEY": "s3cret",
     "AWS_SESSION_TOKEN": "t0ken",
 }

@@ -12,7 +12,8 @@ from headrace.surfaces.topics.errors import refuse
 from headrace.surfaces.topics.queues import QueueLimits
 from headrace.surfaces.topics.work import JobStream, Work
 from headrace.web.calls import Call, Gate
-from headrace.web.credentials import LOCAL, Keyring
+from headrace.web.credential_store import CredentialStore
+from headrace.web.credentials import LOCAL
 from headrace.web.slots import Slots
 from support.asking import make_request
 from support.plumbing import Pipe
@@ -36,7 +37,7 @@ class Worker:
 
 def get(house: House, target: str) -> Call:
     """A GET under way, by the local principal."""
-    gate = Gate(Keyring(), Slots(), Slots(), 0)
+    gate = Gate(CredentialStore(), Slots(), Slots(), 0)
     gate.open(house.engine)
     call = Call(gate, refuse, make_request("GET", target), ("name",), ("q",), 0.0)
     call.principal = LOCAL
