@@ -215,6 +215,9 @@ def test_before_the_catalog_is_read_an_unknown_token_may_try_again() -> None:
     with pytest.raises(Refused) as refusal:
         store.identify(STORED)
     assert refusal.value.code is Code.NOT_READY
+    with pytest.raises(Refused) as refusal:
+        CredentialStore(Keyring.parse("key")).identify(STORED)
+    assert refusal.value.code is Code.UNAUTHENTICATED, "nobody issues tokens there"
 
 
 @pytest.mark.parametrize("shown", ["one", "two", "three", "none of them"])

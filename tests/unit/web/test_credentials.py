@@ -19,19 +19,6 @@ from headrace.web.credentials import (
 READ_WRITE = Scope.READ | Scope.WRITE
 
 
-class NoTokens:
-    """An empty catalog."""
-
-    def find(self, digest: bytes) -> None:
-        return None
-
-
-def opened(keys: Keyring) -> CredentialStore:
-    store = CredentialStore(keys)
-    store.open(NoTokens())  # type: ignore[arg-type]
-    return store
-
-
 @pytest.mark.parametrize(
     ("text", "scopes", "prefixes"),
     [
@@ -114,7 +101,7 @@ def test_each_key_is_told_apart_and_none_is_kept() -> None:
 )
 def test_whoever_is_unknown_is_refused(header: str | None) -> None:
     with pytest.raises(Refused) as refusal:
-        opened(Keyring.parse("ops,other:read")).authenticate(header)
+        CredentialStore(Keyring.parse("ops,other:read")).authenticate(header)
     assert refusal.value.code is Code.UNAUTHENTICATED
     assert "ops" not in refusal.value.message
 
