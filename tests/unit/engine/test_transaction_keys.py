@@ -314,11 +314,11 @@ def test_who_may_give_a_transaction_up(loop: VirtualLoop, who: Principal, may: b
         bulk = Bulk(ChunkLimits(10, 1000, 100, 50, 50), 1000)
         call: Any = SimpleNamespace(name="t", principal=who, engine=engine)
         if may:
-            await bulk.delete(call)
+            await bulk.give_up(call)
             assert engine.transactions.last("t") is None
             return
         with pytest.raises(Refused) as refused:
-            await bulk.delete(call)
+            await bulk.give_up(call)
         assert refused.value.code is Code.FORBIDDEN
         assert engine.transactions.last("t") == 0
         assert engine.transactions.waiting.chunks == 1
