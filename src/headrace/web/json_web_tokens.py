@@ -37,7 +37,7 @@ _ALGORITHMS = {
 """What keys of a type may be used with; the first, unless the key says which."""
 
 
-class Claims(msgspec.Struct):
+class JwtClaims(msgspec.Struct):
     """What is read of a token; all else in it is passed over."""
 
     exp: float
@@ -127,7 +127,7 @@ class Verifier:
                 algorithms=[algorithm],
                 options={"require": ["exp"], "verify_aud": False},
             )
-            return _principal(msgspec.convert(payload, Claims))
+            return _principal(msgspec.convert(payload, JwtClaims))
         except jwt.ExpiredSignatureError:
             raise Refused(Code.UNAUTHENTICATED, "the token has expired") from None
         except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError):
@@ -145,7 +145,7 @@ class Verifier:
         return self._keys[id]
 
 
-def _principal(claims: Claims) -> Principal:
+def _principal(claims: JwtClaims) -> Principal:
     name = claims.username or claims.sub
     if not name or len(name) > USER_NAME_MAX or len(claims.realm) > USER_NAME_MAX:
         raise _refused()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from random import Random
 from unittest import mock
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from headrace.core.errors import Code, Refused
 from headrace.core.token import Grants
 from headrace.engine.start import Started, stop
-from support.hostile import HostileDisk
+from headrace.storage.checks.findings import Problem
+from headrace.storage.verification import Verification
+from support.hostile import HostileDisk, Survival
 from support.rig import boot, small
 from support.virtual import VirtualClock, VirtualLoop
 
@@ -50,6 +53,27 @@ def test_tokens_are_there_after_a_restart(loop: VirtualLoop, how: str) -> None:
         assert await started.engine.tokens.list() == []
         assert started.engine.tokens.find(ONE) is None
         await stop(started)
+
+    with small():
+        loop.run_until_complete(script())
+
+
+@pytest.mark.parametrize("survival", Survival)
+def test_what_was_answered_outlives_a_loss_of_power(loop: VirtualLoop, survival: Survival) -> None:
+    async def script() -> None:
+        disk, clock = HostileDisk(), VirtualClock(loop)
+        started = await boot(disk, clock)
+        one = await started.engine.tokens.issue(ONE, READER)
+        disk = disk.lose_power(survival, Random(1))
+        started = await boot(disk, clock)
+        assert started.engine.tokens.find(ONE) == one
+        assert await started.engine.tokens.revoke(one.id)
+        disk = disk.lose_power(survival, Random(2))
+        started = await boot(disk, clock)
+        assert started.engine.tokens.find(ONE) is None
+        await stop(started)
+        problems = [found for found in Verification(disk).run() if isinstance(found, Problem)]
+        assert problems == []
 
     with small():
         loop.run_until_complete(script())
