@@ -21,6 +21,7 @@ from headrace.config import Settings
 from headrace.core.cap import Cap
 from headrace.core.errors import Corrupt
 from headrace.core.limits import DRAIN_S, SEARCH_TIMEOUT_MS, WEBHOOKS_PER_KEY_AT_ONCE
+from headrace.core.owners import STREAMS, SUBSCRIPTIONS, TOPICS
 from headrace.delivery.addresses import is_loopback
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
@@ -66,6 +67,7 @@ from headrace.surfaces.topics.work import Work
 from headrace.web import docs_page, openapi
 from headrace.web.calls import Gate
 from headrace.web.connection import Connections
+from headrace.web.credential_store import CredentialStore
 from headrace.web.descriptors import backlog, raise_limit, room_for_connections
 from headrace.web.origin_check import OriginCheck
 from headrace.web.responder import Responder
@@ -197,20 +199,20 @@ def _server_limits(settings: Settings) -> ServerLimits:
 def _caps(settings: Settings) -> Caps:
     per_key = KeyCaps(
         logs={
-            "topics": settings.topics.max_topics_per_key,
-            "streams": settings.streams.max_per_key,
-            "subscriptions": settings.streams.max_subscriptions_per_key,
+            TOPICS: settings.topics.max_topics_per_key,
+            STREAMS: settings.streams.max_per_key,
+            SUBSCRIPTIONS: settings.streams.max_subscriptions_per_key,
         },
         routers=settings.topics.max_routers_per_key,
         webhooks=WEBHOOKS_PER_KEY_AT_ONCE,
     )
     return Caps(
         logs={
-            "topics": settings.topics.max_topics,
-            "streams": settings.streams.max,
-            "subscriptions": settings.streams.max_subscriptions,
+            TOPICS: settings.topics.max_topics,
+            STREAMS: settings.streams.max,
+            SUBSCRIPTIONS: settings.streams.max_subscriptions,
         },
-        per_key=per_key if len(settings.server.api_keys) else KeyCaps(),
+        per_key=KeyCaps() if settings.server.development else per_key,
         routers=settings.topics.max_routers,
         total_bytes=settings.storage.max_total_bytes,
         tail_bytes=settings.storage.tail_bytes,
@@ -228,14 +230,18 @@ class App:
             per_key=Cap("max_sse_connections_per_key", settings.server.max_sse_connections_per_key),
         )
         self.gate = Gate(
-            settings.server.api_keys,
+            CredentialStore(
+                settings.server.api_keys + settings.server.admin_token,
+                users=settings.server.users,
+                jwt=settings.server.jwt_secret or settings.server.jwks_file,
+            ),
             slots,
             streams,
             settings.server.max_body_bytes,
             settings.server.cors_origins,
-            None
-            if len(settings.server.api_keys)
-            else OriginCheck(settings.server.allowed_hosts, settings.server.cors_origins),
+            OriginCheck(settings.server.allowed_hosts, settings.server.cors_origins)
+            if settings.server.development
+            else None,
         )
         self._control = Control(Webhooks(settings.server.webhook_hosts))
         self._server = ServerRoutes(self.gate, _server_limits(settings))
@@ -313,7 +319,7 @@ class App:
             append_timeout_s=settings.streams.append_timeout_ms / 1000,
             metrics_ms=settings.streams.metrics_ms,
             deliver=self._control.deliver,
-            is_gone=self.gate.keyring.is_gone,
+            is_gone=self.gate.credentials.is_gone,
         )
 
     async def _open(self, server: HttpServer) -> None:
@@ -331,6 +337,8 @@ class App:
         self._pulse.reset()
         self._control.open(signer)
         self.gate.open(started.engine)
+        if self._settings.server.development and len(started.engine.tokens):
+            say("warning", "no credential is configured: tokens of the catalog have no effect")
         say(
             "info", "ready",
             topics=len(started.engine.state.logs), records=started.engine.state.count,
@@ -424,7 +432,7 @@ class App:
             f"listening on http://{settings.host}:{port}",
             data=self._settings.storage.data_dir,
         )
-        if not len(settings.api_keys):
+        if settings.development:
             where = "this machine" if is_loopback(settings.host) else "ANYONE WHO REACHES THIS PORT"
             say("warning", f"no API keys: authentication is off, {where} may do everything")
         return listener

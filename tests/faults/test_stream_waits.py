@@ -16,7 +16,7 @@ from headrace.surfaces.streams import mount as streams
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.routes import StreamLimits
 from headrace.web.calls import Gate
-from headrace.web.credentials import Keyring
+from headrace.web.credential_store import CredentialStore
 from headrace.web.responder import Responder
 from headrace.web.slots import Slots
 from support import asking
@@ -77,7 +77,7 @@ async def ask(
 ) -> tuple[int, str]:
     """The status and the code of an error that a client of the stream "a" is answered with."""
 
-    gate = Gate(Keyring(), Slots(), Slots(), 1 << 20)
+    gate = Gate(CredentialStore(), Slots(), Slots(), 1 << 20)
     gate.open(engine)
     limits = StreamLimits(1 << 20, 5000, wait_ms)
     surface = streams.surface(gate, "native", limits, Control(mock.Mock()), mock.Mock())

@@ -22,6 +22,7 @@ from headrace.core.entry import (
     Extend,
     Fork,
     Hold,
+    Issue,
     Lose,
     Open,
     Plan,
@@ -29,6 +30,7 @@ from headrace.core.entry import (
     Release,
     Reserve,
     Retire,
+    Revoke,
     Start,
     Stop,
     Touch,
@@ -36,6 +38,7 @@ from headrace.core.entry import (
 )
 from headrace.core.errors import Corrupt
 from headrace.core.record import Block, draft
+from headrace.core.token import Grants, Token
 from headrace.formats.frame import decode_frame, encode_frame, read_frames
 
 numbers = st.integers(0, 2**63 - 1)
@@ -114,6 +117,8 @@ entries = st.one_of(
     st.builds(Plan, numbers, st.none() | st.binary(max_size=12)),
     st.builds(Register, numbers, st.none() | st.binary(max_size=12)),
     st.builds(Adopt, numbers, st.none() | st.binary(max_size=12)),
+    st.builds(Issue, st.builds(Token, texts, st.binary(max_size=12), st.builds(Grants))),
+    st.builds(Revoke, texts),
 )
 
 

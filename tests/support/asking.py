@@ -12,7 +12,8 @@ from headrace.surfaces.topics.errors import refuse
 from headrace.web.answers import Answer
 from headrace.web.calls import Call, Gate
 from headrace.web.connection import Respond
-from headrace.web.credentials import LOCAL, Keyring, Principal
+from headrace.web.credential_store import CredentialStore
+from headrace.web.credentials import LOCAL, Principal
 from headrace.web.request import Request
 from headrace.web.slots import Slots
 
@@ -40,7 +41,7 @@ def make_request(method: str, target: str, body: bytes = b"", **fields: str) -> 
 
 def make_gate(engine: Engine) -> Gate:
     """A gate without keys, open to this engine."""
-    gate = Gate(Keyring(), Slots(), Slots(), 1 << 20)
+    gate = Gate(CredentialStore(), Slots(), Slots(), 1 << 20)
     gate.open(engine)
     return gate
 

@@ -34,7 +34,7 @@ JSON = "application/json"
 def picture(state: State) -> tuple[object, ...]:
     """Everything a state holds, as values: where records lie aside."""
     logs = {log.id: _plain(log) for log in state.logs.values()}
-    return logs, dict(state.retired), state.epoch_floor
+    return logs, dict(state.retired), state.epoch_floor, dict(state.tokens)
 
 
 def _plain(log: Log) -> bytes:

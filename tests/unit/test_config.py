@@ -162,7 +162,7 @@ def test_keys_that_cannot_be_read_stop_the_start_and_stay_unsaid(keys: str) -> N
 def test_settings_hold_no_secret() -> None:
     settings = load({"TOPICS_API_KEYS": "s3cret:read"})
     assert "s3cret" not in repr(settings)
-    assert settings.server.api_keys.authenticate("Bearer s3cret")
+    assert len(settings.server.api_keys) == 1
 
 
 # --- other names ----------------------------------------------------------------------------------
@@ -206,3 +206,44 @@ def test_a_problem_names_the_variable_that_was_set() -> None:
         load({"HEADRACE_PORT": "x"})
     with pytest.raises(ConfigError, match=r"^HEADRACE_HOST='0.0.0.0' can be reached from outside"):
         load({"HEADRACE_HOST": "0.0.0.0"})
+
+
+# --- credentials ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HEADRACE_ADMIN_TOKEN", "s3cret"),
+        ("HEADRACE_USERS", "ann:s3cret"),
+        ("HEADRACE_JWT_SECRET", "s3cret" * 6),
+    ],
+)
+def test_each_credential_ends_development_mode(name: str, value: str) -> None:
+    assert load({}).server.development
+    settings = load({"TOPICS_HOST": "0.0.0.0", name: value})
+    assert not settings.server.development
+    assert "s3cret" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HEADRACE_ADMIN_TOKEN", "s3cret s3cret"),
+        ("HEADRACE_ADMIN_TOKEN", ""),
+        ("HEADRACE_USERS", "s3cret"),
+        ("HEADRACE_JWT_SECRET", "s3cret"),
+        ("HEADRACE_JWKS_FILE", "nowhere"),
+    ],
+)
+def test_credentials_that_cannot_be_read_are_named_and_stay_unsaid(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name) as refusal:
+        load({name: value})
+    assert "s3cret" not in str(refusal.value)
+
+
+def test_credentials_that_do_not_go_together() -> None:
+    with pytest.raises(ConfigError, match="one of TOPICS_API_KEYS"):
+        load({"TOPICS_API_KEYS": "a,s3cret:read", "HEADRACE_ADMIN_TOKEN": "s3cret"})
+    with pytest.raises(ConfigError, match="choose one"):
+        load({"HEADRACE_JWT_SECRET": "x" * 32, "HEADRACE_JWKS_FILE": "nowhere"})

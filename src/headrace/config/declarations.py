@@ -12,14 +12,18 @@ from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
 import msgspec
 
 from headrace.config.value_types import (
+    ADMIN_TOKEN,
     HOST,
     HOSTS,
+    JWKS_FILE,
+    JWT_SECRET,
     KEYS,
     OBJECTS,
     ORIGINS,
     PATH,
     RECEIVERS,
     SWITCH,
+    USERS,
     ValueType,
     one_of,
     size,
@@ -34,6 +38,8 @@ from headrace.core.limits import (
 )
 from headrace.delivery.addresses import AllowedHosts
 from headrace.web.credentials import Keyring
+from headrace.web.json_web_tokens import Verifier
+from headrace.web.users import UserTable
 
 _HOUR_MS = 3_600_000
 
@@ -91,10 +97,40 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             secret=True,
         ),
     ] = Keyring()
+    admin_token: Annotated[
+        Keyring,
+        Setting(
+            "bearer token of the superadmin, who may do everything; unset: there is none",
+            ADMIN_TOKEN,
+            secret=True,
+        ),
+    ] = Keyring()
+    jwt_secret: Annotated[
+        Verifier | None,
+        Setting(
+            "secret of JSON Web Tokens (HS256), at least 32 bytes; unset: none are taken",
+            JWT_SECRET,
+            secret=True,
+        ),
+    ] = None
+    jwks_file: Annotated[
+        Verifier | None,
+        Setting(
+            "file with the public keys of JSON Web Tokens (JWKS), in place of a secret", JWKS_FILE
+        ),
+    ] = None
+    users: Annotated[
+        UserTable,
+        Setting(
+            "users who send a password, as name:password[:realm[:role+role]], joined by commas",
+            USERS,
+            secret=True,
+        ),
+    ] = UserTable()
     allow_insecure_no_auth: Annotated[
         bool,
         Setting(
-            "1 allows a public address without keys",
+            "1 allows a public address without any credential",
             SWITCH,
             "0",
             also="TOPICS_ALLOW_INSECURE_NO_AUTH",
@@ -224,6 +260,17 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             also="TOPICS_MAX_INFLIGHT_PER_KEY",
         ),
     ]
+
+    @property
+    def development(self) -> bool:
+        """Whether no credential is configured, and everyone may do everything."""
+        return not (
+            len(self.api_keys)
+            or len(self.admin_token)
+            or len(self.users)
+            or self.jwt_secret
+            or self.jwks_file
+        )
 
 
 class StorageSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,13 @@ from headrace.config.errors import ConfigError
 from headrace.config.file import read_file
 from headrace.config.given import Given
 from headrace.delivery.addresses import is_loopback
+from headrace.web.credentials import Keyring
+
+_CREDENTIALS = {
+    f"server.{name}" for name in ("api_keys", "admin_token", "jwt_secret", "jwks_file", "users")
+}
+"""Settings of which each ends development mode, on all surfaces."""
+
 
 FILE_VARIABLE = "HEADRACE_CONFIG"
 COMMAND_LINE, DEFAULT = "command line", "default"
@@ -97,11 +104,16 @@ def _parse_all(given: Mapping[str, Given]) -> tuple[dict[str, Any], list[str]]:
             values[key] = each.parse()
         except ValueError as problem:
             problems.append(str(problem))
-    if "server.api_keys" not in given and _is_open_door(values):
+    if given.keys().isdisjoint(_CREDENTIALS) and _is_open_door(values):
         problems.append(
             f"{given['server.host'].label} can be reached from outside, and TOPICS_API_KEYS is "
             "not set: set keys, listen on 127.0.0.1, or set TOPICS_ALLOW_INSECURE_NO_AUTH=1"
         )
+    if "server.jwt_secret" in given and "server.jwks_file" in given:
+        problems.append("HEADRACE_JWT_SECRET and HEADRACE_JWKS_FILE are both set: choose one")
+    admin = values.get("server.admin_token", Keyring())
+    if values.get("server.api_keys", Keyring()).shares(admin):
+        problems.append("HEADRACE_ADMIN_TOKEN is one of TOPICS_API_KEYS: give it another secret")
     return values, problems
 
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from headrace.delivery.addresses import AllowedHosts, is_host_name, parse_address
 from headrace.storage.stores import split_bucket
 from headrace.web.credentials import Keyring
+from headrace.web.json_web_tokens import Verifier
+from headrace.web.users import UserTable
 
 WHOLE_MAX = (1 << 63) - 1
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
@@ -122,6 +124,10 @@ HOSTS = ValueType(
     (list,),
 )
 KEYS = ValueType(Keyring.parse, "secret[:scopes[:prefixes]], joined by commas", (list,))
+ADMIN_TOKEN = ValueType(Keyring.parse_admin, "visible characters of ASCII")
+JWT_SECRET = ValueType(Verifier.of_secret, "at least 32 bytes")
+JWKS_FILE = ValueType(Verifier.of_file, "a file with public keys as a JWKS document")
+USERS = ValueType(UserTable.parse, "name:password[:realm[:role+role]], joined by commas", (list,))
 RECEIVERS = ValueType(
     AllowedHosts.parse, "networks, addresses and host names, joined by commas", (list,)
 )

@@ -16,6 +16,7 @@ from headrace.core.config import LogConfig
 from headrace.core.copies import Copying
 from headrace.core.inlet import Rule
 from headrace.core.record import Block
+from headrace.core.token import Token
 
 
 class Journaled(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -513,6 +514,28 @@ class Arrive(Journaled, frozen=True):
         return f"transaction {self.transaction} came to {where}"
 
 
+class Issue(Journaled, frozen=True):
+    """A token opens something from here on. Of no log, as its end is."""
+
+    KIND = 31
+    token: Token
+    log: int = 0
+
+    def describe(self) -> str:
+        return f"token {self.token.id} {dumps(self.token.label, ensure_ascii=False)} is issued"
+
+
+class Revoke(Journaled, frozen=True):
+    """A token opens nothing any more."""
+
+    KIND = 32
+    id: str
+    log: int = 0
+
+    def describe(self) -> str:
+        return f"token {self.id} is revoked"
+
+
 Entry = (
     Create
     | Configure
@@ -543,6 +566,8 @@ Entry = (
     | Arrive
     | Register
     | Adopt
+    | Issue
+    | Revoke
 )
 KINDS: dict[int, type[Entry]] = {kind.KIND: kind for kind in get_args(Entry)}
 

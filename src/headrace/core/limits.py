@@ -437,3 +437,15 @@ TOUCH_SETTLE_MAX = 1000
 TOUCH_CURSOR_LENGTH_MAX = 64
 HELD_MAX = 65_536
 """Pairs of a segment and a log of which it is remembered what the one has of the other."""
+
+# Credentials.
+TOKENS_MAX = 10_000
+"""Tokens in the catalog: the head of a snapshot holds them all."""
+JWT_BYTES_MAX = 8192
+"""A JSON Web Token that is longer is not looked at."""
+JWTS_KNOWN_MAX = 1024
+"""Tokens that were verified and need not be again."""
+JWKS_BYTES_MAX = 1 << 20
+JWKS_KEYS_MAX = 100
+USER_NAME_MAX = 256
+"""Characters in the name of a user."""

@@ -12,9 +12,6 @@ from headrace.core.limits import NAMES_CHUNK
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Those of ASCII and of Latin-1, and what ends a line elsewhere."""
-SYSTEM_PREFIX = "__"
-SYSTEM = "system"
-"""Who owns logs that the server writes by itself."""
 METRICS_STREAM = "__stream_metrics__"
 
 
@@ -34,11 +31,6 @@ def check_printable(text: str, what: str) -> None:
     """Refuse what would garble a terminal, a log or a header."""
     if _CONTROLS.search(text):
         raise Refused(Code.INVALID, f"{what} has no control characters")
-
-
-def reserved(name: str) -> Refused:
-    """The server alone makes and writes logs of such names."""
-    return Refused(Code.INVALID, f"names that begin with {SYSTEM_PREFIX} are reserved", name=name)
 
 
 class SortedNames:

@@ -9,12 +9,24 @@ from heapq import merge
 from headrace.core.apply import apply as apply_to_log
 from headrace.core.cap import add_to
 from headrace.core.config import Durability, Kind, LogConfig
-from headrace.core.entry import Configure, Create, Drop, Entry, Retire, Start, Stop
+from headrace.core.entry import (
+    Configure,
+    Create,
+    Drop,
+    Entry,
+    Issue,
+    Retire,
+    Revoke,
+    Start,
+    Stop,
+)
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import RESERVE_SEQS_MIN, RETIRED_MAX, SHARED_MAX
 from headrace.core.log import Log
 from headrace.core.names import SortedNames
+from headrace.core.owners import check_name
 from headrace.core.retention import Ledger
+from headrace.core.token import Token
 
 
 class State:
@@ -30,6 +42,9 @@ class State:
         """Name → epoch of the last stream that had it and is gone; oldest first."""
         self.epoch_floor = 0
         """The lowest epoch of a stream whose name nobody remembers."""
+        self.tokens: dict[str, Token] = {}
+        """By id, oldest first."""
+        self.tokens_by_digest: dict[bytes, Token] = {}
         self.census: Counter[tuple[str, Durability, Kind]] = Counter()
         """How many logs there are of each owner, class and kind: nobody has to go and count."""
         self.created: Counter[tuple[str, str]] = Counter()
@@ -133,22 +148,39 @@ class State:
             oldest = next(iter(self.retired))
             self.epoch_floor = max(self.epoch_floor, self.retired.pop(oldest) + 1)
 
+    def issue(self, token: Token) -> None:
+        """Keep a token. Saying it twice changes nothing."""
+        self.tokens[token.id] = self.tokens_by_digest[token.digest] = token
+
+    def revoke(self, id: str) -> None:
+        """Forget a token; one that is gone already may be named."""
+        if (token := self.tokens.pop(id, None)) is not None:
+            del self.tokens_by_digest[token.digest]
+
 
 def not_found(name: str) -> Refused:
     """There is no log of this name."""
-    return Refused(Code.LOG_NOT_FOUND, f'topic "{name}" does not exist', topic=name)
+    return Refused(Code.LOG_NOT_FOUND, f'log "{name}" does not exist', topic=name)
 
 
 def create(
     state: State, name: str, owner: str, config: LogConfig, now_ms: int, created_by: str = ""
 ) -> Create:
-    """A new log under a free name.
+    """A new log under a free name, or a refusal: some names are for other owners.
 
     Its first seqs are promised with it, so its first append need not.
     """
     assert name not in state.by_name, name
+    check_name(name, owner)
+    check_dead_letter(state, owner, config)
     reserved = 0 if config.synced else RESERVE_SEQS_MIN
     return Create(state.next_id, name, owner, config, now_ms, reserved, created_by)
+
+
+def check_dead_letter(state: State, owner: str, config: LogConfig) -> None:
+    """Refuse a config whose dead letters would need a log that this owner cannot make."""
+    if config.dead_letter is not None and config.dead_letter not in state.by_name:
+        check_name(config.dead_letter, owner)
 
 
 def new_log(entry: Create) -> Log:
@@ -175,6 +207,10 @@ def apply(state: State, entry: Entry) -> None:
             state.remove(state.logs[entry.log])
         case Retire():
             state.retire(entry.name, entry.epoch)
+        case Issue():
+            state.issue(entry.token)
+        case Revoke():
+            state.revoke(entry.id)
         case Start() | Stop():
             pass
         case _:

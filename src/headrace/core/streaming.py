@@ -24,6 +24,7 @@ from headrace.core.entry import (
 )
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
+from headrace.core.owners import STREAMS
 from headrace.core.record import Drafts, block
 from headrace.core.state import State
 from headrace.core.stream import (
@@ -116,7 +117,7 @@ def create(
     forked: Fork | None,
     drafts: Drafts | None,
     now_ns: int,
-    owner: str = "streams",
+    owner: str = STREAMS,
     config: LogConfig = CONFIG,
     created_by: str = "",
 ) -> list[Entry]:

@@ -137,6 +137,10 @@ class Sink(asyncio.Protocol):
         self.hang_up()
         self._wheel.schedule(self, CLOSE_S)
 
+    def end_within(self, seconds: float) -> None:
+        """Before it is attached: let the connection last no longer than this."""
+        self._deadline_s = min(self._deadline_s, max(seconds, 0))
+
     def leave(self) -> None:
         """Close without a word: the peer knows."""
         if not self.closed:

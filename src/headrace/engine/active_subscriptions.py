@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from headrace.core.entry import Append, Dispatch, Drop, Entry, Follow, Open
 from headrace.core.glob import Glob
 from headrace.core.log import Log
+from headrace.core.owners import SUBSCRIPTION_PREFIX
 from headrace.core.subscription import Subscription
 from headrace.engine.follower_index import FollowerIndex
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
 
-PREFIX = "__ds/subscriptions/"
 _MATCHES_MAX = 100_000
 
 
@@ -177,4 +177,4 @@ class ActiveSubscriptions:
 
 
 def id_of(active: Active) -> str:
-    return active.live.log.name.removeprefix(PREFIX)
+    return active.live.log.name.removeprefix(SUBSCRIPTION_PREFIX)

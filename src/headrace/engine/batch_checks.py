@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from headrace.core import log as one
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log, check_owner
-from headrace.core.names import SYSTEM, reserved
+from headrace.core.owners import SYSTEM, reserved
 from headrace.core.state import not_found
 from headrace.core.stream import same_type
 from headrace.engine.chunks import Brought

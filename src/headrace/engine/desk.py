@@ -436,5 +436,5 @@ def lease_of(live: Live, lease_ms: int | None) -> int:
 def _gone(kernel: Kernel, name: str) -> Refused:
     known = kernel.state.by_name.get(name)
     if known is not None and known.queue is None:
-        return Refused(Code.NOT_A_QUEUE, f'topic "{name}" is no longer a queue', topic=name)
-    return Refused(Code.LOG_NOT_FOUND, f'topic "{name}" was deleted', topic=name)
+        return Refused(Code.NOT_A_QUEUE, f'log "{name}" is no longer a queue', topic=name)
+    return Refused(Code.LOG_NOT_FOUND, f'log "{name}" was deleted', topic=name)

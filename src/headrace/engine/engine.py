@@ -32,6 +32,7 @@ from headrace.engine.shapes import Shapes
 from headrace.engine.stream_expiry import StreamExpiry
 from headrace.engine.streams import APPEND_TIMEOUT_S, Streams
 from headrace.engine.subscriptions import Deliver, Subscriptions, no_delivery
+from headrace.engine.tokens import Tokens
 from headrace.engine.touching import Touching
 from headrace.engine.transactions import Transactions
 from headrace.engine.turns import Turns
@@ -107,6 +108,7 @@ class Engine(Kernel):
         )
         self.queues = Queues(self, lookup, fetcher, reader, appender, deleter, routers, turns)
         self.plans = Plans(self, lookup)
+        self.tokens = Tokens(self, parts.ids)
         self.inspection = Inspection(self, fetcher, generations)
         self.ranker = Ranker(self)
         self.meter = Meter() if parts.metrics_ms else None

@@ -127,7 +127,7 @@ class Kernel:
     def check_alive(self, live: Live) -> None:
         """After an await: the log may be gone."""
         if live.log.id not in self.lives:
-            raise Refused(Code.LOG_NOT_FOUND, f'topic "{live.log.name}" was deleted')
+            raise Refused(Code.LOG_NOT_FOUND, f'log "{live.log.name}" was deleted')
 
     def source_of(self, live: Live) -> Live:
         """The stream that this one was forked from."""

@@ -84,13 +84,14 @@ class Logs:
         if config.kind is not log.config.kind:
             raise Refused(
                 Code.LOG_INCOMPATIBLE,
-                f'"{log.name}" is a {log.config.kind.value}; the type of a topic cannot change',
+                f'"{log.name}" is a {log.config.kind.value}; the type of a log cannot change',
                 topic=log.name,
             )
         if config == log.config:
             # Who asked for the same before may still wait for it to be durable.
             await kernel.journal.wait_synced(live.config_position)
             return
+        catalog.check_dead_letter(kernel.state, log.owner, config)
         if config.trims and log.ledger is None:
             await self._build_ledger(live)
         kernel.check_alive(live)

@@ -14,7 +14,8 @@ from headrace.core.config import Durability, LogConfig
 from headrace.core.entry import Adopt, Append, Entry, Register
 from headrace.core.errors import Refused
 from headrace.core.limits import METRICS_KEPT_MS, SERIES_MAX
-from headrace.core.names import METRICS_STREAM, SYSTEM
+from headrace.core.names import METRICS_STREAM
+from headrace.core.owners import SYSTEM
 from headrace.core.record import draft
 from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec

@@ -77,7 +77,7 @@ class Queues:
         """The queue of this name, with its floors as of now."""
         live = self._lookup.state_of(name)
         if live.log.config.kind is not Kind.QUEUE:
-            raise Refused(Code.NOT_A_QUEUE, f'topic "{name}" is not a queue', topic=name)
+            raise Refused(Code.NOT_A_QUEUE, f'log "{name}" is not a queue', topic=name)
         return live
 
     def desk(self, live: Live) -> Desk:

@@ -157,7 +157,7 @@ class Routers:
             check_ends(known, may_see)
         kernel.check_writable()
         if plan.source == plan.dest:
-            raise Refused(Code.INVALID, "a router leads to another topic", field="dest")
+            raise Refused(Code.INVALID, "a router leads to another log", field="dest")
         if known is not None and not _is_same(known, plan):
             await self.forwarder.finish(known)
             if self._routers.get(name) is not known:
@@ -249,10 +249,10 @@ class Routers:
                 told = {"router": other, "source": known}
                 told = {what: each for what, each in told.items() if may_see(each)}
                 by = f' by router "{other}"' if "router" in told else ""
-                origin = f'"{known}"' if "source" in told else "another topic"
+                origin = f'"{known}"' if "source" in told else "another log"
                 raise Refused(
                     Code.LOG_INCOMPATIBLE,
-                    f'"{plan.dest}" takes its records from {origin}{by}; a topic has one source',
+                    f'"{plan.dest}" takes its records from {origin}{by}; a log has one source',
                     reason="router_dest_fan_in",
                     dest=plan.dest,
                     **told,

@@ -17,7 +17,7 @@ from headrace.core import streaming
 from headrace.core.entry import Append, Arrive, Entry, Fork
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
-from headrace.core.names import SYSTEM, SYSTEM_PREFIX, reserved
+from headrace.core.owners import STREAMS, SYSTEM, SYSTEM_PREFIX, check_name, reserved
 from headrace.core.record import Drafts, draft
 from headrace.core.stream import JSON, Write
 from headrace.core.streaming import CONFIG, Form, Spec, stream_of
@@ -31,7 +31,6 @@ from headrace.engine.stream_expiry import StreamExpiry
 from headrace.engine.underway import UnderWay
 from headrace.storage.journal import ignore
 
-OWNER = "streams"
 APPEND_TIMEOUT_S = 3.0
 
 
@@ -129,8 +128,8 @@ class Streams:
     ) -> tuple[Live, bool]:
         """Create the stream, or find it to be as wanted; says whether it is new."""
         kernel = self._kernel
-        if name.startswith(SYSTEM_PREFIX):
-            raise reserved(name)
+        if name not in kernel.state.by_name or name.startswith(SYSTEM_PREFIX):
+            check_name(name, STREAMS)
         await self._enter(name)
         if known := self._existing(name, spec):
             await kernel.journal.wait_synced(known.config_position)
@@ -144,7 +143,7 @@ class Streams:
                 await kernel.journal.wait_synced(known.config_position)
                 return known, False
             forked, drafts = self._fork(spec, prefix, drafts)
-        kernel.caps.check_logs(kernel.state, OWNER, created_by)
+        kernel.caps.check_logs(kernel.state, STREAMS, created_by)
         source = None if forked is None else kernel.state.logs[forked.source]
         if source is not None and drafts is not None:
             if prepared is not None and prepared[0] is source and drafts is sent:

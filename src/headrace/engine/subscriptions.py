@@ -24,16 +24,16 @@ from headrace.core.limits import (
     WEBHOOK_RETRY_S_MAX,
     WEBHOOK_SLOW_S,
 )
+from headrace.core.owners import SUBSCRIPTION_PREFIX, SUBSCRIPTIONS
 from headrace.core.streaming import CONFIG
 from headrace.core.subscription import PULL, WEBHOOK, Tail, Work
-from headrace.engine.active_subscriptions import PREFIX, Active, ActiveSubscriptions, id_of
+from headrace.engine.active_subscriptions import Active, ActiveSubscriptions, id_of
 from headrace.engine.delivery_slots import DeliverySlots
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
 from headrace.engine.streams import Streams
 from headrace.observe import say
 
-OWNER = "subscriptions"
 _TICK_S = 0.25
 _JITTER = 0.2
 
@@ -65,7 +65,7 @@ class Subscriptions:
     # --- which there are -------------------------------------------------------------------------
 
     def find(self, id: str) -> Active:
-        log = self._kernel.state.by_name.get(PREFIX + id)
+        log = self._kernel.state.by_name.get(SUBSCRIPTION_PREFIX + id)
         if log is None:
             raise Refused(Code.LOG_NOT_FOUND, f'subscription "{id}" does not exist')
         return self.active[log.id]
@@ -292,17 +292,17 @@ class Subscriptions:
         """Subscribe, or find that somebody did so just like this; says whether it is new."""
         kernel = self._kernel
         kernel.check_open()
-        known = kernel.state.by_name.get(PREFIX + id)
+        name, now_ms = SUBSCRIPTION_PREFIX + id, kernel.clock.now_ms()
+        known = kernel.state.by_name.get(name)
         if known is not None:
             active = self.active[known.id]
             if not _same(active.subscription.following, following):
                 raise Refused(Code.CONFLICT, f'subscription "{id}" exists and is another one')
             await kernel.journal.wait_synced(active.live.config_position)
             return active, False
-        kernel.caps.check_logs(kernel.state, OWNER, created_by)
-        created: Create = catalog.create(
-            kernel.state, PREFIX + id, OWNER, CONFIG, kernel.clock.now_ms(), created_by
-        )
+        kernel.caps.check_logs(kernel.state, SUBSCRIPTIONS, created_by)
+        state = kernel.state
+        created: Create = catalog.create(state, name, SUBSCRIPTIONS, CONFIG, now_ms, created_by)
         follow = Follow(created.log, self._links(following.streams), following=following)
         position = kernel.commit([created, follow], sync=True, together=True)
         active = self.active[created.log]

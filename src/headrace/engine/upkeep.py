@@ -544,7 +544,7 @@ class Upkeep:
         state = kernel.state
         head = Head(
             FORMAT, position, state.next_id, self.manifest.version, self._disk.boot_id(),
-            state.retired, state.epoch_floor,
+            state.retired, state.epoch_floor, list(state.tokens.values()),
         )  # fmt: skip
         parts: list[bytes] = []
         # In large pieces: what is made of a million small ones holds everybody up at its end.

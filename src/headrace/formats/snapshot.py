@@ -19,6 +19,7 @@ from headrace.core.jobs import Places, Queue
 from headrace.core.log import Log
 from headrace.core.origin import Origins, Way
 from headrace.core.retention import Ledger
+from headrace.core.token import Token
 
 FORMAT = 1
 _RECORD = struct.Struct("<IQ")
@@ -37,6 +38,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     retired: dict[str, int] = {}
     """Name → epoch of the last stream that had it and is gone."""
     epoch_floor: int = 0
+    tokens: list[Token] = []
 
 
 class Captured(msgspec.Struct, frozen=True, gc=False, array_like=True):

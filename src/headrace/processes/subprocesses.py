@@ -14,7 +14,14 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 _LINE_MAX = 1 << 20
-_CLIENT_KEYS = ("TOPICS_API_KEYS", "HEADRACE_API_KEY", "HEADRACE_CONFIG")
+_CLIENT_KEYS = (
+    "TOPICS_API_KEYS",
+    "HEADRACE_API_KEY",
+    "HEADRACE_ADMIN_TOKEN",
+    "HEADRACE_JWT_SECRET",
+    "HEADRACE_USERS",
+    "HEADRACE_CONFIG",
+)
 """Where keys of clients are, or may be: children are told all they need by their arguments."""
 _OF_BUCKETS = "AWS_"
 

@@ -127,6 +127,8 @@ class Recovery:
         self._state.next_id = max(self._state.next_id, head.next_id)
         self._state.retired = dict(head.retired)
         self._state.epoch_floor = head.epoch_floor
+        for token in head.tokens:
+            self._state.issue(token)
         return head.manifest
 
     def _replay(self, sealed_to: int) -> int:

@@ -18,7 +18,9 @@ from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
 from headrace.web.answers import Answer
 from headrace.web.bodies import read_body, read_bytes
-from headrace.web.credentials import LOCAL, NOBODY, Keyring, Principal
+from headrace.web.credential_store import CredentialStore
+from headrace.web.credentials import LOCAL, NOBODY, Principal
+from headrace.web.live_connections import LiveConnections
 from headrace.web.origin_check import OriginCheck
 from headrace.web.request import Request
 from headrace.web.slots import Slots
@@ -26,28 +28,31 @@ from headrace.web.slots import Slots
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_API_KEY = "apikey "
+
 
 class Gate:
-    """Lets requests in: knows the keys, the caps, and whether the engine is there yet."""
+    """Lets requests in: knows the credentials, the caps, and whether the engine is there yet."""
 
     def __init__(
         self,
-        keyring: Keyring,
+        credentials: CredentialStore,
         slots: Slots,
         streams: Slots,
         max_body_bytes: int,
         origins: tuple[str, ...] = (),
         origin_check: OriginCheck | None = None,
     ) -> None:
-        self.keyring = keyring
+        self.credentials = credentials
         self.slots = slots
         self.streams = streams
         """Connections that are pushed to: streams of events and WebSockets."""
+        self.live = LiveConnections()
         self.wheel = TimerWheel()
         self.origins = origins
         """Where pages that call us from a browser may come from."""
         self.origin_check = origin_check
-        """There while no key is configured: pages need no key then, so they must be ours."""
+        """There in development mode: pages need no key then, so they must be ours."""
         self.max_body_bytes = max_body_bytes
         self.progress = 0.0
         self.stopping = False
@@ -58,6 +63,8 @@ class Gate:
         self.progress = 1.0
         self._engine = engine
         self._hub = Hub(engine, self.wheel)
+        self.credentials.open(engine.tokens)
+        engine.tokens.observe_revoked(self.live.end)
 
     def check_page(self, req: Request) -> None:
         """Refuse a GET that does more than read, if a foreign page asks for it."""
@@ -191,16 +198,31 @@ Authenticate = Callable[[Gate, Request], Principal]
 
 def by_key(gate: Gate, req: Request) -> Principal:
     """Who asks, by the `Authorization` header."""
-    keyring = gate.keyring
-    return keyring.authenticate(req.get_header("authorization")) if len(keyring) else LOCAL
+    store = gate.credentials
+    return LOCAL if store.development else store.authenticate(req.get_header("authorization"))
+
+
+def by_key_or_password(gate: Gate, req: Request) -> Principal:
+    """Who asks: by the same header, which may hold the name and the password of a user."""
+    return gate.credentials.authenticate_user(req.get_header("authorization"))
+
+
+def by_api_key(gate: Gate, req: Request) -> Principal:
+    """Who asks: by `X-API-Key`, by `Authorization: ApiKey`, or by the same header as elsewhere."""
+    header = req.get_header("authorization")
+    key = req.get_header("x-api-key")
+    if key is None and header is not None and header[: len(_API_KEY)].lower() == _API_KEY:
+        key = header[len(_API_KEY) :]
+    store = gate.credentials
+    return store.authenticate(header) if key is None else store.identify(key.strip())
 
 
 def by_key_or_token(gate: Gate, req: Request) -> Principal:
     """Who asks: by header, or by `?token=` since a browser's EventSource sends no headers."""
     header = req.get_header("authorization")
     if header is None and (tokens := req.get_params("token")):
-        return gate.keyring.identify(tokens[0])
-    return gate.keyring.authenticate(header)
+        return gate.credentials.identify(tokens[0])
+    return gate.credentials.authenticate(header)
 
 
 def by_nothing(gate: Gate, req: Request) -> Principal:

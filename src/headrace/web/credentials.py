@@ -1,4 +1,4 @@
-"""Who is asking, and what they may do: bearer keys, their scopes and their name prefixes."""
+"""Principals: who is asking and what they may do; and the keys that a setting holds."""
 
 from __future__ import annotations
 
@@ -42,19 +42,29 @@ _VISIBLE = re.compile(r"[\x21-\x7e]+")
 # Enough to tell keys apart in logs and counters, too little to be worth attacking.
 _ID_DIGITS = 12
 
-_BEARER = "bearer "
-
 
 class KeyringError(ValueError):
     """A key list that cannot be understood exactly; the message never quotes any of it."""
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Someone known: an id that is safe to log, scopes, and the name prefixes they may touch."""
+    """Someone known. A surface asks for what it needs; what is not granted is refused."""
 
     id: str
+    """Safe to log, and another one for each credential."""
     scopes: Scope
     prefixes: tuple[str, ...] = ()
+    """Of names of logs; without any, all names may be touched."""
+    tenants: tuple[str, ...] = ()
+    """Which tenants may be entered; `*` for all."""
+    namespaces: tuple[str, ...] = ()
+    """As tenant/namespace; without any, all namespaces of the tenants."""
+    roles: tuple[str, ...] = ()
+    realm: str = ""
+    superadmin: bool = False
+    """Whether nothing of the installation is closed to it."""
+    expires_at_ms: int = 0
+    """When the credential ends, and what was opened with it; 0: never by itself."""
 
     def may_see(self, name: str) -> bool:
         """Whether the name lies inside the prefixes; without prefixes every name does."""
@@ -75,16 +85,49 @@ class Principal(msgspec.Struct, frozen=True):
                     Code.FORBIDDEN, f'"{name}" is outside the prefixes of this key', name=name
                 )
 
+    def may_enter(self, tenant: str) -> bool:
+        """Whether this tenant is one of its own."""
+        return self.superadmin or tenant in self.tenants or "*" in self.tenants
 
-LOCAL = Principal("local", ALL_SCOPES)
-"""Everyone, while no key is configured."""
+    def may_use(self, tenant: str, namespace: str) -> bool:
+        """Whether this namespace of a tenant is one of its own."""
+        if self.superadmin or not self.namespaces:
+            return self.may_enter(tenant)
+        return f"{tenant}/{namespace}" in self.namespaces
+
+    def has_role(self, *roles: str) -> bool:
+        """Whether it has one of these roles."""
+        return self.superadmin or not set(roles).isdisjoint(self.roles)
+
+    def require_tenant(self, tenant: str) -> None:
+        """Refuse who may not enter a tenant."""
+        if not self.may_enter(tenant):
+            raise Refused(Code.FORBIDDEN, f'"{tenant}" is not a tenant of this credential')
+
+    def require_namespace(self, tenant: str, namespace: str) -> None:
+        """Refuse who may not use a namespace."""
+        if not self.may_use(tenant, namespace):
+            message = f'"{tenant}/{namespace}" is not a namespace of this credential'
+            raise Refused(Code.FORBIDDEN, message)
+
+    def require_role(self, *roles: str) -> None:
+        """Refuse who has none of these roles."""
+        if not self.has_role(*roles):
+            raise Refused(Code.FORBIDDEN, f"this needs the role {' or '.join(roles)}")
+
+
+LOCAL = Principal("local", ALL_SCOPES, superadmin=True)
+"""Everyone, while no credential is configured."""
+
+ADMIN = Principal("admin", ALL_SCOPES, superadmin=True)
+"""The superadmin of the installation."""
 
 NOBODY = Principal("nobody", NO_SCOPE)
 """Who did not say who they are."""
 
 
 class Keyring:
-    """The configured keys, as digests. An empty one means development mode: everyone is `LOCAL`."""
+    """Configured secrets, as digests, and the principals that they stand for."""
 
     __slots__ = ("_keys",)
 
@@ -108,6 +151,13 @@ class Keyring:
             keys[principal.id] = (digest, principal)
         return cls(tuple(keys.values()))
 
+    @classmethod
+    def parse_admin(cls, text: str) -> Keyring:
+        """Read the token of the superadmin."""
+        if not _VISIBLE.fullmatch(text):
+            raise KeyringError("a token is made of visible ASCII characters")
+        return cls(((sha256(text.encode()).digest(), ADMIN),))
+
     def __len__(self) -> int:
         return len(self._keys)
 
@@ -119,34 +169,22 @@ class Keyring:
         """What the keys grant, in the order they were written."""
         return tuple(principal for _, principal in self._keys)
 
-    def is_gone(self, id: str) -> bool:
-        """Whether nobody can show a key of this id any more."""
-        known = self.principals or (LOCAL,)
-        return all(principal.id != id for principal in known)
-
-    def authenticate(self, authorization_header: str | None) -> Principal:
-        """Say whose header this is, or refuse."""
-        if not self._keys:
-            return LOCAL
-        header = authorization_header or ""
-        if header[: len(_BEARER)].lower() != _BEARER:
-            raise Refused(Code.UNAUTHENTICATED, "send a key: Authorization: Bearer <key>")
-        return self.identify(header[len(_BEARER) :].strip())
-
-    def identify(self, token: str) -> Principal:
-        """Say whose token this is, or refuse; for tokens that travel without a header."""
-        if not self._keys:
-            return LOCAL
-        # A lone surrogate can come out of a query string and must be an unknown key, not a crash.
-        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
+    def find(self, digest: bytes) -> Principal | None:
+        """Whose secret has this digest, if it is one of these."""
         found = None
         # No early exit: the time taken must not tell which key matched.
         for known, principal in self._keys:
             if compare_digest(known, digest):
                 found = principal
-        if found is None:
-            raise Refused(Code.UNAUTHENTICATED, "unknown key")
         return found
+
+    def __add__(self, other: Keyring) -> Keyring:
+        """The keys of both."""
+        return Keyring(self._keys + other._keys)
+
+    def shares(self, other: Keyring) -> bool:
+        """Whether a secret is in both."""
+        return any(other.find(digest) is not None for digest, _ in self._keys)
 
 
 def _parse_entry(entry: str) -> tuple[bytes, Principal]:

@@ -20,7 +20,7 @@ from headrace.web.answers import JSON, Answer, Handover, Reply
 from headrace.web.bodies import accepts_gzip, compress
 from headrace.web.calls import Call, Gate
 from headrace.web.cors import preflight, shared_headers
-from headrace.web.credentials import NOBODY
+from headrace.web.credentials import NOBODY, Principal
 from headrace.web.request import Request
 from headrace.web.routing import Match, Router
 from headrace.web.surface import Route, Surface
@@ -146,10 +146,21 @@ class Responder:
             assert surface.finish is not None
             result = surface.finish(call, result)
         if isinstance(result, Handover):
-            result.on_end = gate.streams.take(call.principal).free
+            self._admit(call.principal, result)
         elif surface.compresses and b"accept-encoding" in call.req.headers:
             await _pack(result, call.req)
         return result
+
+    def _admit(self, principal: Principal, given: Handover) -> None:
+        """Count a connection that is about to be handed over, and note whose it is."""
+        gate, ends_at_ms = self._gate, principal.expires_at_ms
+        # It may have taken a while to come here, and nobody was told to end this one.
+        if principal is not NOBODY and gate.credentials.is_gone(principal.id):
+            raise Refused(Code.UNAUTHENTICATED, "unknown key")
+        slot = gate.streams.take(principal)
+        given.on_end = gate.live.join(principal.id, given.sink, slot.free)
+        if ends_at_ms:
+            given.sink.end_within((ends_at_ms - gate.engine.clock.now_ms()) / 1000)
 
 
 async def _pack(answer: Answer, request: Request) -> None:

@@ -53,8 +53,8 @@ def by_key_or_subprotocol(gate: Gate, req: Request) -> Principal:
     if not _asks_for_socket(req):
         return NOBODY  # it is told what this is, whoever it is
     if header is None and BEARER in offered[:-1]:
-        return gate.keyring.identify(_unpack(offered[offered.index(BEARER) + 1]))
-    return gate.keyring.authenticate(header)
+        return gate.credentials.identify(_unpack(offered[offered.index(BEARER) + 1]))
+    return gate.credentials.authenticate(header)
 
 
 def _asks_for_socket(req: Request) -> bool:

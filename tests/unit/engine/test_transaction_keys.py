@@ -26,6 +26,7 @@ from headrace.formats.staged import encode_staged
 from headrace.storage.staging import Staging
 from headrace.surfaces.bulk.chunks import ChunkLimits
 from headrace.surfaces.bulk.routes import Bulk
+from headrace.web.credential_store import CredentialStore
 from headrace.web.credentials import ALL_SCOPES, Keyring, Principal, Scope
 from support.asking import make_call, make_gate, make_request
 from support.hostile import HostileDisk
@@ -212,10 +213,11 @@ def test_files_from_before_keys_were_noted(loop: VirtualLoop) -> None:
 
 
 def test_a_keyring_knows_which_keys_are_gone() -> None:
-    ring = Keyring.parse("one,two")
-    ids = [principal.id for principal in ring.principals]
+    keys = Keyring.parse("one,two")
+    ring = CredentialStore(keys)
+    ids = [principal.id for principal in keys.principals]
     assert [ring.is_gone(id) for id in (*ids, LOCAL.key)] == [False, False, True]
-    assert [Keyring(()).is_gone(id) for id in (*ids, LOCAL.key)] == [True, True, False]
+    assert [CredentialStore().is_gone(id) for id in (*ids, LOCAL.key)] == [True, True, False]
 
 
 # --- caps -----------------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ def test_kinds_keep_their_numbers_for_ever() -> None:
     assert " ".join(names) == (
         "Create Configure Drop Append Delete Trim Reserve Lose Start Stop Claim Release Extend "
         "Delay Route Unroute Forward Open Advance Touch Hold Bury Retire Follow Dispatch Plan "
-        "Arrive Register Adopt"
+        "Arrive Register Adopt Issue Revoke"
     )
-    assert sorted([*KINDS, GROUP]) == [*range(1, 31)]
+    assert sorted([*KINDS, GROUP]) == [*range(1, 33)]
     assert {*KINDS.values()} == {*get_args(Entry)}

@@ -25,6 +25,9 @@ SECRETS = {
     "HEADRACE_API_KEYS": "root,reader:read",
     "HEADRACE_CONFIG": "headrace.toml",
     "HEADRACE_API_KEY": "root",
+    "HEADRACE_ADMIN_TOKEN": "root",
+    "HEADRACE_JWT_SECRET": "root",
+    "HEADRACE_USERS": "ann:root",
     "AWS_SECRET_ACCESS_KEY": "s3cret",
     "AWS_SESSION_TOKEN": "t0ken",
 }

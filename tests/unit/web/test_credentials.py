@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import Code, Refused
+from headrace.web.credential_store import CredentialStore
 from headrace.web.credentials import (
     ALL_SCOPES,
     LOCAL,
@@ -38,7 +39,7 @@ READ_WRITE = Scope.READ | Scope.WRITE
 def test_an_entry_grants_what_is_written(
     text: str, scopes: Scope, prefixes: tuple[str, ...]
 ) -> None:
-    principal = Keyring.parse(text).authenticate("Bearer s3cret")
+    principal = CredentialStore(Keyring.parse(text)).authenticate("Bearer s3cret")
     assert (principal.scopes, principal.prefixes) == (scopes, prefixes)
 
 
@@ -75,12 +76,13 @@ def test_a_list_that_is_not_exact_is_refused(text: str) -> None:
 
 def test_each_key_is_told_apart_and_none_is_kept() -> None:
     keyring = Keyring.parse("dash:read:tenant42:,ops::")
-    dash, ops = keyring.authenticate("Bearer dash"), keyring.authenticate("bearer  ops ")
+    store = CredentialStore(keyring)
+    dash, ops = store.authenticate("Bearer dash"), store.authenticate("bearer  ops ")
     assert keyring.principals == (dash, ops)
     assert dash.scopes == Scope.READ
     assert ops.scopes == ALL_SCOPES
     assert dash.id != ops.id
-    assert "dash" not in f"{keyring!r} {dash!r}"
+    assert "dash" not in f"{store!r} {dash!r}"
 
 
 @pytest.mark.parametrize(
@@ -99,17 +101,18 @@ def test_each_key_is_told_apart_and_none_is_kept() -> None:
 )
 def test_whoever_is_unknown_is_refused(header: str | None) -> None:
     with pytest.raises(Refused) as refusal:
-        Keyring.parse("ops,other:read").authenticate(header)
+        CredentialStore(Keyring.parse("ops,other:read")).authenticate(header)
     assert refusal.value.code is Code.UNAUTHENTICATED
     assert "ops" not in refusal.value.message
 
 
 def test_without_keys_everyone_is_local() -> None:
-    keyring = Keyring()
-    assert len(keyring) == 0
-    assert keyring.authenticate(None) is LOCAL
-    assert keyring.authenticate("Bearer anything") is LOCAL
-    assert keyring.identify("anything") is LOCAL
+    store = CredentialStore()
+    assert store.development
+    assert store.authenticate(None) is LOCAL
+    assert store.authenticate_user("Basic anything") is LOCAL
+    assert store.authenticate("Bearer anything") is LOCAL
+    assert store.identify("anything") is LOCAL
     LOCAL.require(ALL_SCOPES, "any", "name")
 
 
@@ -160,7 +163,7 @@ def test_parsing_refuses_or_grants_no_more_than_is_written(text: str) -> None:
     for entry, principal in zip(entries, keyring.principals, strict=True):
         secret, _, rest = entry.partition(":")
         scopes, _, prefixes = rest.partition(":")
-        assert keyring.identify(secret) is principal
+        assert CredentialStore(keyring).identify(secret) is principal
         if scopes:
             letters = {str(scope.name)[0].lower() for scope in principal.scopes}
             written = {

@@ -16,6 +16,7 @@ from headrace.core.errors import Code, Refused
 from headrace.web.answers import Answer
 from headrace.web.answers import Reply as OpenReply
 from headrace.web.calls import Call, Gate
+from headrace.web.credential_store import CredentialStore
 from headrace.web.credentials import Keyring, Scope
 from headrace.web.envelope import WORDS, close, refuser
 from headrace.web.responder import Responder
@@ -82,7 +83,7 @@ def make(
         headers=[("x-every", "answer")],
         **more,
     )
-    keyring = Keyring.parse(keys) if keys else Keyring()
+    keyring = CredentialStore(Keyring.parse(keys) if keys else Keyring())
     gate = Gate(keyring, Slots(), Slots(), 1 << 20, origins)
     respond = Responder(gate, [surface])
 

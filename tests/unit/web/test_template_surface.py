@@ -14,6 +14,7 @@ import support.template_surface
 from headrace.web import openapi
 from headrace.web.calls import Gate
 from headrace.web.connection import Connections
+from headrace.web.credential_store import CredentialStore
 from headrace.web.credentials import Keyring
 from headrace.web.responder import Responder
 from headrace.web.slots import Slots
@@ -32,7 +33,9 @@ def tell(story: Callable[[Site, Gate], Coroutine[Any, Any, None]], keys: str = "
 
     async def begin() -> None:
         engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
-        gate = Gate(Keyring.parse(keys) if keys else Keyring(), Slots(), Slots(), 1 << 20)
+        gate = Gate(
+            CredentialStore(Keyring.parse(keys) if keys else Keyring()), Slots(), Slots(), 1 << 20
+        )
         gate.open(engine)
         await story(Site(Responder(gate, [surface()]), Connections()), gate)
 

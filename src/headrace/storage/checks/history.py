@@ -19,10 +19,12 @@ from headrace.core.entry import (
     Entry,
     Extend,
     Forward,
+    Issue,
     Lose,
     Open,
     Release,
     Retire,
+    Revoke,
     Route,
     Start,
     Stop,
@@ -58,7 +60,7 @@ class History:
     def contradictions(self, entry: Entry) -> Iterator[str]:
         """Take in the next entry; say what in it cannot be."""
         match entry:
-            case Start() | Stop() | Retire():
+            case Start() | Stop() | Retire() | Issue() | Revoke():
                 return
             case Create():
                 yield from self._create(entry)

@@ -23,6 +23,7 @@ from headrace.core.limits import (
     U64_MAX,
 )
 from headrace.core.names import parse_name
+from headrace.core.owners import TOPICS
 from headrace.core.read import Page
 from headrace.core.state import not_found
 from headrace.core.transaction import Caller, Chunk, parse_transaction
@@ -38,7 +39,6 @@ from headrace.web.credentials import Scope
 from headrace.web.request import Request
 
 ARROW = "application/vnd.apache.arrow.stream"
-OWNER = "topics"
 """New logs are topics: they can be read and written in every way."""
 
 _CHUNK_NAME = re.compile(r"[0-9]{1,10}(-[0-9]{1,10}){2}", re.ASCII)
@@ -181,7 +181,7 @@ class Bulk:
             transaction,
             batch,
             [_parse_chunk_name(name) for name in request.chunks],
-            owner=OWNER,
+            owner=TOPICS,
             create=LogConfig() if request.create else None,
             once=request.once,
             by=_caller(call),

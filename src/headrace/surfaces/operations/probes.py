@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from headrace import __version__
 from headrace.core.errors import Refused
 from headrace.core.limits import METRICS_SETTLE_S
+from headrace.core.owners import TOPICS
 from headrace.engine.pulse import Pulse
 from headrace.observe import render_prometheus, snapshot
 from headrace.processes.pipeline_process import PipelineProcess
@@ -30,8 +31,6 @@ from headrace.web.credentials import Scope
 from headrace.web.surface import Surface
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-_TOPICS = "topics"
-"""The owner of the logs that are counted."""
 
 
 class Probes:
@@ -62,7 +61,7 @@ class Probes:
         reply = wire.ReadyReply(
             status="ready",
             wal_replay_complete=True,
-            topics=call.engine.state.count_of(_TOPICS),
+            topics=call.engine.state.count_of(TOPICS),
             pipeline=self._pipeline_body(),
         )
         return json_answer(msgspec.json.encode(reply))

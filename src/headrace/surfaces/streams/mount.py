@@ -70,7 +70,7 @@ def surface(
     gate: Gate, dialect: str, limits: StreamLimits, control: Control, server: ServerRoutes
 ) -> Surface:
     """The surface with both mounts."""
-    has_keys = bool(len(gate.keyring))
+    has_keys = not gate.credentials.development
     headers = [*_SECURITY, *(_BY_KEY if has_keys else [])]
     if has_keys and not gate.origins:
         # A page that has a key may use it from anywhere: no browser sends it by itself.

@@ -11,7 +11,8 @@ from urllib.parse import unquote_to_bytes
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import STREAM_NAME_BYTES_MAX
-from headrace.core.names import METRICS_STREAM, SYSTEM_PREFIX, check_printable, reserved
+from headrace.core.names import METRICS_STREAM, check_printable
+from headrace.core.owners import SYSTEM_PREFIX, reserved
 
 PATHS = (b"/v1/stream/", b"/ds/v1/stream/")
 """Where streams are found, in every server of this kind."""

@@ -7,10 +7,10 @@ import msgspec
 from headrace.core.cursor import encode_cursor, parse_cursor
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
-from headrace.core.names import SYSTEM, SYSTEM_PREFIX
+from headrace.core.owners import STREAMS, SYSTEM, SYSTEM_PREFIX
 from headrace.core.stream import Producer, Write, same_type
 from headrace.engine.live import Live
-from headrace.engine.streams import OWNER, Written
+from headrace.engine.streams import Written
 from headrace.surfaces.streams import fields, reading, wire
 from headrace.surfaces.streams.appends import parse_drafts
 from headrace.surfaces.streams.creation import parse_spec, type_of_body
@@ -183,7 +183,7 @@ class StreamRoutes:
         cursor = req.get_param("cursor")
         after = parse_cursor(cursor) if cursor is not None else ""
         prefix = req.get_param("prefix") or ""
-        owner = SYSTEM if prefix.startswith(SYSTEM_PREFIX) else OWNER
+        owner = SYSTEM if prefix.startswith(SYSTEM_PREFIX) else STREAMS
         found, more = engine.logs.page(after, prefix, size, call.principal.may_see, owner)
         streams = engine.streams
         shown = [

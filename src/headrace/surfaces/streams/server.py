@@ -16,10 +16,10 @@ from headrace.core.limits import (
     JOURNAL_PENDING_BYTES_MAX,
     PARKED_WRITES_MAX,
 )
+from headrace.core.owners import STREAMS
 from headrace.engine.engine import Engine
 from headrace.engine.memory import Memory, Peaks, look_at_collector, measure
 from headrace.engine.ranking import Ranking
-from headrace.engine.streams import OWNER
 from headrace.surfaces.streams.fields import format_time
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call, Gate
@@ -200,7 +200,7 @@ class ServerRoutes:
 
     def _counts(self, engine: Engine) -> Numbers:
         return {
-            "streams": engine.state.count_of(OWNER),
+            "streams": engine.state.count_of(STREAMS),
             "logs": len(engine.state.logs),
             "records": engine.state.count,
             "segments": len(engine.inspection.manifest.segments),

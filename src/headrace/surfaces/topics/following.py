@@ -10,12 +10,13 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import READ_BYTES_DEFAULT, READ_BYTES_MAX, READ_RECORDS_DEFAULT
 from headrace.core.log import Log
 from headrace.core.match import TagMatch, parse_match
+from headrace.core.owners import TOPICS
 from headrace.core.selector import ColumnSelector
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.events import TopicView
-from headrace.surfaces.topics.names import OWNER, parse_topic
+from headrace.surfaces.topics.names import parse_topic
 from headrace.web.credentials import Principal, Scope
 
 ANY = "*"
@@ -124,14 +125,14 @@ def find(
 
 def matching(engine: Engine, prefix: str, principal: Principal) -> Iterator[Live]:
     """The topics whose names begin like this and that the caller may see."""
-    for name in engine.state.names("", prefix, OWNER):
+    for name in engine.state.names("", prefix, TOPICS):
         if principal.may_see(name):
             yield engine.state_of(name)
 
 
 def may_follow(log: Log, principal: Principal) -> bool:
     """Whether a new log is a topic that the caller may see."""
-    return log.owner == OWNER and principal.may_see(log.name)
+    return log.owner == TOPICS and principal.may_see(log.name)
 
 
 def format_place(live: Live, after: int) -> wire.WatchPlace:

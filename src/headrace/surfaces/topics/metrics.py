@@ -7,10 +7,10 @@ from itertools import islice
 
 from headrace.core import lease
 from headrace.core.config import Durability
+from headrace.core.owners import TOPICS
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.observe import Family, Gauge, Number, Sample
-from headrace.surfaces.topics.names import OWNER
 from headrace.web.calls import Gate
 from headrace.web.credentials import Principal
 
@@ -31,7 +31,7 @@ class TopicsVitals:
         counts = dict.fromkeys((durability.value for durability in Durability), 0)
         census = self._engine.state.census if self._engine else {}
         for (owner, durability, _), count in census.items():
-            if owner == OWNER:
+            if owner == TOPICS:
                 counts[durability.value] += count
         return counts
 
@@ -53,7 +53,7 @@ class TopicsVitals:
         if self._engine is None:
             return
         state = self._engine.state
-        for name in state.names("", "", OWNER):
+        for name in state.names("", "", TOPICS):
             if wanted(name):
                 yield TopicVitals(self._engine.lives[state.by_name[name].id], self._now_ms)
 

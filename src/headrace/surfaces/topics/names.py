@@ -7,8 +7,6 @@ import re
 from headrace.core.errors import Code, Refused
 from headrace.core.names import parse_name
 
-OWNER = "topics"
-
 parse_topic = parse_name
 
 _ROUTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}\Z")

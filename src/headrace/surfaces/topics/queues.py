@@ -9,9 +9,10 @@ from msgspec import UNSET
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import LISTING_BYTES_MAX, REDRIVE_MAX
+from headrace.core.owners import TOPICS
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.events import render_jobs
-from headrace.surfaces.topics.names import OWNER, parse_topic
+from headrace.surfaces.topics.names import parse_topic
 from headrace.surfaces.topics.routes import authorise
 from headrace.web.answers import Reply
 from headrace.web.calls import Call, decode
@@ -115,7 +116,7 @@ class Queues:
             min(request.limit, REDRIVE_MAX),
             to,
             lambda target: call.principal.require(Scope.WRITE, target),
-            owner=OWNER,
+            owner=TOPICS,
         )
         reply = wire.RedriveReply(
             topic=topic, redriven=done.redriven, skipped=done.skipped, left=done.left

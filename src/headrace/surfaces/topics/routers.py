@@ -12,10 +12,11 @@ from headrace.core.errors import Code, Refused
 from headrace.core.inlet import Rule
 from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
 from headrace.core.match import format_match, parse_match
+from headrace.core.owners import TOPICS
 from headrace.engine.routers import Plan, check_ends
 from headrace.engine.steps import Router
 from headrace.surfaces.topics import wire
-from headrace.surfaces.topics.names import OWNER, parse_router, parse_topic
+from headrace.surfaces.topics.names import parse_router, parse_topic
 from headrace.web.answers import Reply
 from headrace.web.calls import Call, decode, parse_whole
 from headrace.web.credentials import NO_SCOPE, Scope
@@ -33,7 +34,7 @@ class Routers:
         # Both may be created for the caller, and records will flow between them.
         call.principal.require(NO_SCOPE, plan.source, plan.dest)
         may_see, key = call.principal.may_see, call.principal.id
-        created = await call.engine.routers.put(name, plan, OWNER, may_see, key)
+        created = await call.engine.routers.put(name, plan, TOPICS, may_see, key)
         rule = _rule(plan.source, plan.dest, plan.rule)
         reply = wire.RouterReply(router=name, created=created, **rule)
         return Reply([wire.open_object(reply)], 201 if created else 200)

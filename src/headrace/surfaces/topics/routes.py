@@ -21,12 +21,13 @@ from headrace.core.limits import (
 )
 from headrace.core.log import Log
 from headrace.core.match import parse_match
+from headrace.core.owners import TOPICS
 from headrace.engine.live import Live
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.events import format_tombstone, render_records
 from headrace.surfaces.topics.following import parse_selector
-from headrace.surfaces.topics.names import OWNER, parse_topic
+from headrace.surfaces.topics.names import parse_topic
 from headrace.surfaces.topics.writes import format_appended, parse_append, parse_config, write
 from headrace.web.answers import Reply
 from headrace.web.calls import Call, decode, parse_bool, parse_whole
@@ -51,7 +52,7 @@ class Topics:
         known = engine.state.by_name.get(topic)
         kind = known.config.kind if known else Kind.LOG
         config = parse_config(call.principal, request, topic, kind)
-        _, created = await engine.logs.put(topic, OWNER, config, call.principal.id)
+        _, created = await engine.logs.put(topic, TOPICS, config, call.principal.id)
         # (Not that of the log: somebody may have changed it again since.)
         reply = wire.TopicReply(topic=topic, created=created, config=wire.format_config(config))
         return Reply([wire.open_object(reply)], 201 if created else 200)
@@ -76,7 +77,7 @@ class Topics:
         cursor = req.get_param("cursor")
         after = parse_cursor(cursor) if cursor is not None else ""
         touch = parse_bool(req, "touch", default=False)
-        found, more = engine.logs.page(after, prefix, size, call.principal.may_see, OWNER)
+        found, more = engine.logs.page(after, prefix, size, call.principal.may_see, TOPICS)
         await engine.routers.catch_up(*found)
         now_ms = engine.clock.now_ms()
         if touch:
@@ -93,7 +94,7 @@ class Topics:
     async def drop(self, call: Call) -> Reply:
         topic = authorise(call, Scope.DELETE)
         if_empty = parse_bool(call.req, "if_empty", default=False)
-        dropped = await call.engine.logs.drop(topic, if_empty=if_empty, owner=OWNER)
+        dropped = await call.engine.logs.drop(topic, if_empty=if_empty, owner=TOPICS)
         routers = filter(call.principal.may_see, dropped.routers if dropped else ())
         reply = wire.DropReply(topic=topic, deleted=dropped is not None, routers_removed=[*routers])
         return Reply([wire.open_object(reply)])
@@ -148,7 +149,7 @@ class Topics:
             raise Refused(Code.INVALID, "say which records: before_seq, match, or both")
         match = None if request.match is None else parse_match(request.match)
         live, deleted = await call.engine.deleter.delete(
-            topic, request.before_seq, match, call.cost, owner=OWNER
+            topic, request.before_seq, match, call.cost, owner=TOPICS
         )
         earliest, head = wire.head_of(live.log, call.engine.head_of(live))
         reply = wire.DeleteReply(

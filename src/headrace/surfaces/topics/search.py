@@ -9,10 +9,10 @@ import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import I64_MAX
+from headrace.core.owners import TOPICS
 from headrace.engine.searching.aggregating import aggregate
 from headrace.engine.searching.search import search
 from headrace.surfaces.topics import wire
-from headrace.surfaces.topics.names import OWNER
 from headrace.surfaces.topics.routes import authorise
 from headrace.web.answers import Reply
 from headrace.web.calls import Call
@@ -26,7 +26,7 @@ class Search:
 
     async def put(self, call: Call) -> Reply:
         topic = authorise(call, Scope.ADMIN)
-        log = await call.engine.plans.put(topic, OWNER, await call.command())
+        log = await call.engine.plans.put(topic, TOPICS, await call.command())
         return _reply(topic, log.search)
 
     async def get(self, call: Call) -> Reply:
@@ -38,7 +38,7 @@ class Search:
 
     async def delete(self, call: Call) -> Reply:
         topic = authorise(call, Scope.ADMIN)
-        deleted = await call.engine.plans.clear(topic, OWNER)
+        deleted = await call.engine.plans.clear(topic, TOPICS)
         return Reply([wire.open_object(wire.SearchDropReply(topic=topic, deleted=deleted))])
 
     async def find(self, call: Call) -> Reply:

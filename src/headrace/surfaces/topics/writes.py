@@ -9,6 +9,7 @@ from headrace.core import deadletter
 from headrace.core.config import Kind, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import IDEMPOTENCY_KEY_LENGTH_MAX
+from headrace.core.owners import TOPICS
 from headrace.core.record import Drafts
 from headrace.engine.appender import Appended
 from headrace.engine.cost import Cost
@@ -20,7 +21,6 @@ from headrace.surfaces.topics.appends import (
     parse_due,
     parse_plain_drafts,
 )
-from headrace.surfaces.topics.names import OWNER
 from headrace.web.calls import decode
 from headrace.web.credentials import NO_SCOPE, Principal, Scope
 
@@ -56,7 +56,7 @@ async def write(
     return await engine.appender.append(
         topic,
         drafts,
-        owner=OWNER,
+        owner=TOPICS,
         create=None if known else _config_to_create(principal, request, topic),
         created_by=principal.id,
         key=_check_key(request.idempotency_key),

@@ -1,0 +1,46 @@
+"""Owners of logs: the surface or part that makes a log and alone writes to it.
+
+Topics and streams share the plain names. Names with one of the prefixes below are their owner's:
+nobody else makes such a log. One that is there already stays with who made it.
+"""
+
+from __future__ import annotations
+
+from headrace.core.errors import Code, Refused
+
+TOPICS = "topics"
+STREAMS = "streams"
+SUBSCRIPTIONS = "subscriptions"
+NOTIFICATIONS = "notifications"
+FLAGS = "flags"
+FEEDS = "feeds"
+SYSTEM = "system"
+"""The server, for logs that it writes by itself."""
+
+SYSTEM_PREFIX = "__"
+SUBSCRIPTION_PREFIX = "__ds/subscriptions/"
+
+RESERVED = {
+    SUBSCRIPTION_PREFIX: SUBSCRIPTIONS,
+    SYSTEM_PREFIX: SYSTEM,
+    "notify:": NOTIFICATIONS,
+    "flags:": FLAGS,
+    "feed:": FEEDS,
+}
+"""Whose names begin like this; the first prefix that fits counts."""
+_PREFIXES = tuple(RESERVED)
+
+
+def check_name(name: str, owner: str) -> None:
+    """Refuse a name for a new log that is another owner's to give."""
+    if name.startswith(_PREFIXES) and RESERVED[_prefix(name)] != owner:
+        raise reserved(name)
+
+
+def reserved(name: str) -> Refused:
+    """Nobody but its owner makes or writes a log of such a name."""
+    return Refused(Code.INVALID, f"names that begin with {_prefix(name)} are reserved", name=name)
+
+
+def _prefix(name: str) -> str:
+    return next(prefix for prefix in _PREFIXES if name.startswith(prefix))
