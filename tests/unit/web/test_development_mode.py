@@ -40,7 +40,7 @@ def test_whoever_shows_nothing_is_let_in_without_credentials_only(
             assert reply.status == (401 if name else 403), surface.name
 
     asyncio.run(script())
-    assert app._settings.development == (name is None)
+    assert app._settings.server.development == (name is None)
     assert bool(app._parts().caps.per_key.routers) == (name is not None)
 
 
