@@ -27,8 +27,8 @@ from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
 from headrace.engine.caps import Caps, KeyCaps
 from headrace.engine.engine import Parts
+from headrace.engine.flow.loop_lag import LoopLag
 from headrace.engine.ports import RandomIds, SystemClock, ThreadPool
-from headrace.engine.pulse import Pulse
 from headrace.engine.start import Started, start, stop
 from headrace.engine.upkeep import Pace, Upkeep
 from headrace.formats import layout
@@ -106,7 +106,7 @@ def _wants_pipeline(upkeep: Upkeep) -> bool:
 def build_web(
     settings: Settings,
     gate: Gate,
-    pulse: Pulse,
+    loop_lag: LoopLag,
     control: Control,
     server: ServerRoutes,
     pipeline: PipelineProcess | None,
@@ -150,7 +150,7 @@ def build_web(
         bulk.surface(Bulk(chunks, settings.server.max_body_bytes), TOPIC_REFUSALS),
         streams.surface(gate, settings.streams.dialect, _stream_limits(settings), control, server),
     ]
-    probes = Probes(gate, pulse, surfaces, pipeline)
+    probes = Probes(gate, loop_lag, surfaces, pipeline)
     base_url = f"http://{settings.server.host}:{settings.server.port}"
     documents = _documents(surfaces, base_url)
     about = operations.surface(probes, documents, probes_need_key=settings.server.probe_auth)
@@ -245,7 +245,7 @@ class App:
         )
         self._control = Control(Webhooks(settings.server.webhook_hosts))
         self._server = ServerRoutes(self.gate, _server_limits(settings))
-        self._pulse = Pulse()
+        self._loop_lag = LoopLag()
         self._disk = RealDisk(settings.storage.data_dir)
         self._pool = ThreadPool()
         self._sealer = ProcessSealer(settings.storage.data_dir, settings.storage.objects)
@@ -266,12 +266,12 @@ class App:
         descriptors = raise_limit()
         listener = self._bind(backlog(descriptors))
         respond = build_web(
-            self._settings, self.gate, self._pulse, self._control, self._server, self._pipeline
+            self._settings, self.gate, self._loop_lag, self._control, self._server, self._pipeline
         )
         server = HttpServer(respond, self._connections(descriptors), DRAIN_S)
         tasks = [
             asyncio.create_task(self._guard(work, server))
-            for work in (self._open(server), self._pulse.run())
+            for work in (self._open(server), self._loop_lag.run())
         ]
         try:
             await server.serve(listener, backlog(descriptors), self.drain)
@@ -334,7 +334,7 @@ class App:
         # What recovery built lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        self._pulse.reset()
+        self._loop_lag.reset()
         self._control.open(signer)
         self.gate.open(started.engine)
         if self._settings.server.development and len(started.engine.tokens):
@@ -350,7 +350,7 @@ class App:
             tasks.create_task(started.upkeep.run_timers())
             tasks.create_task(started.upkeep.run_exchange())
             tasks.create_task(started.engine.routers.forwarder.run())
-            tasks.create_task(started.engine.turns.run(self._pulse))
+            tasks.create_task(started.engine.scheduler.run(self._loop_lag))
             tasks.create_task(started.engine.streams.expiry.run())
             tasks.create_task(started.engine.subscriptions.run())
             tasks.create_task(started.engine.transactions.run())

@@ -547,25 +547,27 @@ def test_a_log_does_not_go_before_what_its_routers_have_to_bring(loop: VirtualLo
 
 
 def test_two_that_end_routers_do_not_hold_each_other_up(loop: VirtualLoop) -> None:
-    """Both wait at the door, and each finds the other there when its turn has come."""
+    """Both wait to be admitted, and each finds the other there when its turn has come."""
 
     async def story() -> None:
         server = await Server.start(loop)
         await server.route("a", "b")
         await server.route("c", "d")
-        door = server.engine.door
+        admission = server.engine.admission
         writing = [asyncio.create_task(server.append(name)) for name in "ac"]
         await asyncio.sleep(0)
-        door.room.clear()
+        admission.room.clear()
         await asyncio.gather(*writing)
         ending = [
             asyncio.create_task(server.engine.routers.delete(name)) for name in ("a->b", "c->d")
         ]
         await asyncio.sleep(0.01)
-        assert door.parked == 2
-        turns = chain([door.wait] * 5, [mock.Mock(side_effect=AssertionError("round and round"))])
-        with mock.patch.object(door, "wait", lambda *args, **how: next(turns)(*args, **how)):
-            door.room.set()
+        assert admission.parked == 2
+        turns = chain(
+            [admission.wait] * 5, [mock.Mock(side_effect=AssertionError("round and round"))]
+        )
+        with mock.patch.object(admission, "wait", lambda *args, **how: next(turns)(*args, **how)):
+            admission.room.set()
             assert await asyncio.gather(*ending) == [True, True]
         assert [len(await server.data(name)) for name in "bd"] == [1, 1]
 

@@ -51,14 +51,14 @@ def test_without_room_nothing_is_written(loop: VirtualLoop) -> None:
         started = await boot(HostileDisk(), VirtualClock(loop))
         client = Client(started.engine, Diary())
         await client.create("a", b"1")
-        started.engine.door.room.clear()
+        started.engine.admission.room.clear()
         began = loop.time()
         for work in (client.write("a", b"2"), client.create("b")):
             with pytest.raises(Refused) as refused:
                 await work
             assert refused.value.code is Code.THROTTLED
         assert loop.time() - began == pytest.approx(6.0, abs=0.1)
-        started.engine.door.room.set()
+        started.engine.admission.room.set()
         await client.write("a", b"3")
         assert started.engine.state.by_name["a"].head == 2
         assert "b" not in started.engine.state.by_name

@@ -56,7 +56,7 @@ PADS: tuple[Callable[[Random], int], ...] = (
 LIMITS = {
     "headrace.engine.reader.READ_SCANNED_MAX": 5,
     "headrace.engine.steps.FORWARD_FRAME_BYTES": 500,
-    "headrace.engine.door.JOURNAL_PENDING_BYTES_MAX": 4000,
+    "headrace.engine.flow.admission.JOURNAL_PENDING_BYTES_MAX": 4000,
     "headrace.formats.segment.ROW_GROUP_ROWS": 16,
     "headrace.formats.segment.ROW_GROUP_BYTES": 2000,
     "headrace.delivery.channel.FRAMES_KEPT": 1,

@@ -81,7 +81,7 @@ def small(perf_counter: Callable[[], float] = lambda: 0.0) -> Iterator[Swallowed
         mock.patch("headrace.engine.live.RESERVE_SEQS_MAX", RESERVE_SEQS * 4),
         mock.patch("headrace.engine.board.perf_counter", perf_counter),
         mock.patch("headrace.engine.upkeep.perf_counter", perf_counter),
-        mock.patch("headrace.engine.slices.perf_counter", perf_counter),
+        mock.patch("headrace.engine.flow.time_slices.perf_counter", perf_counter),
         mock.patch("headrace.engine.forwarding.perf_counter", perf_counter),
         mock.patch("headrace.engine.board.perf_counter", perf_counter),
         mock.patch("headrace.engine.searching.turns.perf_counter", perf_counter),

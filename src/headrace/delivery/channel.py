@@ -91,7 +91,7 @@ class Channel:
 
     def _close(self) -> None:
         self.live.unlisten(self._wake)
-        self._engine.turns.cancel(self._pass)
+        self._engine.scheduler.cancel(self._pass)
         self._on_empty(self)
 
     @property
@@ -118,7 +118,7 @@ class Channel:
             return
         if self._is_gone:
             self._drop()
-        elif self._engine.turns.serve(self.live, self._pass):
+        elif self._engine.scheduler.serve(self.live, self._pass):
             self._held = False
         elif not self._held:
             self._held = True

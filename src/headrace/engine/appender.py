@@ -55,8 +55,8 @@ class Appender:
         `due_ms` says of new jobs when they may be claimed.
         """
         kernel, cost = self._kernel, cost or Cost()
-        if not kernel.door.open:
-            cost.throttle_ms = await kernel.wait_at_door(name, create, patient=patient)
+        if not kernel.admission.open:
+            cost.throttle_ms = await kernel.wait_admitted(name, create, patient=patient)
         kernel.check_open()
         log = kernel.state.by_name.get(name)
         now_ms = kernel.clock.now_ms()

@@ -28,9 +28,9 @@ from headrace.core.read import Slice
 from headrace.engine.cost import Cost
 from headrace.engine.deadletters import DeadLetters
 from headrace.engine.fetcher import Fetcher
+from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
-from headrace.engine.turns import Turns
 from headrace.observe import say
 
 
@@ -69,11 +69,16 @@ class Desk:
     """Hands out the jobs of one queue."""
 
     def __init__(
-        self, kernel: Kernel, fetcher: Fetcher, turns: Turns, live: Live, letters: DeadLetters
+        self,
+        kernel: Kernel,
+        fetcher: Fetcher,
+        scheduler: PriorityScheduler,
+        live: Live,
+        letters: DeadLetters,
     ) -> None:
         self._kernel = kernel
         self._fetcher = fetcher
-        self._turns = turns
+        self._scheduler = scheduler
         self._live = live
         self._letters = letters
         self._turn = 0
@@ -215,7 +220,7 @@ class Desk:
         del self._workers[worker]
         if not self._workers:
             self._live.unlisten(self.schedule)
-            self._turns.cancel(self._feed)
+            self._scheduler.cancel(self._feed)
             self._cancel_timer()
         for seq in worker.held:
             self._holders.pop(seq, None)
@@ -245,7 +250,7 @@ class Desk:
 
     def _take_turn(self) -> None:
         self._scheduled = None
-        throttled = not self._turns.serve(self._live, self._feed)
+        throttled = not self._scheduler.serve(self._live, self._feed)
         if throttled and not self._throttled:
             for worker in list(self._workers):
                 worker.on_throttled()

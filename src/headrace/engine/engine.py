@@ -16,6 +16,7 @@ from headrace.engine.appender import Appender
 from headrace.engine.caps import Caps
 from headrace.engine.deleter import Deleter
 from headrace.engine.fetcher import Fetcher
+from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.generations import Generations
 from headrace.engine.inspection import Inspection
 from headrace.engine.kernel import Kernel
@@ -35,7 +36,6 @@ from headrace.engine.subscriptions import Deliver, Subscriptions, no_delivery
 from headrace.engine.tokens import Tokens
 from headrace.engine.touching import Touching
 from headrace.engine.transactions import Transactions
-from headrace.engine.turns import Turns
 from headrace.engine.underway import UnderWay
 from headrace.engine.upkeep import Pace, Upkeep
 from headrace.storage.disk import Disk
@@ -84,7 +84,7 @@ class Engine(Kernel):
         objects, clock, pool = parts.objects, parts.clock, parts.pool
         super().__init__(recovered.state, journal, clock, pool, parts.caps)
         self.segments = segments
-        self.turns = turns = Turns(clock, pool, self.door)
+        self.scheduler = scheduler = PriorityScheduler(clock, pool, self.admission)
         generations = Generations(self, segments, objects, pool, recovered.manifest, ownership)
         self.fetcher = fetcher = Fetcher(self, segments, generations)
         under_way = UnderWay()
@@ -93,7 +93,7 @@ class Engine(Kernel):
         lookup = LogLookup(self, expiry)
         self.live, self.state_of = lookup.live, lookup.state_of
         self.shapes = shapes = Shapes(self, under_way)
-        self.routers = routers = Routers(self, fetcher, turns)
+        self.routers = routers = Routers(self, fetcher, scheduler)
         self.reader = reader = Reader(self, fetcher, routers, expiry)
         self.appender = appender = Appender(self)
         self.deleter = deleter = Deleter(self, lookup, fetcher, routers)
@@ -106,7 +106,7 @@ class Engine(Kernel):
         self.transactions = Transactions(
             self, staging, logs, appender, streams, under_way, parts.is_gone
         )
-        self.queues = Queues(self, lookup, fetcher, reader, appender, deleter, routers, turns)
+        self.queues = Queues(self, lookup, fetcher, reader, appender, deleter, routers, scheduler)
         self.plans = Plans(self, lookup)
         self.tokens = Tokens(self, parts.ids)
         self.inspection = Inspection(self, fetcher, generations)

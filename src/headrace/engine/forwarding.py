@@ -19,10 +19,10 @@ from headrace.core.limits import (
 from headrace.core.log import Log
 from headrace.core.record import Block, cut
 from headrace.engine.fetcher import Fetcher
+from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
 from headrace.engine.steps import Pass, Router, Shown, Step
-from headrace.engine.turns import Turns
 from headrace.observe import say
 from headrace.storage.segments import UNREADABLE
 
@@ -45,11 +45,11 @@ class _Outlet:
 class Forwarder:
     """Brings routers on."""
 
-    def __init__(self, kernel: Kernel, fetcher: Fetcher, turns: Turns) -> None:
+    def __init__(self, kernel: Kernel, fetcher: Fetcher, scheduler: PriorityScheduler) -> None:
         self.routers: dict[str, Router] = {}
         self._kernel = kernel
         self._fetcher = fetcher
-        self._turns = turns
+        self._scheduler = scheduler
         self._outlets: dict[int, _Outlet] = {}
         self._shown: Shown = {}
         self._cold: dict[str, Router] = {}
@@ -80,7 +80,7 @@ class Forwarder:
         del outlet.routers[router.name]
         if not outlet.routers:
             outlet.source.unlisten(outlet.listener)
-            self._turns.cancel(outlet.work)
+            self._scheduler.cancel(outlet.work)
             del self._outlets[outlet.source.log.id]
 
     def forget(self, dest: Live) -> None:
@@ -106,14 +106,14 @@ class Forwarder:
 
     def _take_turn(self, outlet: _Outlet) -> None:
         if outlet.routers:
-            self._turns.serve(outlet.source, outlet.work, background=True)
+            self._scheduler.serve(outlet.source, outlet.work, background=True)
 
     def _serve(self, outlet: _Outlet) -> None:
         """Bring routers on for a slice of time; then others have their turn."""
         outlet.scheduled = False
         if self._closed or self._kernel.journal.failure is not None:
             return
-        if not self._kernel.door.open:
+        if not self._kernel.admission.open:
             outlet.scheduled = True
             later = asyncio.get_running_loop().call_later
             later(FORWARD_RETRY_S, self._take_turn, outlet)
@@ -229,8 +229,8 @@ class Forwarder:
         until_s = loop.time() + FINISH_S
         unreadable: set[str] = set()
         while True:
-            if not kernel.door.open and any(map(_is_left, routers)):
-                await kernel.wait_at_door(routers[0].dest.log.name, None)
+            if not kernel.admission.open and any(map(_is_left, routers)):
+                await kernel.wait_admitted(routers[0].dest.log.name, None)
             before = _cursors(routers)
             await self.catch_up(*dict.fromkeys(router.dest for router in routers))
             cold: list[Router] = []
@@ -243,13 +243,13 @@ class Forwarder:
                 return
             for router in cold:  # catching up has not always the time to read them
                 stuck = not router.ended and await self._step_cold(router) is Step.BLOCKED
-                if stuck and kernel.door.open:
+                if stuck and kernel.admission.open:
                     unreadable.add(router.name)
             if _cursors(routers) == before:
-                if kernel.door.open and not cold:
+                if kernel.admission.open and not cold:
                     return
-                if not kernel.door.open:
-                    # Others wait at the door as well, and may wait for us to be gone from there.
+                if not kernel.admission.open:
+                    # Others wait to be admitted as well, and may wait for us to be gone from there.
                     await asyncio.sleep(FORWARD_RETRY_S)
             if loop.time() >= until_s:
                 raise _too_much()

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable
 
 from headrace.core.log import Extent, place
+from headrace.engine.flow.time_slices import slices
 from headrace.engine.kernel import Kernel
 from headrace.engine.ports import Pool
-from headrace.engine.slices import slices
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment, without_builds
 from headrace.observe import say

@@ -39,7 +39,7 @@ from headrace.core.record import Block
 from headrace.core.state import State
 from headrace.engine.caps import Caps
 from headrace.engine.cost import Cost
-from headrace.engine.door import Door
+from headrace.engine.flow.admission import WriteAdmission
 from headrace.engine.live import Live
 from headrace.engine.ports import Clock, Pool
 from headrace.storage.journal import Journal, ignore
@@ -59,7 +59,7 @@ class Kernel:
         self.clock = clock
         self.pool = pool
         self.caps = caps
-        self.door = Door(journal, clock)
+        self.admission = WriteAdmission(journal, clock)
         self.lives: dict[int, Live] = {}
         self.touched: dict[int, str] = {}
         """Logs with records in the open journal file, and their names."""
@@ -149,11 +149,11 @@ class Kernel:
         if self.journal.failure is not None or self.journal.stall is not None:
             raise self.journal.refusal()
 
-    async def wait_at_door(
+    async def wait_admitted(
         self, name: str, create: LogConfig | None, *, patient: bool = False
     ) -> float:
         """Wait for a turn to write to this log; returns the milliseconds that took."""
-        return await self.door.wait(self._priority(name, create), patient=patient)
+        return await self.admission.wait(self._priority(name, create), patient=patient)
 
     def _priority(self, name: str, create: LogConfig | None) -> int:
         """How important a write to this log is, which may not be there yet."""

@@ -19,8 +19,8 @@ from headrace.core.owners import SYSTEM
 from headrace.core.record import draft
 from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
+from headrace.engine.flow.process_memory import measure
 from headrace.engine.kernel import Kernel
-from headrace.engine.memory import measure
 from headrace.profiles.metrics import SCHEMA, Metrics, encode_interval
 from headrace.schemas.registry import encode_registry, first_registry
 
@@ -110,7 +110,7 @@ class Metering:
     async def flush(self) -> None:
         """Write what there is; it stays for the next time when nothing can be written now."""
         kernel = self._kernel
-        if kernel.journal.failure is not None or kernel.draining or not kernel.door.open:
+        if kernel.journal.failure is not None or kernel.draining or not kernel.admission.open:
             return
         now_ms = kernel.clock.now_ms()
         journal = self._look()

@@ -16,12 +16,12 @@ from headrace.core import ranges
 from headrace.core.entry import Drop, Plan, Register
 from headrace.core.log import Log
 from headrace.core.ranges import Ranges
+from headrace.engine.flow.time_slices import slices
 from headrace.engine.generations import Generations
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
 from headrace.engine.plans import plan_of
 from headrace.engine.ports import Pool
-from headrace.engine.slices import slices
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Named
 from headrace.formats.marks import ID_MAX, Marks, encode_marks

@@ -25,12 +25,12 @@ from headrace.engine.deadletters import DeadLetters, Redriven
 from headrace.engine.deleter import Deleter
 from headrace.engine.desk import Desk, lease_of
 from headrace.engine.fetcher import Fetcher
+from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
 from headrace.engine.lookup import LogLookup
 from headrace.engine.reader import Reader
 from headrace.engine.routers import Routers
-from headrace.engine.turns import Turns
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -63,14 +63,14 @@ class Queues:
         appender: Appender,
         deleter: Deleter,
         routers: Routers,
-        turns: Turns,
+        scheduler: PriorityScheduler,
     ) -> None:
         self._kernel = kernel
         self._lookup = lookup
         self._fetcher = fetcher
         self._deleter = deleter
         self._routers = routers
-        self._turns = turns
+        self._scheduler = scheduler
         self._letters = DeadLetters(kernel, fetcher, reader, appender)
 
     def find(self, name: str) -> Live:
@@ -83,7 +83,7 @@ class Queues:
     def desk(self, live: Live) -> Desk:
         """Where this queue hands out its jobs."""
         if live.desk is None:
-            live.desk = Desk(self._kernel, self._fetcher, self._turns, live, self._letters)
+            live.desk = Desk(self._kernel, self._fetcher, self._scheduler, live, self._letters)
         return live.desk
 
     def count(self, live: Live) -> Counters:
@@ -198,10 +198,10 @@ class Queues:
     # --- steps -----------------------------------------------------------------------------------
 
     async def _admit(self, live: Live, cost: Cost) -> None:
-        """Wait at the door when the journal cannot keep up."""
+        """Wait to be admitted when the journal cannot keep up."""
         self._kernel.check_writable()
-        if not self._kernel.door.open:
-            cost.throttle_ms = await self._kernel.wait_at_door(live.log.name, None)
+        if not self._kernel.admission.open:
+            cost.throttle_ms = await self._kernel.wait_admitted(live.log.name, None)
 
     def _commit(self, live: Live, entry: Entry) -> int:
         return self._kernel.commit([entry], sync=live.log.config.leases_durable)

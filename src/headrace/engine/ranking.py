@@ -12,9 +12,9 @@ from heapq import heappush, heappushpop
 import msgspec
 
 from headrace.core.limits import RANKED_AT_ONCE, RANKED_S, RANKED_TOP
+from headrace.engine.flow.time_slices import slices
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
-from headrace.engine.slices import slices
 
 Ranking = list[tuple[int, str]]
 """(how much, name), most first."""

@@ -17,11 +17,11 @@ from headrace.core.inlet import Rule
 from headrace.core.log import Log, check_owner
 from headrace.core.route import Routes
 from headrace.engine.fetcher import Fetcher
+from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.forwarding import Forwarder
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
 from headrace.engine.steps import Router
-from headrace.engine.turns import Turns
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -57,9 +57,9 @@ def check_ends(router: Router, may_see: MaySee) -> None:
 class Routers:
     """All routers of an engine."""
 
-    def __init__(self, kernel: Kernel, fetcher: Fetcher, turns: Turns) -> None:
+    def __init__(self, kernel: Kernel, fetcher: Fetcher, scheduler: PriorityScheduler) -> None:
         self.routes = Routes()
-        self.forwarder = Forwarder(kernel, fetcher, turns)
+        self.forwarder = Forwarder(kernel, fetcher, scheduler)
         self._kernel = kernel
         self._routers = self.forwarder.routers
         self._created: Counter[str] = Counter()

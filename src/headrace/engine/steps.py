@@ -99,7 +99,7 @@ class Pass:
         All routers of a pass have the same source.
         """
         kernel, source, dest = self._kernel, router.source, router.dest
-        if not kernel.door.open or kernel.journal.failure is not None:
+        if not kernel.admission.open or kernel.journal.failure is not None:
             return Step.BLOCKED
         if dest.log.id in self._ends or self._stored_bytes >= FORWARD_FRAME_BYTES:
             self.commit()  # what comes next is decided on what came before

@@ -23,9 +23,9 @@ from headrace.core.stream import JSON, Write
 from headrace.core.streaming import CONFIG, Form, Spec, stream_of
 from headrace.engine.active_subscriptions import ActiveSubscriptions
 from headrace.engine.fetcher import Fetcher
+from headrace.engine.flow.shared_timeout import SharedTimeout
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
-from headrace.engine.patience import Patience
 from headrace.engine.shapes import Shapes
 from headrace.engine.stream_expiry import StreamExpiry
 from headrace.engine.underway import UnderWay
@@ -63,7 +63,7 @@ class Streams:
         self._shapes = shapes
         self._subscriptions = subscriptions
         self._under_way = under_way
-        self.patience = Patience(append_timeout_s, _timed_out)
+        self.shared_timeout = SharedTimeout(append_timeout_s, _timed_out)
         """How long a writer waits for its turn, and for its write to be durable."""
         self._on_shown: list[Callable[[Live], None]] = []
 
@@ -273,18 +273,18 @@ class Streams:
     async def _enter(self, name: str) -> None:
         """Wait for a turn to write; nothing has happened when there is none in time."""
         kernel = self._kernel
-        if not kernel.door.open:
+        if not kernel.admission.open:
             try:
-                async with asyncio.timeout(self.patience.limit_s):
-                    await kernel.wait_at_door(name, CONFIG)
+                async with asyncio.timeout(self.shared_timeout.limit_s):
+                    await kernel.wait_admitted(name, CONFIG)
             except TimeoutError:
-                raise kernel.door.turned_away() from None
+                raise kernel.admission.overloaded() from None
         kernel.check_open()
 
     async def _store(self, position: int, live: Live) -> None:
         """Wait until a write is durable, and readers see it."""
         show = partial(self._show, live, live.log.head)
-        await self.patience.watch(self._kernel.journal.wait_synced(position, show))
+        await self.shared_timeout.watch(self._kernel.journal.wait_synced(position, show))
 
     def _show(self, live: Live, last: int) -> None:
         """A write is durable: readers see it."""

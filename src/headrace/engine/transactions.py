@@ -438,8 +438,8 @@ class Transactions:
 
     async def _append(self, live: Live, chunk: Chunk, note: Arrive) -> None:
         kernel, log = self._kernel, live.log
-        if not kernel.door.open:
-            await kernel.wait_at_door(log.name, None, patient=True)
+        if not kernel.admission.open:
+            await kernel.wait_admitted(log.name, None, patient=True)
         form = None
         if log.stream is not None:
             form = await self._streams.prepare(log, chunk.drafts)

@@ -24,11 +24,11 @@ from headrace.core.limits import (
     SEAL_WAIT_S,
 )
 from headrace.core.log import Log, prune_extents
+from headrace.engine.flow.time_slices import slices
 from headrace.engine.generations import Generations
 from headrace.engine.kernel import Kernel
 from headrace.engine.ports import Ids, Pool, Sealer
 from headrace.engine.publication import Publication
-from headrace.engine.slices import slices
 from headrace.engine.spares import Spares
 from headrace.engine.unsealed import Unsealed
 from headrace.formats import layout
@@ -178,7 +178,7 @@ class Upkeep:
         elif self._spares.due(file_bytes):
             self._wake.set()
         if kernel.tail_bytes > self._memory_max and self._unsealed.parts:
-            kernel.door.room.clear()
+            kernel.admission.room.clear()
             self._set_pace()
             self._wake.set()
 
@@ -221,7 +221,7 @@ class Upkeep:
 
     def _set_pace(self) -> None:
         """Sealing makes way for everybody else until many records, or writers, wait for it."""
-        held_back = not self._kernel.door.room.is_set()
+        held_back = not self._kernel.admission.room.is_set()
         much = self._unsealed.size_bytes >= _HURRY_FILES * self._pace.seal_bytes
         self._sealer.hurry(held_back or much)
 
@@ -434,7 +434,7 @@ class Upkeep:
             async for _ in slices(self._free(resident.popleft())):
                 pass
         if kernel.tail_bytes <= self._memory_max or not self._unsealed.parts:
-            kernel.door.room.set()  # what is left is not ours to free
+            kernel.admission.room.set()  # what is left is not ours to free
             self._set_pace()
 
     def _free(self, ends: Iterable[tuple[int, int]]) -> Iterator[int]:

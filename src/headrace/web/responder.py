@@ -66,11 +66,15 @@ class Responder:
                 answer = begun
             else:
                 call, route = begun
-                patience = None if surface.patience is None else surface.patience(request, route)
-                if patience is None:
+                shared_timeout = (
+                    None
+                    if surface.shared_timeout is None
+                    else surface.shared_timeout(request, route)
+                )
+                if shared_timeout is None:
                     answer = await self._handle(surface, route, call)
                 else:
-                    with patience.limit():
+                    with shared_timeout.limit():
                         answer = await self._handle(surface, route, call)
         except Refused as refused:
             answer = surface.refuse(refused, started)

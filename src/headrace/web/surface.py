@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from headrace.core.errors import Code, Refused
-from headrace.engine.patience import Patience
+from headrace.engine.flow.shared_timeout import SharedTimeout
 from headrace.observe import Sample
 from headrace.web.answers import JSON, Answer, Handover, Headers, Reply
 from headrace.web.calls import Authenticate, Call, by_key
@@ -105,7 +105,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
         200, [("allow", allow)]
     )
     """Tells what a path takes."""
-    patience: Callable[[Request, Route], Patience | None] | None = None
+    shared_timeout: Callable[[Request, Route], SharedTimeout | None] | None = None
     """How long a request may take."""
     security: Mapping[str, Any] = msgspec.field(default_factory=lambda: dict(_BEARER))
     """How who asks is known, as OpenAPI has it."""

@@ -408,13 +408,13 @@ def test_workers_of_a_queue_that_can_wait_are_told_once(tell: Tell) -> None:
         hand = Hand(shop, "w", depth=9)
         await soon()
         for _ in range(SEVERE_TICKS):
-            shop.engine.turns.feel(lag_ms=100)
+            shop.engine.scheduler.feel(lag_ms=100)
         await shop.add(1)
         await shop.add(1)
         await soon()
         assert (hand.paced, hand.got) == (1, [])
-        while shop.engine.turns.pressure.severe:
-            shop.engine.turns.feel(lag_ms=0)
+        while shop.engine.scheduler.pressure.severe:
+            shop.engine.scheduler.feel(lag_ms=0)
         await asyncio.sleep(1)
         assert hand.got == [[1, 2]]
 

@@ -78,10 +78,10 @@ def test_what_cannot_be_written_now_is_written_later(loop: VirtualLoop) -> None:
         engine, meter = started.engine, Meter()
         metering = Metering(engine, meter, 10_000)
         meter.appended(1, 1)
-        engine.door.room.clear()
+        engine.admission.room.clear()
         await metering.flush()
         assert METRICS_STREAM not in engine.state.by_name
-        engine.door.room.set()
+        engine.admission.room.set()
         meter.appended(1, 1)
         await metering.flush()
         records = [each for each in await read(engine) if each["unit"] == "count"]

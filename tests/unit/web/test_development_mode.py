@@ -27,7 +27,7 @@ def test_whoever_shows_nothing_is_let_in_without_credentials_only(
 ) -> None:
     environ = {name: CREDENTIALS[name]} if name else {}
     app = App(load({"TOPICS_DATA_DIR": str(tmp_path), **environ}))
-    respond = build_web(app._settings, app.gate, app._pulse, app._control, app._server, None)
+    respond = build_web(app._settings, app.gate, app._loop_lag, app._control, app._server, None)
 
     async def script() -> None:
         for surface in respond._surfaces:

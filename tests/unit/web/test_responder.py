@@ -27,7 +27,7 @@ from support.asking import Reply, ask, make_request
 SURFACES = {
     surface.name: surface
     for surface in (lambda app: build_web(
-        app._settings, app.gate, app._pulse, app._control, app._server, None
+        app._settings, app.gate, app._loop_lag, app._control, app._server, None
     ))(App(load({"TOPICS_DATA_DIR": "nowhere"})))._surfaces
 }  # fmt: skip
 

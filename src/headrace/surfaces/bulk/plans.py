@@ -9,8 +9,8 @@ from msgspec import UNSET, UnsetType
 from headrace.core import ranges
 from headrace.core.limits import PAGE_RANGES_MAX, PLANS_EXTENTS_MAX, PLANS_RANGES_MAX
 from headrace.core.log import Log
+from headrace.engine.flow.time_slices import slices
 from headrace.engine.live import Live
-from headrace.engine.slices import slices
 from headrace.formats.plan import LogPlan, Span
 
 

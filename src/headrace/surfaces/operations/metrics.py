@@ -10,7 +10,7 @@ from typing import Protocol
 
 from headrace.engine.chunks import Waiting
 from headrace.engine.engine import Engine
-from headrace.engine.pulse import Pulse
+from headrace.engine.flow.loop_lag import LoopLag
 from headrace.engine.upkeep import Backlog
 from headrace.observe import Counter, Gauge, Histogram, Number, Sample
 from headrace.web.calls import Gate
@@ -19,14 +19,14 @@ from headrace.web.calls import Gate
 class ServerVitals:
     """The server at this moment; zeros while it recovers."""
 
-    def __init__(self, gate: Gate, pulse: Pulse, uptime_ms: int) -> None:
+    def __init__(self, gate: Gate, loop_lag: LoopLag, uptime_ms: int) -> None:
         self._engine: Engine | None = gate.engine if gate.ready else None
         self.ready = gate.ready
         self.sse_connections = len(gate.streams)
         self.recovery_progress = gate.progress
         self.uptime_ms = uptime_ms
-        self.loop_stall_max_ms = pulse.stall_max_ms
-        self.pressure = self._engine.turns.pressure.level if self._engine else 0.0
+        self.loop_stall_max_ms = loop_lag.stall_max_ms
+        self.pressure = self._engine.scheduler.pressure.level if self._engine else 0.0
 
     @property
     def records_live(self) -> int:

@@ -14,7 +14,7 @@ from headrace import __version__
 from headrace.core.errors import Refused
 from headrace.core.limits import METRICS_SETTLE_S
 from headrace.core.owners import TOPICS
-from headrace.engine.pulse import Pulse
+from headrace.engine.flow.loop_lag import LoopLag
 from headrace.observe import render_prometheus, snapshot
 from headrace.processes.pipeline_process import PipelineProcess
 from headrace.surfaces.operations import wire
@@ -39,13 +39,13 @@ class Probes:
     def __init__(
         self,
         gate: Gate,
-        pulse: Pulse,
+        loop_lag: LoopLag,
         surfaces: Iterable[Surface],
         pipeline: PipelineProcess | None,
     ) -> None:
         self._pipeline = pipeline
         self._gate = gate
-        self._pulse = pulse
+        self._loop_lag = loop_lag
         self._samples = [surface.samples for surface in surfaces if surface.samples]
         self._started = monotonic()
 
@@ -79,7 +79,7 @@ class Probes:
 
     async def metrics(self, call: Call) -> Answer:
         call.principal.require(Scope.READ)
-        samples = read_samples(ServerVitals(self._gate, self._pulse, self.uptime_ms))
+        samples = read_samples(ServerVitals(self._gate, self._loop_lag, self.uptime_ms))
         for of_surface in self._samples:
             samples += of_surface(call.principal)
         if self._pipeline is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.core.errors import Code
 from headrace.core.names import METRICS_STREAM
-from headrace.engine.patience import Patience
+from headrace.engine.flow.shared_timeout import SharedTimeout
 from headrace.surfaces.streams import aggregating, profiles, schemas, searching, wire
 from headrace.surfaces.streams.control import Control, by_key_with
 from headrace.surfaces.streams.dialect import BASE, DIALECTS, Dialect
@@ -75,14 +75,14 @@ def surface(
     if has_keys and not gate.origins:
         # A page that has a key may use it from anywhere: no browser sends it by itself.
         headers += _FOR_ALL
-    patience = Patience(limits.request_ms / 1000, timed_out)
+    shared_timeout = SharedTimeout(limits.request_ms / 1000, timed_out)
     # Thousands who wait get their empty answers at the same time: what is late is not too late.
-    live_patience = Patience(2 * limits.request_ms / 1000, timed_out)
+    live_patience = SharedTimeout(2 * limits.request_ms / 1000, timed_out)
 
-    def choose_patience(request: Request, route: Route) -> Patience | None:
+    def choose_patience(request: Request, route: Route) -> SharedTimeout | None:
         if route.lives_long:
             return None  # as long as it says itself
-        return live_patience if b"live=" in request.query else patience
+        return live_patience if b"live=" in request.query else shared_timeout
 
     routes: list[Route] = []
     for prefix, spoken in ((NATIVE, DIALECTS[dialect]), (DURABLE_STREAMS, BASE)):
@@ -99,7 +99,7 @@ def surface(
         refuse=refuse,
         headers=headers,
         options=_options,
-        patience=choose_patience,
+        shared_timeout=choose_patience,
     )
 
 

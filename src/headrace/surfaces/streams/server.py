@@ -18,7 +18,7 @@ from headrace.core.limits import (
 )
 from headrace.core.owners import STREAMS
 from headrace.engine.engine import Engine
-from headrace.engine.memory import Memory, Peaks, look_at_collector, measure
+from headrace.engine.flow.process_memory import Peaks, ProcessMemory, look_at_collector, measure
 from headrace.engine.ranking import Ranking
 from headrace.surfaces.streams.fields import format_time
 from headrace.web.answers import Answer, Headers
@@ -76,7 +76,7 @@ class ServerRoutes:
                 "configured_limits": self._configured(engine),
                 "runtime": {
                     "memory": {
-                        "pressure_active": not engine.door.room.is_set(),
+                        "pressure_active": not engine.admission.room.is_set(),
                         "last_rss_bytes": state.memory.rss,
                         "process": _process(state.memory),
                         "process_breakdown": _breakdown(state.memory),
@@ -214,7 +214,7 @@ class ServerRoutes:
         threads = _gate(load.threads, load.active, load.queued)
         pipeline = int(self._limits.pipeline)
         return {
-            "ingest": _gate(0, len(self._gate.slots), engine.door.parked),
+            "ingest": _gate(0, len(self._gate.slots), engine.admission.parked),
             "read": threads,
             "search": threads,
             "async_index": _gate(pipeline, pipeline, 0),
@@ -231,7 +231,7 @@ class ServerRoutes:
 
 
 class _State(msgspec.Struct):
-    memory: Memory
+    memory: ProcessMemory
     groups: dict[str, Numbers]
     counts: Numbers
 
@@ -264,7 +264,7 @@ _SQLITE = {
 }
 
 
-def _process(memory: Memory) -> Numbers:
+def _process(memory: ProcessMemory) -> Numbers:
     return {
         "rss_bytes": memory.rss,
         "heap_total_bytes": memory.heap,
@@ -274,7 +274,7 @@ def _process(memory: Memory) -> Numbers:
     }
 
 
-def _breakdown(memory: Memory) -> dict[str, Any]:
+def _breakdown(memory: ProcessMemory) -> dict[str, Any]:
     managed = memory.heap_used + memory.arrow
     return {
         "source": memory.source,
@@ -312,15 +312,15 @@ def _queues(engine: Engine) -> dict[str, Any]:
     journal, backlog = engine.journal, engine.backlog()
     return {
         "ingest_queue": {
-            "requests": journal.queue_depth + engine.door.parked,
+            "requests": journal.queue_depth + engine.admission.parked,
             "bytes": journal.pending_bytes,
-            "full": not engine.door.open,
+            "full": not engine.admission.open,
         },
         "local_backpressure": {
             "enabled": backlog.memory_max_bytes > 0,
             "current_bytes": engine.tail_bytes,
             "max_bytes": backlog.memory_max_bytes,
-            "over_limit": not engine.door.room.is_set(),
+            "over_limit": not engine.admission.room.is_set(),
         },
         "uploads": {"pending_segments": backlog.parts},
     }

@@ -18,8 +18,8 @@ from headrace.core.limits import (
     TOUCH_WAIT_MS_MAX,
 )
 from headrace.engine.board import Board, Interest, Watch
+from headrace.engine.flow.shared_timeout import SharedTimeout
 from headrace.engine.live import Live
-from headrace.engine.patience import Patience
 from headrace.profiles.templates import Wanted, parse_wanted
 from headrace.profiles.touchkeys import format_key, parse_key_id, parse_template_id
 from headrace.surfaces.streams.positions import format_position
@@ -128,7 +128,7 @@ class TouchRoutes:
     """The handlers below `touch`."""
 
     def __init__(self, limits: StreamLimits) -> None:
-        self._patience = Patience(limits.request_ms / 1000, timed_out)
+        self._patience = SharedTimeout(limits.request_ms / 1000, timed_out)
         self._settle_ms = limits.long_poll_ms
 
     async def meta(self, call: Call) -> Answer:

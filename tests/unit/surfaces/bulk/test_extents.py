@@ -51,7 +51,7 @@ def test_an_answer_has_room_for_so_many_segments_in_all(monkeypatch: pytest.Monk
 
 
 def test_others_have_their_turn_while_an_answer_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.engine.slices.WALK_MS", -1)
+    monkeypatch.setattr("headrace.engine.flow.time_slices.WALK_MS", -1)
     turns = []
 
     async def work() -> None:

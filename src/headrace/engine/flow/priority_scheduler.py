@@ -1,4 +1,4 @@
-"""Work beside requests, in order of importance: pushes to followers, passes of routers.
+"""Work beside requests, by priority: pushes to followers, passes of routers.
 
 Without pressure everything is done there and then. Under pressure work gathers for some
 milliseconds and is then done by priority, in slices, with requests in between.
@@ -14,22 +14,22 @@ from headrace.core import priority
 from headrace.core.limits import PRESSURE_TICK_MS, SLICE_MS, WAITING_TURNS_FULL
 from headrace.core.pressure import Pressure
 from headrace.core.schedule import Rounds
-from headrace.engine.door import Door
+from headrace.engine.flow.admission import WriteAdmission
+from headrace.engine.flow.loop_lag import LoopLag
 from headrace.engine.live import Live
 from headrace.engine.ports import Clock, Pool
-from headrace.engine.pulse import Pulse
 
 Work = Callable[[], None]
 
 
-class Turns:
+class PriorityScheduler:
     """Who is served now and who waits."""
 
-    def __init__(self, clock: Clock, pool: Pool, door: Door) -> None:
+    def __init__(self, clock: Clock, pool: Pool, admission: WriteAdmission) -> None:
         self.pressure = Pressure()
         self._clock = clock
         self._pool = pool
-        self._door = door
+        self._admission = admission
         self._waiting: Rounds[Work] = Rounds()
         self._lined_up: set[Work] = set()
         self._held: dict[Work, Live] = {}
@@ -58,14 +58,14 @@ class Turns:
         self._lined_up.discard(work)
         self._held.pop(work, None)
 
-    async def run(self, pulse: Pulse) -> None:
+    async def run(self, loop_lag: LoopLag) -> None:
         """Feel the pressure, for as long as the server runs."""
         while True:
             await asyncio.sleep(PRESSURE_TICK_MS / 1000)
-            self.feel(pulse.take_lag_ms())
+            self.feel(loop_lag.take_lag_ms())
 
     def feel(self, lag_ms: float) -> None:
-        waiting = max(len(self._waiting) / WAITING_TURNS_FULL, self._door.load)
+        waiting = max(len(self._waiting) / WAITING_TURNS_FULL, self._admission.load)
         self.pressure.update(waiting=waiting, lag_ms=lag_ms, busy=self._pool.busy)
         if self._held and not self.pressure.severe:
             held, self._held = self._held, {}

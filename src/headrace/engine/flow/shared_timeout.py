@@ -1,4 +1,4 @@
-"""One timer for all who wait equally long: a timer for each would cost more than most waits."""
+"""A shared time-out: one timer for all waits of one length, since one for each would cost more."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Wait(Protocol):
     def set_exception(self, exception: Exception, /) -> None: ...
 
 
-class Patience:
+class SharedTimeout:
     """Ends waits that take too long. Belongs to one event loop.
 
     A loop that was held up waits a moment more before it gives up: who answers was probably held up

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.engine import memory
-from headrace.engine.memory import Peak, Peaks, look_at_collector, measure
+from headrace.engine.flow import process_memory
+from headrace.engine.flow.process_memory import Peak, Peaks, look_at_collector, measure
 
 
 def test_the_parts_fit_into_the_whole() -> None:
@@ -26,8 +26,8 @@ def test_what_arrow_holds_is_not_counted_as_heap() -> None:
 
 
 def test_where_nobody_can_tell_there_are_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_STATUS", memory._STATUS.with_name("nothing"))
-    monkeypatch.setattr(memory, "_mallinfo", None)
+    monkeypatch.setattr(process_memory, "_STATUS", process_memory._STATUS.with_name("nothing"))
+    monkeypatch.setattr(process_memory, "_mallinfo", None)
     found = measure()
     assert (found.source, found.rss, found.heap, found.heap_used) == ("unavailable", 0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""Long work in short slices, so that it can share the loop with requests.
+"""Time slices: long work in short ones, so that it can share the loop with requests.
 
 A request needs the loop a few times before it is answered. If several walks over a million logs had
 a slice each in between, it would wait for all of them every time; so they rest longer than they

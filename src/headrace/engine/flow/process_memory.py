@@ -19,7 +19,7 @@ _STATUS = Path("/proc/self/status")
 _KIB = 1024
 
 
-class Memory(NamedTuple):
+class ProcessMemory(NamedTuple):
     """The process, in bytes. Zero where nobody can tell."""
 
     source: str
@@ -48,7 +48,7 @@ class Collector(NamedTuple):
     """Blocks that Python's allocator gave out."""
 
 
-def measure() -> Memory:
+def measure() -> ProcessMemory:
     """As it is now. Takes some fifty microseconds."""
     lines = _read_status()
     rss, anonymous, file, shared = (
@@ -58,7 +58,7 @@ def measure() -> Memory:
     heap = max(0, anonymous - arrow)
     used = max(0, heap - _free_bytes())
     source = "linux_proc_status" if lines else "unavailable"
-    return Memory(source, rss, anonymous, file, shared, arrow, heap, used)
+    return ProcessMemory(source, rss, anonymous, file, shared, arrow, heap, used)
 
 
 def look_at_collector() -> Collector:

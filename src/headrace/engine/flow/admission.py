@@ -1,4 +1,4 @@
-"""The door for writes: open while there is room, else a queue by priority."""
+"""Admission of writes: open while there is room, else a queue by priority."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _WAIT_S = 5.0
 _RETRY_AFTER_MS = 1000
 
 
-class Door:
-    """Lets writes in as fast as they can be stored.
+class WriteAdmission:
+    """Admits writes as fast as they can be stored.
 
-    When memory or the journal is full, writers wait and are let in by the priority of their log,
-    one after the other; after a while they are turned away.
+    When memory or the journal is full, writers wait and are admitted by the priority of their log,
+    one after the other; after a while they are refused.
     """
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
@@ -29,7 +29,7 @@ class Door:
         self._journal = journal
         self._clock = clock
         self._parked: Rounds[asyncio.Future[None]] = Rounds()
-        self._usher: asyncio.Task[None] | None = None
+        self._drainer: asyncio.Task[None] | None = None
 
     @property
     def open(self) -> bool:
@@ -42,12 +42,12 @@ class Door:
 
     @property
     def parked(self) -> int:
-        """How many wait to be let in."""
+        """How many wait to be admitted."""
         return len(self._parked)
 
     @property
     def load(self) -> float:
-        """How full it is in front of the door, or behind it: 1 turns writers away."""
+        """How full the queue of writers is, or the journal: at 1 writers are refused."""
         pending = self._journal.pending_bytes / JOURNAL_PENDING_BYTES_MAX
         return max(len(self._parked) / PARKED_WRITES_MAX, pending)
 
@@ -57,20 +57,20 @@ class Door:
         A patient writer waits as long as it takes.
         """
         if not patient and len(self._parked) >= PARKED_WRITES_MAX:
-            raise self.turned_away()
+            raise self.overloaded()
         started = perf_counter()
         turn = asyncio.get_running_loop().create_future()
         self._parked.put(turn, priority, self._clock.now_ms())
-        if self._usher is None or self._usher.done():
-            self._usher = asyncio.create_task(self._let_in())
+        if self._drainer is None or self._drainer.done():
+            self._drainer = asyncio.create_task(self._drain())
         try:
             async with asyncio.timeout(None if patient else _WAIT_S):
                 await turn
         except TimeoutError:
-            raise self.turned_away() from None
+            raise self.overloaded() from None
         return (perf_counter() - started) * 1e3
 
-    async def _let_in(self) -> None:
+    async def _drain(self) -> None:
         """As long as somebody waits: one writer after the other, each when there is room for it."""
         while self._parked:
             await self.room.wait()
@@ -83,9 +83,9 @@ class Door:
             if parked is None or parked[0].done():
                 continue  # that one gave up
             parked[0].set_result(None)
-            await asyncio.sleep(0)  # the writer enqueues before the next one is let in
+            await asyncio.sleep(0)  # the writer enqueues before the next one is admitted
 
-    def turned_away(self) -> Refused:
+    def overloaded(self) -> Refused:
         self._journal.stats.turned_away += 1
         return Refused(
             Code.THROTTLED,

@@ -1,4 +1,4 @@
-"""How late the event loop is: measured, so that nobody has to guess."""
+"""Loop lag: how late the event loop is, measured, so that nobody has to guess."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _TICK_S = 0.025
 _WINDOW_S = 60.0
 
 
-class Pulse:
-    """How late a short timer was: at most, over the last one to two minutes, and on average."""
+class LoopLag:
+    """The lag of the loop: how late a short timer was, at most and on average."""
 
     def __init__(self) -> None:
         self._now_ms = 0.0

@@ -1,0 +1,1 @@
+"""How work shares one loop: admission of writes, priorities, slices, time-outs, lag."""
