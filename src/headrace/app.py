@@ -56,7 +56,7 @@ from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.errors import REFUSALS as TOPIC_REFUSALS
 from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.metrics import TopicsVitals, read_samples
-from headrace.surfaces.topics.queues import QueueLimits, Queues
+from headrace.surfaces.topics.queues import QueueLimits, QueueRoutes
 from headrace.surfaces.topics.routers import Routers
 from headrace.surfaces.topics.routes import Topics
 from headrace.surfaces.topics.search import Search
@@ -139,7 +139,7 @@ def build_web(
     surfaces = [
         topics.surface(
             Topics(limits, settings.topics.max_limit),
-            Queues(jobs),
+            QueueRoutes(jobs),
             Work(jobs),
             Routers(),
             Search(),

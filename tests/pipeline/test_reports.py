@@ -14,7 +14,7 @@ import pytest
 from matplotlib.dates import num2date
 from matplotlib.patches import Rectangle
 
-from headrace.core.deadletter import stamp
+from headrace.core.dead_letter import stamp
 from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.reports import chart
 from headrace.pipeline.reports.report import Chart, Period

@@ -48,7 +48,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         # Few jobs: the heaps are to be made anew all the same.
-        self._tight = mock.patch("headrace.core.jobs._STALE_MAX", 1)
+        self._tight = mock.patch("headrace.core.queue_state._STALE_MAX", 1)
         self._tight.start()
 
     def teardown(self) -> None:

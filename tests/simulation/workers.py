@@ -19,9 +19,9 @@ from headrace.core.read import Slice
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
 from headrace.engine.cost import Cost
-from headrace.engine.desk import Desk
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
+from headrace.engine.queues.dispatcher import JobDispatcher
 from headrace.engine.start import stop
 from headrace.engine.upkeep import Pace
 from headrace.storage.checks.states import state_problems
@@ -358,9 +358,9 @@ class Shift:
         while not self._over:
             name = random.choice([*QUEUES])
             queues = self._engine.queues
-            desk = queues.desk(queues.find(name))
-            stayer = Stayer(self, name, node, desk, random.choice((1, 3)))
-            desk.join(stayer)
+            dispatcher = queues.dispatcher(queues.find(name))
+            stayer = Stayer(self, name, node, dispatcher, random.choice((1, 3)))
+            dispatcher.join(stayer)
             await asyncio.sleep(random.choice((0.1, 1.0, 3.0)))
             if not stayer.gone:
                 stayer.leave()
@@ -369,7 +369,9 @@ class Shift:
 class Stayer:
     """A worker on a connection that is none."""
 
-    def __init__(self, shift: Shift, name: str, node: str, desk: Desk, depth: int) -> None:
+    def __init__(
+        self, shift: Shift, name: str, node: str, dispatcher: JobDispatcher, depth: int
+    ) -> None:
         self.node = node
         self.depth = depth
         self.lease_ms: int | None = 1000
@@ -378,7 +380,7 @@ class Stayer:
         self.gone = False
         self._name = name
         self._shift = shift
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._tasks: list[Task] = []
 
     def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
@@ -400,7 +402,7 @@ class Stayer:
         self.gone = True
         for task in self._tasks:
             self._shift._oracles[self._name].give_back(task.data, task.fence)
-        self._desk.leave(self)
+        self._dispatcher.leave(self)
 
 
 def simulate(seed: int) -> list[str]:

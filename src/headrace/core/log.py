@@ -19,9 +19,9 @@ from headrace.core.entry import (
 )
 from headrace.core.errors import Code, Refused
 from headrace.core.inlet import Inlet
-from headrace.core.jobs import Queue
 from headrace.core.origin import Origins
 from headrace.core.producer import Keys
+from headrace.core.queue_state import Queue
 from headrace.core.ranges import EMPTY, Ranges
 from headrace.core.record import Block, Drafts, block
 from headrace.core.retention import Ledger

@@ -25,7 +25,7 @@ from headrace.engine.lookup import LogLookup
 from headrace.engine.metering import Meter, Metering
 from headrace.engine.plans import Plans
 from headrace.engine.ports import Clock, Ids, Pool, Sealer
-from headrace.engine.queues import Queues
+from headrace.engine.queues.jobs import Queues
 from headrace.engine.ranking import Ranker
 from headrace.engine.reader import Reader
 from headrace.engine.routers import Routers

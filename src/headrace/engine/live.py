@@ -17,7 +17,7 @@ from headrace.core.log import Log
 from headrace.engine.tail import Tail
 
 if TYPE_CHECKING:
-    from headrace.engine.desk import Desk
+    from headrace.engine.queues.dispatcher import JobDispatcher
 
 
 class Live:
@@ -27,7 +27,7 @@ class Live:
         "aged_position",
         "config_position",
         "deletions",
-        "desk",
+        "dispatcher",
         "last_read_at_ms",
         "last_write_at_ms",
         "listeners",
@@ -73,7 +73,7 @@ class Live:
         """
         self.deletions = 0
         """How often records were deleted: the list of them changes in place."""
-        self.desk: Desk | None = None
+        self.dispatcher: JobDispatcher | None = None
         """Where jobs are handed out, once somebody asked for one."""
         self.waiters: dict[asyncio.Future[None], None] | None = None
         """Who waits for the next change; a million idle logs need no dictionary for nobody."""

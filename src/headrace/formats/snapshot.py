@@ -15,9 +15,9 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from headrace.core.errors import Corrupt
-from headrace.core.jobs import Places, Queue
 from headrace.core.log import Log
 from headrace.core.origin import Origins, Way
+from headrace.core.queue_state import Places, Queue
 from headrace.core.retention import Ledger
 from headrace.core.token import Token
 

@@ -37,7 +37,7 @@ def loop() -> Iterator[VirtualLoop]:
     made = VirtualLoop()
     with (
         mock.patch("headrace.formats.frame.FRAME_BYTES_MAX", FRAME_BYTES),
-        mock.patch("headrace.engine.deadletters.MOVE_BYTES_MAX", 1500),
+        mock.patch("headrace.engine.queues.dead_letters.MOVE_BYTES_MAX", 1500),
         mock.patch("headrace.engine.steps.FORWARD_FRAME_BYTES", 1500),
         mock.patch("headrace.engine.chunks.CHUNK_BYTES_MAX", 3000),
     ):

@@ -30,8 +30,8 @@ from headrace.core.entry import (
     Stop,
     Trim,
 )
-from headrace.core.jobs import Lease, Places, Queue
 from headrace.core.log import Log
+from headrace.core.queue_state import Lease, Places, Queue
 from headrace.core.record import Block, block, draft
 from headrace.core.retention import Ledger
 from headrace.engine.start import stop

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.deadletter import DELIVERIES, FROM
+from headrace.core.dead_letter import DELIVERIES, FROM
 from headrace.pipeline.reports.report import (
     LAST_MS,
     Chart,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from headrace.core import ranges
 from headrace.core.config import Kind
-from headrace.core.jobs import Queue
 from headrace.core.log import Log, live_ranges
+from headrace.core.queue_state import Queue
 
 _NAMED_MAX = 3
 """Seqs a problem names; how many there are is said as well."""

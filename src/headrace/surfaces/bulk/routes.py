@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import UNSET
 
-from headrace.core import deadletter
+from headrace.core import dead_letter
 from headrace.core.config import LogConfig
 from headrace.core.cursor import encode_cursor, parse_cursor
 from headrace.core.digits import parse_digits
@@ -162,7 +162,7 @@ class Bulk:
         drafts = await engine.pool.run(parse_chunk, body, self._limits, media)
         if call.principal.prefixes and drafts.metas is not None:
             # As for an append: a stamp leads a re-drive to a queue.
-            queues = await engine.pool.run(deadletter.queues_named, drafts.metas)
+            queues = await engine.pool.run(dead_letter.queues_named, drafts.metas)
             call.principal.require(Scope.WRITE, *queues)
         staged = await engine.transactions.stage(
             transaction, batch, chunk, Chunk(log, drafts, media is None), _caller(call)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.core.entry import Claim
-from headrace.core.jobs import Queue
+from headrace.core.queue_state import Queue
 from headrace.core.read import Gap, Loss, Page, Slice
 from headrace.core.record import Block
 from headrace.core.selector import Selector

@@ -9,7 +9,7 @@ from headrace.core.errors import Code
 from headrace.observe import Sample
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.errors import REFUSALS, refuse
-from headrace.surfaces.topics.queues import Queues
+from headrace.surfaces.topics.queues import QueueRoutes
 from headrace.surfaces.topics.routers import Routers
 from headrace.surfaces.topics.routes import Topics
 from headrace.surfaces.topics.search import Search
@@ -45,7 +45,7 @@ _JOBS = (*_QUEUE, Code.BATCH_TOO_LARGE)
 
 def surface(
     topics: Topics,
-    queues: Queues,
+    queues: QueueRoutes,
     work: Work,
     routers: Routers,
     search: Search,
@@ -73,7 +73,7 @@ def surface(
 
 def _routes(
     topics: Topics,
-    queues: Queues,
+    queues: QueueRoutes,
     work: Work,
     routers: Routers,
     search: Search,

@@ -41,7 +41,7 @@ class QueueLimits(msgspec.Struct, frozen=True):
         return node
 
 
-class Queues:
+class QueueRoutes:
     """The handlers of one server."""
 
     def __init__(self, limits: QueueLimits) -> None:

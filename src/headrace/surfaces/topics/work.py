@@ -9,8 +9,8 @@ from headrace.core.read import Slice
 from headrace.delivery.endings import Failed
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream, error, event
-from headrace.engine.desk import Desk
 from headrace.engine.live import Live
+from headrace.engine.queues.dispatcher import JobDispatcher
 from headrace.surfaces.topics.errors import REFUSALS
 from headrace.surfaces.topics.events import HELD_RETRY_MS, render_jobs
 from headrace.surfaces.topics.names import parse_topic
@@ -41,7 +41,7 @@ class Work:
         live = queues.find(topic)
         await call.engine.settle(live)
         live.last_read_at_ms = call.engine.clock.now_ms()
-        stream = JobStream(call.hub, queues.desk(live), topic)
+        stream = JobStream(call.hub, queues.dispatcher(live), topic)
         stream.node, stream.depth, stream.lease_ms = node, depth, lease_ms
         return open_events(call, stream)
 
@@ -55,11 +55,11 @@ def _parse_lease(req: Request) -> int | None:
 class JobStream(EventStream):
     """The connection of one worker."""
 
-    __slots__ = ("_desk", "_topic", "depth", "held", "lease_ms", "node")
+    __slots__ = ("_dispatcher", "_topic", "depth", "held", "lease_ms", "node")
 
-    def __init__(self, hub: Hub, desk: Desk, topic: str) -> None:
+    def __init__(self, hub: Hub, dispatcher: JobDispatcher, topic: str) -> None:
         super().__init__(hub, HEARTBEAT_MS_DEFAULT / 1000)
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._topic = topic
         self.node = ""
         self.depth = 1
@@ -67,13 +67,13 @@ class JobStream(EventStream):
         self.held: dict[int, int] = {}
 
     def on_open(self) -> None:
-        self._desk.join(self)
+        self._dispatcher.join(self)
 
     def on_writable(self) -> None:
-        self._desk.schedule()
+        self._dispatcher.schedule()
 
     def on_end(self) -> None:
-        self._desk.leave(self)
+        self._dispatcher.leave(self)
 
     def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
         head = b'{"topic":"%b",' % self._topic.encode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET
 
-from headrace.core import deadletter
+from headrace.core import dead_letter
 from headrace.core.config import Kind, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import IDEMPOTENCY_KEY_LENGTH_MAX
@@ -51,7 +51,7 @@ async def write(
     """Append the drafts; the caller may write to this topic."""
     if principal.prefixes and drafts.metas is not None:
         # A stamp leads a re-drive, which others may ask for, to a queue: not where we may not go.
-        principal.require(Scope.WRITE, *deadletter.queues_named(drafts.metas))
+        principal.require(Scope.WRITE, *dead_letter.queues_named(drafts.metas))
     known = topic in engine.state.by_name
     return await engine.appender.append(
         topic,

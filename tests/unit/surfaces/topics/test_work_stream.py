@@ -20,8 +20,8 @@ class Worker:
 
     def __init__(self, house: House, depth: int) -> None:
         queues = house.engine.queues
-        desk = queues.desk(queues.find("q"))
-        self.stream = JobStream(house.hub, desk, "q")
+        dispatcher = queues.dispatcher(queues.find("q"))
+        self.stream = JobStream(house.hub, dispatcher, "q")
         self.stream.node, self.stream.depth = "w", depth
         self.pipe = Pipe()
         self.pipe.protocol = self.stream

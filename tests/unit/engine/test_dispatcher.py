@@ -1,4 +1,4 @@
-"""The desk of a queue: windows, workers who stay, time, and what fails too often."""
+"""The dispatcher of a queue: windows, workers who stay, time, and what fails too often."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from headrace.core.read import Slice
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
 from headrace.engine.cost import Cost
-from headrace.engine.deadletters import Redriven
 from headrace.engine.engine import Engine
 from headrace.engine.live import Live
 from headrace.engine.ports import Inline, Pool
-from headrace.engine.queues import Claimed, Queues
+from headrace.engine.queues.dead_letters import Redriven
+from headrace.engine.queues.jobs import Claimed, Queues
 from headrace.engine.start import Started
 from headrace.engine.upkeep import Pace
 from support.hostile import HostileDisk
@@ -99,8 +99,8 @@ class Hand:
         self.got: list[list[int]] = []
         self.dismissed: Refused | None = None
         self.paced = 0
-        self._desk = shop.queues.desk(shop.queues.find("q"))
-        self._desk.join(self)
+        self._dispatcher = shop.queues.dispatcher(shop.queues.find("q"))
+        self._dispatcher.join(self)
 
     def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
         seqs = [piece.block.seq_at(at) for piece in jobs for at in piece.picks]
@@ -116,11 +116,11 @@ class Hand:
         self.leave()
 
     def leave(self) -> None:
-        self._desk.leave(self)
+        self._dispatcher.leave(self)
 
     def wake(self) -> None:
         self.blocked = False
-        self._desk.schedule()
+        self._dispatcher.schedule()
 
 
 @pytest.fixture
@@ -429,8 +429,8 @@ def test_a_desk_that_nobody_stays_at_costs_nothing(tell: Tell) -> None:
         hand.leave()
         assert not live.listeners
         await shop.add(5)
-        assert live.desk is not None
-        assert (live.desk._timer, live.desk._scheduled) == (None, None)
+        assert live.dispatcher is not None
+        assert (live.dispatcher._timer, live.dispatcher._scheduled) == (None, None)
 
     tell(story)
 

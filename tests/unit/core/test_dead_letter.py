@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.core.deadletter import queues_named, stamp, strip
+from headrace.core.dead_letter import queues_named, stamp, strip
 
 STAMPS = b'"$dead_letter_from":"q","$dead_letter_deliveries":"3","$dead_letter_src_seq":"7"}'
 OLD_STAMPS = b'"$dead_letter_from":"q","$dead_letter_deliveries":3,"$dead_letter_src_seq":7}'

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from headrace.core import deadletter, lease, ranges
+from headrace.core import dead_letter, lease, ranges
 from headrace.core import log as one
 from headrace.core import state as catalog
 from headrace.core.config import Kind, LogConfig
@@ -87,7 +87,7 @@ class DeadLetters:
         if not letters or name is None:
             return False
         limit = log.config.max_deliveries
-        metas: Blobs = [deadletter.stamp(item.meta, log.name, limit, item.seq) for item in letters]
+        metas: Blobs = [dead_letter.stamp(item.meta, log.name, limit, item.seq) for item in letters]
         entry = lease.bury(log, [item.seq for item in letters], _size(letters))
         create = LogConfig() if log.config.auto_create else None
         try:
@@ -123,7 +123,7 @@ class DeadLetters:
             if entry is None:
                 continue
             letters = [item for item in free if ranges.contains(entry.ranges, item.seq)]
-            metas = [deadletter.strip(item.meta)[0] for item in letters]
+            metas = [dead_letter.strip(item.meta)[0] for item in letters]
             try:
                 await self._move(live, target, _drafts(letters, metas), entry, None)
                 moved += entry.count
@@ -144,7 +144,7 @@ class DeadLetters:
                 live, after, records_max=_PAGE_RECORDS, bytes_max=READ_BYTES_MAX
             )
             for letter in _letters(page.slices):
-                target = to if to is not None else deadletter.strip(letter.meta)[1]
+                target = to if to is not None else dead_letter.strip(letter.meta)[1]
                 if planned == count_max:
                     break
                 if target is None or not self._may_go(live, letter, target):

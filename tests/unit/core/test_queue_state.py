@@ -6,7 +6,7 @@ import msgspec
 
 from headrace.core import ranges
 from headrace.core.entry import Claim
-from headrace.core.jobs import Lease, Places, Queue
+from headrace.core.queue_state import Lease, Places, Queue
 
 
 def take(queue: Queue, first: int, last: int, deadline_ms: int = 10) -> None:

@@ -1,8 +1,8 @@
-"""The desk of one queue: where its jobs are handed out.
+"""The dispatcher of one queue: hands out its jobs.
 
 Whoever asks is served at once; or, if the queue has a window, together with all who come within it.
 Workers who stay are fed whenever there is something for them: new jobs, jobs that came back, room
-that an ack made. One timer for each desk with workers looks after what time alone brings.
+that an ack made. One timer for each queue with workers looks after what time alone brings.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from headrace.core.limits import (
 )
 from headrace.core.read import Slice
 from headrace.engine.cost import Cost
-from headrace.engine.deadletters import DeadLetters
 from headrace.engine.fetcher import Fetcher
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
+from headrace.engine.queues.dead_letters import DeadLetters
 from headrace.observe import say
 
 
@@ -42,7 +42,7 @@ class Worker(Protocol):
     """How many jobs he works on at a time."""
     lease_ms: int | None
     held: dict[int, int]
-    """The jobs he has, with their fences; kept by the desk."""
+    """The jobs he has, with their fences; kept by the dispatcher."""
 
     @property
     def blocked(self) -> bool:
@@ -65,7 +65,7 @@ class _Waiting(msgspec.Struct, eq=False):
     claim: asyncio.Future[Claim | None]
 
 
-class Desk:
+class JobDispatcher:
     """Hands out the jobs of one queue."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Desk:
         """Whether they could not, the last time."""
         self._waiting: list[_Waiting] = []
         self._window: asyncio.TimerHandle | None = None
-        self._regulars: frozenset[str] | None = None
+        self._last_claimants: frozenset[str] | None = None
         """Who came to the last window."""
         self._workers: dict[Worker, None] = {}
         self._holders: dict[int, Worker] = {}
@@ -186,11 +186,11 @@ class Desk:
         if self._window is None:
             wait_s = self._live.log.config.claim_jitter_ms / 1000
             self._window = asyncio.get_running_loop().call_later(wait_s, self._close_window)
-        if self._regulars is None:
+        if self._last_claimants is None:
             return
         askers = [waiting.asking for waiting in self._waiting]
         askers += [self._asking(worker) for worker in self._workers]
-        if self._regulars <= {asker.node for asker in askers}:
+        if self._last_claimants <= {asker.node for asker in askers}:
             wanted = sum(asker.wanted for asker in askers)
             if wanted <= self._count_ready():
                 self._window.cancel()
@@ -200,7 +200,7 @@ class Desk:
         self._window = None
         waiting, self._waiting = self._waiting, []
         nodes = {each.asking.node for each in waiting} | {worker.node for worker in self._workers}
-        self._regulars = frozenset(nodes)
+        self._last_claimants = frozenset(nodes)
         self._serve([each for each in waiting if not each.claim.done()])
 
     def _count_ready(self) -> int:

@@ -21,14 +21,14 @@ from headrace.core.log import check_owner
 from headrace.core.read import Slice
 from headrace.engine.appender import Appender
 from headrace.engine.cost import Cost
-from headrace.engine.deadletters import DeadLetters, Redriven
 from headrace.engine.deleter import Deleter
-from headrace.engine.desk import Desk, lease_of
 from headrace.engine.fetcher import Fetcher
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
 from headrace.engine.lookup import LogLookup
+from headrace.engine.queues.dead_letters import DeadLetters, Redriven
+from headrace.engine.queues.dispatcher import JobDispatcher, lease_of
 from headrace.engine.reader import Reader
 from headrace.engine.routers import Routers
 
@@ -80,11 +80,13 @@ class Queues:
             raise Refused(Code.NOT_A_QUEUE, f'log "{name}" is not a queue', topic=name)
         return live
 
-    def desk(self, live: Live) -> Desk:
+    def dispatcher(self, live: Live) -> JobDispatcher:
         """Where this queue hands out its jobs."""
-        if live.desk is None:
-            live.desk = Desk(self._kernel, self._fetcher, self._scheduler, live, self._letters)
-        return live.desk
+        if live.dispatcher is None:
+            live.dispatcher = JobDispatcher(
+                self._kernel, self._fetcher, self._scheduler, live, self._letters
+            )
+        return live.dispatcher
 
     def count(self, live: Live) -> Counters:
         return lease.count(live.log, live.visible, self._kernel.clock.now_ms())
@@ -96,12 +98,12 @@ class Queues:
         await self._routers.catch_up(self._lookup.live(name))
         live = self.find(name)
         await self._admit(live, cost)
-        desk = self.desk(live)
-        claim = await desk.claim(Asking(node, wanted, lease_of(live, lease_ms)))
+        dispatcher = self.dispatcher(live)
+        claim = await dispatcher.claim(Asking(node, wanted, lease_of(live, lease_ms)))
         if claim is None:
             # That there is such a queue, and nothing in it, may not be durable yet.
             await self._kernel.settle(live)
-        jobs = await desk.read(claim) if claim is not None else []
+        jobs = await dispatcher.read(claim) if claim is not None else []
         return Claimed(live, claim, jobs, self.count(live))
 
     async def ack(
@@ -211,5 +213,5 @@ class Queues:
             await self._kernel.journal.wait_synced(position)
 
     def _note_ended(self, live: Live, seqs: list[int]) -> None:
-        if live.desk is not None:
-            live.desk.note_ended(seqs)
+        if live.dispatcher is not None:
+            live.dispatcher.note_ended(seqs)

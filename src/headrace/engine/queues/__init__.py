@@ -1,0 +1,1 @@
+"""Queues in operation: jobs are claimed, handed out, ended, and buried when they fail too often."""
