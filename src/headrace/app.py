@@ -57,7 +57,7 @@ from headrace.surfaces.topics.errors import REFUSALS as TOPIC_REFUSALS
 from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.metrics import TopicsVitals, read_samples
 from headrace.surfaces.topics.queues import QueueLimits, QueueRoutes
-from headrace.surfaces.topics.routers import Routers
+from headrace.surfaces.topics.routers import RouterRoutes
 from headrace.surfaces.topics.routes import Topics
 from headrace.surfaces.topics.search import Search
 from headrace.surfaces.topics.sessions import Sessions
@@ -141,7 +141,7 @@ def build_web(
             Topics(limits, settings.topics.max_limit),
             QueueRoutes(jobs),
             Work(jobs),
-            Routers(),
+            RouterRoutes(),
             Search(),
             Watch(sessions, follow),
             SocketLimits(limits, follow, settings.server.max_body_bytes),

@@ -14,14 +14,14 @@ import pytest
 
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.errors import Code, Refused
-from headrace.core.inlet import Rule
+from headrace.core.inbound_route import Rule
 from headrace.core.limits import CATCH_UP_S
 from headrace.core.match import TagEq
 from headrace.core.read import Gap, Loss
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
 from headrace.engine.ports import Inline
-from headrace.engine.routers import Plan
+from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import Started, stop
 from headrace.engine.upkeep import Pace
 from headrace.storage.checks.findings import Problem
@@ -75,7 +75,7 @@ class Server:
     async def route(
         self, source: str, dest: str, after: int | None = None, name: str = "", **rule: object
     ) -> None:
-        plan = Plan(source, dest, Rule(**rule), after=after)  # type: ignore[arg-type]
+        plan = RouterPlan(source, dest, Rule(**rule), after=after)  # type: ignore[arg-type]
         await self.engine.routers.put(name or f"{source}->{dest}", plan, "topics")
 
     async def view(self, name: str) -> View:
@@ -231,7 +231,7 @@ def test_a_full_destination_holds_its_router_back(loop: VirtualLoop) -> None:
         sent = await server.append("a", 8)
         await asyncio.sleep(5)
         assert await server.data("b") == sent[:3]
-        assert server.engine.routers.get("a->b").inlet.cursor == 3
+        assert server.engine.routers.get("a->b").inbound.cursor == 3
         await server.engine.deleter.delete("b", 3, None)
         await asyncio.sleep(0.01)
         assert await server.data("b") == sent[2:5]
@@ -341,7 +341,7 @@ def test_a_reader_that_came_first_does_not_leave_the_router_alone(loop: VirtualL
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await server.data("b")
-        assert 0 < server.engine.routers.get("a->b").inlet.cursor < 100
+        assert 0 < server.engine.routers.get("a->b").inbound.cursor < 100
         await asyncio.sleep(5)
         assert server.shown("b") == 100
         task.cancel()
@@ -534,7 +534,7 @@ def test_a_log_does_not_go_before_what_its_routers_have_to_bring(loop: VirtualLo
         await server.append("a", 40)
         with (
             mock.patch("headrace.core.route.FORWARD_RECORDS_MAX", 4),
-            mock.patch("headrace.engine.forwarding.FINISH_S", 0.0),
+            mock.patch("headrace.engine.routers.forwarding.FINISH_S", 0.0),
             mock.patch.object(server.engine.routers.forwarder, "catch_up", mock.AsyncMock()),
             pytest.raises(Refused) as refused,
         ):
@@ -617,7 +617,7 @@ def test_pointing_a_router_elsewhere_begins_anew(loop: VirtualLoop) -> None:
         await server.append("a", 1)
         assert await server.data("c") == more + late
         router = server.engine.routers.get("r")
-        assert (router.inlet.cursor, router.inlet.forwarded) == (1, 1)
+        assert (router.inbound.cursor, router.inbound.forwarded) == (1, 1)
         again = await server.killed()
         assert await again.data("c") == more + late
 
@@ -627,13 +627,13 @@ def test_pointing_a_router_elsewhere_begins_anew(loop: VirtualLoop) -> None:
 def test_the_same_router_created_by_two_at_once(loop: VirtualLoop) -> None:
     async def story() -> None:
         server = await Server.start(loop, delay_s=lambda: 0.01)
-        plan = Plan("a", "b", Rule())
+        plan = RouterPlan("a", "b", Rule())
         made = await asyncio.gather(
             *(server.engine.routers.put("r", plan, "topics") for _ in range(3))
         )
         assert made == [True, False, False]
         again = await server.killed()
-        assert again.engine.routers.get("r").inlet.source == again.engine.live("a").log.id
+        assert again.engine.routers.get("r").inbound.source == again.engine.live("a").log.id
 
     loop.run(story())
 

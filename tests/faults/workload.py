@@ -13,10 +13,10 @@ import pytest
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.entry import Entry
 from headrace.core.errors import Code, Refused
-from headrace.core.inlet import Rule
+from headrace.core.inbound_route import Rule
 from headrace.core.match import TagEq, TagMatch, TagPrefix
 from headrace.core.record import draft
-from headrace.engine.routers import Plan
+from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import Started
 from support.oracle import History, ModelLog, State, judge
 from support.relay import Relay
@@ -156,8 +156,8 @@ class Client:
         for router, dest in self.engine.routers.routes.outlets.get(self._log(name).id, {}).items():
             cut = self.engine.state.logs[dest].name
             held = self.history.now[cut]
-            left = {k: inlet for k, inlet in held.inlets.items() if k != router}
-            self.history.step(cut, replace(held, inlets=left))
+            left = {k: inbound for k, inbound in held.inbound_routes.items() if k != router}
+            self.history.step(cut, replace(held, inbound_routes=left))
         self.history.step(name, None)
         index = len(self.history.states) - 1
         assert await _writing(partial(self.engine.logs.drop, name, if_empty=False))
@@ -168,7 +168,7 @@ class Client:
     ) -> None:
         """A router between logs that are there."""
         await self._settle(source, dest)
-        plan = Plan(source, dest, Rule(**rule), after=after)  # type: ignore[arg-type]
+        plan = RouterPlan(source, dest, Rule(**rule), after=after)  # type: ignore[arg-type]
         put = partial(self.engine.routers.put, f"{source}->{dest}", plan, "topics")
         await _writing(put)
         self.history.acknowledge(self._relay.controlled, FSYNC)

@@ -16,7 +16,7 @@ from headrace.core import state as catalog
 from headrace.core.config import LogConfig
 from headrace.core.entry import Append, Configure, Create, Entry, Forward, Route, Start, Unroute
 from headrace.core.errors import Refused
-from headrace.core.inlet import Rule
+from headrace.core.inbound_route import Rule
 from headrace.core.limits import HOPS_MAX
 from headrace.core.log import Log
 from headrace.core.match import TagPrefix
@@ -276,8 +276,8 @@ class Net:
     # --- routers ---
 
     def route(self, name: str, source: int, dest: int, rule: Rule, after: int | None) -> None:
-        held = self.log(dest).inlets or {}
-        if any(inlet.source != source for other, inlet in held.items() if other != name):
+        held = self.log(dest).inbound_routes or {}
+        if any(inbound.source != source for other, inbound in held.items() if other != name):
             return
         if not rule.allow_cycle and route.find_cycle(self.routes, name, source, dest):
             return
@@ -310,15 +310,15 @@ class Net:
         """One step of a router; whether it came any further."""
         known = self.naive.routers[name]
         source, dest = self.log(known.source), self.log(known.dest)
-        assert dest.inlets is not None
-        inlet, visible = dest.inlets[name], self.visible[known.source]
+        assert dest.inbound_routes is not None
+        inbound, visible = dest.inbound_routes[name], self.visible[known.source]
         wanted = route.wants(source, visible, dest, name)
         batch = route.look(source, visible, wanted, self.blocks[known.source])
         assert not batch.cold
-        if batch.upto <= inlet.cursor:
-            assert inlet.cursor >= visible
+        if batch.upto <= inbound.cursor:
+            assert inbound.cursor >= visible
             return False
-        copying = route.copying_of(source, inlet)
+        copying = route.copying_of(source, inbound)
         made = copies.copy(batch.parts, copying, name, source.id) if batch.parts else None
         first = self.firsts.get(source.id, source.head + 1)
         near = bool(made) and route.is_at_hand(source, first, batch.picks)
@@ -365,10 +365,10 @@ class Net:
             assert (log.floor, log.earliest) == (naive.floor, naive.earliest)
             self.check_records(number)
         for name, router in self.naive.routers.items():
-            inlets = self.log(router.dest).inlets
-            assert inlets is not None
-            inlet = inlets[name]
-            assert (inlet.source, inlet.cursor, inlet.forwarded) == (
+            inbound_routes = self.log(router.dest).inbound_routes
+            assert inbound_routes is not None
+            inbound = inbound_routes[name]
+            assert (inbound.source, inbound.cursor, inbound.forwarded) == (
                 router.source,
                 router.cursor,
                 router.forwarded,
@@ -414,7 +414,7 @@ class Net:
         segments.use(self.manifest)
         for number, log in self.state.logs.items():
             twin = found.state.logs[number]
-            assert twin.inlets == log.inlets
+            assert twin.inbound_routes == log.inbound_routes
             if log.volatile or twin.volatile:
                 continue  # a restart takes some of it
             assert plain(_unattached(twin)) == plain(_unattached(log))

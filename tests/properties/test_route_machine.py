@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.core.config import Discard, Durability, LogConfig
-from headrace.core.inlet import Rule
+from headrace.core.inbound_route import Rule
 from headrace.core.match import TagEq, TagPrefix
 
 from .naive import Record

@@ -13,11 +13,11 @@ from unittest import mock
 
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.errors import Code, Refused
-from headrace.core.inlet import Rule
+from headrace.core.inbound_route import Rule
 from headrace.core.match import TagEq, TagPrefix
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
-from headrace.engine.routers import Plan
+from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import Started, stop
 from headrace.engine.upkeep import Pace
 from headrace.storage.objects import LocalObjects, StoreError
@@ -55,7 +55,7 @@ PADS: tuple[Callable[[Random], int], ...] = (
 """How long records are: a few are above all budgets of memory, pages, frames and files."""
 LIMITS = {
     "headrace.engine.reader.READ_SCANNED_MAX": 5,
-    "headrace.engine.steps.FORWARD_FRAME_BYTES": 500,
+    "headrace.engine.routers.steps.FORWARD_FRAME_BYTES": 500,
     "headrace.engine.flow.admission.JOURNAL_PENDING_BYTES_MAX": 4000,
     "headrace.formats.segment.ROW_GROUP_ROWS": 16,
     "headrace.formats.segment.ROW_GROUP_BYTES": 2000,
@@ -568,7 +568,7 @@ class Life:
         wish = Wish(config=LogConfig())
         WISH.set(wish)
         name = f"{source}->{dest}" if random.random() < 0.7 else "r"
-        await self._engine.routers.put(name, Plan(source, dest, rule, after=after), "topics")
+        await self._engine.routers.put(name, RouterPlan(source, dest, rule, after=after), "topics")
         if wish.index:
             self._history.acknowledge(wish.index, wish.durability)
 

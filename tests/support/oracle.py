@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from headrace.core.config import Discard, Durability, LogConfig
-from headrace.core.inlet import Rule
+from headrace.core.inbound_route import Rule
 from headrace.core.read import Loss
 from support.rig import Record, View
 
@@ -63,7 +63,7 @@ class ModelLog:
     """Seqs whose payload no restart survives."""
     deleted: frozenset[int] = frozenset()
     keys: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    inlets: dict[str, ModelInlet] = field(default_factory=dict)
+    inbound_routes: dict[str, ModelInlet] = field(default_factory=dict)
     holes: frozenset[int] = frozenset()
     """Seqs for what a source had lost."""
     paths: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -123,35 +123,37 @@ class ModelLog:
 
     def forward(self, name: str, source: ModelLog, upto: int, stamp: Stamp) -> Forwarded:
         """What a router brings from here up to `upto` of its source: holes, then copies."""
-        inlet = self.inlets[name]
+        inbound = self.inbound_routes[name]
         holes: list[tuple[int, ...]] = []
         copies: list[tuple[tuple[int, ...], int, Record]] = []
-        for seq in range(inlet.cursor + 1, upto + 1):
+        for seq in range(inbound.cursor + 1, upto + 1):
             path = source.paths.get(seq, ())
             if self.id in path:
                 continue
             if source.is_lost(seq):
                 assert not copies, f"{name}: a hole behind a copy"
                 holes.append((*path, source.id))
-            elif seq in source.records and inlet.takes(source.records[seq]):
-                held = self.copies.get((name, source.id, seq)) if inlet.rule.exactly_once else None
+            elif seq in source.records and inbound.takes(source.records[seq]):
+                held = (
+                    self.copies.get((name, source.id, seq)) if inbound.rule.exactly_once else None
+                )
                 if held not in self.records:
-                    copy = inlet.copy(source.records[seq], stamp, seq)
+                    copy = inbound.copy(source.records[seq], stamp, seq)
                     copies.append(((*path, source.id), seq, copy))
         return Forwarded(holes, copies)
 
     def open_holes(self, name: str, upto: int, brought: Forwarded) -> ModelLog:
         """The router came to `upto`; the copies are still to be appended."""
-        inlet = self.inlets[name]
-        moved = replace(inlet, cursor=upto, forwarded=inlet.forwarded + len(brought.copies))
+        inbound = self.inbound_routes[name]
+        moved = replace(inbound, cursor=upto, forwarded=inbound.forwarded + len(brought.copies))
         paths = [*brought.holes, *(path for path, _, _ in brought.copies)]
         head = self.head + len(brought.holes)
-        named = enumerate(brought.copies, head + 1) if inlet.rule.exactly_once else ()
+        named = enumerate(brought.copies, head + 1) if inbound.rule.exactly_once else ()
         return replace(
-            self, head=head, inlets={**self.inlets, name: moved},
+            self, head=head, inbound_routes={**self.inbound_routes, name: moved},
             holes=self.holes | {*range(self.head + 1, head + 1)},
             paths={**self.paths, **dict(enumerate(paths, self.head + 1))},
-            copies={**self.copies, **{(name, inlet.source, c[1]): seq for seq, c in named}},
+            copies={**self.copies, **{(name, inbound.source, c[1]): seq for seq, c in named}},
         )  # fmt: skip
 
     def crash(self) -> ModelLog:
@@ -304,9 +306,11 @@ def _compare_log(log: ModelLog, mark: Mark, blow: Blow | None, found: View) -> I
         yield f"id {found.id} instead of {log.id}"
     if found.config != log.config:
         yield f"config {found.config} instead of {log.config}"
-    inlets = {n: (i.source, i.cursor, i.forwarded, i.rule) for n, i in log.inlets.items()}
-    if found.inlets != inlets:
-        yield f"routers {found.inlets} instead of {inlets}"
+    inbound_routes = {
+        n: (i.source, i.cursor, i.forwarded, i.rule) for n, i in log.inbound_routes.items()
+    }
+    if found.inbound_routes != inbound_routes:
+        yield f"routers {found.inbound_routes} instead of {inbound_routes}"
     if found.records != log.records:
         yield _difference(log.records, found.records)
     if found.count != len(found.records):

@@ -28,13 +28,17 @@ class Relay:
         match entry:
             case Route():
                 name, log = self._find(entry.log)
-                inlet = ModelInlet(entry.source, entry.rule, entry.cursor, entry.forwarded)
-                self._step(name, replace(log, inlets={**log.inlets, entry.router: inlet}))
+                inbound = ModelInlet(entry.source, entry.rule, entry.cursor, entry.forwarded)
+                self._step(
+                    name, replace(log, inbound_routes={**log.inbound_routes, entry.router: inbound})
+                )
                 self.controlled = len(self._history.states) - 1
             case Unroute():
                 name, log = self._find(entry.log)
-                left = {k: inlet for k, inlet in log.inlets.items() if k != entry.router}
-                self._step(name, replace(log, inlets=left))
+                left = {
+                    k: inbound for k, inbound in log.inbound_routes.items() if k != entry.router
+                }
+                self._step(name, replace(log, inbound_routes=left))
                 self.controlled = len(self._history.states) - 1
             case Forward():
                 self._forward(entry)

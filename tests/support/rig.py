@@ -13,13 +13,13 @@ import pytest
 
 from headrace.core.config import LogConfig
 from headrace.core.errors import Refused
-from headrace.core.inlet import Rule
+from headrace.core.inbound_route import Rule
 from headrace.core.read import Gap
 from headrace.core.record import RECORD_OVERHEAD_BYTES
 from headrace.engine.caps import Caps
 from headrace.engine.engine import Engine, Parts
-from headrace.engine.forwarding import Forwarder
 from headrace.engine.ports import CountedIds, Inline, InlineSealer, Load, Pool
+from headrace.engine.routers.forwarding import Forwarder
 from headrace.engine.start import Started, start
 from headrace.engine.upkeep import Pace
 from headrace.storage.journal import Journal, Writer
@@ -82,7 +82,7 @@ def small(perf_counter: Callable[[], float] = lambda: 0.0) -> Iterator[Swallowed
         mock.patch("headrace.engine.board.perf_counter", perf_counter),
         mock.patch("headrace.engine.upkeep.perf_counter", perf_counter),
         mock.patch("headrace.engine.flow.time_slices.perf_counter", perf_counter),
-        mock.patch("headrace.engine.forwarding.perf_counter", perf_counter),
+        mock.patch("headrace.engine.routers.forwarding.perf_counter", perf_counter),
         mock.patch("headrace.engine.board.perf_counter", perf_counter),
         mock.patch("headrace.engine.searching.turns.perf_counter", perf_counter),
         mock.patch("headrace.delivery.channel.perf_counter", perf_counter),
@@ -181,7 +181,7 @@ class View(NamedTuple):
     earliest: int
     count: int
     size_bytes: int
-    inlets: dict[str, tuple[int, int, int, Rule]]
+    inbound_routes: dict[str, tuple[int, int, int, Rule]]
     """Router → (source, cursor, copies made)."""
 
     def lost(self, seq: int) -> bool:
@@ -217,13 +217,13 @@ async def view(engine: Engine, name: str) -> View:
         assert page.next > after, f"{name}: a read after {after} makes no progress"
         after = page.next
     log = live.log
-    inlets = {
-        name: (inlet.source, inlet.cursor, inlet.forwarded, inlet.rule)
-        for name, inlet in (log.inlets or {}).items()
+    inbound_routes = {
+        name: (inbound.source, inbound.cursor, inbound.forwarded, inbound.rule)
+        for name, inbound in (log.inbound_routes or {}).items()
     }
     return View(
         log.id, log.config, records, gaps, live.visible, log.floor, log.earliest, log.count,
-        log.size_bytes, inlets,
+        log.size_bytes, inbound_routes,
     )  # fmt: skip
 
 

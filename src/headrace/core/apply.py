@@ -35,9 +35,9 @@ from headrace.core.entry import (
     Trim,
     Unroute,
 )
-from headrace.core.inlet import Inlet
+from headrace.core.inbound_route import InboundRoute
 from headrace.core.log import Log, fresh_ranges, live_ranges
-from headrace.core.origin import Origins, Way
+from headrace.core.origin import Lineage, Origins
 from headrace.core.ranges import EMPTY
 
 
@@ -79,15 +79,19 @@ def apply(log: Log, entry: Entry) -> None:
             # (Some may have gone with the append that brought them: it was over the caps.)
             log.jobs.delay(ranges.drop_below(tuple(entry.ranges), log.floor), entry.ready_at_ms)
         case Route():
-            inlet = Inlet(entry.source, entry.rule, entry.cursor, entry.forwarded, entry.created_by)
-            log.inlets = {**(log.inlets or {}), entry.router: inlet}
+            inbound = InboundRoute(
+                entry.source, entry.rule, entry.cursor, entry.forwarded, entry.created_by
+            )
+            log.inbound_routes = {**(log.inbound_routes or {}), entry.router: inbound}
         case Plan():
             log.search = entry.search
         case Arrive():
             log.arrived = transaction.arrive(log.arrived, entry)
         case Unroute():
-            assert log.inlets is not None
-            log.inlets = {k: v for k, v in log.inlets.items() if k != entry.router} or None
+            assert log.inbound_routes is not None
+            log.inbound_routes = {
+                k: v for k, v in log.inbound_routes.items() if k != entry.router
+            } or None
         case _:
             raise AssertionError(f"not an entry of one log: {entry}")
 
@@ -180,17 +184,17 @@ def _apply_lose(log: Log, entry: Lose) -> None:
 
 def _apply_forward(log: Log, entry: Forward) -> None:
     """Move the router on and open the holes; an append of the copies follows, if there are any."""
-    assert log.inlets is not None
-    inlet = log.inlets[entry.router]
-    inlet.cursor = entry.upto
-    inlet.forwarded += entry.count
+    assert log.inbound_routes is not None
+    inbound = log.inbound_routes[entry.router]
+    inbound.cursor = entry.upto
+    inbound.forwarded += entry.count
     _pass_over(log, entry.first - 1)
     if entry.holes:
         log.head = entry.first + entry.holes - 1
         log.holes = ranges.add(log.holes, entry.first, log.head)
     if entry.holes or entry.count:
         log.origins = log.origins or Origins()
-        _note_origins(log.origins, entry, exactly_once=inlet.rule.exactly_once)
+        _note_origins(log.origins, entry, exactly_once=inbound.rule.exactly_once)
 
 
 def _note_origins(origins: Origins, entry: Forward, *, exactly_once: bool) -> None:
@@ -198,11 +202,11 @@ def _note_origins(origins: Origins, entry: Forward, *, exactly_once: bool) -> No
     seq = entry.first
     alike = entry.holes if exactly_once else entry.holes + entry.count
     if alike:
-        origins.add(seq, seq + alike - 1, 0, Way("", path))
+        origins.add(seq, seq + alike - 1, 0, Lineage("", path))
         seq += alike
     if exactly_once:
         for first, last in ranges.pairs(entry.picks):
-            origins.add(seq, seq + last - first, first, Way(entry.router, path))
+            origins.add(seq, seq + last - first, first, Lineage(entry.router, path))
             seq += last - first + 1
 
 

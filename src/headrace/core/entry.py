@@ -14,7 +14,7 @@ import msgspec
 from headrace.core import ranges
 from headrace.core.config import LogConfig
 from headrace.core.copies import Copying
-from headrace.core.inlet import Rule
+from headrace.core.inbound_route import Rule
 from headrace.core.record import Block
 from headrace.core.token import Token
 

@@ -18,7 +18,7 @@ from headrace.core.entry import (
     Trim,
 )
 from headrace.core.errors import Code, Refused
-from headrace.core.inlet import Inlet
+from headrace.core.inbound_route import InboundRoute
 from headrace.core.origin import Origins
 from headrace.core.producer import Keys
 from headrace.core.queue_state import Queue
@@ -78,7 +78,7 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     """Kept exactly when this is a queue."""
     holes: Ranges = EMPTY
     """Seqs above the floor for records that a source lost before a router could copy them."""
-    inlets: dict[str, Inlet] | None = None
+    inbound_routes: dict[str, InboundRoute] | None = None
     """The routers that bring records here, by name; all of them from one source."""
     origins: Origins | None = None
     """Where copies come from; nothing while no router has brought any."""

@@ -17,7 +17,7 @@ Path = tuple[int, ...]
 """The logs a copy has been through before this one, oldest first; empty for an original."""
 
 
-class Way(NamedTuple):
+class Lineage(NamedTuple):
     """What the copies of a run have in common."""
 
     router: str
@@ -28,16 +28,16 @@ class Way(NamedTuple):
 class Origins:
     """The runs of one log, ascending by seq."""
 
-    __slots__ = ("_firsts", "_lasts", "_sources", "_ways", "_which")
+    __slots__ = ("_firsts", "_lasts", "_lineages", "_sources", "_which")
 
     def __init__(self) -> None:
         self._firsts = array("q")
         self._lasts = array("q")
         self._sources = array("q")  # the source's seq of the first copy; 0 where nobody asks
         self._which = array("q")  # index into the ways
-        self._ways: list[Way] = []
+        self._lineages: list[Lineage] = []
 
-    def add(self, first: int, last: int, source_first: int, way: Way) -> None:
+    def add(self, first: int, last: int, source_first: int, way: Lineage) -> None:
         """Note the copies [first, last], which come behind all noted so far."""
         which = self._index(way)
         if self._lasts and self._lasts[-1] == first - 1 and self._which[-1] == which:
@@ -50,16 +50,16 @@ class Origins:
         self._sources.append(source_first)
         self._which.append(which)
 
-    def _index(self, way: Way) -> int:
-        if way in self._ways:
-            return self._ways.index(way)
-        self._ways.append(way)
-        return len(self._ways) - 1
+    def _index(self, way: Lineage) -> int:
+        if way in self._lineages:
+            return self._lineages.index(way)
+        self._lineages.append(way)
+        return len(self._lineages) - 1
 
     @property
     def paths(self) -> Iterator[Path]:
         """Every way copies came."""
-        return (way.path for way in self._ways)
+        return (way.path for way in self._lineages)
 
     def path_of(self, seq: int) -> tuple[Path, int]:
         """The path of the record with this seq, and the last seq up to which it stays the same."""
@@ -67,14 +67,14 @@ class Origins:
         if at == len(self._lasts):
             return (), U64_MAX
         if self._firsts[at] <= seq:
-            return self._ways[self._which[at]].path, self._lasts[at]
+            return self._lineages[self._which[at]].path, self._lasts[at]
         return (), self._firsts[at] - 1
 
     def copies(self, router: str, source: int) -> Iterator[tuple[int, int, int]]:
         """(first, last, seq here of the first) of the source's records this router has copied."""
         wanted = {
             at
-            for at, way in enumerate(self._ways)
+            for at, way in enumerate(self._lineages)
             if way.router == router and way.path[-1] == source
         }
         if wanted:
@@ -93,16 +93,16 @@ class Origins:
             for column in (self._firsts, self._lasts, self._sources, self._which):
                 del column[:stop]
 
-    def dump(self) -> tuple[list[bytes], list[Way]]:
+    def dump(self) -> tuple[list[bytes], list[Lineage]]:
         """The runs as four native int64 columns, and the ways, for the snapshot."""
         columns = (self._firsts, self._lasts, self._sources, self._which)
-        return [column.tobytes() for column in columns], self._ways
+        return [column.tobytes() for column in columns], self._lineages
 
     @classmethod
-    def load(cls, columns: list[bytes], ways: list[Way]) -> Origins:
+    def load(cls, columns: list[bytes], ways: list[Lineage]) -> Origins:
         origins = cls()
         held = (origins._firsts, origins._lasts, origins._sources, origins._which)
         for column, raw in zip(held, columns, strict=True):
             column.frombytes(raw)
-        origins._ways = ways
+        origins._lineages = ways
         return origins

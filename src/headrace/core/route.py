@@ -14,7 +14,7 @@ from headrace.core import copies, ranges
 from headrace.core.config import Discard
 from headrace.core.copies import Copying
 from headrace.core.entry import Append, Forward
-from headrace.core.inlet import Inlet
+from headrace.core.inbound_route import InboundRoute
 from headrace.core.limits import FORWARD_BYTES_MAX, FORWARD_RECORDS_MAX, HOPS_MAX
 from headrace.core.log import Log, admit
 from headrace.core.match import TagMatch
@@ -25,12 +25,12 @@ from headrace.core.record import Block, cut
 
 
 class Routes:
-    """Every router, by name and by source: an index of the inlets of all logs."""
+    """Every router, by name and by source: an index of the inbound routes of all logs."""
 
     def __init__(self) -> None:
         self.dests: dict[str, int] = {}
         """Router → the log it brings records to."""
-        self.outlets: dict[int, dict[str, int]] = {}
+        self.outbound_routes: dict[int, dict[str, int]] = {}
         """Source → its routers and where they lead."""
         self._names = SortedNames()
 
@@ -41,14 +41,14 @@ class Routes:
         if router not in self.dests:
             self._names.add(router)
         self.dests[router] = dest
-        self.outlets.setdefault(source, {})[router] = dest
+        self.outbound_routes.setdefault(source, {})[router] = dest
 
     def remove(self, router: str, source: int) -> None:
         del self.dests[router]
-        outlets = self.outlets[source]
-        del outlets[router]
-        if not outlets:
-            del self.outlets[source]
+        outbound_routes = self.outbound_routes[source]
+        del outbound_routes[router]
+        if not outbound_routes:
+            del self.outbound_routes[source]
         self._names.remove(router)
 
     def names(self, after: str, prefix: str) -> Iterator[str]:
@@ -62,7 +62,7 @@ def find_cycle(routes: Routes, router: str, source: int, dest: int) -> list[int]
     waiting = deque((dest,))
     while waiting and source not in came_from:
         log = waiting.popleft()
-        for name, onward in routes.outlets.get(log, {}).items():
+        for name, onward in routes.outbound_routes.get(log, {}).items():
             if name != router and onward not in came_from:
                 came_from[onward] = log
                 waiting.append(onward)
@@ -77,7 +77,7 @@ def find_cycle(routes: Routes, router: str, source: int, dest: int) -> list[int]
 # --- forwarding -----------------------------------------------------------------------------------
 
 
-class Batch(msgspec.Struct, frozen=True, gc=False):
+class RouteBatch(msgspec.Struct, frozen=True, gc=False):
     """What a router finds in its source: first what is lost, then what is to be copied."""
 
     upto: int
@@ -111,14 +111,14 @@ class Wants(msgspec.Struct, frozen=True):
 
 def wants(source: Log, visible: int, dest: Log, router: str) -> Wants:
     """What this router takes next."""
-    assert dest.inlets is not None
-    inlet = dest.inlets[router]
+    assert dest.inbound_routes is not None
+    inbound = dest.inbound_routes[router]
     records_max, bytes_max = _room(dest)
     return Wants(
-        inlet.cursor,
-        inlet.rule.match,
-        _barred(source, dest, inlet),
-        tuple(_held(dest, router, inlet, visible)) if inlet.rule.exactly_once else (),
+        inbound.cursor,
+        inbound.rule.match,
+        _barred(source, dest, inbound),
+        tuple(_held(dest, router, inbound, visible)) if inbound.rule.exactly_once else (),
         records_max,
         bytes_max,
     )
@@ -136,30 +136,30 @@ def _room(dest: Log) -> tuple[int, int]:
     return records_max, bytes_max
 
 
-def _barred(source: Log, dest: Log, inlet: Inlet) -> frozenset[Path]:
+def _barred(source: Log, dest: Log, inbound: InboundRoute) -> frozenset[Path]:
     """Ways after which a record may not go on to `dest`: it was there, or came too far."""
     if source.origins is None:
         return frozenset()
-    far = inlet.rule.allow_cycle
+    far = inbound.rule.allow_cycle
     return frozenset(
         path for path in source.origins.paths if dest.id in path or (far and len(path) >= HOPS_MAX)
     )
 
 
-def _held(dest: Log, router: str, inlet: Inlet, visible: int) -> Ranges:
+def _held(dest: Log, router: str, inbound: InboundRoute, visible: int) -> Ranges:
     """Records behind the cursor whose copies are alive in the destination."""
     found: Ranges = EMPTY
     if dest.origins is None:
         return found
     gone, floor = dest.gone, dest.floor
-    for first, last, start in dest.origins.copies(router, inlet.source):
-        if last > inlet.cursor and first <= visible:
+    for first, last, start in dest.origins.copies(router, inbound.source):
+        if last > inbound.cursor and first <= visible:
             for low, high in ranges.outside(gone, max(start, floor), start + last - first):
                 found = ranges.add(found, first + low - start, first + high - start)
-    return ranges.drop_below(found, inlet.cursor + 1)
+    return ranges.drop_below(found, inbound.cursor + 1)
 
 
-def look(source: Log, visible: int, wanted: Wants, blocks: Iterable[Block]) -> Batch:
+def look(source: Log, visible: int, wanted: Wants, blocks: Iterable[Block]) -> RouteBatch:
     """What the source has for a router, in blocks that ascend from behind its cursor.
 
     Records that users deleted are passed in silence. Lost ones are holes; behind the first copy
@@ -187,12 +187,12 @@ class _Look:
         self._path: Path | None = None
         self._cold = False
 
-    def run(self) -> Batch:
+    def run(self) -> RouteBatch:
         while self._seq <= self._visible and self._go_on():
             pass
         path = (*(self._path or ()), self._source.id) if self._picks or self._holes else ()
         upto = max(self._seq - 1, self._wanted.after)
-        return Batch(upto, self._holes, self._picks, tuple(self._parts), path, self._cold)
+        return RouteBatch(upto, self._holes, self._picks, tuple(self._parts), path, self._cold)
 
     def _go_on(self) -> bool:
         """Pass the next stretch of records that are all alike; False when the batch ends here."""
@@ -296,30 +296,35 @@ class Forwarding(msgspec.Struct, frozen=True, gc=False):
     append: Append | None
 
 
-def copying_of(source: Log, inlet: Inlet) -> Copying:
-    rule = inlet.rule
+def copying_of(source: Log, inbound: InboundRoute) -> Copying:
+    rule = inbound.rule
     return Copying(rule.keep_node, rule.keep_tag, source.name if rule.exactly_once else "")
 
 
 def forward(
-    dest: Log, router: str, batch: Batch, made: Block | None, copying: Copying | None, now_ms: int
+    dest: Log,
+    router: str,
+    batch: RouteBatch,
+    made: Block | None,
+    copying: Copying | None,
+    now_ms: int,
 ) -> Forwarding:
     """Bring a batch to the destination; `made` are its copies.
 
     With `copying` the copies are to be found again from the source's records alone. A destination
     that is full and rejects refuses.
     """
-    assert dest.inlets is not None
-    inlet = dest.inlets[router]
+    assert dest.inbound_routes is not None
+    inbound = dest.inbound_routes[router]
     append = None
     ts_ms = max(now_ms, dest.last_ts_ms)
     if made is not None:
         append = admit(dest, copies.place(made, dest.head + 1 + batch.holes, ts_ms))
-    named = copying is not None or inlet.rule.exactly_once
+    named = copying is not None or inbound.rule.exactly_once
     entry = Forward(
         dest.id,
         router,
-        inlet.source,
+        inbound.source,
         batch.upto,
         dest.head + 1,
         batch.holes,

@@ -16,7 +16,7 @@ from headrace.engine.fetcher import Fetcher
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
 from headrace.engine.lookup import LogLookup
-from headrace.engine.routers import Routers
+from headrace.engine.routers.control import Routers
 
 
 class Deleter:

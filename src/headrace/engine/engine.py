@@ -28,7 +28,7 @@ from headrace.engine.ports import Clock, Ids, Pool, Sealer
 from headrace.engine.queues.jobs import Queues
 from headrace.engine.ranking import Ranker
 from headrace.engine.reader import Reader
-from headrace.engine.routers import Routers
+from headrace.engine.routers.control import Routers
 from headrace.engine.shapes import Shapes
 from headrace.engine.stream_expiry import StreamExpiry
 from headrace.engine.streams import APPEND_TIMEOUT_S, Streams

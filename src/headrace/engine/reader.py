@@ -19,7 +19,7 @@ from headrace.core.selector import EVERYTHING, Selector
 from headrace.engine.fetcher import Fetcher
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
-from headrace.engine.routers import Routers
+from headrace.engine.routers.control import Routers
 from headrace.engine.stream_expiry import StreamExpiry
 
 
@@ -65,7 +65,7 @@ class Reader:
     async def prepare(self, live: Live) -> None:
         """Have the log as it is now: with what routers have for it, without what is too old."""
         kernel, log = self._kernel, live.log
-        if log.inlets:
+        if log.inbound_routes:
             await self._routers.catch_up(live)
             kernel.check_alive(live)
         if log.stream is not None:

@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 
 from headrace.core.errors import Corrupt
 from headrace.core.log import Log
-from headrace.core.origin import Origins, Way
+from headrace.core.origin import Lineage, Origins
 from headrace.core.queue_state import Places, Queue
 from headrace.core.retention import Ledger
 from headrace.core.token import Token
@@ -68,7 +68,7 @@ def _rich(kind: type, value: Any) -> Any:
         return Queue.load(msgspec.convert(value, Places))
     if kind is Origins:
         columns, ways = value
-        return Origins.load(columns, [Way(router, tuple(path)) for router, path in ways])
+        return Origins.load(columns, [Lineage(router, tuple(path)) for router, path in ways])
     raise TypeError(kind)
 
 

@@ -22,7 +22,7 @@ from headrace.web.calls import Call, Gate
 from headrace.web.cors import preflight, shared_headers
 from headrace.web.credentials import NOBODY, Principal
 from headrace.web.request import Request
-from headrace.web.routing import Match, Router
+from headrace.web.routing import Match, RouteTable
 from headrace.web.surface import Route, Surface
 
 GZIP_BYTES_MIN = 1024
@@ -52,7 +52,7 @@ class Responder:
                     resource.routes[method] = route
         for resource in resources.values():
             resource.allow = ", ".join((*resource.routes, "OPTIONS"))
-        self._router = Router(resources.items())
+        self._router = RouteTable(resources.items())
         self._found: dict[bytes, Match[Resource]] = {}
 
     async def __call__(self, request: Request) -> Answer | Handover:

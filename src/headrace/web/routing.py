@@ -59,7 +59,7 @@ class _Tail(Generic[R]):
         return values
 
 
-class Router(Generic[R]):
+class RouteTable(Generic[R]):
     """What there is, by its templates."""
 
     def __init__(self, templates: Iterable[tuple[str, R]]) -> None:

@@ -12,15 +12,15 @@ import pytest
 
 from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.errors import Code, Refused
-from headrace.core.inlet import Rule
+from headrace.core.inbound_route import Rule
 from headrace.core.record import draft
 from headrace.core.stream import JSON
 from headrace.core.streaming import Spec
 from headrace.core.transaction import Chunk
 from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
-from headrace.engine.routers import Plan
-from headrace.engine.steps import Pass
+from headrace.engine.routers.control import RouterPlan
+from headrace.engine.routers.steps import Pass
 from headrace.engine.upkeep import Pace
 from headrace.schemas.evolution import parse_update
 from headrace.storage.replay import frames_of, journal_files
@@ -38,7 +38,7 @@ def loop() -> Iterator[VirtualLoop]:
     with (
         mock.patch("headrace.formats.frame.FRAME_BYTES_MAX", FRAME_BYTES),
         mock.patch("headrace.engine.queues.dead_letters.MOVE_BYTES_MAX", 1500),
-        mock.patch("headrace.engine.steps.FORWARD_FRAME_BYTES", 1500),
+        mock.patch("headrace.engine.routers.steps.FORWARD_FRAME_BYTES", 1500),
         mock.patch("headrace.engine.chunks.CHUNK_BYTES_MAX", 3000),
     ):
         yield made
@@ -107,7 +107,7 @@ def test_forwards_of_many_routers_share_frames_that_are_small_enough(loop: Virtu
         await engine.logs.put("a", "topics", LogConfig(durability=Durability.EPHEMERAL))
         for number in range(12):
             await engine.logs.put(f"d{number}", "topics", LogConfig())
-            plan = Plan("a", f"d{number}", Rule(), after=0)
+            plan = RouterPlan("a", f"d{number}", Rule(), after=0)
             await engine.routers.put(f"r{number}", plan, "topics")
         await fill(engine, "a", 2)
         work = Pass(engine, {})

@@ -13,7 +13,7 @@ import pytest
 from headrace.core.config import Kind, LogConfig
 from headrace.core.entry import Create, Following, Route
 from headrace.core.errors import Code, Refused
-from headrace.core.inlet import Inlet, Rule
+from headrace.core.inbound_route import InboundRoute, Rule
 from headrace.core.log import Log
 from headrace.core.record import draft
 from headrace.core.state import State, apply
@@ -23,7 +23,7 @@ from headrace.core.transaction import Caller, Chunk
 from headrace.engine.caps import Caps, KeyCaps
 from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
-from headrace.engine.routers import Plan
+from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import stop
 from support.hostile import HostileDisk
 from support.rig import boot, small
@@ -63,7 +63,9 @@ def subscribe(engine: Engine, name: str, key: str) -> Coroutine[Any, Any, Any]:
 
 
 def route(engine: Engine, name: str, key: str) -> Coroutine[Any, Any, Any]:
-    return engine.routers.put(name, Plan("source", f"to-{name}", Rule()), "topics", created_by=key)
+    return engine.routers.put(
+        name, RouterPlan("source", f"to-{name}", Rule()), "topics", created_by=key
+    )
 
 
 async def drop(engine: Engine, make: Make, name: str) -> None:
@@ -153,7 +155,7 @@ def test_a_router_counts_for_the_topics_it_makes() -> None:
                 "limit": "max_topics_per_key",
                 "max": 2,
             }
-            await engine.routers.put("r", Plan("a", "b", Rule()), "topics", created_by="key")
+            await engine.routers.put("r", RouterPlan("a", "b", Rule()), "topics", created_by="key")
             assert engine.state.created["topics", "key"] == 2
 
     run(story())
@@ -165,13 +167,13 @@ def test_a_router_that_leads_elsewhere_stays_whose_it_was() -> None:
             for name in "abcd":
                 await put(engine, name, "")
             for dest in "bcd":
-                plan = Plan("a", dest, Rule())
+                plan = RouterPlan("a", dest, Rule())
                 await engine.routers.put(
                     "r", plan, "topics", created_by="key" if dest == "b" else "boss"
                 )
             assert engine.routers._created == {"key": 1}
             await engine.routers.put(
-                "r", Plan("a", "d", Rule(keep_tag=False)), "topics", created_by="boss"
+                "r", RouterPlan("a", "d", Rule(keep_tag=False)), "topics", created_by="boss"
             )
             assert engine.routers._created == {"key": 1}
             await engine.logs.drop("d", if_empty=False)
@@ -205,7 +207,12 @@ def test_what_was_written_before_keys_were_noted_is_still_read() -> None:
     assert decoded == msgspec.structs.replace(created, created_by="")
     router = Route(1, "r", 2, Rule(), 3, 4, "key")
     assert msgspec.msgpack.decode(older(router), type=Route).created_by == ""
-    assert msgspec.msgpack.decode(older(Inlet(2, Rule(), 3, 4, "key")), type=Inlet).cursor == 3
+    assert (
+        msgspec.msgpack.decode(
+            older(InboundRoute(2, Rule(), 3, 4, "key")), type=InboundRoute
+        ).cursor
+        == 3
+    )
     state = State()
     apply(state, created)
     log = msgspec.msgpack.decode(older(state.logs[1]), type=Log)

@@ -11,13 +11,13 @@ import pytest
 
 from headrace.core.config import Kind, LogConfig
 from headrace.core.errors import Code, Refused
-from headrace.core.inlet import Rule
+from headrace.core.inbound_route import Rule
 from headrace.core.owners import FEEDS, RESERVED, STREAMS, TOPICS, check_name
 from headrace.core.record import draft
 from headrace.core.streaming import Spec
 from headrace.core.transaction import Chunk
 from headrace.engine.engine import Engine
-from headrace.engine.routers import Plan
+from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import stop
 from support.hostile import HostileDisk
 from support.rig import boot, small, view
@@ -45,11 +45,11 @@ async def commit(engine: Engine, name: str) -> None:
 
 
 def route_to(engine: Engine, name: str) -> Coroutine[Any, Any, Any]:
-    return engine.routers.put("r", Plan("a", name, Rule()), TOPICS)
+    return engine.routers.put("r", RouterPlan("a", name, Rule()), TOPICS)
 
 
 def route_from(engine: Engine, name: str) -> Coroutine[Any, Any, Any]:
-    return engine.routers.put("r", Plan(name, "a", Rule()), TOPICS)
+    return engine.routers.put("r", RouterPlan(name, "a", Rule()), TOPICS)
 
 
 def queue(engine: Engine, name: str) -> Coroutine[Any, Any, Any]:

@@ -11,9 +11,9 @@ import pytest
 
 from headrace.core.config import Durability, LogConfig
 from headrace.core.errors import Code, Refused
-from headrace.core.inlet import Rule
+from headrace.core.inbound_route import Rule
 from headrace.core.record import draft
-from headrace.engine.routers import Plan
+from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import Started, stop
 from headrace.engine.upkeep import Pace
 from support.hostile import HostileDisk
@@ -133,7 +133,7 @@ def test_a_forward_finds_records_of_its_file_that_are_sealed(loop: VirtualLoop) 
         async with running(disk, clock) as started:
             await append(started, "source", 3)
             await started.upkeep.seal()
-            plan = Plan("source", "dest", Rule(), after=0)
+            plan = RouterPlan("source", "dest", Rule(), after=0)
             await started.engine.routers.put("router", plan, "topics")
             await append(started, "source", 1)
             await asyncio.sleep(1)

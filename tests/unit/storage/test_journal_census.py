@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from headrace.core.config import LogConfig
-from headrace.core.inlet import Rule
+from headrace.core.inbound_route import Rule
 from headrace.core.record import draft
 from headrace.engine.engine import Engine
-from headrace.engine.routers import Plan
+from headrace.engine.routers.control import RouterPlan
 from headrace.formats import layout
 from headrace.formats.marks import Marks
 from headrace.storage import manifests
@@ -47,7 +47,7 @@ def test_records_are_counted_as_sealing_would_find_them(tmp_path: Path) -> None:
         assert (await engine.seal()).records == found.unsealed
         found = census(tmp_path)
         assert (found.unsealed, found.dead) == (0, 5)
-        await engine.routers.put("r", Plan("a", "copy", Rule(), after=0), "topics")
+        await engine.routers.put("r", RouterPlan("a", "copy", Rule(), after=0), "topics")
         await engine.routers.catch_up(engine.live("copy"))
         await append(engine, "a", 1)
         await engine.routers.catch_up(engine.live("copy"))

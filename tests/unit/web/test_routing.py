@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.web.routing import Router
+from headrace.web.routing import RouteTable
 
-ROUTER = Router(
+ROUTER = RouteTable(
     (template, template)
     for template in (
         "/a",
@@ -52,4 +52,4 @@ def test_where_nothing_is(path: str) -> None:
 
 def test_two_things_cannot_be_at_one_place() -> None:
     with pytest.raises(AssertionError, match="two places"):
-        Router([("/a/{x}", 1), ("/a/{y}", 2)])
+        RouteTable([("/a/{x}", 1), ("/a/{y}", 2)])

@@ -30,7 +30,7 @@ from headrace.engine.lookup import LogLookup
 from headrace.engine.queues.dead_letters import DeadLetters, Redriven
 from headrace.engine.queues.dispatcher import JobDispatcher, lease_of
 from headrace.engine.reader import Reader
-from headrace.engine.routers import Routers
+from headrace.engine.routers.control import Routers
 
 
 class Claimed(msgspec.Struct, frozen=True):

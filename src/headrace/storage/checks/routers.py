@@ -13,12 +13,12 @@ from headrace.core.origin import Origins
 
 def inlet_problems(log: Log) -> Iterator[str]:
     """Everything about the routers into this log, and about what they brought, that cannot be."""
-    inlets = (log.inlets or {}).values()
-    if len(sources := {inlet.source for inlet in inlets}) > 1:
+    inbound_routes = (log.inbound_routes or {}).values()
+    if len(sources := {inbound.source for inbound in inbound_routes}) > 1:
         yield f"routers bring it records from {len(sources)} logs"
     if log.id in sources:
         yield "a router brings it its own records"
-    if any(min(inlet.cursor, inlet.forwarded) < 0 for inlet in inlets):
+    if any(min(inbound.cursor, inbound.forwarded) < 0 for inbound in inbound_routes):
         yield "a router with numbers below zero"
     for title, other in (("deleted", log.deleted), ("lost by a restart", log.gaps)):
         for first, last in ranges.pairs(log.holes):
@@ -48,17 +48,17 @@ def router_problems(logs: dict[int, Log]) -> Iterator[tuple[Log, str]]:
     """What contradicts itself between logs, and in which log it shows."""
     known: dict[str, str] = {}
     for log in logs.values():
-        for name, inlet in (log.inlets or {}).items():
+        for name, inbound in (log.inbound_routes or {}).items():
             if name in known:
                 yield log, f'router "{name}" leads to "{known[name]}" as well'
             known[name] = log.name
-            source = logs.get(inlet.source)
+            source = logs.get(inbound.source)
             if source is None:
-                yield log, f'router "{name}" takes records from log {inlet.source}, which is gone'
-            elif inlet.cursor > source.head:
+                yield log, f'router "{name}" takes records from log {inbound.source}, which is gone'
+            elif inbound.cursor > source.head:
                 yield (
                     log,
-                    f'router "{name}" came to seq {inlet.cursor} of "{source.name}", '
+                    f'router "{name}" came to seq {inbound.cursor} of "{source.name}", '
                     f"whose head is {source.head}",
                 )
 

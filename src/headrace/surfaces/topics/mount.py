@@ -10,7 +10,7 @@ from headrace.observe import Sample
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.errors import REFUSALS, refuse
 from headrace.surfaces.topics.queues import QueueRoutes
-from headrace.surfaces.topics.routers import Routers
+from headrace.surfaces.topics.routers import RouterRoutes
 from headrace.surfaces.topics.routes import Topics
 from headrace.surfaces.topics.search import Search
 from headrace.surfaces.topics.watch import Watch
@@ -47,7 +47,7 @@ def surface(
     topics: Topics,
     queues: QueueRoutes,
     work: Work,
-    routers: Routers,
+    routers: RouterRoutes,
     search: Search,
     watch: Watch,
     sockets: SocketLimits,
@@ -75,7 +75,7 @@ def _routes(
     topics: Topics,
     queues: QueueRoutes,
     work: Work,
-    routers: Routers,
+    routers: RouterRoutes,
     search: Search,
     watch: Watch,
     socket: Handler,

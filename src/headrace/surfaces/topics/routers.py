@@ -9,12 +9,12 @@ from msgspec import UNSET
 
 from headrace.core.cursor import encode_cursor, parse_cursor
 from headrace.core.errors import Code, Refused
-from headrace.core.inlet import Rule
+from headrace.core.inbound_route import Rule
 from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
 from headrace.core.match import format_match, parse_match
 from headrace.core.owners import TOPICS
-from headrace.engine.routers import Plan, check_ends
-from headrace.engine.steps import Router
+from headrace.engine.routers.control import RouterPlan, check_ends
+from headrace.engine.routers.steps import Router
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.names import parse_router, parse_topic
 from headrace.web.answers import Reply
@@ -24,7 +24,7 @@ from headrace.web.credentials import NO_SCOPE, Scope
 _put = msgspec.json.Decoder(wire.RouterRequest)
 
 
-class Routers:
+class RouterRoutes:
     """The handlers of one server."""
 
     async def put(self, call: Call) -> Reply:
@@ -46,13 +46,13 @@ class Routers:
         router = engine.routers.get(name)
         check_ends(router, call.principal.may_see)
         source, dest = router.source.log.name, router.dest.log.name
-        inlet = router.inlet
+        inbound = router.inbound
         reply = wire.RouterStateReply(
             router=name,
-            **_rule(source, dest, inlet.rule),
-            forwarded_total=inlet.forwarded,
-            cursor_seq=inlet.cursor,
-            lag=max(0, router.source.visible - inlet.cursor),
+            **_rule(source, dest, inbound.rule),
+            forwarded_total=inbound.forwarded,
+            cursor_seq=inbound.cursor,
+            lag=max(0, router.source.visible - inbound.cursor),
         )
         await engine.settle_all(router.dest)
         return Reply([wire.open_object(reply)])
@@ -96,7 +96,7 @@ def _authorise(call: Call, scope: Scope) -> str:
     return name
 
 
-def _parse_plan(request: wire.RouterRequest) -> Plan:
+def _parse_plan(request: wire.RouterRequest) -> RouterPlan:
     for field in ("source", "dest"):
         try:
             parse_topic(getattr(request, field))
@@ -109,7 +109,7 @@ def _parse_plan(request: wire.RouterRequest) -> Plan:
         request.allow_cycle,
         request.guarantee == "exactly_once",
     )
-    return Plan(request.source, request.dest, rule, request.create_dest, request.from_seq)
+    return RouterPlan(request.source, request.dest, rule, request.create_dest, request.from_seq)
 
 
 def _guarantee(rule: Rule) -> str:
@@ -133,6 +133,6 @@ def _summary(router: Router) -> wire.RouterSummary:
         router=router.name,
         source=router.source.log.name,
         dest=router.dest.log.name,
-        guarantee=_guarantee(router.inlet.rule),
-        forwarded_total=router.inlet.forwarded,
+        guarantee=_guarantee(router.inbound.rule),
+        forwarded_total=router.inbound.forwarded,
     )

@@ -18,10 +18,10 @@ from headrace.core import log as one
 from headrace.core.copies import Copying
 from headrace.core.entry import Append, Entry
 from headrace.core.errors import Refused
-from headrace.core.inlet import Inlet
+from headrace.core.inbound_route import InboundRoute
 from headrace.core.limits import FORWARD_FRAME_BYTES
 from headrace.core.record import Block
-from headrace.core.route import Batch, Forwarding, Wants
+from headrace.core.route import Forwarding, RouteBatch, Wants
 from headrace.engine.appender import journaled
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live, Promise
@@ -51,7 +51,7 @@ class Router:
         self.name = name
         self.source = source
         self.dest = dest
-        self.created_by = self.inlet.created_by
+        self.created_by = self.inbound.created_by
         self.ended = False
         self.failures = 0
         self.retry: asyncio.TimerHandle | None = None
@@ -59,10 +59,10 @@ class Router:
         """Listens to the destination while that is full."""
 
     @property
-    def inlet(self) -> Inlet:
-        inlets = self.dest.log.inlets
-        assert inlets is not None
-        return inlets[self.name]
+    def inbound(self) -> InboundRoute:
+        inbound_routes = self.dest.log.inbound_routes
+        assert inbound_routes is not None
+        return inbound_routes[self.name]
 
 
 class Step(Enum):
@@ -83,7 +83,7 @@ class Pass:
         self._kernel = kernel
         self._shown = shown
         self._now_ms = kernel.clock.now_ms()
-        self._batches: dict[Wants, Batch] = {}
+        self._batches: dict[Wants, RouteBatch] = {}
         self._made: dict[tuple[Wants, Copying], Block] = {}
         self._entries: list[Entry] = []
         self._stored: list[Entry] = []
@@ -108,7 +108,7 @@ class Pass:
                 # A frame of its own, behind which the journal may go on in a new file.
                 self.commit()
                 kernel.expire_now(live)
-        cursor, visible = router.inlet.cursor, source.visible
+        cursor, visible = router.inbound.cursor, source.visible
         if cursor >= visible:
             return Step.DONE
         wanted = route.wants(source.log, visible, dest.log, router.name)
@@ -127,16 +127,16 @@ class Pass:
             return Step.MORE if batch.upto < visible else Step.DONE
         return Step.BLOCKED
 
-    def _look(self, source: Live, wanted: Wants, sealed: Iterable[Block]) -> Batch:
+    def _look(self, source: Live, wanted: Wants, sealed: Iterable[Block]) -> RouteBatch:
         batch = self._batches.get(wanted)
         if batch is None:
             blocks = chain(sealed, source.tail.since(wanted.after + 1))
             batch = self._batches[wanted] = route.look(source.log, source.visible, wanted, blocks)
         return batch
 
-    def _forward(self, router: Router, wanted: Wants, batch: Batch) -> None:
+    def _forward(self, router: Router, wanted: Wants, batch: RouteBatch) -> None:
         kernel, source, dest = self._kernel, router.source.log, router.dest.log
-        copying = route.copying_of(source, router.inlet)
+        copying = route.copying_of(source, router.inbound)
         made = self._copy(router, wanted, batch, copying) if batch.parts else None
         near = kernel.near.get(source.id, source.head + 1)
         derived = (
@@ -150,7 +150,7 @@ class Pass:
             kernel.caps.check_total(kernel.state, done.append)
         self._add(router.dest, done, derived=derived)
 
-    def _copy(self, router: Router, wanted: Wants, batch: Batch, copying: Copying) -> Block:
+    def _copy(self, router: Router, wanted: Wants, batch: RouteBatch, copying: Copying) -> Block:
         made = self._made.get((wanted, copying))
         if made is None:
             made = copies.copy(batch.parts, copying, router.name, router.source.log.id)

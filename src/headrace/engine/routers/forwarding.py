@@ -22,12 +22,12 @@ from headrace.engine.fetcher import Fetcher
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
-from headrace.engine.steps import Pass, Router, Shown, Step
+from headrace.engine.routers.steps import Pass, Router, Shown, Step
 from headrace.observe import say
 from headrace.storage.segments import UNREADABLE
 
 
-class _Outlet:
+class _OutboundRoutes:
     """All routers of one source."""
 
     __slots__ = ("due", "listener", "routers", "scheduled", "source", "work")
@@ -50,7 +50,7 @@ class Forwarder:
         self._kernel = kernel
         self._fetcher = fetcher
         self._scheduler = scheduler
-        self._outlets: dict[int, _Outlet] = {}
+        self._outbound: dict[int, _OutboundRoutes] = {}
         self._shown: Shown = {}
         self._cold: dict[str, Router] = {}
         self._cold_due = asyncio.Event()
@@ -60,9 +60,9 @@ class Forwarder:
         """A router begins, or has changed: it may have something to do."""
         self.routers[router.name] = router
         source = router.source
-        outlet = self._outlets.get(source.log.id)
+        outlet = self._outbound.get(source.log.id)
         if outlet is None:
-            outlet = self._outlets[source.log.id] = _Outlet(source)
+            outlet = self._outbound[source.log.id] = _OutboundRoutes(source)
             outlet.work = partial(self._serve, outlet)
             outlet.listener = partial(self._on_change, outlet)
             source.listen(outlet.listener)
@@ -75,13 +75,13 @@ class Forwarder:
         self._unblock(router)
         del self.routers[router.name]
         self._cold.pop(router.name, None)
-        outlet = self._outlets[router.source.log.id]
+        outlet = self._outbound[router.source.log.id]
         outlet.due.pop(router.name, None)
         del outlet.routers[router.name]
         if not outlet.routers:
             outlet.source.unlisten(outlet.listener)
             self._scheduler.cancel(outlet.work)
-            del self._outlets[outlet.source.log.id]
+            del self._outbound[outlet.source.log.id]
 
     def forget(self, dest: Live) -> None:
         """A log is gone."""
@@ -89,11 +89,11 @@ class Forwarder:
 
     # --- beside requests -------------------------------------------------------------------------
 
-    def _on_change(self, outlet: _Outlet) -> None:
+    def _on_change(self, outlet: _OutboundRoutes) -> None:
         """The source has something new, or less."""
         self._schedule(outlet, outlet.routers.values())
 
-    def _schedule(self, outlet: _Outlet, routers: Iterable[Router]) -> None:
+    def _schedule(self, outlet: _OutboundRoutes, routers: Iterable[Router]) -> None:
         if self._closed:
             return
         for router in routers:
@@ -104,11 +104,11 @@ class Forwarder:
             loop = asyncio.get_running_loop()
             loop.call_soon(loop.call_soon, self._take_turn, outlet)
 
-    def _take_turn(self, outlet: _Outlet) -> None:
+    def _take_turn(self, outlet: _OutboundRoutes) -> None:
         if outlet.routers:
             self._scheduler.serve(outlet.source, outlet.work, background=True)
 
-    def _serve(self, outlet: _Outlet) -> None:
+    def _serve(self, outlet: _OutboundRoutes) -> None:
         """Bring routers on for a slice of time; then others have their turn."""
         outlet.scheduled = False
         if self._closed or self._kernel.journal.failure is not None:
@@ -132,7 +132,7 @@ class Forwarder:
         """What becomes of a router after a step."""
         match step:
             case Step.MORE:
-                self._schedule(self._outlets[router.source.log.id], (router,))
+                self._schedule(self._outbound[router.source.log.id], (router,))
             case Step.COLD:
                 self._cold[router.name] = router
                 self._cold_due.set()
@@ -159,7 +159,7 @@ class Forwarder:
         if router.retry is not None:
             router.retry.cancel()
             router.retry = None
-        self._schedule(self._outlets[router.source.log.id], (router,))
+        self._schedule(self._outbound[router.source.log.id], (router,))
 
     def _unblock(self, router: Router) -> None:
         router.failures = 0
@@ -184,7 +184,7 @@ class Forwarder:
 
     async def _step_cold(self, router: Router) -> Step:
         """A step over records that are not in memory."""
-        source, cursor = router.source, router.inlet.cursor
+        source, cursor = router.source, router.inbound.cursor
         first = max(cursor + 1, source.log.earliest)
         try:
             block = await self._fetcher.read_sealed(source, first, FORWARD_RECORDS_MAX)
@@ -193,7 +193,7 @@ class Forwarder:
             return Step.BLOCKED
         if router.ended or self._closed:
             return Step.DONE
-        if router.inlet.cursor != cursor:
+        if router.inbound.cursor != cursor:
             return Step.MORE  # somebody else came first, and may not come again
         blocks: list[Block] = []
         if block is not None and (below := block.stop_index(source.tail.start - 1)):
@@ -201,7 +201,7 @@ class Forwarder:
         work = Pass(self._kernel, self._shown)
         step = work.step(router, blocks)
         work.commit()
-        stuck = step is Step.COLD and router.inlet.cursor == cursor
+        stuck = step is Step.COLD and router.inbound.cursor == cursor
         return Step.BLOCKED if stuck else step
 
     # --- for readers -----------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class Forwarder:
 
     async def finish_from(self, source: Live) -> None:
         """The same for all routers that lead away from this log."""
-        if outlet := self._outlets.get(source.log.id):
+        if outlet := self._outbound.get(source.log.id):
             await self.finish(*outlet.routers.values())
 
     async def stop(self) -> None:
@@ -264,32 +264,32 @@ class Forwarder:
         await self.catch_up(*dict.fromkeys(router.dest for router in self.routers.values()))
         self._closed = True
 
-    def _has_inlets(self, log: Log) -> bool:
+    def _has_inbound_routes(self, log: Log) -> bool:
         """A log that is gone still says what led there; nothing does any more."""
-        return bool(log.inlets) and log.id in self._kernel.lives
+        return bool(log.inbound_routes) and log.id in self._kernel.lives
 
     def _is_behind(self, live: Live, seen: set[int]) -> bool:
         """Whether something is on its way to this log, from however far."""
         log = live.log
-        if not self._has_inlets(log) or log.id in seen:
+        if not self._has_inbound_routes(log) or log.id in seen:
             return False
         seen.add(log.id)
         shown = self._shown.get(log.id)
         if shown is not None and not shown.done():
             return True
-        routers = [self.routers[name] for name in log.inlets or ()]
+        routers = [self.routers[name] for name in log.inbound_routes or ()]
         source = routers[0].source  # they all have the same
-        if any(router.inlet.cursor < source.visible for router in routers):
+        if any(router.inbound.cursor < source.visible for router in routers):
             return True
         return self._is_behind(source, seen)
 
     async def _catch_up(self, live: Live, seen: set[int]) -> None:
         """Sources first: what they are about to get is on its way here as well."""
         log = live.log
-        if not self._has_inlets(log) or log.id in seen:
+        if not self._has_inbound_routes(log) or log.id in seen:
             return
         seen.add(log.id)
-        routers = [self.routers[name] for name in log.inlets or ()]
+        routers = [self.routers[name] for name in log.inbound_routes or ()]
         await self._catch_up(routers[0].source, seen)
         for router in routers:
             await self._bring(router)
@@ -299,7 +299,7 @@ class Forwarder:
     async def _bring(self, router: Router) -> None:
         visible = router.source.visible
         started = perf_counter()
-        while not router.ended and not self._closed and router.inlet.cursor < visible:
+        while not router.ended and not self._closed and router.inbound.cursor < visible:
             work = Pass(self._kernel, self._shown)
             step = work.step(router)
             work.commit()
@@ -314,11 +314,11 @@ class Forwarder:
 
 def _is_left(router: Router) -> bool:
     """Whether there is something it has not brought yet."""
-    return not router.ended and router.inlet.cursor < router.source.visible
+    return not router.ended and router.inbound.cursor < router.source.visible
 
 
 def _cursors(routers: Iterable[Router]) -> list[int]:
-    return [router.inlet.cursor for router in routers if not router.ended]
+    return [router.inbound.cursor for router in routers if not router.ended]
 
 
 def _too_much() -> Refused:

@@ -13,18 +13,18 @@ from headrace.core.cap import add_to
 from headrace.core.config import LogConfig
 from headrace.core.entry import Drop, Entry, Route, Unroute
 from headrace.core.errors import Code, Refused
-from headrace.core.inlet import Rule
+from headrace.core.inbound_route import Rule
 from headrace.core.log import Log, check_owner
 from headrace.core.route import Routes
 from headrace.engine.fetcher import Fetcher
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
-from headrace.engine.forwarding import Forwarder
 from headrace.engine.kernel import Kernel
 from headrace.engine.live import Live
-from headrace.engine.steps import Router
+from headrace.engine.routers.forwarding import Forwarder
+from headrace.engine.routers.steps import Router
 
 
-class Plan(msgspec.Struct, frozen=True):
+class RouterPlan(msgspec.Struct, frozen=True):
     """A router as somebody wants it to be."""
 
     source: str
@@ -92,7 +92,7 @@ class Routers:
 
     async def catch_up(self, *lives: Live) -> None:
         """Let routers bring these logs what they have for them, before somebody reads them."""
-        if any(live.log.inlets for live in lives):
+        if any(live.log.inbound_routes for live in lives):
             await self.forwarder.catch_up(*lives)
 
     # --- following the state ---------------------------------------------------------------------
@@ -100,13 +100,13 @@ class Routers:
     def open(self) -> None:
         """Put what recovery found into operation."""
         for live in list(self._kernel.lives.values()):
-            for name in live.log.inlets or ():
+            for name in live.log.inbound_routes or ():
                 self.attach(name, live)
 
     def attach(self, name: str, dest: Live) -> None:
         """The destination has a new inlet, or one that changed."""
-        assert dest.log.inlets is not None
-        source = self._kernel.lives[dest.log.inlets[name].source]
+        assert dest.log.inbound_routes is not None
+        source = self._kernel.lives[dest.log.inbound_routes[name].source]
         router = self._routers.get(name)
         if router is not None and (router.source is not source or router.dest is not dest):
             self.detach(name)
@@ -126,7 +126,7 @@ class Routers:
 
     def forget(self, dest: Live) -> None:
         """A log is gone, and with it the routers that led there."""
-        for name in dest.log.inlets or ():
+        for name in dest.log.inbound_routes or ():
             self.detach(name)
         self.forwarder.forget(dest)
 
@@ -134,16 +134,16 @@ class Routers:
         """The routers from and to a log that is about to go, and the ends of those that lead away
         from it; the others end with it.
         """
-        outlets = self.routes.outlets.get(live.log.id, {})
-        ends = [Unroute(dest, name) for name, dest in outlets.items()]
-        return sorted([*outlets, *(live.log.inlets or ())]), ends
+        outbound_routes = self.routes.outbound_routes.get(live.log.id, {})
+        ends = [Unroute(dest, name) for name, dest in outbound_routes.items()]
+        return sorted([*outbound_routes, *(live.log.inbound_routes or ())]), ends
 
     # --- creating and deleting -------------------------------------------------------------------
 
     async def put(
         self,
         name: str,
-        plan: Plan,
+        plan: RouterPlan,
         owner: str,
         may_see: MaySee = _anybody,
         created_by: str = "",
@@ -168,16 +168,16 @@ class Routers:
         ends = self._ends(plan, owner, created_by)
         self._check_single_source(name, ends, plan, may_see)
         same = known is not None and ends == (known.source.log, known.dest.log)
-        if known is not None and same and known.inlet.rule == plan.rule:
+        if known is not None and same and known.inbound.rule == plan.rule:
             await kernel.journal.wait_synced(known.dest.config_position)
             return False
         self._check_cycle(name, ends, plan, known if same else None, may_see)
         if known is not None and same:
-            inlet = known.inlet
+            inbound = known.inbound
             changes: list[Entry] = [
                 Route(
-                    known.dest.log.id, name, inlet.source, plan.rule, inlet.cursor,
-                    inlet.forwarded, inlet.created_by,
+                    known.dest.log.id, name, inbound.source, plan.rule, inbound.cursor,
+                    inbound.forwarded, inbound.created_by,
                 )
             ]  # fmt: skip
         else:
@@ -185,7 +185,7 @@ class Routers:
         await kernel.commit_synced(changes, together=True)
         return known is None
 
-    def _ends(self, plan: Plan, owner: str, created_by: str) -> Ends:
+    def _ends(self, plan: RouterPlan, owner: str, created_by: str) -> Ends:
         """The logs it leads from and to, where they are there; the others can be made."""
         kernel = self._kernel
         source, dest = (kernel.state.by_name.get(name) for name in (plan.source, plan.dest))
@@ -201,7 +201,7 @@ class Routers:
     def _begin(
         self,
         name: str,
-        plan: Plan,
+        plan: RouterPlan,
         owner: str,
         created_by: str,
         ends: Ends,
@@ -241,11 +241,13 @@ class Routers:
         await self._kernel.commit_synced([Unroute(router.dest.log.id, name)])
         return True
 
-    def _check_single_source(self, name: str, ends: Ends, plan: Plan, may_see: MaySee) -> None:
+    def _check_single_source(
+        self, name: str, ends: Ends, plan: RouterPlan, may_see: MaySee
+    ) -> None:
         source, dest = ends
-        for other, inlet in ((dest and dest.inlets) or {}).items():
-            if other != name and (source is None or inlet.source != source.id):
-                known = self._kernel.state.logs[inlet.source].name
+        for other, inbound in ((dest and dest.inbound_routes) or {}).items():
+            if other != name and (source is None or inbound.source != source.id):
+                known = self._kernel.state.logs[inbound.source].name
                 told = {"router": other, "source": known}
                 told = {what: each for what, each in told.items() if may_see(each)}
                 by = f' by router "{other}"' if "router" in told else ""
@@ -259,13 +261,13 @@ class Routers:
                 )
 
     def _check_cycle(
-        self, name: str, ends: Ends, plan: Plan, known: Router | None, may_see: MaySee
+        self, name: str, ends: Ends, plan: RouterPlan, known: Router | None, may_see: MaySee
     ) -> None:
         """Refuse a cycle this change would close; one that was there before stays."""
         source, dest = ends
         if plan.rule.allow_cycle or source is None or dest is None:
             return
-        if known is not None and not known.inlet.rule.allow_cycle:
+        if known is not None and not known.inbound.rule.allow_cycle:
             return
         if cycle := route.find_cycle(self.routes, name, source.id, dest.id):
             names = [self._kernel.state.logs[log].name for log in cycle]
@@ -277,12 +279,12 @@ class Routers:
             )
 
 
-def _is_same(router: Router, plan: Plan) -> bool:
+def _is_same(router: Router, plan: RouterPlan) -> bool:
     ends = (router.source.log.name, router.dest.log.name)
-    return (*ends, router.inlet.rule) == (plan.source, plan.dest, plan.rule)
+    return (*ends, router.inbound.rule) == (plan.source, plan.dest, plan.rule)
 
 
-def _beginning(source: Log | None, plan: Plan) -> int:
+def _beginning(source: Log | None, plan: RouterPlan) -> int:
     head = source.head if source else 0
     if plan.after is None:
         return head

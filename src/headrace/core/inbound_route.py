@@ -18,7 +18,7 @@ class Rule(msgspec.Struct, frozen=True, gc=False, array_like=True):
     exactly_once: bool = False
 
 
-class Inlet(msgspec.Struct, gc=False, array_like=True):
+class InboundRoute(msgspec.Struct, gc=False, array_like=True):
     """One router into a log."""
 
     source: int
