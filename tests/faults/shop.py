@@ -16,8 +16,8 @@ from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.record import draft
-from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
+from headrace.engine.timings import Timings
 from support.naive_queue import DELAYED, FRESH, LEASED, PARKED, RETURNED, NaiveQueue
 from support.oracle import Blow, Mark
 from support.rig import view
@@ -152,7 +152,7 @@ class Shop:
             queue.claim(seqs, node, 0, now_ms + lease_ms, now_ms)
         leased = self.past.step
         claimed = await self._writing(
-            self.engine.queues.claim(name, node, wanted, lease_ms, Cost())
+            self.engine.queues.claim(name, node, wanted, lease_ms, Timings())
         )
         got = [(p.block.seq_at(at), p.block.data_at(at)) for p in claimed.jobs for at in p.picks]
         assert got == [(seq, shelf.data[seq]) for seq in seqs]
@@ -174,7 +174,7 @@ class Shop:
         shelf = self.past.next()[name] if held else self.now[name]
         shelf.take(held)
         step = self.past.step
-        done = await self._writing(self.engine.queues.ack(name, node, seqs, None, Cost()))
+        done = await self._writing(self.engine.queues.ack(name, node, seqs, None, Timings()))
         assert done.held == held
         self.past.promise(step if held else 0, shelf.config.durability)
 

@@ -7,8 +7,8 @@ import errno
 from random import Random
 
 from headrace.core.errors import Refused
-from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
+from headrace.engine.timings import Timings
 from support.hostile import HostileDisk, Survival
 from support.oracle import Blow, Mark
 from support.rig import boot
@@ -67,12 +67,12 @@ async def work_off(engine: Engine, name: str) -> list[bytes]:
     queues, done = engine.queues, list[bytes]()
     before = await letters_of(engine, name)
     while True:
-        claimed = await queues.claim(name, "last", 2, 60_000, Cost())
+        claimed = await queues.claim(name, "last", 2, 60_000, Timings())
         jobs = [(p.block.seq_at(at), p.block.data_at(at)) for p in claimed.jobs for at in p.picks]
         if not jobs and not claimed.counters.ready:
             break
         if jobs:
-            acked = await queues.ack(name, "last", [seq for seq, _ in jobs], None, Cost())
+            acked = await queues.ack(name, "last", [seq for seq, _ in jobs], None, Timings())
             assert acked.skipped == []
         done += [data for _, data in jobs]
     return sorted(done + [data for data in await letters_of(engine, name) if data not in before])

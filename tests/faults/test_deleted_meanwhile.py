@@ -11,10 +11,10 @@ from headrace.core.match import TagEq
 from headrace.core.read import Slice
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
-from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
 from headrace.engine.ports import Inline
 from headrace.engine.start import Started
+from headrace.engine.timings import Timings
 from support.hostile import HostileDisk
 from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop
@@ -95,7 +95,7 @@ def test_deleted_while_a_job_is_read(loop: VirtualLoop) -> None:
         engine = (await make(pool, loop, LogConfig(kind=Kind.QUEUE))).engine
         pool.act = lambda: engine.deleter.delete("a", None, TagEq("2"))
         pool.reads = 2
-        claimed = await engine.queues.claim("a", "node", 9, None, Cost())
+        claimed = await engine.queues.claim("a", "node", 9, None, Timings())
         assert pool.reads <= 0, "nothing happened meanwhile"
         assert seqs(claimed.jobs) == [3, 4]
 

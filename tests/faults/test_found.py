@@ -64,7 +64,7 @@ async def caps_over_sealed_records_in_memory(client: Client) -> None:
     await client.append("a", 4, config=LogConfig(durability=DISK))
     await client.append("a", 4)
     await seal(client)
-    client.engine.lives[1].tail.drop_to(4)  # one block is in memory and sealed, one only sealed
+    client.engine.open_logs[1].tail.drop_to(4)  # one block is in memory and sealed, one only sealed
     await client.append("a", 4)
     await client.put("a", LogConfig(durability=DISK, cap_records=2))
     await client.look()

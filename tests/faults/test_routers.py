@@ -507,9 +507,11 @@ def test_what_is_acknowledged_while_a_router_ends_arrives(loop: VirtualLoop, end
         first = server.engine.live("a")
 
         async def write() -> None:
-            while first.log.id in server.engine.lives and "a->b" in server.engine.routers._routers:
+            while (
+                first.log.id in server.engine.open_logs and "a->b" in server.engine.routers._routers
+            ):
                 sent = await server.append("a", 1)
-                if first.log.id in server.engine.lives and len(server.engine.routers):
+                if first.log.id in server.engine.open_logs and len(server.engine.routers):
                     acked.extend(sent)
 
         writing = asyncio.create_task(write())

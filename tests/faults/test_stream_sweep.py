@@ -105,7 +105,7 @@ async def shape(client: Client) -> None:
     await client.evolve("s", schema=schema("d"), lens=rename("s", 2, "b", "d"))
     await client.delete("f")
     engine = client.engine
-    live = engine.lives[engine.state.by_name["s"].id]
+    live = engine.open_logs[engine.state.by_name["s"].id]
     page = await engine.reader.read(live, 0, records_max=9, bytes_max=1 << 20)
     read = engine.shapes.promoted(live.log, page)
     found = [piece.block.data_at(at) for piece in read.slices for at in piece.picks]
@@ -165,7 +165,7 @@ def record(
 async def recover(disk: HostileDisk, clock: VirtualClock, diary: Diary, moment: Moment) -> None:
     engine = (await boot(disk, clock)).engine
     diary.judge(moment.promised, moment.offered, picture(engine.state))
-    for live in list(engine.lives.values()):
+    for live in list(engine.open_logs.values()):
         await check_records(engine, live, diary)
 
 

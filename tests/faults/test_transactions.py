@@ -24,7 +24,7 @@ from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
 from headrace.core.transaction import Caller, Chunk
 from headrace.engine.engine import Engine
-from headrace.engine.transactions import Committed
+from headrace.engine.logs.transactions import BatchCommitted
 from headrace.schemas.evolution import parse_update
 from headrace.storage.verification import Verification
 from support.hostile import HARMLESS, HostileDisk, Survival
@@ -55,13 +55,13 @@ async def stage(engine: Engine, transaction: str, batch: int, attempt: int) -> l
     return names
 
 
-async def commit(engine: Engine, transaction: str, batch: int, names: list[str]) -> Committed:
+async def commit(engine: Engine, transaction: str, batch: int, names: list[str]) -> BatchCommitted:
     return await engine.transactions.commit(
         transaction, batch, names, owner="topics", create=LogConfig()
     )
 
 
-async def send(engine: Engine, transaction: str, batch: int, attempt: int) -> Committed:
+async def send(engine: Engine, transaction: str, batch: int, attempt: int) -> BatchCommitted:
     return await commit(
         engine, transaction, batch, await stage(engine, transaction, batch, attempt)
     )
@@ -289,7 +289,7 @@ async def stage_shaped(engine: Engine, number: int, attempt: int) -> list[str]:
     return names
 
 
-async def commit_shaped(engine: Engine, number: int, names: list[str]) -> Committed | None:
+async def commit_shaped(engine: Engine, number: int, names: list[str]) -> BatchCommitted | None:
     """One batch for both streams; None when they do not take it any more."""
     try:
         return await commit(engine, f"t{number}", 0, names)
@@ -397,7 +397,7 @@ def writers(number: int) -> tuple[str, str]:
     return f"t{number}", f"u{number}"
 
 
-async def send_first(engine: Engine, transaction: str, attempt: int) -> Committed:
+async def send_first(engine: Engine, transaction: str, attempt: int) -> BatchCommitted:
     """A batch for a topic that is there or not; another attempt has chunks of its own."""
     chunk = Chunk(f"n{transaction[1:]}", draft([json.dumps(transaction).encode()]))
     name = f"0-{attempt}-0"

@@ -215,7 +215,7 @@ class FollowMachine(RuleBasedStateMachine):
         places: dict[str, Place] = {}
         for name, log in self.engine.state.by_name.items():
             if name in listed or (prefix is not None and name.startswith(prefix)):
-                after = self.engine.lives[log.id].visible if tail else 0
+                after = self.engine.open_logs[log.id].visible if tail else 0
                 places[name] = begin(after, log.id, look, listed=name in listed)
         prefixes = [] if prefix is None else [Prefix(prefix, look)]
         if places or prefixes:
@@ -320,7 +320,7 @@ class FollowMachine(RuleBasedStateMachine):
         assert watched.stream is not None
         followed = {follower.live.log.name for follower in watched.stream.followers}
         place = watched.session.places[topic]
-        fallen = place.listed and place.epoch not in self.engine.lives
+        fallen = place.listed and place.epoch not in self.engine.open_logs
         assert topic in followed or fallen, f"{topic} is not followed"
 
     def teardown(self) -> None:

@@ -52,7 +52,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.journal = bytearray()
         self.records: dict[int, dict[int, bytes]] = {}
         self.model: dict[str, Naive] = {}
-        self.lives: dict[str, int] = {}
+        self.open_logs: dict[str, int] = {}
         self.now_ns = 1
         self.sent = 0
 
@@ -101,9 +101,9 @@ class StreamMachine(RuleBasedStateMachine):
         self.born(name, Naive(0, deepcopy(origin.records[:upto]), source=source))
 
     def born(self, name: str, stream: Naive) -> None:
-        own = self.lives.get(name, -1) + 1
+        own = self.open_logs.get(name, -1) + 1
         stream.epoch = max(own, self.model[stream.source].epoch + 1 if stream.source else 0)
-        self.lives[name] = stream.epoch
+        self.open_logs[name] = stream.epoch
         self.model[name] = stream
 
     @rule(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 from hypothesis import strategies as st
 
-from headrace.core import deletion, producer, ranges
+from headrace.core import deletion, idempotency, ranges
 from headrace.core import log as one
 from headrace.core import state as catalog
 from headrace.core.config import LogConfig
@@ -155,7 +155,7 @@ class Rig:
 
     def find(self, key: str) -> tuple[int, int] | None:
         window_ms = self.log.config.idempotency_window_ms
-        return producer.find(self.log.keys, key, window_ms, self.now_ms)
+        return idempotency.find(self.log.keys, key, window_ms, self.now_ms)
 
     def configure(self, config: LogConfig) -> None:
         self.expire()

@@ -54,7 +54,7 @@ PADS: tuple[Callable[[Random], int], ...] = (
 )
 """How long records are: a few are above all budgets of memory, pages, frames and files."""
 LIMITS = {
-    "headrace.engine.reader.READ_SCANNED_MAX": 5,
+    "headrace.engine.logs.reader.READ_SCANNED_MAX": 5,
     "headrace.engine.routers.steps.FORWARD_FRAME_BYTES": 500,
     "headrace.engine.flow.admission.JOURNAL_PENDING_BYTES_MAX": 4000,
     "headrace.formats.segment.ROW_GROUP_ROWS": 16,

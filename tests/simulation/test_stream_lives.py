@@ -75,7 +75,7 @@ class World:
         before, self.diary = self.diary, Diary(records=self.diary.records)
         if before.pages:
             before.judge(before.promised, len(before.pages) - 1, picture(engine.state))
-        for live in list(engine.lives.values()):
+        for live in list(engine.open_logs.values()):
             await check_records(engine, live, self.diary)
         engine.subscriptions.deliver = done
         self.diary.watch(engine)

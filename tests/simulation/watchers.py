@@ -207,7 +207,7 @@ class Far(Pipe):
         return stream._session.places[topic].epoch
 
     def _check_caught_up(self, head: int, epoch: int) -> None:
-        live = self._witness.engine.lives[epoch]
+        live = self._witness.engine.open_logs[epoch]
         assert head <= live.visible
         assert self._strong or head == live.visible, f"caught up at {head} of {live.visible}"
 
@@ -367,7 +367,7 @@ class Gallery:
             for name in self._witness.history.now.keys() - followed:
                 place = stream._session.places[name]
                 assert place.listed, f"{watcher.name} never heard of {name}"
-                assert place.epoch not in self._engine.lives, f"{name} is not followed"
+                assert place.epoch not in self._engine.open_logs, f"{name} is not followed"
 
 
 class _Seat:

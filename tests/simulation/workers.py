@@ -18,11 +18,11 @@ from headrace.core.errors import Code, Refused
 from headrace.core.read import Slice
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
-from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.queues.dispatcher import JobDispatcher
 from headrace.engine.start import stop
+from headrace.engine.timings import Timings
 from headrace.engine.upkeep import Pace
 from headrace.storage.checks.states import state_problems
 from support.hostile import Crash, HostileDisk, Survival
@@ -278,13 +278,13 @@ class Shift:
                 await self._handle(name, node, tasks)
 
     async def _claim(self, name: str, node: str, wanted: int, lease_ms: int) -> list[Task]:
-        claimed = await self._engine.queues.claim(name, node, wanted, lease_ms, Cost())
+        claimed = await self._engine.queues.claim(name, node, wanted, lease_ms, Timings())
         if claimed.claim is None:
             return []
         return self._note(name, node, claimed.live, claimed.claim, claimed.jobs)
 
     def _note(
-        self, name: str, node: str, live: Live, claim: Claim, jobs: list[Slice]
+        self, name: str, node: str, live: OpenLog, claim: Claim, jobs: list[Slice]
     ) -> list[Task]:
         """Tell the oracle what somebody got."""
         queue, tasks = live.log.jobs, list[Task]()
@@ -327,7 +327,7 @@ class Shift:
         for task in tasks:
             oracle.acking(task.data)
         seqs, fences = [task.seq for task in tasks], [task.fence for task in tasks]
-        done = await self._engine.queues.ack(name, node, seqs, fences, Cost())
+        done = await self._engine.queues.ack(name, node, seqs, fences, Timings())
         now_ms = self._clock.now_ms()
         for task in tasks:
             if task.seq in done.held:
@@ -383,7 +383,7 @@ class Stayer:
         self._dispatcher = dispatcher
         self._tasks: list[Task] = []
 
-    def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
+    def give(self, live: OpenLog, claim: Claim, jobs: list[Slice]) -> None:
         assert len(self.held) <= self.depth, "more than he can take"
         shift = self._shift
         tasks = shift._note(self._name, self.node, live, claim, jobs)

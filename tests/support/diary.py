@@ -22,7 +22,7 @@ from headrace.core.stream import Write
 from headrace.core.streaming import Spec
 from headrace.core.subscription import Work
 from headrace.engine.engine import Engine
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.formats.snapshot import Captured, encode_part
 from headrace.profiles.catalogue import parse_profile
 from headrace.schemas.evolution import parse_update
@@ -146,12 +146,12 @@ def _drafts(datas: tuple[bytes, ...], content_type: str | None) -> Drafts:
     return drafts
 
 
-async def done(live: Live, works: list[Work]) -> bool:
+async def done(live: OpenLog, works: list[Work]) -> bool:
     """A webhook that does everything at once."""
     return True
 
 
-async def check_records(engine: Engine, live: Live, diary: Diary) -> None:
+async def check_records(engine: Engine, live: OpenLog, diary: Diary) -> None:
     """Every record up to the head is there, those of the source before those of its own."""
     page = await engine.reader.read(live, 0, records_max=1000, bytes_max=1 << 20)
     found = {

@@ -119,7 +119,7 @@ def build(root: Path, *, clean: bool = True) -> Path:
     with (
         mock.patch("headrace.formats.segment.ROW_GROUP_ROWS", 16),
         mock.patch("headrace.core.state.RESERVE_SEQS_MIN", 8),
-        mock.patch("headrace.engine.live.RESERVE_SEQS_MIN", 8),
+        mock.patch("headrace.engine.open_log.RESERVE_SEQS_MIN", 8),
     ):
         asyncio.run(_build(root, clean=clean))
     return root

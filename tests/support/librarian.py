@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from headrace.core.config import LogConfig
 from headrace.core.match import TagEq
 from headrace.core.record import draft
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.start import Started
 from headrace.formats.companion import decode_descriptor
 from headrace.formats.manifest import Build, Manifest, Segment
@@ -103,7 +103,7 @@ class Reading:
         self.librarian = Librarian(self.objects)
 
     @property
-    def live(self) -> Live:
+    def live(self) -> OpenLog:
         return self.engine.live(self.name)
 
     async def append(self, raws: Sequence[bytes], keys: Sequence[str | None] = ()) -> None:

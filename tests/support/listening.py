@@ -152,7 +152,7 @@ class Client:
         assert event.data["reason"] == "deleted"
         if heard.epoch > spot.epoch:  # came and went while nobody listened
             spot.epoch, spot.after = heard.epoch, 0
-        assert spot.epoch not in self.truth.engine.lives
+        assert spot.epoch not in self.truth.engine.open_logs
         assert event.id is not None
         if (seq := seq_in(event.id, event.data["topic"], spot)) is not None:
             self._pass(self.truth.logs[spot.epoch], spot.after, seq, (), heard)

@@ -59,7 +59,7 @@ class Relay:
     def _forward(self, entry: Forward) -> None:
         name, log = self._find(entry.log)
         source_name, source = self._find(entry.source)
-        visible = self._engine.lives[source.id].visible
+        visible = self._engine.open_logs[source.id].visible
         assert entry.upto <= visible, f"{entry.router} read {entry.upto} of {visible}"
 
         def stamp(meta: bytes | None, seq: int) -> bytes:

@@ -5,7 +5,7 @@ Decisions (`core.log` and others) return entries, and never change anything them
 
 from __future__ import annotations
 
-from headrace.core import producer, ranges, transaction
+from headrace.core import idempotency, ranges, transaction
 from headrace.core import stream as flow
 from headrace.core import subscription as subscribing
 from headrace.core.entry import (
@@ -115,7 +115,9 @@ def _apply_append(log: Log, entry: Append) -> None:
         _apply_trim(log, entry.trim)
     if entry.key is not None:
         window_ms = log.config.idempotency_window_ms
-        log.keys = producer.remember(log.keys, entry.key, new.first, new.last, new.ts_ms, window_ms)
+        log.keys = idempotency.remember(
+            log.keys, entry.key, new.first, new.last, new.ts_ms, window_ms
+        )
 
 
 def _pass_over(log: Log, head: int) -> None:

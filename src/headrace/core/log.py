@@ -18,9 +18,9 @@ from headrace.core.entry import (
     Trim,
 )
 from headrace.core.errors import Code, Refused
+from headrace.core.idempotency import Keys
 from headrace.core.inbound_route import InboundRoute
 from headrace.core.origin import Origins
-from headrace.core.producer import Keys
 from headrace.core.queue_state import Queue
 from headrace.core.ranges import EMPTY, Ranges
 from headrace.core.record import Block, Drafts, block

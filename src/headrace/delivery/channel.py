@@ -18,16 +18,16 @@ from headrace.delivery.idle_cohorts import IdleCohorts
 from headrace.delivery.tasks import Tasks
 from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.storage.journal import ignore
 
 _UNKNOWN = -1
 
 
-def is_gone(engine: Engine, live: Live) -> bool:
+def is_gone(engine: Engine, live: OpenLog) -> bool:
     """Whether a log is deleted, for its readers if not for its forks."""
     stream = live.log.stream
-    return live.log.id not in engine.lives or (stream is not None and stream.deleted)
+    return live.log.id not in engine.open_logs or (stream is not None and stream.deleted)
 
 
 class Channel:
@@ -42,7 +42,7 @@ class Channel:
         engine: Engine,
         wheel: TimerWheel,
         tasks: Tasks,
-        live: Live,
+        live: OpenLog,
         on_empty: Callable[[Channel], None],
     ) -> None:
         self.live = live

@@ -11,7 +11,7 @@ from typing import Protocol
 from headrace.core.limits import COHORT_MAX
 from headrace.core.read import Gap, Loss, Page
 from headrace.delivery.events import CaughtUp, Ended, Event, Gone, Lost, Records, View
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 
 
 class Owner(Protocol):
@@ -51,7 +51,7 @@ class Follower:
     def __init__(
         self,
         owner: Owner,
-        live: Live,
+        live: OpenLog,
         view: View,
         after: int,
         write: Callable[[bytes], None],
@@ -112,7 +112,7 @@ class Follower:
 class CohortHost(Protocol):
     """What a cohort needs of the channel it is in."""
 
-    live: Live
+    live: OpenLog
     time: Callable[[], float]
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headrace.core.limits import BUFFER_GRACE_S
 from headrace.delivery.cohort import Follower
 from headrace.delivery.hub import Hub
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 
 
 class Followers:
@@ -26,7 +26,7 @@ class Followers:
     def __iter__(self) -> Iterator[Follower]:
         return iter(tuple(self._by_log.values()))
 
-    def __contains__(self, live: Live) -> bool:
+    def __contains__(self, live: OpenLog) -> bool:
         return live.log.id in self._by_log
 
     def named(self, name: str) -> list[Follower]:

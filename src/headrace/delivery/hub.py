@@ -12,10 +12,10 @@ from headrace.delivery.events import Gone
 from headrace.delivery.tasks import Tasks
 from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.storage.journal import ignore
 
-Note = Callable[[Live], None]
+Note = Callable[[OpenLog], None]
 
 
 class Hub:
@@ -70,7 +70,7 @@ class Hub:
         if not notes:
             self._prefixes.pop(prefix, None)
 
-    def _note_new(self, live: Live) -> None:
+    def _note_new(self, live: OpenLog) -> None:
         if self._prefixes:
             name = live.log.name
             for stop in range(len(name) + 1):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from headrace.core.selector import Selector
 from headrace.core.selector_index import Picked, SelectorIndex
 from headrace.delivery.cohort import Cohort
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 
 
 class IdleCohorts:
@@ -52,7 +52,7 @@ class IdleCohorts:
         """Let all of them go on by themselves."""
         return self._remove(*self._by_selector)
 
-    def move(self, live: Live, upto: int) -> list[Cohort]:
+    def move(self, live: OpenLog, upto: int) -> list[Cohort]:
         """Move on behind records in memory; those who want some of them stay, and are returned."""
         after = self._picked_after = self.position
         for block in live.tail.since(after + 1):

@@ -14,7 +14,7 @@ from headrace.core.owners import SUBSCRIPTION_PREFIX
 from headrace.core.subscription import Subscription
 from headrace.engine.follower_index import FollowerIndex
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 
 _MATCHES_MAX = 100_000
 
@@ -24,7 +24,7 @@ class Active:
 
     __slots__ = ("appended", "live", "pattern", "queued", "sending", "slow")
 
-    def __init__(self, live: Live, subscription: Subscription) -> None:
+    def __init__(self, live: OpenLog, subscription: Subscription) -> None:
         self.live = live
         pattern = subscription.following.pattern
         self.pattern = None if pattern is None else Glob(pattern)
@@ -76,7 +76,7 @@ class ActiveSubscriptions:
     def __getitem__(self, log: int) -> Active:
         return self._active[log]
 
-    def opened(self, live: Live) -> None:
+    def opened(self, live: OpenLog) -> None:
         assert live.log.subscription is not None
         active = self._active[live.log.id] = Active(live, live.log.subscription)
         if (name := active.subscription.following.wake_stream) is not None:
@@ -84,7 +84,7 @@ class ActiveSubscriptions:
         self._index.add(active)
         self._matches.clear()
 
-    def _followed(self, live: Live, entry: Follow) -> None:
+    def _followed(self, live: OpenLog, entry: Follow) -> None:
         """A subscription begins, or follows other streams than before."""
         if entry.following is not None:
             self.opened(live)
@@ -98,7 +98,7 @@ class ActiveSubscriptions:
             else:
                 self._index.unname(active, name)
 
-    def _dropped(self, live: Live, _: Drop) -> None:
+    def _dropped(self, live: OpenLog, _: Drop) -> None:
         active = self._active.pop(live.log.id, None)
         if active is None:
             return

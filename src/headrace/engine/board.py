@@ -25,7 +25,7 @@ from headrace.profiles.touchconfig import TouchConfig
 from headrace.profiles.touches import Touches
 
 if TYPE_CHECKING:
-    from headrace.engine.live import Live
+    from headrace.engine.open_log import OpenLog
 
 _BOARD_BYTES, _KEY_BYTES = 1024, 80
 _LOOK_EVERY = 64
@@ -91,7 +91,7 @@ class _Waiter:
 class Board:
     """The touches of one stream, and who waits for them."""
 
-    def __init__(self, kernel: Kernel, live: Live, config: TouchConfig) -> None:
+    def __init__(self, kernel: Kernel, live: OpenLog, config: TouchConfig) -> None:
         self._kernel = kernel
         self.live = live
         self.config = config
@@ -343,7 +343,7 @@ class Board:
     def _look(self) -> None:
         """Something happened to the stream: it may be over, or the server about to stop."""
         stream = self.live.log.stream
-        if self.live.log.id not in self._kernel.lives or stream is None or stream.deleted:
+        if self.live.log.id not in self._kernel.open_logs or stream is None or stream.deleted:
             self.close(Refused(Code.LOG_NOT_FOUND, f'stream "{self.live.log.name}" was deleted'))
         elif self._kernel.draining:
             for waiter in self._all():

@@ -12,22 +12,24 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.engine.active_subscriptions import ActiveSubscriptions
-from headrace.engine.appender import Appender
 from headrace.engine.caps import Caps
-from headrace.engine.deleter import Deleter
-from headrace.engine.fetcher import Fetcher
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.generations import Generations
 from headrace.engine.inspection import Inspection
 from headrace.engine.kernel import Kernel
-from headrace.engine.logs import Logs
-from headrace.engine.lookup import LogLookup
+from headrace.engine.logs.appender import Appender
+from headrace.engine.logs.commit_barrier import CommitBarrier
+from headrace.engine.logs.control import Logs
+from headrace.engine.logs.deleter import Deleter
+from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.logs.lookup import LogLookup
+from headrace.engine.logs.reader import Reader
+from headrace.engine.logs.transactions import Transactions
 from headrace.engine.metering import Meter, Metering
 from headrace.engine.plans import Plans
 from headrace.engine.ports import Clock, Ids, Pool, Sealer
 from headrace.engine.queues.jobs import Queues
 from headrace.engine.ranking import Ranker
-from headrace.engine.reader import Reader
 from headrace.engine.routers.control import Routers
 from headrace.engine.shapes import Shapes
 from headrace.engine.stream_expiry import StreamExpiry
@@ -35,8 +37,6 @@ from headrace.engine.streams import APPEND_TIMEOUT_S, Streams
 from headrace.engine.subscriptions import Deliver, Subscriptions, no_delivery
 from headrace.engine.tokens import Tokens
 from headrace.engine.touching import Touching
-from headrace.engine.transactions import Transactions
-from headrace.engine.underway import UnderWay
 from headrace.engine.upkeep import Pace, Upkeep
 from headrace.storage.disk import Disk
 from headrace.storage.journal import Journal, Writer
@@ -87,24 +87,24 @@ class Engine(Kernel):
         self.scheduler = scheduler = PriorityScheduler(clock, pool, self.admission)
         generations = Generations(self, segments, objects, pool, recovered.manifest, ownership)
         self.fetcher = fetcher = Fetcher(self, segments, generations)
-        under_way = UnderWay()
+        barrier = CommitBarrier()
         followed = ActiveSubscriptions(self)
         expiry = StreamExpiry(self, followed)
         lookup = LogLookup(self, expiry)
         self.live, self.state_of = lookup.live, lookup.state_of
-        self.shapes = shapes = Shapes(self, under_way)
+        self.shapes = shapes = Shapes(self, barrier)
         self.routers = routers = Routers(self, fetcher, scheduler)
         self.reader = reader = Reader(self, fetcher, routers, expiry)
         self.appender = appender = Appender(self)
         self.deleter = deleter = Deleter(self, lookup, fetcher, routers)
-        self.logs = logs = Logs(self, lookup, fetcher, routers, under_way)
+        self.logs = logs = Logs(self, lookup, fetcher, routers, barrier)
         self.streams = streams = Streams(
-            self, fetcher, expiry, shapes, followed, under_way, parts.append_timeout_s
+            self, fetcher, expiry, shapes, followed, barrier, parts.append_timeout_s
         )
         self.touching = Touching(self, shapes, streams)
         self.subscriptions = Subscriptions(self, streams, followed, parts.deliver)
         self.transactions = Transactions(
-            self, staging, logs, appender, streams, under_way, parts.is_gone
+            self, staging, logs, appender, streams, barrier, parts.is_gone
         )
         self.queues = Queues(self, lookup, fetcher, reader, appender, deleter, routers, scheduler)
         self.plans = Plans(self, lookup)

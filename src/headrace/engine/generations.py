@@ -142,7 +142,7 @@ class Generations:
         kernel, known = self._kernel, manifest.numbers
         resident: list[tuple[int, int]] = []
         async for log in slices(kernel.state.ids() if everywhere else extents):
-            live = kernel.lives.get(log)
+            live = kernel.open_logs.get(log)
             if live is None or not (live.log.extents or log in extents):
                 continue
             new = extents.get(log, ())

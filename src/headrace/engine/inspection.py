@@ -18,10 +18,10 @@ from xxhash import xxh3_64_hexdigest
 
 from headrace.core.limits import RECORD_OVERHEAD_BYTES, SURVEYS_MAX
 from headrace.core.log import Extent, Log
-from headrace.engine.fetcher import Fetcher
 from headrace.engine.generations import Generations
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
+from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.open_log import OpenLog
 from headrace.engine.plans import plan_of
 from headrace.formats import layout
 from headrace.formats.companion import Descriptor, Part
@@ -148,26 +148,26 @@ class Inspection:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def watch(self, live: Live) -> asyncio.Future[None]:
+    def watch(self, live: OpenLog) -> asyncio.Future[None]:
         """Done when something changes of a log or of the manifest. Take it before you look."""
         woken = live.wakeup()
         self._waiters.add(woken)
         return woken
 
-    def forget(self, live: Live, woken: asyncio.Future[None]) -> None:
+    def forget(self, live: OpenLog, woken: asyncio.Future[None]) -> None:
         live.forget(woken)
         self._waiters.discard(woken)
 
     # --- looking ---------------------------------------------------------------------------------
 
-    async def published(self, live: Live) -> Published:
+    async def published(self, live: OpenLog) -> Published:
         """The manifest in force, for somebody who asks about a log."""
         version, segments = self.manifest.version, self._fetcher.segments
         if self._published.version != version:
             self._published = await self._kernel.pool.run(_publish, segments, version, live.log.id)
         return self._published
 
-    def requests(self, live: Live) -> dict[Artifact, Asked]:
+    def requests(self, live: OpenLog) -> dict[Artifact, Asked]:
         """How often the object store was asked for a log since the start, by what for."""
         found = dict(self._fetcher.segments.requests.of(live.log.id))
         if sealed := live.sealed:
@@ -175,7 +175,7 @@ class Inspection:
                 found[artifact] = found.get(artifact, Asked()) + Asked(puts=sealed)
         return found
 
-    async def survey(self, live: Live) -> Survey:
+    async def survey(self, live: OpenLog) -> Survey:
         """Where the sealed records of a log lie now, and which companions there are of them."""
         log = live.log
         reaches = list(self._reaches(live, live.visible))
@@ -192,7 +192,7 @@ class Inspection:
             self._surveys.popitem(last=False)
         return known[1]
 
-    def sealed_last(self, live: Live) -> int:
+    def sealed_last(self, live: OpenLog) -> int:
         """Every record up to here is in a segment."""
         sealed = 0
         for reach in self._reaches(live, live.visible):
@@ -202,7 +202,7 @@ class Inspection:
             sealed = reach.last
         return sealed
 
-    def _reaches(self, live: Live, last: int) -> Iterable[_Reach]:
+    def _reaches(self, live: OpenLog, last: int) -> Iterable[_Reach]:
         log: Log = live.log
         inherited = min(log.inherited, last)
         if inherited:

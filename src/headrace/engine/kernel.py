@@ -38,13 +38,13 @@ from headrace.core.log import Log
 from headrace.core.record import Block
 from headrace.core.state import State
 from headrace.engine.caps import Caps
-from headrace.engine.cost import Cost
 from headrace.engine.flow.admission import WriteAdmission
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.ports import Clock, Pool
+from headrace.engine.timings import Timings
 from headrace.storage.journal import Journal, ignore
 
-Observer = Callable[[Live, Any], None]
+Observer = Callable[[OpenLog, Any], None]
 """Is told of an entry that was applied to a log; must be quick."""
 
 
@@ -60,7 +60,7 @@ class Kernel:
         self.pool = pool
         self.caps = caps
         self.admission = WriteAdmission(journal, clock)
-        self.lives: dict[int, Live] = {}
+        self.open_logs: dict[int, OpenLog] = {}
         self.touched: dict[int, str] = {}
         """Logs with records in the open journal file, and their names."""
         self.near: dict[int, int] = {}
@@ -75,9 +75,9 @@ class Kernel:
         """How often records died; marks tell others which."""
         self.control_position = 0
         """Where anything but records last changed: what there is and what is not, its config."""
-        self._controlled: list[Live] = []
+        self._controlled: list[OpenLog] = []
         """Logs whose control changed in the entries that are being applied."""
-        self._shrunk: list[Live] = []
+        self._shrunk: list[OpenLog] = []
         """Logs whose records were deleted, or pushed out, in those entries."""
         self._observers: dict[type[Entry], list[Observer]] = {}
         self._on_growth: list[Callable[[], None]] = []
@@ -104,37 +104,37 @@ class Kernel:
         self.draining = True
         for observer in self._on_drain:
             observer()
-        for live in self.lives.values():
+        for live in self.open_logs.values():
             live.wake()
 
     # --- open logs -------------------------------------------------------------------------------
 
-    def adopt(self, log: Log, blocks: list[Block]) -> Live:
+    def adopt(self, log: Log, blocks: list[Block]) -> OpenLog:
         """Put a recovered log into operation."""
-        live = self.lives[log.id] = Live(log)
+        live = self.open_logs[log.id] = OpenLog(log)
         for block in blocks:
             self.tail_bytes += live.tail.add(block)
         if log.config.ttl_ms:
             self.aging.add(log.id)
         return live
 
-    def free(self, live: Live, upto: int, blocks_max: int | None = None) -> int:
+    def free(self, live: OpenLog, upto: int, blocks_max: int | None = None) -> int:
         """Let records leave memory that are dead, or in segments; returns their bytes."""
         freed_bytes = live.tail.drop_to(upto, blocks_max)
         self.tail_bytes -= freed_bytes
         return freed_bytes
 
-    def check_alive(self, live: Live) -> None:
+    def check_alive(self, live: OpenLog) -> None:
         """After an await: the log may be gone."""
-        if live.log.id not in self.lives:
+        if live.log.id not in self.open_logs:
             raise Refused(Code.LOG_NOT_FOUND, f'log "{live.log.name}" was deleted')
 
-    def source_of(self, live: Live) -> Live:
+    def source_of(self, live: OpenLog) -> OpenLog:
         """The stream that this one was forked from."""
         stream = live.log.stream
         assert stream is not None
         assert stream.fork is not None
-        return self.lives[stream.fork.source]
+        return self.open_logs[stream.fork.source]
 
     # --- admitting -------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class Kernel:
     def _priority(self, name: str, create: LogConfig | None) -> int:
         """How important a write to this log is, which may not be there yet."""
         if log := self.state.by_name.get(name):
-            config, read_at_ms = log.config, self.lives[log.id].last_read_at_ms
+            config, read_at_ms = log.config, self.open_logs[log.id].last_read_at_ms
         else:
             config, read_at_ms = create or LogConfig(), None
         return priority.effective(config, read_at_ms, self.clock.now_ms())
@@ -172,7 +172,7 @@ class Kernel:
         sync: bool,
         together: bool = False,
         stored: Sequence[Entry] | None = None,
-        control: Live | None = None,
+        control: OpenLog | None = None,
         derived_bytes: int = 0,
     ) -> int:
         """Make entries true and put them in journal order; returns the position to wait for.
@@ -217,7 +217,7 @@ class Kernel:
         catalog.apply(self.state, entry)
         match entry:
             case Append():
-                live = self.lives[entry.log]
+                live = self.open_logs[entry.log]
                 live.last_write_at_ms = entry.block.ts_ms
                 self.tail_bytes += live.tail.add(entry.block)
                 if live.log.config.journaled:
@@ -227,9 +227,9 @@ class Kernel:
                     self._release_trimmed(live)
                     self._shrunk.append(live)
             case Trim():
-                self._release_trimmed(self.lives[entry.log])
+                self._release_trimmed(self.open_logs[entry.log])
             case Delete():
-                live = self.lives[entry.log]
+                live = self.open_logs[entry.log]
                 live.deletions += 1
                 self.deaths += 1
                 self._shrunk.append(live)
@@ -238,8 +238,8 @@ class Kernel:
 
     def _apply_control(self, entry: Entry) -> None:
         if isinstance(entry, Create):
-            self.lives[entry.log] = Live(self.state.logs[entry.log])
-        live = self.lives[entry.log]
+            self.open_logs[entry.log] = OpenLog(self.state.logs[entry.log])
+        live = self.open_logs[entry.log]
         self._controlled.append(live)
         match entry:
             case Create() | Configure() if live.log.config.ttl_ms:
@@ -249,7 +249,7 @@ class Kernel:
             case Open():
                 live.visible = live.log.head
             case Drop():
-                del self.lives[entry.log]
+                del self.open_logs[entry.log]
                 self.deaths += 1
                 self.free(live, live.log.head)
                 self.aging.discard(entry.log)
@@ -258,14 +258,14 @@ class Kernel:
         if isinstance(entry, Drop | Plan | Register | Adopt):
             live.wake()
 
-    def _release_trimmed(self, live: Live) -> None:
+    def _release_trimmed(self, live: OpenLog) -> None:
         """Blocks wholly below the floor need no memory, sealed or not."""
         self.deaths += 1
         blocks = live.tail.blocks
         if blocks and blocks[0].last < live.log.floor:
             self.free(live, live.log.floor - 1)
 
-    def expire_now(self, live: Live) -> None:
+    def expire_now(self, live: OpenLog) -> None:
         """Move the floor past what is too old."""
         trim = one.expire(live.log, self.clock.now_ms())
         if trim is None:
@@ -290,7 +290,7 @@ class Kernel:
         """Make entries true and wait until they are on stable storage, whatever log they are of."""
         await self.journal.wait_synced(self.commit(entries, sync=True, together=together))
 
-    async def wait(self, live: Live, position: int, last: int, cost: Cost) -> None:
+    async def wait(self, live: OpenLog, position: int, last: int, timings: Timings) -> None:
         """Wait for the commit point of the log's class; then readers may see up to `last`."""
         journal, config = self.journal, live.log.config
         show = partial(live.show, last)
@@ -299,23 +299,23 @@ class Kernel:
             await journal.wait_synced(position, show)
             waited_ms = (perf_counter() - started) * 1e3
             if config.synced:
-                cost.sync_ms = waited_ms
+                timings.sync_ms = waited_ms
             else:
-                cost.append_ms = waited_ms
+                timings.append_ms = waited_ms
         elif not config.journaled:
             show()
         else:
             await journal.wait_written(position, show)
-            cost.append_ms = (perf_counter() - started) * 1e3
+            timings.append_ms = (perf_counter() - started) * 1e3
 
     def show_when_committed(
-        self, position: int, ends: Sequence[tuple[Live, int]]
+        self, position: int, ends: Sequence[tuple[OpenLog, int]]
     ) -> dict[int, asyncio.Future[None]]:
         """Readers may see each log up to its seq when what was journaled of it is committed, class
         ephemeral or not; returns when that is, by log.
         """
-        synced: list[tuple[Live, int]] = []
-        written: list[tuple[Live, int]] = []
+        synced: list[tuple[OpenLog, int]] = []
+        written: list[tuple[OpenLog, int]] = []
         for end in ends:
             (synced if self.needs_sync(*end) else written).append(end)
         journal = self.journal
@@ -327,7 +327,7 @@ class Kernel:
                 shown |= dict.fromkeys((live.log.id for live, _ in waiting), future)
         return shown
 
-    def needs_sync(self, live: Live, last: int) -> bool:
+    def needs_sync(self, live: OpenLog, last: int) -> bool:
         """Whether records up to `last` are committed only when they are on stable storage."""
         synced = self.journal.synced
         if live.log.config.synced or synced < live.config_position:
@@ -335,7 +335,7 @@ class Kernel:
         # The promise comes first, and the records behind it: one sync covers both.
         return last > live.reserved_before and synced < live.reserve_position
 
-    async def settle(self, *lives: Live) -> None:
+    async def settle(self, *lives: OpenLog) -> None:
         """Wait until these logs, and every loss they have taken, are durable enough to be told; or
         refuse, while nothing can be written.
 
@@ -360,11 +360,11 @@ class Kernel:
                 await journal.wait_to_tell(synced, sync=True)
                 await journal.wait_to_tell(written, sync=False)
 
-    def head_of(self, live: Live) -> int:
+    def head_of(self, live: OpenLog) -> int:
         """The last record that an answer counts which waits for it (`settle_all`)."""
         return live.log.head if self.journal.failure is None else live.visible
 
-    async def settle_all(self, *lives: Live) -> None:
+    async def settle_all(self, *lives: OpenLog) -> None:
         """Wait as `settle` does, and for records that are counted and not visible yet."""
         journal = self.journal
         tail, counted = journal.tail, [(live, live.log.head) for live in lives]
@@ -397,7 +397,9 @@ class Kernel:
                 return unknown
         return refused
 
-    async def settle_deletions(self, live: Live, known: int, leave_out: Callable[[], None]) -> None:
+    async def settle_deletions(
+        self, live: OpenLog, known: int, leave_out: Callable[[], None]
+    ) -> None:
         """Wait as `settle` does; what was deleted since `known` deletions is left out.
 
         Whoever deleted it may have the answer already, before ours. What we leave out must be
@@ -423,6 +425,6 @@ def _all_there_is() -> Iterator[None]:
             raise
 
 
-def _show(ends: Sequence[tuple[Live, int]]) -> None:
+def _show(ends: Sequence[tuple[OpenLog, int]]) -> None:
     for live, last in ends:
         live.show(last)

@@ -25,7 +25,7 @@ from headrace.profiles.metrics import SCHEMA, Metrics, encode_interval
 from headrace.schemas.registry import encode_registry, first_registry
 
 if TYPE_CHECKING:
-    from headrace.engine.live import Live
+    from headrace.engine.open_log import OpenLog
 
 _CONFIG = LogConfig(durability=Durability.FSYNC, ttl_ms=METRICS_KEPT_MS)
 
@@ -166,7 +166,7 @@ class Metering:
             found[name].add(value)
         return found
 
-    def _append(self, raws: list[bytes]) -> tuple[Live, int]:
+    def _append(self, raws: list[bytes]) -> tuple[OpenLog, int]:
         kernel, drafts = self._kernel, draft(raws)
         log = kernel.state.by_name.get(METRICS_STREAM)
         entries: list[Entry] | None
@@ -180,7 +180,7 @@ class Metering:
             if isinstance(entry, Append):
                 kernel.caps.check_total(kernel.state, entry)
         position = kernel.commit(entries, sync=True, together=True)
-        return kernel.lives[kernel.state.by_name[METRICS_STREAM].id], position
+        return kernel.open_logs[kernel.state.by_name[METRICS_STREAM].id], position
 
     def _create(self, raws: list[bytes]) -> list[Entry]:
         """The stream, lean: no routing key and no search, so that nothing of it is indexed."""

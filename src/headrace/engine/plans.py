@@ -15,7 +15,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import SEARCH_BYTES_MAX
 from headrace.core.log import Log, check_owner
 from headrace.engine.kernel import Kernel
-from headrace.engine.lookup import LogLookup
+from headrace.engine.logs.lookup import LogLookup
 from headrace.formats import plans
 from headrace.schemas.registry import versions_of
 from headrace.search.config import Search, parse_search

@@ -19,7 +19,7 @@ from headrace.core.ranges import Ranges
 from headrace.engine.flow.time_slices import slices
 from headrace.engine.generations import Generations
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.plans import plan_of
 from headrace.engine.ports import Pool
 from headrace.formats import layout
@@ -60,7 +60,7 @@ class Publication:
         """How often it changed which logs can be searched, and how."""
         kernel.observe(self._note_plan, Plan, Register, Drop)
 
-    def _note_plan(self, live: Live, entry: Plan | Register | Drop) -> None:
+    def _note_plan(self, live: OpenLog, entry: Plan | Register | Drop) -> None:
         if live.log.search is not None or not isinstance(entry, Drop):
             self._plan_changes += 1
 

@@ -14,7 +14,7 @@ import msgspec
 from headrace.core.limits import RANKED_AT_ONCE, RANKED_S, RANKED_TOP
 from headrace.engine.flow.time_slices import slices
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 
 Ranking = list[tuple[int, str]]
 """(how much, name), most first."""
@@ -44,7 +44,7 @@ class Ranker:
         """The last count; with few logs, one of now."""
         if len(self._kernel.state.logs) <= RANKED_AT_ONCE:
             top = _Top(self._kernel)
-            for live in self._kernel.lives.values():
+            for live in self._kernel.open_logs.values():
                 top.add(live)
             return top.leaders()
         self._asked.set()
@@ -54,7 +54,7 @@ class Ranker:
         """Count when somebody asked, for as long as the server runs."""
         while True:
             await self._asked.wait()
-            top, lives = _Top(self._kernel), self._kernel.lives
+            top, lives = _Top(self._kernel), self._kernel.open_logs
             async for log in slices(self._kernel.state.ids()):
                 if (live := lives.get(log)) is not None:
                     top.add(live)
@@ -70,7 +70,7 @@ class _Top:
         self._kernel = kernel
         self._heaps: tuple[Ranking, Ranking, Ranking] = ([], [], [])
 
-    def add(self, live: Live) -> None:
+    def add(self, live: OpenLog) -> None:
         log = live.log
         if log.stream is None or log.stream.deleted:
             return

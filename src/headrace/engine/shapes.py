@@ -33,8 +33,8 @@ from headrace.core.record import Block, Drafts, draft, payloads
 from headrace.core.stream import Stream, not_json
 from headrace.core.streaming import Form, stream_of
 from headrace.engine.kernel import Kernel
+from headrace.engine.logs.commit_barrier import CommitBarrier
 from headrace.engine.plans import checked
-from headrace.engine.underway import UnderWay
 from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Installed, Profile
 from headrace.schemas.evolution import Update, check_bindings, evolve, prove_update
@@ -54,7 +54,7 @@ from headrace.search.config import parse_search
 from headrace.search.pointers import parse_pointer, resolve
 
 if TYPE_CHECKING:
-    from headrace.engine.live import Live
+    from headrace.engine.open_log import OpenLog
     from headrace.engine.ports import Pool
 
 
@@ -196,9 +196,9 @@ def _short(key: str | None) -> str | None:
 class Shapes:
     """The shapes of one engine's streams."""
 
-    def __init__(self, kernel: Kernel, under_way: UnderWay) -> None:
+    def __init__(self, kernel: Kernel, barrier: CommitBarrier) -> None:
         self._kernel = kernel
-        self._under_way = under_way
+        self._barrier = barrier
         self._shapes: dict[int, Shape] = {}
         """By log, those used last at the end."""
         self._shapes_bytes = 0
@@ -322,13 +322,13 @@ class Shapes:
 
     # --- changing --------------------------------------------------------------------------------
 
-    async def install_schema(self, live: Live, update: Update) -> None:
+    async def install_schema(self, live: OpenLog, update: Update) -> None:
         """Change what the records of the stream are from here on."""
         await self._prove(live, update)
         stream = stream_of(live.log)
         await self._commit(live, self._evolution(live.log, stream, update))
 
-    async def _prove(self, live: Live, update: Update) -> None:
+    async def _prove(self, live: OpenLog, update: Update) -> None:
         """Prove the lens of an update, in the pool, for the registry of when that is done."""
         await self._let_batches_pass(live)
         registry = stream_of(live.log).registry
@@ -363,7 +363,7 @@ class Shapes:
                 entries.append(Plan(log.id, search))
         return entries
 
-    async def install_profile(self, live: Live, profile: Profile) -> None:
+    async def install_profile(self, live: OpenLog, profile: Profile) -> None:
         """Let the stream have this profile, with the schema that comes with it.
 
         A stream that has a schema or a routing key of its own keeps it.
@@ -379,14 +379,14 @@ class Shapes:
             entries += _bring(log, former, profile)
         await self._commit(live, entries)
 
-    async def _let_batches_pass(self, live: Live) -> None:
+    async def _let_batches_pass(self, live: OpenLog) -> None:
         """Records that were let in under a schema come before the next one."""
         kernel = self._kernel
-        if self._under_way.comes_to(live.log.id):
-            await self._under_way.let_pass(live.log.id)
+        if self._barrier.comes_to(live.log.id):
+            await self._barrier.let_pass(live.log.id)
             kernel.check_alive(live)
 
-    async def _commit(self, live: Live, entries: list[Entry]) -> None:
+    async def _commit(self, live: OpenLog, entries: list[Entry]) -> None:
         """Make all of it true at once, and wait until it is durable."""
         kernel, log = self._kernel, live.log
         if not entries:

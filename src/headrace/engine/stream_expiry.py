@@ -12,7 +12,7 @@ from headrace.core.stream import is_expired, touch
 from headrace.core.streaming import stream_of
 from headrace.engine.active_subscriptions import ActiveSubscriptions
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 
 _SWEEP_S = 1.0
 _ENDS_STALE_MAX = 1024
@@ -35,9 +35,9 @@ class StreamExpiry:
 
     def is_there(self, log: Log) -> bool:
         """Whether a stream was not deleted and its time is not up."""
-        return not stream_of(log).deleted and not self.has_ended(self._kernel.lives[log.id])
+        return not stream_of(log).deleted and not self.has_ended(self._kernel.open_logs[log.id])
 
-    def opened(self, live: Live) -> None:
+    def opened(self, live: OpenLog) -> None:
         """A stream went into operation."""
         stream = live.log.stream
         if stream is not None and stream.expires_at_ms is not None and not stream.deleted:
@@ -47,13 +47,13 @@ class StreamExpiry:
                 self._ends = [end for end in self._ends if end[1] in known]
                 heapify(self._ends)
 
-    def use(self, live: Live) -> None:
+    def use(self, live: OpenLog) -> None:
         """A read or a write: a stream with a TTL lives on.
 
         Whoever answers a read must `settle` before: the longer life is a promise.
         """
         stream = live.log.stream
-        if stream is None or stream.ttl_ms is None or live.log.id not in self._kernel.lives:
+        if stream is None or stream.ttl_ms is None or live.log.id not in self._kernel.open_logs:
             return
         now_ms = self._kernel.clock.now_ms()
         self._deadlines[live.log.id] = now_ms + stream.ttl_ms
@@ -66,7 +66,7 @@ class StreamExpiry:
         stream = stream_of(log)
         return self._deadlines.get(log.id, stream.expires_at_ms)
 
-    def has_ended(self, live: Live) -> bool:
+    def has_ended(self, live: OpenLog) -> bool:
         """Whether its time is up. A stream that somebody follows is in use."""
         if not is_expired(self.ends_at_ms(live.log), self._kernel.clock.now_ms()):
             return False
@@ -92,13 +92,13 @@ class StreamExpiry:
             log = self._kernel.state.logs.get(heappop(self._ends)[1])
             if log is None or stream_of(log).deleted:
                 continue
-            if self.has_ended(self._kernel.lives[log.id]):
-                self.remove(self._kernel.lives[log.id])
+            if self.has_ended(self._kernel.open_logs[log.id]):
+                self.remove(self._kernel.open_logs[log.id])
             else:
                 heappush(self._ends, (self.ends_at_ms(log) or 0, log.id))
         return True
 
-    def remove(self, live: Live) -> int:
+    def remove(self, live: OpenLog) -> int:
         """Remove the stream, or keep its records for its forks alone; returns the position."""
         entries: list[Entry] = [
             *streaming.remove(self._kernel.state, live.log),

@@ -22,13 +22,13 @@ from headrace.core.record import Drafts, draft
 from headrace.core.stream import JSON, Write
 from headrace.core.streaming import CONFIG, Form, Spec, stream_of
 from headrace.engine.active_subscriptions import ActiveSubscriptions
-from headrace.engine.fetcher import Fetcher
 from headrace.engine.flow.shared_timeout import SharedTimeout
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
+from headrace.engine.logs.commit_barrier import CommitBarrier
+from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.open_log import OpenLog
 from headrace.engine.shapes import Shapes
 from headrace.engine.stream_expiry import StreamExpiry
-from headrace.engine.underway import UnderWay
 from headrace.storage.journal import ignore
 
 APPEND_TIMEOUT_S = 3.0
@@ -37,7 +37,7 @@ APPEND_TIMEOUT_S = 3.0
 class Written(msgspec.Struct, frozen=True, gc=False):
     """What became of a write."""
 
-    live: Live
+    live: OpenLog
     last: int
     """The last seq of the stream behind it."""
     repeated: bool = False
@@ -54,7 +54,7 @@ class Streams:
         expiry: StreamExpiry,
         shapes: Shapes,
         subscriptions: ActiveSubscriptions,
-        under_way: UnderWay,
+        barrier: CommitBarrier,
         append_timeout_s: float,
     ) -> None:
         self.expiry = expiry
@@ -62,23 +62,23 @@ class Streams:
         self._fetcher = fetcher
         self._shapes = shapes
         self._subscriptions = subscriptions
-        self._under_way = under_way
+        self._barrier = barrier
         self.shared_timeout = SharedTimeout(append_timeout_s, _timed_out)
         """How long a writer waits for its turn, and for its write to be durable."""
-        self._on_shown: list[Callable[[Live], None]] = []
+        self._on_shown: list[Callable[[OpenLog], None]] = []
 
-    def observe_shown(self, observer: Callable[[Live], None]) -> None:
+    def observe_shown(self, observer: Callable[[OpenLog], None]) -> None:
         """Have this called whenever records of a stream became visible."""
         self._on_shown.append(observer)
 
     # --- finding ---------------------------------------------------------------------------------
 
-    def find(self, name: str) -> Live:
+    def find(self, name: str) -> OpenLog:
         """A log that can be read as a stream now."""
         log = self._kernel.state.by_name.get(name)
         if log is None:
             raise _not_found(name)
-        live = self._kernel.lives[log.id]
+        live = self._kernel.open_logs[log.id]
         stream = log.stream
         if stream is not None:
             if stream.deleted:
@@ -90,7 +90,7 @@ class Streams:
                 raise refusal
         return live
 
-    def own(self, name: str) -> Live:
+    def own(self, name: str) -> OpenLog:
         """A stream, and not a log of another surface."""
         live = self.find(name)
         stream_of(live.log)
@@ -105,9 +105,9 @@ class Streams:
         if log is None:
             await kernel.settle_control()
         else:
-            await kernel.settle(kernel.lives[log.id])
+            await kernel.settle(kernel.open_logs[log.id])
 
-    def is_closed(self, live: Live) -> bool:
+    def is_closed(self, live: OpenLog) -> bool:
         """Whether readers may know that nothing more will come."""
         stream = live.log.stream
         return (
@@ -116,7 +116,7 @@ class Streams:
             and self._kernel.journal.synced >= live.config_position
         )
 
-    def is_over(self, live: Live) -> bool:
+    def is_over(self, live: OpenLog) -> bool:
         """Whether somebody who waits for more waits in vain."""
         stream = live.log.stream
         return self.is_closed(live) or (stream is not None and stream.deleted)
@@ -125,7 +125,7 @@ class Streams:
 
     async def create(
         self, name: str, spec: Spec, drafts: Drafts | None, created_by: str = ""
-    ) -> tuple[Live, bool]:
+    ) -> tuple[OpenLog, bool]:
         """Create the stream, or find it to be as wanted; says whether it is new."""
         kernel = self._kernel
         if name not in kernel.state.by_name or name.startswith(SYSTEM_PREFIX):
@@ -162,23 +162,23 @@ class Streams:
         entries += self._subscriptions.follow_new(name, entries)
         entries += self._subscriptions.unheard(name)
         position = kernel.commit(entries, sync=True, together=True)
-        live = kernel.lives[kernel.state.by_name[name].id]
+        live = kernel.open_logs[kernel.state.by_name[name].id]
         await self._store(position, live)
         return live, True
 
-    def _existing(self, name: str, spec: Spec) -> Live | None:
+    def _existing(self, name: str, spec: Spec) -> OpenLog | None:
         """The stream of this name, which must be as wanted; None when there is none."""
         log = self._kernel.state.by_name.get(name)
         if log is None:
             return None
-        live = self._kernel.lives[log.id]
+        live = self._kernel.open_logs[log.id]
         if log.stream is not None and not log.stream.deleted and self.expiry.has_ended(live):
             self.expiry.remove(live)
             return self._existing(name, spec)
         streaming.check_same(self._kernel.state, log, spec)
         return live
 
-    def _source(self, spec: Spec) -> tuple[Live, int]:
+    def _source(self, spec: Spec) -> tuple[OpenLog, int]:
         """What a fork is to come from, and the seq behind which it begins."""
         assert spec.source is not None
         try:
@@ -244,8 +244,8 @@ class Streams:
             kernel.check_open()
             if self.own(name) is not live:
                 return await self.write(name, drafts, wanted)
-        if wanted.close and self._under_way.comes_to(live.log.id):
-            await self._under_way.let_pass(live.log.id)
+        if wanted.close and self._barrier.comes_to(live.log.id):
+            await self._barrier.let_pass(live.log.id)
             return await self.write(name, drafts, wanted)
         entries = streaming.write(live.log, drafts, wanted, kernel.clock.now_ns(), form)
         self.expiry.use(live)
@@ -281,18 +281,18 @@ class Streams:
                 raise kernel.admission.overloaded() from None
         kernel.check_open()
 
-    async def _store(self, position: int, live: Live) -> None:
+    async def _store(self, position: int, live: OpenLog) -> None:
         """Wait until a write is durable, and readers see it."""
         show = partial(self._show, live, live.log.head)
         await self.shared_timeout.watch(self._kernel.journal.wait_synced(position, show))
 
-    def _show(self, live: Live, last: int) -> None:
+    def _show(self, live: OpenLog, last: int) -> None:
         """A write is durable: readers see it."""
         live.show(last)
         for observer in self._on_shown:
             observer(live)
 
-    def append_own(self, live: Live, data: bytes, more: Sequence[Entry]) -> bool:
+    def append_own(self, live: OpenLog, data: bytes, more: Sequence[Entry]) -> bool:
         """Append a JSON message of our own, together with other entries; False when it is refused.
 
         For streams that tell of other streams.
@@ -318,7 +318,7 @@ class Streams:
         return form if form is None else await self._shapes.prepare(log, drafts)
 
     async def append_chunk(
-        self, live: Live, drafts: Drafts, notes: Sequence[Arrive], form: Form | None
+        self, live: OpenLog, drafts: Drafts, notes: Sequence[Arrive], form: Form | None
     ) -> None:
         """Append a chunk of a transaction, together with the note that it is there."""
         kernel = self._kernel

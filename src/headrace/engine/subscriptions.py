@@ -30,7 +30,7 @@ from headrace.core.subscription import PULL, WEBHOOK, Tail, Work
 from headrace.engine.active_subscriptions import Active, ActiveSubscriptions, id_of
 from headrace.engine.delivery_slots import DeliverySlots
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.streams import Streams
 from headrace.observe import say
 
@@ -42,7 +42,7 @@ class DeliveryFailed(Exception):
     """A webhook did not take a wake."""
 
 
-Deliver = Callable[[Live, list[Work]], Awaitable[bool]]
+Deliver = Callable[[OpenLog, list[Work]], Awaitable[bool]]
 """Tell a webhook of work; says whether it was done at once."""
 
 
@@ -75,7 +75,7 @@ class Subscriptions:
         log = self._kernel.state.by_name.get(path)
         if log is None or log.stream is None or log.stream.deleted:
             return None
-        return Tail(log.stream.epoch, self._kernel.lives[log.id].visible)
+        return Tail(log.stream.epoch, self._kernel.open_logs[log.id].visible)
 
     def _end(self, path: str) -> Tail | None:
         """Where a stream ends with all that is under way."""
@@ -107,12 +107,12 @@ class Subscriptions:
 
     # --- noticing --------------------------------------------------------------------------------
 
-    def _stream_opened(self, live: Live, _: Open) -> None:
+    def _stream_opened(self, live: OpenLog, _: Open) -> None:
         """There is a new stream; it may be the one to write wakes to that were due before."""
         for active in self.active.wakers(live.log.name):
             self._line_up(active)
 
-    def _notice(self, live: Live) -> None:
+    def _notice(self, live: OpenLog) -> None:
         """Something was appended and can be seen."""
         for active in self.active.followers(live.log.name):
             active.appended = live.log.name
@@ -162,7 +162,7 @@ class Subscriptions:
             "generation": dispatch.generation,
             "ts": kernel.clock.now_ms(),
         }
-        self._streams.append_own(kernel.lives[log.id], msgspec.json.encode(event), [dispatch])
+        self._streams.append_own(kernel.open_logs[log.id], msgspec.json.encode(event), [dispatch])
 
     # --- webhooks --------------------------------------------------------------------------------
 
@@ -427,5 +427,5 @@ def _name() -> str:
     return f"w_{secrets.token_hex(8)}"
 
 
-async def no_delivery(live: Live, works: list[Work]) -> bool:
+async def no_delivery(live: OpenLog, works: list[Work]) -> bool:
     raise DeliveryFailed("nobody delivers webhooks here")

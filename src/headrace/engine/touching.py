@@ -15,7 +15,7 @@ from headrace.engine.shapes import Shapes
 from headrace.engine.streams import Streams
 
 if TYPE_CHECKING:
-    from headrace.engine.live import Live
+    from headrace.engine.open_log import OpenLog
 
 _SWEEP_S = 60.0
 
@@ -40,7 +40,7 @@ class Touching:
         sizes = ((board.size_bytes, board.live.log.name) for board in self._boards.values())
         return nlargest(RANKED_TOP, sizes)
 
-    def board(self, live: Live) -> Board:
+    def board(self, live: OpenLog) -> Board:
         """The board of a stream; refuses where there is none."""
         log = live.log
         board = self._boards.get(log.id)
@@ -53,7 +53,7 @@ class Touching:
         board.used_at_ms = self._kernel.clock.now_ms()
         return board
 
-    def _notice(self, live: Live) -> None:
+    def _notice(self, live: OpenLog) -> None:
         """Records of this stream became visible."""
         board = self._boards.get(live.log.id)
         if board is not None:

@@ -59,7 +59,7 @@ class Unsealed:
 
     def resume(self, recovered: Recovered, now: float, now_ms: int) -> None:
         """Take over what recovery found; records are as old as they say."""
-        lives = self._kernel.lives
+        lives = self._kernel.open_logs
         tails = [
             lives[log].tail for closed in recovered.closed for log in closed[2] if log in lives
         ]

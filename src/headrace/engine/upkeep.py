@@ -268,8 +268,8 @@ class Upkeep:
             if now >= sweep_at:
                 sweep_at = now + _SWEEP_S
                 async for log in slices(list(self._kernel.aging)):
-                    if log in self._kernel.lives:
-                        self._kernel.expire_now(self._kernel.lives[log])
+                    if log in self._kernel.open_logs:
+                        self._kernel.expire_now(self._kernel.open_logs[log])
 
     async def run_exchange(self) -> None:
         """Take over what others published, and publish what they must know, every few seconds."""
@@ -418,7 +418,7 @@ class Upkeep:
         stop = kernel.journal.tail
         held: list[Resident] = []
         for id in self._unsealed.logs():
-            if (live := kernel.lives.get(id)) is not None:
+            if (live := kernel.open_logs.get(id)) is not None:
                 log, first = live.log, max(live.log.floor, live.log.sealed_last + 1)
                 gone = ranges.union(list(log.gone), log.volatile)
                 blocks = list(live.tail.since(first))
@@ -439,7 +439,7 @@ class Upkeep:
 
     def _free(self, ends: Iterable[tuple[int, int]]) -> Iterator[int]:
         """Let go of the records of these logs up to these seqs, in steps; what each step frees."""
-        lives = self._kernel.lives
+        lives = self._kernel.open_logs
         for log, last in ends:
             while (live := lives.get(log)) is not None:
                 upto = min(last, _resident_below(live.log))

@@ -14,8 +14,8 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import COMMAND_BYTES_MAX, INLINE_BYTES_MAX, U64_MAX
 from headrace.delivery.hub import Hub
 from headrace.delivery.timer_wheel import TimerWheel
-from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
+from headrace.engine.timings import Timings
 from headrace.web.answers import Answer
 from headrace.web.bodies import read_body, read_bytes
 from headrace.web.credential_store import CredentialStore
@@ -106,12 +106,12 @@ class Call:
     __slots__ = (
         "_names",
         "_refuse",
-        "cost",
         "gate",
         "name",
         "principal",
         "req",
         "started",
+        "timings",
         "values",
     )
 
@@ -132,7 +132,7 @@ class Call:
         self.name = values[0] if values else ""
         """What the path names first."""
         self.started = started
-        self.cost = Cost()
+        self.timings = Timings()
         self.principal: Principal = NOBODY
 
     def param(self, name: str) -> str:
@@ -189,7 +189,7 @@ class Call:
     def performance(self, scanned: int | None) -> bytes:
         """Where the time went, as the last member of the reply."""
         rest = "" if scanned is None else f',"records_scanned":{scanned}'
-        return b',"performance":{%b%b}}' % (format_times(self.started, self.cost), rest.encode())
+        return b',"performance":{%b%b}}' % (format_times(self.started, self.timings), rest.encode())
 
 
 Authenticate = Callable[[Gate, Request], Principal]
@@ -230,12 +230,12 @@ def by_nothing(gate: Gate, req: Request) -> Principal:
     return NOBODY
 
 
-def format_times(started: float, cost: Cost) -> bytes:
+def format_times(started: float, timings: Timings) -> bytes:
     """Where the time went, as members of a JSON object."""
     total_ms = (perf_counter() - started) * 1e3
     return (
-        f'"server_total_ms":{total_ms:.3f},"wal_append_ms":{cost.append_ms:.3f},'
-        f'"fsync_ms":{cost.sync_ms:.3f},"throttle_wait_ms":{cost.throttle_ms:.3f}'
+        f'"server_total_ms":{total_ms:.3f},"wal_append_ms":{timings.append_ms:.3f},'
+        f'"fsync_ms":{timings.sync_ms:.3f},"throttle_wait_ms":{timings.throttle_ms:.3f}'
     ).encode()
 
 

@@ -9,7 +9,7 @@ from headrace.delivery.cohort import Follower
 from headrace.delivery.events import Event, Records
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream, chunk, event
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 
 
 class Lines(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class DiarySink(EventStream):
 
     __slots__ = ("_live",)
 
-    def __init__(self, hub: Hub, live: Live) -> None:
+    def __init__(self, hub: Hub, live: OpenLog) -> None:
         super().__init__(hub, heartbeat_s=15.0)
         self._live = live
 

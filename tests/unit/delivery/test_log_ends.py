@@ -17,7 +17,7 @@ from headrace.delivery.hub import Hub
 from headrace.delivery.sse import LAST_CHUNK
 from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.surfaces.streams.following import StreamSink, StreamView
 from support.hostile import HostileDisk
 from support.plumbing import Pipe
@@ -30,7 +30,7 @@ CLOSED = b'"streamClosed":true'
 class Reader:
     """Follows a stream from its beginning."""
 
-    def __init__(self, hub: Hub, live: Live, after: int = 0) -> None:
+    def __init__(self, hub: Hub, live: OpenLog, after: int = 0) -> None:
         engine = hub.engine
         view = StreamView(live.log, EVERYTHING, "0", engine.clock, engine.shapes)
         self.sink, self.pipe = StreamSink(hub, live, view, after), Pipe()
@@ -41,7 +41,7 @@ class Reader:
 class Site:
     """A stream, and who writes to it."""
 
-    def __init__(self, engine: Engine, live: Live) -> None:
+    def __init__(self, engine: Engine, live: OpenLog) -> None:
         self.engine = engine
         self.live = live
         self.hub = Hub(engine, TimerWheel())
@@ -121,7 +121,7 @@ def test_a_stream_that_lives_on_in_its_forks_is_gone_for_its_readers(
         await site.engine.streams.create("b", Spec(source="a"), None)
         await site.engine.streams.delete("a")
         await asyncio.sleep(0.01)
-        assert site.live.log.id in site.engine.lives
+        assert site.live.log.id in site.engine.open_logs
         assert reader.sink.closed
         blocked.pipe.drain()
         assert blocked.sink.closed

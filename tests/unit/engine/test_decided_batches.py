@@ -20,8 +20,8 @@ from headrace.core.stream import JSON, Write
 from headrace.core.streaming import Spec
 from headrace.core.transaction import Chunk
 from headrace.engine.engine import Engine
+from headrace.engine.logs.transactions import BatchCommitted
 from headrace.engine.ports import Load
-from headrace.engine.transactions import Committed
 from headrace.profiles.catalogue import parse_profile
 from headrace.schemas.evolution import parse_update
 from support.hostile import HostileDisk, Survival
@@ -115,7 +115,7 @@ async def stage(engine: Engine, transaction: str = "t", batch: int = 0) -> list[
     return ["0-0-0", "0-0-1", "0-0-2"]
 
 
-async def commit(engine: Engine, names: list[str], batch: int = 0) -> Committed:
+async def commit(engine: Engine, names: list[str], batch: int = 0) -> BatchCommitted:
     return await engine.transactions.commit("t", batch, names, owner="topics", create=None)
 
 

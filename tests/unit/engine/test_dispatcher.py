@@ -16,13 +16,13 @@ from headrace.core.limits import SEVERE_TICKS
 from headrace.core.read import Slice
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
-from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.ports import Inline, Pool
 from headrace.engine.queues.dead_letters import Redriven
 from headrace.engine.queues.jobs import Claimed, Queues
 from headrace.engine.start import Started
+from headrace.engine.timings import Timings
 from headrace.engine.upkeep import Pace
 from support.hostile import HostileDisk
 from support.rig import boot
@@ -43,7 +43,7 @@ class Shop:
         self.loop = loop
         self.disk = disk
 
-    async def open(self, jobs: int = 0, **config: object) -> Live:
+    async def open(self, jobs: int = 0, **config: object) -> OpenLog:
         await self.engine.logs.put("q", "topics", LogConfig(kind=Kind.QUEUE, **config))  # type: ignore[arg-type]
         if jobs:
             await self.add(jobs)
@@ -54,10 +54,10 @@ class Shop:
         await self.engine.appender.append(name, drafts, owner="topics", create=LogConfig(), **how)  # type: ignore[arg-type]
 
     async def claim(self, node: str, wanted: int = 1, lease_ms: int | None = None) -> list[int]:
-        return seqs_of(await self.queues.claim("q", node, wanted, lease_ms, Cost()))
+        return seqs_of(await self.queues.claim("q", node, wanted, lease_ms, Timings()))
 
     async def ack(self, node: str, *seqs: int) -> list[int]:
-        return (await self.queues.ack("q", node, seqs, None, Cost())).held
+        return (await self.queues.ack("q", node, seqs, None, Timings())).held
 
     async def nack(self, node: str, *seqs: int, delay_ms: int = 0) -> list[int]:
         return (await self.queues.nack("q", node, seqs, None, delay_ms)).held
@@ -102,7 +102,7 @@ class Hand:
         self._dispatcher = shop.queues.dispatcher(shop.queues.find("q"))
         self._dispatcher.join(self)
 
-    def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
+    def give(self, live: OpenLog, claim: Claim, jobs: list[Slice]) -> None:
         seqs = [piece.block.seq_at(at) for piece in jobs for at in piece.picks]
         assert len(self.held) <= self.depth
         assert set(seqs) <= self.held.keys()
@@ -533,7 +533,7 @@ def test_an_ack_that_must_measure_first_acks_only_what_is_still_held(tell: Tell)
         await seal(shop)
         assert await shop.claim("w", 2) == [1, 2]
         fences = [live.log.jobs.leases[seq].fence for seq in (1, 2)]
-        acking = asyncio.ensure_future(shop.queues.ack("q", "w", [1, 2], fences, Cost()))
+        acking = asyncio.ensure_future(shop.queues.ack("q", "w", [1, 2], fences, Timings()))
         await asyncio.sleep(0.001)
         await shop.nack("w", 1)
         assert await shop.claim("w", 1) == [1]
@@ -627,7 +627,7 @@ def test_a_worker_waits_in_peace_for_room_for_dead_letters(tell: Tell) -> None:
         tries = 0
         bury = shop.queues._letters.bury
 
-        async def counted(live: Live, spent: list[int]) -> bool:
+        async def counted(live: OpenLog, spent: list[int]) -> bool:
             nonlocal tries
             tries += 1
             assert tries < 99, "over and over"

@@ -17,10 +17,10 @@ from headrace.core.record import draft
 from headrace.core.stream import JSON
 from headrace.core.streaming import Spec
 from headrace.core.transaction import Chunk
-from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
 from headrace.engine.routers.control import RouterPlan
 from headrace.engine.routers.steps import Pass
+from headrace.engine.timings import Timings
 from headrace.engine.upkeep import Pace
 from headrace.schemas.evolution import parse_update
 from headrace.storage.replay import frames_of, journal_files
@@ -39,7 +39,7 @@ def loop() -> Iterator[VirtualLoop]:
         mock.patch("headrace.formats.frame.FRAME_BYTES_MAX", FRAME_BYTES),
         mock.patch("headrace.engine.queues.dead_letters.MOVE_BYTES_MAX", 1500),
         mock.patch("headrace.engine.routers.steps.FORWARD_FRAME_BYTES", 1500),
-        mock.patch("headrace.engine.chunks.CHUNK_BYTES_MAX", 3000),
+        mock.patch("headrace.engine.logs.chunks.CHUNK_BYTES_MAX", 3000),
     ):
         yield made
     made.close()
@@ -67,10 +67,10 @@ def test_dead_letters_move_by_bytes_and_back(loop: VirtualLoop) -> None:
         engine = (await boot(disk, clock, pace=Pace())).engine
         await fill(engine, "q", 20, kind=Kind.QUEUE, max_deliveries=1, dead_letter="dead")
         for _ in range(20):
-            claimed = await engine.queues.claim("q", "n", 20, 10_000, Cost())
+            claimed = await engine.queues.claim("q", "n", 20, 10_000, Timings())
             seqs = [piece.block.seq_at(at) for piece in claimed.jobs for at in piece.picks]
             await engine.queues.nack("q", "n", seqs, None, 0)
-        await engine.queues.claim("q", "n", 1, None, Cost())
+        await engine.queues.claim("q", "n", 1, None, Timings())
         assert (await view(engine, "q")).count == 0
         assert (await view(engine, "dead")).count == 20
         await check(disk, clock, engine)
@@ -152,7 +152,7 @@ def test_a_chunk_that_no_frame_could_hold_once_it_is_formed_is_refused(loop: Vir
         assert 0 < arrived < sent
 
     with (
-        mock.patch("headrace.engine.chunks.CHUNK_BYTES_MAX", 2 * FRAME_BYTES),
-        mock.patch("headrace.engine.transactions.CHUNK_NOTES_BYTES_MAX", 200),
+        mock.patch("headrace.engine.logs.chunks.CHUNK_BYTES_MAX", 2 * FRAME_BYTES),
+        mock.patch("headrace.engine.logs.transactions.CHUNK_NOTES_BYTES_MAX", 200),
     ):
         loop.run(work())

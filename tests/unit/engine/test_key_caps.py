@@ -21,10 +21,10 @@ from headrace.core.streaming import Spec
 from headrace.core.subscription import WEBHOOK
 from headrace.core.transaction import Caller, Chunk
 from headrace.engine.caps import Caps, KeyCaps
-from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
 from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import stop
+from headrace.engine.timings import Timings
 from support.hostile import HostileDisk
 from support.rig import boot, small
 from support.virtual import VirtualClock, VirtualLoop
@@ -188,10 +188,10 @@ def test_dead_letters_are_made_for_who_made_the_queue() -> None:
             config = LogConfig(kind=Kind.QUEUE, max_deliveries=1, dead_letter="dead")
             await engine.logs.put("q", "topics", config, "key")
             await append(engine, "q", "whoever")
-            claimed = await engine.queues.claim("q", "node", 1, 1000, Cost())
+            claimed = await engine.queues.claim("q", "node", 1, 1000, Timings())
             assert len(claimed.jobs) == 1
             await asyncio.sleep(2)
-            await engine.queues.claim("q", "node", 1, 1000, Cost())
+            await engine.queues.claim("q", "node", 1, 1000, Timings())
             assert engine.state.by_name["dead"].created_by == "key"
 
     run(story())

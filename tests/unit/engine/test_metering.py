@@ -66,7 +66,7 @@ def test_intervals_follow_each_other_and_hold_what_came_in_between(loop: Virtual
         assert log.stream is not None
         registry = decode_registry(log.stream.registry)
         assert (registry.current_version, registry.routing_key, log.search) == (1, None, None)
-        assert all(block.keys is None for block in engine.lives[log.id].tail.blocks)
+        assert all(block.keys is None for block in engine.open_logs[log.id].tail.blocks)
         assert engine.state.count_of("streams") == 0
 
     loop.run(story())

@@ -14,7 +14,7 @@ from headrace.core.limits import PARKED_WRITES_MAX, SEVERE_TICKS
 from headrace.core.log import Log
 from headrace.engine.flow.admission import WriteAdmission
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.ports import Inline
 from headrace.storage.journal import Journal
 from headrace.storage.memory import MemoryDisk
@@ -36,8 +36,8 @@ def make_scheduler() -> tuple[PriorityScheduler, WriteAdmission]:
     return PriorityScheduler(StoppedClock(), Inline(), admission), admission
 
 
-def live_with(priority: int) -> Live:
-    return Live(Log(1, "a", "topics", LogConfig(priority=priority)))
+def live_with(priority: int) -> OpenLog:
+    return OpenLog(Log(1, "a", "topics", LogConfig(priority=priority)))
 
 
 def press(scheduler: PriorityScheduler) -> None:

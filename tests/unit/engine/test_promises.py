@@ -7,9 +7,9 @@ import asyncio
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.core.state import State
-from headrace.engine.appender import Appender
 from headrace.engine.caps import Caps
 from headrace.engine.kernel import Kernel
+from headrace.engine.logs.appender import Appender
 from headrace.engine.ports import Inline, SystemClock
 from headrace.storage.journal import Journal
 from headrace.storage.memory import MemoryDisk
@@ -52,7 +52,7 @@ def test_a_synced_promise_does_not_acknowledge_what_is_not_written() -> None:
         await promising
         await asyncio.sleep(0)
         assert not needing.done(), "acknowledged before the operating system had it"
-        assert kernel.lives[1].visible == 600
+        assert kernel.open_logs[1].visible == 600
         journal.commit(journal.reached)
         await needing
 

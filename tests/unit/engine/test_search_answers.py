@@ -14,7 +14,7 @@ from headrace.core.record import draft
 from headrace.core.selector import ColumnSelector
 from headrace.core.stream import JSON
 from headrace.core.streaming import Spec
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.searching import scope as scoping
 from headrace.engine.searching import search as searching
 from headrace.engine.searching.coverage import Coverage
@@ -104,7 +104,7 @@ def test_it_goes_by_the_fields_there_are_when_it_looks(
     async def story(scene: Reading) -> None:
         prepare = scene.engine.reader.prepare
 
-        async def change(live: Live) -> None:
+        async def change(live: OpenLog) -> None:
             fields = {**SEARCH["fields"], "n": field("date", "at", column=True)}
             await scene.plan({**SEARCH, "fields": fields})
             await prepare(live)

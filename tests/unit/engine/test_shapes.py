@@ -19,7 +19,7 @@ from headrace.core.streaming import Spec
 from headrace.delivery.events import Records
 from headrace.engine import shapes
 from headrace.engine.engine import Engine
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.schemas.evolution import Update, parse_update
 from headrace.schemas.registry import decode_registry
 from headrace.surfaces.streams.following import StreamView
@@ -43,7 +43,7 @@ def update(**parts: Any) -> Update:
     return parse_update(msgspec.json.encode(parts))
 
 
-async def begin(clock: VirtualClock) -> tuple[Engine, Live]:
+async def begin(clock: VirtualClock) -> tuple[Engine, OpenLog]:
     """A stream with a schema and a record."""
     engine = (await boot(HostileDisk(), clock)).engine
     live, _ = await engine.streams.create("s", Spec(content_type=JSON), None)
@@ -52,7 +52,7 @@ async def begin(clock: VirtualClock) -> tuple[Engine, Live]:
     return engine, live
 
 
-async def page_of(engine: Engine, live: Live) -> Page:
+async def page_of(engine: Engine, live: OpenLog) -> Page:
     return await engine.reader.read(live, 0, records_max=9, bytes_max=1 << 20)
 
 
@@ -155,7 +155,7 @@ def test_a_lens_is_proven_in_the_pool_for_the_registry_it_is_for(loop: VirtualLo
 GROWTH = {"op": "add", "path": "/x", "schema": {"type": "string"}, "default": "x" * 10_000}
 
 
-async def grow(engine: Engine, live: Live, records: int) -> None:
+async def grow(engine: Engine, live: OpenLog, records: int) -> None:
     """Records that become far larger when they are made current."""
     await engine.streams.write("s", draft([b'{"a":2}'] * records), Write(JSON))
     declared = {**schema("a"), "properties": {"a": {}, "x": {"type": "string"}}}

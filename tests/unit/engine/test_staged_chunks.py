@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
-from headrace.engine.chunks import Chunks
+from headrace.engine.logs.chunks import Chunks
 from headrace.formats import layout
 
 

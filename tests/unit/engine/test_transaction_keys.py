@@ -21,7 +21,7 @@ from headrace.core.limits import (
 from headrace.core.record import draft
 from headrace.core.transaction import LOCAL, Caller, Chunk, Commit
 from headrace.engine.engine import Engine
-from headrace.engine.transactions import Committed
+from headrace.engine.logs.transactions import BatchCommitted
 from headrace.formats.staged import encode_staged
 from headrace.storage.staging import Staging
 from headrace.surfaces.bulk.chunks import ChunkLimits
@@ -46,13 +46,15 @@ async def stage(
 
 async def commit(
     engine: Engine, by: Caller, transaction: str = "t", batch: int = 0, *, once: bool = False
-) -> Committed:
+) -> BatchCommitted:
     return await engine.transactions.commit(
         transaction, batch, ["0-0-0"], owner="topics", create=LogConfig(), once=once, by=by
     )
 
 
-async def send(engine: Engine, by: Caller, transaction: str = "t", batch: int = 0) -> Committed:
+async def send(
+    engine: Engine, by: Caller, transaction: str = "t", batch: int = 0
+) -> BatchCommitted:
     await stage(engine, by, transaction, batch)
     return await commit(engine, by, transaction, batch)
 
@@ -244,9 +246,12 @@ def test_a_key_fills_its_own_share_of_what_waits(loop: VirtualLoop) -> None:
 
     share = 2 * STAGED_CHUNK_BYTES_MIN
     with (
-        mock.patch("headrace.engine.chunks._BYTES_PER_KEY", Cap("staged_bytes_per_key", share)),
         mock.patch(
-            "headrace.engine.chunks._BYTES", Cap("staged_bytes", share + STAGED_CHUNK_BYTES_MIN)
+            "headrace.engine.logs.chunks._BYTES_PER_KEY", Cap("staged_bytes_per_key", share)
+        ),
+        mock.patch(
+            "headrace.engine.logs.chunks._BYTES",
+            Cap("staged_bytes", share + STAGED_CHUNK_BYTES_MIN),
         ),
     ):
         loop.run(story())
@@ -273,7 +278,7 @@ def test_a_key_has_so_many_transactions(loop: VirtualLoop) -> None:
         await send(engine, ANN, "d")
 
     per_key = Cap("transactions_per_key", 2)
-    with mock.patch("headrace.engine.commit_history._PER_KEY", per_key):
+    with mock.patch("headrace.engine.logs.commit_history._PER_KEY", per_key):
         loop.run(story())
 
 

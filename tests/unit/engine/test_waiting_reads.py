@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from headrace.core.read import Page
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from support.librarian import reading
 from support.virtual import VirtualClock, VirtualLoop
 
 
 def test_a_page_that_is_not_the_last_ends_the_wait_when_time_is_up(loop: VirtualLoop) -> None:
-    async def slowly(live: Live, after: int, **how: object) -> Page:
+    async def slowly(live: OpenLog, after: int, **how: object) -> Page:
         await asyncio.sleep(1)
         return Page([], after + 1, 1000, 1, None, 1, 1, False)
 

@@ -15,7 +15,7 @@ from headrace.core.config import Kind, LogConfig
 from headrace.core.owners import TOPICS
 from headrace.core.streaming import Spec
 from headrace.core.token import Grants
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.tokens import Tokens
 from headrace.web.calls import Gate
 from headrace.web.connection import Connections
@@ -124,7 +124,7 @@ def test_a_token_revoked_while_a_stream_opens_opens_nothing(
         engine = gate.engine
         settle = engine.settle
 
-        async def revoke_meanwhile(*lives: Live) -> None:
+        async def revoke_meanwhile(*lives: OpenLog) -> None:
             await tokens.revoke(token.id)
             await settle(*lives)
 

@@ -16,7 +16,7 @@ from headrace.core.pressure import Pressure
 from headrace.core.schedule import Rounds
 from headrace.engine.flow.admission import WriteAdmission
 from headrace.engine.flow.loop_lag import LoopLag
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.ports import Clock, Pool
 
 Work = Callable[[], None]
@@ -32,10 +32,10 @@ class PriorityScheduler:
         self._admission = admission
         self._waiting: Rounds[Work] = Rounds()
         self._lined_up: set[Work] = set()
-        self._held: dict[Work, Live] = {}
+        self._held: dict[Work, OpenLog] = {}
         self._scheduled: asyncio.Handle | None = None
 
-    def serve(self, live: Live, work: Work, *, background: bool = False) -> bool:
+    def serve(self, live: OpenLog, work: Work, *, background: bool = False) -> bool:
         """Do this work of a log, now or when its turn comes; asking again meanwhile adds nothing.
 
         False when it must wait until pressure falls: the log has a negative priority and the server
@@ -72,10 +72,10 @@ class PriorityScheduler:
             for work, live in held.items():
                 self._line_up(live, work)
 
-    def _priority(self, live: Live) -> int:
+    def _priority(self, live: OpenLog) -> int:
         return priority.effective(live.log.config, live.last_read_at_ms, self._clock.now_ms())
 
-    def _line_up(self, live: Live, work: Work, *, lowered: bool = False) -> None:
+    def _line_up(self, live: OpenLog, work: Work, *, lowered: bool = False) -> None:
         self._waiting.put(work, self._priority(live), self._clock.now_ms(), lowered=lowered)
         if self._scheduled is None:
             loop = asyncio.get_running_loop()

@@ -22,11 +22,11 @@ from headrace.core.limits import MOVE_BYTES_MAX, READ_BYTES_MAX, READ_SCANNED_MA
 from headrace.core.log import check_owner
 from headrace.core.read import Slice
 from headrace.core.record import Blobs, Drafts, draft
-from headrace.engine.appender import Appender
-from headrace.engine.fetcher import Fetcher
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
-from headrace.engine.reader import Reader
+from headrace.engine.logs.appender import Appender
+from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.logs.reader import Reader
+from headrace.engine.open_log import OpenLog
 from headrace.formats.frame import check_append
 
 _PAGE_RECORDS = 1000
@@ -71,7 +71,7 @@ class DeadLetters:
         self._reader = reader
         self._appender = appender
 
-    async def bury(self, live: Live, spent: list[int]) -> bool:
+    async def bury(self, live: OpenLog, spent: list[int]) -> bool:
         """Move the first of these jobs, as many as go at a time, to where the queue wants its dead
         letters; says whether any went.
 
@@ -100,7 +100,7 @@ class DeadLetters:
 
     async def redrive(
         self,
-        live: Live,
+        live: OpenLog,
         count_max: int,
         to: str | None,
         authorise: Callable[[str], None],
@@ -134,7 +134,7 @@ class DeadLetters:
         return Redriven(moved, skipped, live.log.count)
 
     async def _plan(
-        self, live: Live, count_max: int, to: str | None
+        self, live: OpenLog, count_max: int, to: str | None
     ) -> tuple[dict[str, list[_Planned]], int]:
         """Which records go where, and how many can go nowhere."""
         routes: dict[str, list[_Planned]] = {}
@@ -157,7 +157,7 @@ class DeadLetters:
                 break
         return routes, skipped
 
-    def _may_go(self, live: Live, letter: _Letter, target: str) -> bool:
+    def _may_go(self, live: OpenLog, letter: _Letter, target: str) -> bool:
         log = self._kernel.state.by_name.get(target)
         return (
             log is not None
@@ -166,13 +166,13 @@ class DeadLetters:
             and self._is_free(live, letter.seq)
         )
 
-    def _is_free(self, live: Live, seq: int) -> bool:
+    def _is_free(self, live: OpenLog, seq: int) -> bool:
         """Whether nobody works on this record."""
         queue = live.log.queue
         return queue is None or seq not in queue.leases
 
     async def _move(
-        self, live: Live, name: str, drafts: Drafts, entry: Delete, create: LogConfig | None
+        self, live: OpenLog, name: str, drafts: Drafts, entry: Delete, create: LogConfig | None
     ) -> None:
         """Append there and delete here, together; what comes of it is durable and seen after."""
         kernel, now_ms = self._kernel, self._kernel.clock.now_ms()
@@ -181,7 +181,7 @@ class DeadLetters:
         known = kernel.state.by_name.get(name)
         if known is not None:
             check_owner(known, live.log.owner)
-            target = kernel.lives[known.id]
+            target = kernel.open_logs[known.id]
             kernel.expire_now(target)
             append = one.append(target.log, drafts, None, now_ms)
         elif create is not None:
@@ -191,7 +191,7 @@ class DeadLetters:
             append = one.append(catalog.new_log(made), drafts, None, now_ms)
             check_append(append)
             kernel.commit([made], sync=True)
-            target = kernel.lives[made.log]
+            target = kernel.open_logs[made.log]
         else:
             raise catalog.not_found(name)
         position = self._appender.enqueue(target, append, now_ms, (entry,))

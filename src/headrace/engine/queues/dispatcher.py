@@ -25,12 +25,12 @@ from headrace.core.limits import (
     LEASE_MS_MIN,
 )
 from headrace.core.read import Slice
-from headrace.engine.cost import Cost
-from headrace.engine.fetcher import Fetcher
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
+from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.open_log import OpenLog
 from headrace.engine.queues.dead_letters import DeadLetters
+from headrace.engine.timings import Timings
 from headrace.observe import say
 
 
@@ -48,7 +48,7 @@ class Worker(Protocol):
     def blocked(self) -> bool:
         """Whether he can take nothing now; who no longer is must `schedule`."""
 
-    def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
+    def give(self, live: OpenLog, claim: Claim, jobs: list[Slice]) -> None:
         """Here is work."""
 
     def on_throttled(self) -> None:
@@ -73,7 +73,7 @@ class JobDispatcher:
         kernel: Kernel,
         fetcher: Fetcher,
         scheduler: PriorityScheduler,
-        live: Live,
+        live: OpenLog,
         letters: DeadLetters,
     ) -> None:
         self._kernel = kernel
@@ -159,7 +159,7 @@ class JobDispatcher:
         """What must be done before anybody is told of a pass."""
         live = self._live
         if self._steps_up(claims):
-            await self._kernel.wait(live, live.shrunk_position, live.visible, Cost())
+            await self._kernel.wait(live, live.shrunk_position, live.visible, Timings())
         if position and live.log.config.leases_durable:
             await self._kernel.journal.wait_synced(position)
 
@@ -226,7 +226,7 @@ class JobDispatcher:
             self._holders.pop(seq, None)
         log = self._live.log
         left = sorted(seq for seq, fence in worker.held.items() if self._is_held(seq, fence))
-        if left and log.id in self._kernel.lives:
+        if left and log.id in self._kernel.open_logs:
             self._ended += len(left)
             try:
                 self._kernel.commit([Release(log.id, left, 0)], sync=log.config.leases_durable)
@@ -261,7 +261,7 @@ class JobDispatcher:
         kernel, log = self._kernel, self._live.log
         if not self._workers or kernel.draining:
             return
-        if log.id not in kernel.lives:
+        if log.id not in kernel.open_logs:
             self._start(self._close())
             return
         log.jobs.sweep(kernel.clock.now_ms())
@@ -431,7 +431,7 @@ def _fenced(claim: Claim) -> zip[tuple[int, int]]:
     return zip(claim.seqs, range(claim.fence, claim.fence + len(claim.seqs)), strict=True)
 
 
-def lease_of(live: Live, lease_ms: int | None) -> int:
+def lease_of(live: OpenLog, lease_ms: int | None) -> int:
     """How long a lease lasts: as asked for, or as the queue says."""
     if lease_ms is None:
         return live.log.config.lease_ms

@@ -19,24 +19,24 @@ from headrace.core.lease import Asking, Counters
 from headrace.core.limits import DELAY_MS_MAX
 from headrace.core.log import check_owner
 from headrace.core.read import Slice
-from headrace.engine.appender import Appender
-from headrace.engine.cost import Cost
-from headrace.engine.deleter import Deleter
-from headrace.engine.fetcher import Fetcher
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
-from headrace.engine.lookup import LogLookup
+from headrace.engine.logs.appender import Appender
+from headrace.engine.logs.deleter import Deleter
+from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.logs.lookup import LogLookup
+from headrace.engine.logs.reader import Reader
+from headrace.engine.open_log import OpenLog
 from headrace.engine.queues.dead_letters import DeadLetters, Redriven
 from headrace.engine.queues.dispatcher import JobDispatcher, lease_of
-from headrace.engine.reader import Reader
 from headrace.engine.routers.control import Routers
+from headrace.engine.timings import Timings
 
 
 class Claimed(msgspec.Struct, frozen=True):
     """The jobs somebody got; none when there are none."""
 
-    live: Live
+    live: OpenLog
     claim: Claim | None
     jobs: list[Slice]
     counters: Counters
@@ -73,14 +73,14 @@ class Queues:
         self._scheduler = scheduler
         self._letters = DeadLetters(kernel, fetcher, reader, appender)
 
-    def find(self, name: str) -> Live:
+    def find(self, name: str) -> OpenLog:
         """The queue of this name, with its floors as of now."""
         live = self._lookup.state_of(name)
         if live.log.config.kind is not Kind.QUEUE:
             raise Refused(Code.NOT_A_QUEUE, f'log "{name}" is not a queue', topic=name)
         return live
 
-    def dispatcher(self, live: Live) -> JobDispatcher:
+    def dispatcher(self, live: OpenLog) -> JobDispatcher:
         """Where this queue hands out its jobs."""
         if live.dispatcher is None:
             live.dispatcher = JobDispatcher(
@@ -88,16 +88,16 @@ class Queues:
             )
         return live.dispatcher
 
-    def count(self, live: Live) -> Counters:
+    def count(self, live: OpenLog) -> Counters:
         return lease.count(live.log, live.visible, self._kernel.clock.now_ms())
 
     async def claim(
-        self, name: str, node: str, wanted: int, lease_ms: int | None, cost: Cost
+        self, name: str, node: str, wanted: int, lease_ms: int | None, timings: Timings
     ) -> Claimed:
         """Lease up to so many jobs to a node."""
         await self._routers.catch_up(self._lookup.live(name))
         live = self.find(name)
-        await self._admit(live, cost)
+        await self._admit(live, timings)
         dispatcher = self.dispatcher(live)
         claim = await dispatcher.claim(Asking(node, wanted, lease_of(live, lease_ms)))
         if claim is None:
@@ -112,7 +112,7 @@ class Queues:
         node: str,
         seqs: Sequence[int],
         fences: Sequence[int | None] | None,
-        cost: Cost,
+        timings: Timings,
     ) -> Settled:
         """Complete jobs: those the node holds are deleted."""
         kernel, live = self._kernel, self.find(name)
@@ -134,7 +134,7 @@ class Queues:
             entry = lease.ack(log, found, len(held), size_bytes)
             position = kernel.commit([entry], sync=log.config.synced)
             self._note_ended(live, held)
-            await kernel.wait(live, position, live.visible, cost)
+            await kernel.wait(live, position, live.visible, timings)
             return Settled(held, skipped, self.count(live))
         # What is skipped may be gone by an ack that is not durable yet.
         await kernel.settle(live)
@@ -199,19 +199,19 @@ class Queues:
 
     # --- steps -----------------------------------------------------------------------------------
 
-    async def _admit(self, live: Live, cost: Cost) -> None:
+    async def _admit(self, live: OpenLog, timings: Timings) -> None:
         """Wait to be admitted when the journal cannot keep up."""
         self._kernel.check_writable()
         if not self._kernel.admission.open:
-            cost.throttle_ms = await self._kernel.wait_admitted(live.log.name, None)
+            timings.throttle_ms = await self._kernel.wait_admitted(live.log.name, None)
 
-    def _commit(self, live: Live, entry: Entry) -> int:
+    def _commit(self, live: OpenLog, entry: Entry) -> int:
         return self._kernel.commit([entry], sync=live.log.config.leases_durable)
 
-    async def _keep(self, live: Live, position: int) -> None:
+    async def _keep(self, live: OpenLog, position: int) -> None:
         if live.log.config.leases_durable:
             await self._kernel.journal.wait_synced(position)
 
-    def _note_ended(self, live: Live, seqs: list[int]) -> None:
+    def _note_ended(self, live: OpenLog, seqs: list[int]) -> None:
         if live.dispatcher is not None:
             live.dispatcher.note_ended(seqs)

@@ -16,10 +16,10 @@ from headrace.core.errors import Code, Refused
 from headrace.core.inbound_route import Rule
 from headrace.core.log import Log, check_owner
 from headrace.core.route import Routes
-from headrace.engine.fetcher import Fetcher
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
+from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.open_log import OpenLog
 from headrace.engine.routers.forwarding import Forwarder
 from headrace.engine.routers.steps import Router
 
@@ -90,7 +90,7 @@ class Routers:
                 found.append(router)
         return found, False
 
-    async def catch_up(self, *lives: Live) -> None:
+    async def catch_up(self, *lives: OpenLog) -> None:
         """Let routers bring these logs what they have for them, before somebody reads them."""
         if any(live.log.inbound_routes for live in lives):
             await self.forwarder.catch_up(*lives)
@@ -99,14 +99,14 @@ class Routers:
 
     def open(self) -> None:
         """Put what recovery found into operation."""
-        for live in list(self._kernel.lives.values()):
+        for live in list(self._kernel.open_logs.values()):
             for name in live.log.inbound_routes or ():
                 self.attach(name, live)
 
-    def attach(self, name: str, dest: Live) -> None:
+    def attach(self, name: str, dest: OpenLog) -> None:
         """The destination has a new inlet, or one that changed."""
         assert dest.log.inbound_routes is not None
-        source = self._kernel.lives[dest.log.inbound_routes[name].source]
+        source = self._kernel.open_logs[dest.log.inbound_routes[name].source]
         router = self._routers.get(name)
         if router is not None and (router.source is not source or router.dest is not dest):
             self.detach(name)
@@ -124,13 +124,13 @@ class Routers:
         add_to(self._created, router.created_by, -1)
         self.forwarder.detach(router)
 
-    def forget(self, dest: Live) -> None:
+    def forget(self, dest: OpenLog) -> None:
         """A log is gone, and with it the routers that led there."""
         for name in dest.log.inbound_routes or ():
             self.detach(name)
         self.forwarder.forget(dest)
 
-    def cut_off(self, live: Live) -> tuple[list[str], list[Unroute]]:
+    def cut_off(self, live: OpenLog) -> tuple[list[str], list[Unroute]]:
         """The routers from and to a log that is about to go, and the ends of those that lead away
         from it; the others end with it.
         """

@@ -18,10 +18,10 @@ from headrace.core.limits import (
 )
 from headrace.core.log import Log
 from headrace.core.record import Block, cut
-from headrace.engine.fetcher import Fetcher
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
+from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.open_log import OpenLog
 from headrace.engine.routers.steps import Pass, Router, Shown, Step
 from headrace.observe import say
 from headrace.storage.segments import UNREADABLE
@@ -32,7 +32,7 @@ class _OutboundRoutes:
 
     __slots__ = ("due", "listener", "routers", "scheduled", "source", "work")
 
-    def __init__(self, source: Live) -> None:
+    def __init__(self, source: OpenLog) -> None:
         self.source = source
         self.routers: dict[str, Router] = {}
         self.due: dict[str, Router] = {}
@@ -83,7 +83,7 @@ class Forwarder:
             self._scheduler.cancel(outlet.work)
             del self._outbound[outlet.source.log.id]
 
-    def forget(self, dest: Live) -> None:
+    def forget(self, dest: OpenLog) -> None:
         """A log is gone."""
         self._shown.pop(dest.log.id, None)
 
@@ -206,7 +206,7 @@ class Forwarder:
 
     # --- for readers -----------------------------------------------------------------------------
 
-    async def catch_up(self, *lives: Live) -> None:
+    async def catch_up(self, *lives: OpenLog) -> None:
         """Bring what was committed in the sources of these logs before this call, and wait until
         readers see it; not for long.
         """
@@ -254,7 +254,7 @@ class Forwarder:
             if loop.time() >= until_s:
                 raise _too_much()
 
-    async def finish_from(self, source: Live) -> None:
+    async def finish_from(self, source: OpenLog) -> None:
         """The same for all routers that lead away from this log."""
         if outlet := self._outbound.get(source.log.id):
             await self.finish(*outlet.routers.values())
@@ -266,9 +266,9 @@ class Forwarder:
 
     def _has_inbound_routes(self, log: Log) -> bool:
         """A log that is gone still says what led there; nothing does any more."""
-        return bool(log.inbound_routes) and log.id in self._kernel.lives
+        return bool(log.inbound_routes) and log.id in self._kernel.open_logs
 
-    def _is_behind(self, live: Live, seen: set[int]) -> bool:
+    def _is_behind(self, live: OpenLog, seen: set[int]) -> bool:
         """Whether something is on its way to this log, from however far."""
         log = live.log
         if not self._has_inbound_routes(log) or log.id in seen:
@@ -283,7 +283,7 @@ class Forwarder:
             return True
         return self._is_behind(source, seen)
 
-    async def _catch_up(self, live: Live, seen: set[int]) -> None:
+    async def _catch_up(self, live: OpenLog, seen: set[int]) -> None:
         """Sources first: what they are about to get is on its way here as well."""
         log = live.log
         if not self._has_inbound_routes(log) or log.id in seen:

@@ -22,9 +22,9 @@ from headrace.core.inbound_route import InboundRoute
 from headrace.core.limits import FORWARD_FRAME_BYTES
 from headrace.core.record import Block
 from headrace.core.route import Forwarding, RouteBatch, Wants
-from headrace.engine.appender import journaled
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live, Promise
+from headrace.engine.logs.appender import journaled
+from headrace.engine.open_log import OpenLog, Promise
 
 _ENTRY_BYTES = 256
 _PICK_BYTES = 9
@@ -47,7 +47,7 @@ class Router:
         "source",
     )
 
-    def __init__(self, name: str, source: Live, dest: Live) -> None:
+    def __init__(self, name: str, source: OpenLog, dest: OpenLog) -> None:
         self.name = name
         self.source = source
         self.dest = dest
@@ -88,7 +88,7 @@ class Pass:
         self._entries: list[Entry] = []
         self._stored: list[Entry] = []
         self._promises: list[Promise] = []
-        self._ends: dict[int, tuple[Live, int]] = {}
+        self._ends: dict[int, tuple[OpenLog, int]] = {}
         self._derived_bytes = 0
         self._stored_bytes = 0
         """What the journal keeps of them, roughly."""
@@ -127,7 +127,7 @@ class Pass:
             return Step.MORE if batch.upto < visible else Step.DONE
         return Step.BLOCKED
 
-    def _look(self, source: Live, wanted: Wants, sealed: Iterable[Block]) -> RouteBatch:
+    def _look(self, source: OpenLog, wanted: Wants, sealed: Iterable[Block]) -> RouteBatch:
         batch = self._batches.get(wanted)
         if batch is None:
             blocks = chain(sealed, source.tail.since(wanted.after + 1))
@@ -158,7 +158,7 @@ class Pass:
                 self._made[wanted, copying] = made
         return made
 
-    def _add(self, live: Live, done: Forwarding, *, derived: bool) -> None:
+    def _add(self, live: OpenLog, done: Forwarding, *, derived: bool) -> None:
         forward, append = done.forward, done.append
         last = forward.first + forward.holes + forward.count - 1
         if promise := live.promise(last, self._now_ms):

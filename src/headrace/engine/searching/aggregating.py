@@ -15,7 +15,7 @@ import msgspec
 from headrace.core import ranges
 from headrace.core.errors import refuse_invalid
 from headrace.core.limits import AGGREGATE_GROUPS_MAX
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.plans import Searchable, searchable
 from headrace.engine.searching.coverage import Coverage
 from headrace.engine.searching.scope import IndexedSpan, Scope
@@ -45,7 +45,7 @@ class Aggregated(msgspec.Struct, frozen=True):
     buckets: list[dict[str, Any]]
 
 
-async def aggregate(engine: Engine, live: Live, read: ReadAggregate) -> Aggregated:
+async def aggregate(engine: Engine, live: OpenLog, read: ReadAggregate) -> Aggregated:
     """Aggregate a log, to its head."""
     configured = searchable(live.log).search
     request = read(configured)

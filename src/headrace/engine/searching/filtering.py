@@ -17,7 +17,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.read import Page, Slice
 from headrace.core.record import Block
 from headrace.core.selector import ColumnSelector
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.plans import searchable
 from headrace.engine.searching.scope import IndexedSpan, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
@@ -36,7 +36,7 @@ _PAGE_MS = 2_500
 """A page that takes longer ends where it is."""
 
 
-def parse_filter(live: Live, text: str) -> Query:
+def parse_filter(live: OpenLog, text: str) -> Query:
     """The query of a filter; refuses what cannot be asked of this log."""
     if live.log.search is None:
         raise Refused(Code.INVALID, "filter needs a schema with search fields")
@@ -54,7 +54,7 @@ class Filter:
 
     async def read(
         self,
-        live: Live,
+        live: OpenLog,
         after: int,
         *,
         records_max: int,

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.core import ranges
 from headrace.core.limits import SEARCH_TIMEOUT_MS
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.searching.coverage import Coverage
 from headrace.engine.searching.scope import IndexedSpan, Scope
 from headrace.engine.searching.turns import Deadline, in_turns
@@ -48,7 +48,7 @@ class Listed(msgspec.Struct, frozen=True):
     took_ms: int
 
 
-async def list_keys(engine: Engine, live: Live, after: str | None, limit: int) -> Listed:
+async def list_keys(engine: Engine, live: OpenLog, after: str | None, limit: int) -> Listed:
     """The next keys of a log's records; those that could be found in the time there is."""
     deadline = Deadline(SEARCH_TIMEOUT_MS)
 

@@ -21,7 +21,7 @@ from headrace.core import ranges
 from headrace.core.log import Extent, Log
 from headrace.core.ranges import Ranges
 from headrace.core.record import Block, cut
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.searching.turns import Deadline
 from headrace.formats.leb128 import Ints
 from headrace.formats.manifest import Build
@@ -123,7 +123,7 @@ class Scope:
     """
 
     def __init__(
-        self, engine: Engine, live: Live, plan: str | None, deadline: Deadline | None = None
+        self, engine: Engine, live: OpenLog, plan: str | None, deadline: Deadline | None = None
     ) -> None:
         """`plan` is the hash of the plan that builds must have been made by; without one every
         build will do, which is right for keys. Once the deadline is over, whatever reads files
@@ -396,7 +396,7 @@ def _parts(block: Block, rows: int) -> Iterator[tuple[int, int, int]]:
         start, base = stop, cuts[stop - 1]
 
 
-def _log_spans(engine: Engine, live: Live, last: int) -> Iterator[LogSpan]:
+def _log_spans(engine: Engine, live: OpenLog, last: int) -> Iterator[LogSpan]:
     log = live.log
     inherited = min(log.inherited, last)
     if inherited:

@@ -13,7 +13,7 @@ import numpy as np
 from headrace.core import ranges
 from headrace.core.limits import SEARCH_ANSWER_BYTES
 from headrace.core.ranges import Ranges
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.plans import Searchable, searchable
 from headrace.engine.searching.coverage import Coverage
 from headrace.engine.searching.scope import Batch, IndexedSpan, Scope
@@ -78,7 +78,7 @@ class Found(msgspec.Struct, frozen=True):
         self.hits[:] = [hit for hit in self.hits if not ranges.contains(deleted, hit.seq)]
 
 
-async def search(engine: Engine, live: Live, read: ReadSearch) -> Found:
+async def search(engine: Engine, live: OpenLog, read: ReadSearch) -> Found:
     """Search a log, to its head."""
     configured = searchable(live.log).search
     request = read(configured)

@@ -10,11 +10,11 @@ from headrace.core import ranges
 from headrace.core.limits import PAGE_RANGES_MAX, PLANS_EXTENTS_MAX, PLANS_RANGES_MAX
 from headrace.core.log import Log
 from headrace.engine.flow.time_slices import slices
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.formats.plan import LogPlan, Span
 
 
-def fitting(lives: Sequence[Live]) -> int:
+def fitting(lives: Sequence[OpenLog]) -> int:
     """How many of these logs a page with extents has room for; one at least."""
     room = PLANS_EXTENTS_MAX
     for at, live in enumerate(lives):
@@ -24,7 +24,7 @@ def fitting(lives: Sequence[Live]) -> int:
     return len(lives)
 
 
-async def plans_of(lives: Iterable[tuple[Live, int]], *, extents: bool) -> list[LogPlan]:
+async def plans_of(lives: Iterable[tuple[OpenLog, int]], *, extents: bool) -> list[LogPlan]:
     """What a reader must know of these logs, each with its head."""
     plans: list[LogPlan] = []
     dead_room, sealed_room = PLANS_RANGES_MAX, PLANS_EXTENTS_MAX
@@ -38,7 +38,7 @@ async def plans_of(lives: Iterable[tuple[Live, int]], *, extents: bool) -> list[
     return plans
 
 
-def _plan(live: Live, head: int) -> LogPlan:
+def _plan(live: OpenLog, head: int) -> LogPlan:
     log = live.log
     stream = log.stream
     return LogPlan(

@@ -28,7 +28,7 @@ from headrace.core.read import Page
 from headrace.core.state import not_found
 from headrace.core.transaction import Caller, Chunk, parse_transaction
 from headrace.engine.engine import Engine
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.formats.segment import table_of
 from headrace.surfaces.bulk import wire
 from headrace.surfaces.bulk.chunks import ChunkLimits, parse_chunk
@@ -76,7 +76,7 @@ class Bulk:
             if extents and (fits := fitting(lives)) < len(lives):
                 lives, more = lives[:fits], True
         await engine.routers.catch_up(*lives)
-        lives = [live for live in lives if live.log.id in engine.lives]
+        lives = [live for live in lives if live.log.id in engine.open_logs]
         for live in lives:
             engine.expire_now(live)
         heads = ((live, engine.head_of(live)) for live in lives)
@@ -234,15 +234,15 @@ def _encode(name: str, id: int, page: Page, media: str | None) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _find(engine: Engine, name: str) -> Live:
+def _find(engine: Engine, name: str) -> OpenLog:
     """Any log with records that can be read now."""
     log = engine.state.by_name.get(name)
-    if log is None or not _is_readable(engine, engine.lives[log.id]):
+    if log is None or not _is_readable(engine, engine.open_logs[log.id]):
         raise not_found(name)
-    return engine.lives[log.id]
+    return engine.open_logs[log.id]
 
 
-def _is_readable(engine: Engine, live: Live) -> bool:
+def _is_readable(engine: Engine, live: OpenLog) -> bool:
     log = live.log
     if log.subscription is not None:
         return False
@@ -251,11 +251,11 @@ def _is_readable(engine: Engine, live: Live) -> bool:
 
 def _page(
     engine: Engine, after: str, prefix: str, size: int, call: Call
-) -> tuple[list[Live], bool]:
+) -> tuple[list[OpenLog], bool]:
     """Up to `size` logs by name, of all owners, and whether there are more."""
-    found: list[Live] = []
+    found: list[OpenLog] = []
     for name in engine.state.names(after, prefix):
-        live = engine.lives[engine.state.by_name[name].id]
+        live = engine.open_logs[engine.state.by_name[name].id]
         if not call.principal.may_see(name) or not _is_readable(engine, live):
             continue
         if len(found) == size:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from headrace.engine.chunks import Waiting
 from headrace.engine.engine import Engine
 from headrace.engine.flow.loop_lag import LoopLag
+from headrace.engine.logs.chunks import StagedTotals
 from headrace.engine.upkeep import Backlog
 from headrace.observe import Counter, Gauge, Histogram, Number, Sample
 from headrace.web.calls import Gate
@@ -37,8 +37,8 @@ class ServerVitals:
         return self._engine.state.size_bytes if self._engine else 0
 
     @property
-    def staged(self) -> Waiting:
-        return self._engine.transactions.waiting if self._engine else Waiting()
+    def staged(self) -> StagedTotals:
+        return self._engine.transactions.waiting if self._engine else StagedTotals()
 
     @property
     def backlog(self) -> Backlog:
@@ -135,7 +135,7 @@ def _process_samples(vitals: ServerVitals) -> list[Sample]:
     ]
 
 
-def _staged_samples(staged: Waiting) -> list[Sample]:
+def _staged_samples(staged: StagedTotals) -> list[Sample]:
     return [
         Gauge(
             "headrace_staged_transactions",

@@ -25,7 +25,7 @@ from headrace.core.subscription import WEBHOOK, Work
 from headrace.delivery.signing import Claims, Signer
 from headrace.delivery.webhooks import Webhooks
 from headrace.engine.active_subscriptions import Active, id_of
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.surfaces.streams import wire
 from headrace.surfaces.streams.fields import format_time
 from headrace.surfaces.streams.names import CONTROL, parse_name
@@ -212,7 +212,7 @@ class Control:
             )
         )
 
-    def _token(self, live: Live, active: Active) -> str:
+    def _token(self, live: OpenLog, active: Active) -> str:
         subscription = active.subscription
         claims = Claims(live.log.id, subscription.generation, subscription.wake or "")
         return self.signer.make_token(claims)
@@ -248,7 +248,7 @@ class Control:
 
     # --- calling webhooks ------------------------------------------------------------------------
 
-    async def deliver(self, live: Live, works: list[Work]) -> bool:
+    async def deliver(self, live: OpenLog, works: list[Work]) -> bool:
         """Tell a webhook of a wake; says whether it answered that all is done."""
         subscription = live.log.subscription
         assert subscription is not None

@@ -60,7 +60,7 @@ def _parse_fork_at(call: Call, source: str, text: str) -> int:
     if log is None or log.stream is None or log.stream.deleted:
         return 0  # whatever the offset: the source itself will be refused
     try:
-        return resolve(call.engine.lives[log.id], offset)
+        return resolve(call.engine.open_logs[log.id], offset)
     except Refused as refused:
         raise Refused(Code.INVALID, refused.message) from None
 

@@ -24,7 +24,7 @@ from headrace.delivery.endings import Ending, Over
 from headrace.delivery.events import CaughtUp, Ended, Event, Lost, Records
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import LAST_CHUNK, EventStream, chunk
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.ports import Clock
 from headrace.engine.shapes import Shapes
 from headrace.surfaces.streams.errors import encode_error
@@ -151,7 +151,7 @@ class StreamSink(EventStream):
 
     __slots__ = ("_live", "_start", "_view")
 
-    def __init__(self, hub: Hub, live: Live, view: StreamView, after: int) -> None:
+    def __init__(self, hub: Hub, live: OpenLog, view: StreamView, after: int) -> None:
         super().__init__(hub, _HEARTBEAT_S, STREAM_SSE_S)
         self._live = live
         self._view = view

@@ -18,7 +18,7 @@ from headrace.core.log import Log
 from headrace.core.streaming import stream_of
 from headrace.engine.engine import Engine
 from headrace.engine.inspection import Progress, Published, Share, Survey
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.plans import searchable
 from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Profile
@@ -48,7 +48,7 @@ class Picture(NamedTuple):
     """What changes without the stream."""
 
 
-Paint = Callable[[Engine, Live], Awaitable[Picture]]
+Paint = Callable[[Engine, OpenLog], Awaitable[Picture]]
 
 
 class Inspector:
@@ -107,13 +107,13 @@ def _joined(body: bytes, beside: dict[str, Any]) -> bytes:
     return body[:-1] + b"," + msgspec.json.encode(beside)[1:] if beside else body
 
 
-async def _paint_index_status(engine: Engine, live: Live) -> Picture:
+async def _paint_index_status(engine: Engine, live: OpenLog) -> Picture:
     survey = await engine.inspection.survey(live)
     published = await engine.inspection.published(live)
     return Picture(_index_status(engine, live, survey, published), {})
 
 
-async def _paint_details(engine: Engine, live: Live) -> Picture:
+async def _paint_details(engine: Engine, live: OpenLog) -> Picture:
     stream_of(live.log)
     survey = await engine.inspection.survey(live)
     published = await engine.inspection.published(live)
@@ -144,7 +144,7 @@ def _registry(log: Log) -> Registry:
 # --- the stream -----------------------------------------------------------------------------------
 
 
-def _summary(engine: Engine, live: Live, survey: Survey) -> dict[str, Any]:
+def _summary(engine: Engine, live: OpenLog, survey: Survey) -> dict[str, Any]:
     log = live.log
     stream = stream_of(log)
     listed = summarise(engine, live)
@@ -187,7 +187,7 @@ def _time(ms: int | None) -> str | None:
 
 
 def _index_status(
-    engine: Engine, live: Live, survey: Survey, published: Published
+    engine: Engine, live: OpenLog, survey: Survey, published: Published
 ) -> dict[str, Any]:
     log = live.log
     search = None if log.search is None else searchable(log).search
@@ -300,7 +300,7 @@ def _text(number: int | None) -> str | None:
 # --- where it is kept -----------------------------------------------------------------------------
 
 
-def _storage(engine: Engine, live: Live, survey: Survey, published: Published) -> dict[str, Any]:
+def _storage(engine: Engine, live: OpenLog, survey: Survey, published: Published) -> dict[str, Any]:
     log = live.log
     indexes = sum(share.size_bytes for share in survey.shares.values())
     manifest = (published.size_bytes or 0) if survey.stretches else 0
@@ -351,7 +351,7 @@ _NOTHING = (
 """Caches are in memory here, and there is no SQLite."""
 
 
-def _requests(engine: Engine, live: Live) -> dict[str, Any]:
+def _requests(engine: Engine, live: OpenLog) -> dict[str, Any]:
     counts = engine.inspection.requests(live)
     return {
         **_counted(sum(counts.values(), Asked())),

@@ -10,7 +10,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.read import Page
 from headrace.core.stream import JSON
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.surfaces.streams.offsets import Mark, Offset, format_offset
 
 _EPOCHS = 1 << 32
@@ -33,7 +33,7 @@ def _epoch_at(log: Log, seq: int) -> int:
     return log.stream.epoch_at(seq) if log.stream is not None else epoch_of(log)
 
 
-def resolve(live: Live, offset: Offset | Mark) -> int:
+def resolve(live: OpenLog, offset: Offset | Mark) -> int:
     """The seq behind which a read goes on; refuses positions this stream does not have."""
     if offset is Mark.START:
         return 0
@@ -53,7 +53,7 @@ def resolve(live: Live, offset: Offset | Mark) -> int:
     return offset.seq
 
 
-def _beyond(live: Live) -> Refused:
+def _beyond(live: OpenLog) -> Refused:
     return Refused(
         Code.INVALID,
         f'this offset is beyond the end of "{live.log.name}"',
@@ -61,7 +61,7 @@ def _beyond(live: Live) -> Refused:
     )
 
 
-def check_gap(live: Live, page: Page, offset: Offset | Mark) -> None:
+def check_gap(live: OpenLog, page: Page, offset: Offset | Mark) -> None:
     """Records behind the offset that retention or a crash took: a reader that goes on is told."""
     if page.gap is not None and isinstance(offset, Offset):
         raise Refused(

@@ -17,7 +17,7 @@ from headrace.core.read import Page
 from headrace.core.selector import ColumnSelector
 from headrace.core.stream import JSON, media_type
 from headrace.engine.engine import Engine
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.searching.filtering import Filter, parse_filter
 from headrace.surfaces.streams import fields
 from headrace.surfaces.streams.dialect import Dialect
@@ -72,7 +72,7 @@ def parse_query(text: str) -> dict[str, str]:
 
 async def parse_read(
     engine: Engine,
-    live: Live,
+    live: OpenLog,
     query: Mapping[str, str],
     key: str | None,
     dialect: Dialect,
@@ -108,7 +108,7 @@ async def parse_read(
     )
 
 
-def _check_filter(live: Live, text: str, mode: str | None) -> None:
+def _check_filter(live: OpenLog, text: str, mode: str | None) -> None:
     if mode == "sse":
         raise Refused(Code.INVALID, "filter is not supported with live=sse")
     if media_type(content_type_of(live.log)) != JSON:
@@ -116,7 +116,7 @@ def _check_filter(live: Live, text: str, mode: str | None) -> None:
     parse_filter(live, text)
 
 
-def _format(live: Live, asked: str | None, dialect: Dialect) -> str:
+def _format(live: OpenLog, asked: str | None, dialect: Dialect) -> str:
     content_type = content_type_of(live.log)
     is_json = media_type(content_type) == JSON
     if asked not in (None, "json", "raw"):
@@ -129,7 +129,7 @@ def _format(live: Live, asked: str | None, dialect: Dialect) -> str:
 
 
 async def catch_up(
-    engine: Engine, live: Live, asked: Asked, dialect: Dialect, known_tags: str | None
+    engine: Engine, live: OpenLog, asked: Asked, dialect: Dialect, known_tags: str | None
 ) -> Answer:
     """One page of what there is."""
     filter = None if asked.filter is None else Filter(engine, asked.filter)
@@ -158,7 +158,7 @@ async def catch_up(
     return _with_body(live, page, asked, headers)
 
 
-async def long_poll(engine: Engine, live: Live, asked: Asked, dialect: Dialect) -> Answer:
+async def long_poll(engine: Engine, live: OpenLog, asked: Asked, dialect: Dialect) -> Answer:
     """A page, or nothing when nothing comes for a while."""
     filter = None if asked.filter is None else Filter(engine, asked.filter)
     page = await engine.reader.read_or_wait(
@@ -193,7 +193,7 @@ def make_cursor(engine: Engine, sent: str | None) -> str:
     return next_cursor(sent, engine.clock.now_ms(), randrange(1, CURSOR_JITTER_S + 1))
 
 
-def _page_headers(live: Live, page: Page, *, closed: bool) -> Headers:
+def _page_headers(live: OpenLog, page: Page, *, closed: bool) -> Headers:
     headers: Headers = [
         ("stream-next-offset", format_position(live.log, page.next)),
         ("stream-end-offset", format_position(live.log, page.head)),
@@ -212,7 +212,7 @@ def _page_headers(live: Live, page: Page, *, closed: bool) -> Headers:
 
 
 def _tag(
-    version: int, live: Live, page: Page, asked: Asked, filter: Filter | None, *, closed: bool
+    version: int, live: OpenLog, page: Page, asked: Asked, filter: Filter | None, *, closed: bool
 ) -> Headers:
     """The tag of a page of a stream. A topic has none: some of its records may be deleted."""
     if live.log.stream is None:
@@ -231,7 +231,7 @@ def _tag(
     return [("etag", tag)]
 
 
-def _is_settled(live: Live, page: Page, asked: Asked, *, closed: bool) -> bool:
+def _is_settled(live: OpenLog, page: Page, asked: Asked, *, closed: bool) -> bool:
     """Whether the same request brings the same page for ever.
 
     It must name its instance of the stream, the page must have been full or the stream closed, and
@@ -250,7 +250,7 @@ def _may_run(content_type: str) -> bool:
     return _INERT.fullmatch(media_type(content_type)) is None
 
 
-def _with_body(live: Live, page: Page, asked: Asked, headers: Headers) -> Answer:
+def _with_body(live: OpenLog, page: Page, asked: Asked, headers: Headers) -> Answer:
     content_type = content_type_of(live.log)
     headers.append(("content-type", content_type))
     if _may_run(content_type):

@@ -9,7 +9,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
 from headrace.core.owners import STREAMS, SYSTEM, SYSTEM_PREFIX
 from headrace.core.stream import Producer, Write, same_type
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.streams import Written
 from headrace.surfaces.streams import fields, reading, wire
 from headrace.surfaces.streams.appends import parse_drafts
@@ -168,7 +168,7 @@ class StreamRoutes:
             return self._follow(call, live, asked)
         return await reading.long_poll(engine, live, asked, self._dialect)
 
-    def _follow(self, call: Call, live: Live, asked: reading.Asked) -> Handover:
+    def _follow(self, call: Call, live: OpenLog, asked: reading.Asked) -> Handover:
         """Hand the connection over to a sink that follows the stream."""
         cursor = reading.make_cursor(call.engine, asked.cursor)
         view = StreamView(live.log, asked.selector, cursor, call.engine.clock, call.engine.shapes)

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import COMMAND_BYTES_MAX
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.searching.search import search
 from headrace.surfaces.streams.offsets import Offset, parse_offset
 from headrace.surfaces.streams.positions import format_position, resolve
@@ -45,7 +45,7 @@ async def _search(call: Call, body: Body) -> Answer:
     return Answer(408 if found.timed_out else 200, headers, msgspec.json.encode(told))
 
 
-def _parse_mark(live: Live, value: Any) -> int:
+def _parse_mark(live: OpenLog, value: Any) -> int:
     """The seq of an offset in `search_after`; refuses one that this stream does not have."""
     offset = parse_offset(value) if isinstance(value, str) else None
     if not isinstance(offset, Offset):

@@ -19,7 +19,7 @@ from headrace.core.limits import (
 )
 from headrace.engine.board import Board, Interest, Watch
 from headrace.engine.flow.shared_timeout import SharedTimeout
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.profiles.templates import Wanted, parse_wanted
 from headrace.profiles.touchkeys import format_key, parse_key_id, parse_template_id
 from headrace.surfaces.streams.positions import format_position
@@ -196,7 +196,7 @@ async def wrong_method(call: Call) -> Answer:
     raise Refused(Code.INVALID, f"unsupported method {call.req.method}")
 
 
-def _find(call: Call) -> Live:
+def _find(call: Call) -> OpenLog:
     call.principal.require(Scope.READ, call.name)
     live = call.engine.streams.find(call.name)
     call.engine.streams.expiry.use(live)

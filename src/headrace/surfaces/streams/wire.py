@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.core.limits import SUBSCRIPTION_LEASE_MS
 from headrace.engine.engine import Engine
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.profiles.catalogue import load_profile
 from headrace.surfaces.streams.fields import format_time
 from headrace.surfaces.streams.positions import content_type_of, epoch_of
@@ -29,7 +29,7 @@ class StreamSummary(msgspec.Struct, kw_only=True):
     profile: str
 
 
-def summarise(engine: Engine, live: Live) -> StreamSummary:
+def summarise(engine: Engine, live: OpenLog) -> StreamSummary:
     log, streams = live.log, engine.streams
     stream = log.stream
     assert stream is not None

@@ -13,7 +13,7 @@ from headrace.core.match import TagMatch, parse_match
 from headrace.core.owners import TOPICS
 from headrace.core.selector import ColumnSelector
 from headrace.engine.engine import Engine
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.events import TopicView
 from headrace.surfaces.topics.names import parse_topic
@@ -107,9 +107,9 @@ def parse_selector(node: str | list[str] | None, match: object) -> ColumnSelecto
 
 def find(
     engine: Engine, wish: Wish, principal: Principal, limits: FollowLimits, *, lenient: bool
-) -> dict[str, tuple[Live, Start]]:
+) -> dict[str, tuple[OpenLog, Start]]:
     """The topics that are there; unknown names are refused, or left out if that is wanted."""
-    found: dict[str, tuple[Live, Start]] = {}
+    found: dict[str, tuple[OpenLog, Start]] = {}
     for name, start in wish.topics.items():
         if not lenient or name in engine.state.by_name:
             found[name] = (engine.state_of(name), start)
@@ -123,7 +123,7 @@ def find(
     return found
 
 
-def matching(engine: Engine, prefix: str, principal: Principal) -> Iterator[Live]:
+def matching(engine: Engine, prefix: str, principal: Principal) -> Iterator[OpenLog]:
     """The topics whose names begin like this and that the caller may see."""
     for name in engine.state.names("", prefix, TOPICS):
         if principal.may_see(name):
@@ -135,7 +135,7 @@ def may_follow(log: Log, principal: Principal) -> bool:
     return log.owner == TOPICS and principal.may_see(log.name)
 
 
-def format_place(live: Live, after: int) -> wire.WatchPlace:
+def format_place(live: OpenLog, after: int) -> wire.WatchPlace:
     """Where a follower starts, and where the topic stands."""
     earliest, head = wire.head_of(live.log, live.visible)
     return wire.WatchPlace(from_seq=after, head_seq=head, earliest_seq=earliest, epoch=live.log.id)

@@ -9,7 +9,7 @@ from headrace.core import lease
 from headrace.core.config import Durability
 from headrace.core.owners import TOPICS
 from headrace.engine.engine import Engine
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.observe import Family, Gauge, Number, Sample
 from headrace.web.calls import Gate
 from headrace.web.credentials import Principal
@@ -46,7 +46,7 @@ class TopicsVitals:
     @property
     def queue_leases_in_flight(self) -> int:
         engine = self._engine
-        lives = [engine.lives[log] for log in engine.state.queues] if engine else []
+        lives = [engine.open_logs[log] for log in engine.state.queues] if engine else []
         return sum(lease.count(live.log, live.visible, self._now_ms).in_flight for live in lives)
 
     def topics(self, wanted: Callable[[str], bool]) -> Iterator[TopicVitals]:
@@ -55,13 +55,13 @@ class TopicsVitals:
         state = self._engine.state
         for name in state.names("", "", TOPICS):
             if wanted(name):
-                yield TopicVitals(self._engine.lives[state.by_name[name].id], self._now_ms)
+                yield TopicVitals(self._engine.open_logs[state.by_name[name].id], self._now_ms)
 
 
 class TopicVitals:
     """One topic."""
 
-    def __init__(self, live: Live, now_ms: int) -> None:
+    def __init__(self, live: OpenLog, now_ms: int) -> None:
         log = live.log
         queue = lease.count(log, live.visible, now_ms) if log.queue is not None else None
         self.name = log.name

@@ -53,7 +53,7 @@ class QueueRoutes:
         node = self._limits.check_node(request.node)
         lease_ms = None if request.lease_ms is UNSET else request.lease_ms
         wanted = min(request.max, self._limits.claim)
-        done = await call.engine.queues.claim(topic, node, wanted, lease_ms, call.cost)
+        done = await call.engine.queues.claim(topic, node, wanted, lease_ms, call.timings)
         jobs: list[tuple[int, bytes]] = []
         if done.claim is not None:
             jobs = render_jobs(done.claim, done.live.log.jobs, done.jobs)
@@ -65,7 +65,7 @@ class QueueRoutes:
         topic = authorise(call, Scope.WRITE)
         request = decode(_ack, await call.command(LISTING_BYTES_MAX) or b"{}")
         node, fences = self._parse(request)
-        done = await call.engine.queues.ack(topic, node, request.seqs, fences, call.cost)
+        done = await call.engine.queues.ack(topic, node, request.seqs, fences, call.timings)
         reply = wire.AckReply(
             topic=topic,
             acked=len(done.held),

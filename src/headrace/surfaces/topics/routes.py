@@ -22,7 +22,7 @@ from headrace.core.limits import (
 from headrace.core.log import Log
 from headrace.core.match import parse_match
 from headrace.core.owners import TOPICS
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.appends import AppendLimits
 from headrace.surfaces.topics.events import format_tombstone, render_records
@@ -105,7 +105,7 @@ class Topics:
         request, drafts = await call.parse(parse_append, await call.body(), self._limits)
         if request.idempotency_key is None:
             request.idempotency_key = call.req.get_header("IDEMPOTENCY-KEY")
-        done = await write(call.engine, call.principal, topic, request, drafts, call.cost)
+        done = await write(call.engine, call.principal, topic, request, drafts, call.timings)
         reply = format_appended(topic, done, seqs=return_seqs)
         return Reply([wire.open_object(reply)], 201 if done.created else 200)
 
@@ -149,7 +149,7 @@ class Topics:
             raise Refused(Code.INVALID, "say which records: before_seq, match, or both")
         match = None if request.match is None else parse_match(request.match)
         live, deleted = await call.engine.deleter.delete(
-            topic, request.before_seq, match, call.cost, owner=TOPICS
+            topic, request.before_seq, match, call.timings, owner=TOPICS
         )
         earliest, head = wire.head_of(live.log, call.engine.head_of(live))
         reply = wire.DeleteReply(
@@ -171,7 +171,7 @@ def authorise(call: Call, scope: Scope) -> str:
     return topic
 
 
-def _state(live: Live, head: int, now_ms: int) -> wire.StateReply:
+def _state(live: OpenLog, head: int, now_ms: int) -> wire.StateReply:
     log = live.log
     earliest, head = wire.head_of(log, head)
     return wire.StateReply(
@@ -200,7 +200,7 @@ def _counters(log: Log, head: int, now_ms: int) -> wire.QueueCounters:
     )
 
 
-def _summary(live: Live, head: int, now_ms: int) -> wire.TopicSummary:
+def _summary(live: OpenLog, head: int, now_ms: int) -> wire.TopicSummary:
     log = live.log
     earliest, head = wire.head_of(log, head)
     return wire.TopicSummary(

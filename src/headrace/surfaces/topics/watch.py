@@ -9,7 +9,7 @@ import msgspec
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from headrace.delivery.endings import Replaced
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.cursors import Checkpoint, parse_composite, parse_label
 from headrace.surfaces.topics.events import TopicView
@@ -100,7 +100,7 @@ def _parse_cursor(text: str | None) -> dict[str, tuple[int, int | None]]:
 
 
 def _place(
-    live: Live,
+    live: OpenLog,
     start: Start,
     view: TopicView,
     resume: dict[str, tuple[int, int | None]],

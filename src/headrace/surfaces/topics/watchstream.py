@@ -13,7 +13,7 @@ from headrace.delivery.endings import Over
 from headrace.delivery.events import CaughtUp, Ended, Event, Gone, Held, Lost, Records
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.storage.journal import ignore
 from headrace.surfaces.topics.cursors import encode_map, encode_member
 from headrace.surfaces.topics.events import TopicView, render_event
@@ -108,9 +108,9 @@ class WatchStream(EventStream):
 
     def _open_place(self, topic: str, place: Place) -> None:
         engine = self._hub.engine
-        live = engine.lives.get(place.epoch)
+        live = engine.open_logs.get(place.epoch)
         if live is None and (log := engine.state.by_name.get(topic)):
-            live = engine.lives[log.id]
+            live = engine.open_logs[log.id]
         if live is not None:
             self._follow(live, place)
             return
@@ -134,7 +134,7 @@ class WatchStream(EventStream):
         for live in matching(self._hub.engine, prefix.prefix, self._session.principal):
             self._note_new(prefix, live)
 
-    def _note_new(self, prefix: Prefix, live: Live) -> None:
+    def _note_new(self, prefix: Prefix, live: OpenLog) -> None:
         """A topic came into being: its records are watched from the first on."""
         topic, places = live.log.name, self._session.places
         if not may_follow(live.log, self._session.principal):
@@ -154,7 +154,7 @@ class WatchStream(EventStream):
             return
         self._follow(live, place, newborn=True)
 
-    def _follow(self, live: Live, place: Place, *, newborn: bool = False) -> None:
+    def _follow(self, live: OpenLog, place: Place, *, newborn: bool = False) -> None:
         topic, epoch = live.log.name, live.log.id
         view = self._view(topic, place, epoch)
         follower = Follower(
@@ -214,7 +214,7 @@ class WatchStream(EventStream):
         if again := self._hub.engine.state.by_name.get(topic):
             for prefix in self._session.prefixes:
                 if topic.startswith(prefix.prefix):
-                    self._note_new(prefix, self._hub.engine.lives[again.id])
+                    self._note_new(prefix, self._hub.engine.open_logs[again.id])
         self._end_if_over()
 
     def _keep(self, follower: Follower) -> None:

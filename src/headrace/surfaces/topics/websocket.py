@@ -24,8 +24,8 @@ from headrace.delivery.endings import Ending, Failed, ShuttingDown, SlowConsumer
 from headrace.delivery.events import CaughtUp, Ended, Event, Gone, Held, Lost, Records
 from headrace.delivery.hub import Hub, Note
 from headrace.delivery.websocket import PartialMessages, Socket, frame
-from headrace.engine.cost import Cost
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
+from headrace.engine.timings import Timings
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.appends import AppendLimits, parse_drafts, parse_plain_drafts
 from headrace.surfaces.topics.errors import REFUSALS
@@ -245,9 +245,9 @@ class TopicSocket(Socket):
         self._hub.tasks.start(self._append(topic, command, drafts, size), self._fail)
 
     async def _append(self, topic: str, command: Publishing, drafts: Drafts, size: int) -> None:
-        started, cost = perf_counter(), Cost()
+        started, timings = perf_counter(), Timings()
         try:
-            done = await write(self._hub.engine, self._principal, topic, command, drafts, cost)
+            done = await write(self._hub.engine, self._principal, topic, command, drafts, timings)
         except Refused as refused:
             refused = await self._hub.engine.settle_refusal(refused)
             self._refuse(refused, command.request_id)
@@ -259,7 +259,7 @@ class TopicSocket(Socket):
                     topic.encode(), done.last, done.head,
                 )  # fmt: skip
             ack = _answer(b"ack", command.request_id)
-            self.say(b'%b,%b,"performance":{%b}}' % (ack, said, format_times(started, cost)))
+            self.say(b'%b,%b,"performance":{%b}}' % (ack, said, format_times(started, timings)))
         finally:
             self._flying -= 1
             self._flying_bytes -= size
@@ -313,7 +313,7 @@ class TopicSocket(Socket):
             self._flush()
             self.transport.write(frames)
 
-    def _add(self, live: Live, view: MessageView, after: int, epoch: int | None) -> None:
+    def _add(self, live: OpenLog, view: MessageView, after: int, epoch: int | None) -> None:
         self.followers.add(Follower(self, live, view, after, self._deliver, epoch=epoch))
 
     def _watch_prefix(self, prefix: str, view: MessageView) -> None:
@@ -326,7 +326,7 @@ class TopicSocket(Socket):
         if known := self._prefixes.pop(prefix, None):
             self._hub.unwatch_names(prefix, known[1])
 
-    def _note_new(self, view: MessageView, live: Live) -> None:
+    def _note_new(self, view: MessageView, live: OpenLog) -> None:
         """A topic came into being: it is followed from its first record on."""
         topic = live.log.name
         if not may_follow(live.log, self._principal) or self.followers.named(topic):
@@ -358,7 +358,7 @@ class TopicSocket(Socket):
         if again := self._hub.engine.state.by_name.get(topic):
             for prefix, (view, _) in self._prefixes.items():
                 if topic.startswith(prefix):
-                    self._note_new(view, self._hub.engine.lives[again.id])
+                    self._note_new(view, self._hub.engine.open_logs[again.id])
 
 
 def _decode(text: bytes) -> Publishing | _Others:
@@ -440,5 +440,5 @@ def _view(view: TopicView) -> MessageView:
     return MessageView(**msgspec.structs.asdict(view))
 
 
-def _start(live: Live, start: Start) -> tuple[int, int | None]:
+def _start(live: OpenLog, start: Start) -> tuple[int, int | None]:
     return (live.visible, None) if start.tail else (start.after, start.epoch)

@@ -9,7 +9,7 @@ from headrace.core.read import Slice
 from headrace.delivery.endings import Failed
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream, error, event
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.queues.dispatcher import JobDispatcher
 from headrace.surfaces.topics.errors import REFUSALS
 from headrace.surfaces.topics.events import HELD_RETRY_MS, render_jobs
@@ -75,7 +75,7 @@ class JobStream(EventStream):
     def on_end(self) -> None:
         self._dispatcher.leave(self)
 
-    def give(self, live: Live, claim: Claim, jobs: list[Slice]) -> None:
+    def give(self, live: OpenLog, claim: Claim, jobs: list[Slice]) -> None:
         head = b'{"topic":"%b",' % self._topic.encode()
         lines = render_jobs(claim, live.log.jobs, jobs)
         if not lines:

@@ -11,9 +11,9 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import IDEMPOTENCY_KEY_LENGTH_MAX
 from headrace.core.owners import TOPICS
 from headrace.core.record import Drafts
-from headrace.engine.appender import Appended
-from headrace.engine.cost import Cost
 from headrace.engine.engine import Engine
+from headrace.engine.logs.appender import Appended
+from headrace.engine.timings import Timings
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.appends import (
     AppendLimits,
@@ -46,7 +46,7 @@ async def write(
     topic: str,
     request: Appending,
     drafts: Drafts,
-    cost: Cost,
+    timings: Timings,
 ) -> Appended:
     """Append the drafts; the caller may write to this topic."""
     if principal.prefixes and drafts.metas is not None:
@@ -62,7 +62,7 @@ async def write(
         key=_check_key(request.idempotency_key),
         due_ms=parse_due(request, engine.clock.now_ms()),
         patient=request.disable_backpressure,
-        cost=cost,
+        timings=timings,
     )
 
 

@@ -14,7 +14,7 @@ from headrace.core.subscription import WEBHOOK, Subscription
 from headrace.delivery.addresses import AllowedHosts
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.surfaces.streams.control import Control
 
 
@@ -37,7 +37,7 @@ def deliver(webhooks: Answering, id: str = "s") -> bool:
     log = Log(1, f"__ds/subscriptions/{id}", "subscriptions", LogConfig())
     following = Following(WEBHOOK, "a", [], "https://x", None, 1000, None, "http://h/__ds", 0)
     log.subscription = Subscription(following, wake="w_1", generation=1)
-    return asyncio.run(control.deliver(Live(log), []))
+    return asyncio.run(control.deliver(OpenLog(log), []))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import asyncio
 from headrace.core.config import Kind
 from headrace.core.entry import Claim
 from headrace.core.errors import Code, Refused
-from headrace.engine.cost import Cost
+from headrace.engine.timings import Timings
 from headrace.surfaces.topics.queues import QueueLimits
 from headrace.surfaces.topics.work import JobStream, Work
 from support.asking import make_call, make_gate, make_request
@@ -116,7 +116,7 @@ def test_a_connection_that_breaks_gives_its_jobs_back_at_once() -> None:
         worker = Worker(house, depth=2)
         await soon()
         queues = house.engine.queues
-        await queues.ack("q", "w", [1], None, Cost())
+        await queues.ack("q", "w", [1], None, Timings())
         worker.stream.connection_lost(None)
         counters = queues.count(house.engine.live("q"))
         assert (counters.ready, counters.in_flight) == (1, 0)

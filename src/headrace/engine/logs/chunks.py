@@ -27,7 +27,7 @@ _BYTES_PER_KEY = Cap("staged_bytes_per_key", STAGED_BYTES_PER_KEY_MAX)
 _BYTES = Cap("staged_bytes", STAGED_BYTES_MAX)
 
 
-class Brought(msgspec.Struct, frozen=True):
+class ChunkSummary(msgspec.Struct, frozen=True):
     """What a chunk brings to its log."""
 
     log: str
@@ -45,11 +45,11 @@ class _Staged(msgspec.Struct):
     seen_at_ms: int
     checksum: int | None = None
     """None: found at the start, and not looked at since."""
-    brought: Brought | None = None
+    brought: ChunkSummary | None = None
     """None: the same, or it is still on its way to the disk."""
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class StagedTotals(msgspec.Struct, frozen=True):
     """All that is staged and not in its logs yet."""
 
     transactions: int = 0
@@ -95,13 +95,13 @@ class Chunks:
         return self._find(path) is not None
 
     @property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> StagedTotals:
         """What is staged at this moment."""
         if not self._held:
-            return Waiting()
+            return StagedTotals()
         chunks = [staged for held in self._held.values() for staged in held.chunks.values()]
         oldest_ms = min(staged.seen_at_ms for staged in chunks)
-        return Waiting(
+        return StagedTotals(
             len(self._held),
             len(chunks),
             sum(staged.size_bytes for staged in chunks),
@@ -159,7 +159,7 @@ class Chunks:
             await self._write(path, staged, content)
         finally:
             self._writing.discard(path)
-        staged.brought = _brought(chunk)
+        staged.brought = _summary(chunk)
         return self._find(path) is staged
 
     async def _write(self, path: str, staged: _Staged, content: bytes) -> None:
@@ -184,7 +184,7 @@ class Chunks:
             return old
         return layout.staged_chunk(transaction, batch, f"{name}.{key}")
 
-    async def look(self, path: str, name: str) -> Brought:
+    async def look(self, path: str, name: str) -> ChunkSummary:
         """What a chunk brings; from here on no other one can be staged under its name."""
         staged = self._find(path)
         if staged is None:
@@ -196,7 +196,7 @@ class Chunks:
                 raise _on_its_way(name) from None
             if self._find(path) is not staged or staged.checksum not in (None, checksum):
                 raise _on_its_way(name)
-            staged.checksum, staged.brought = checksum, _brought(chunk)
+            staged.checksum, staged.brought = checksum, _summary(chunk)
         return staged.brought
 
     async def read(self, path: str) -> Chunk:
@@ -242,10 +242,10 @@ def _counted(size_bytes: int) -> int:
     return max(size_bytes, STAGED_CHUNK_BYTES_MIN)
 
 
-def _brought(chunk: Chunk) -> Brought:
+def _summary(chunk: Chunk) -> ChunkSummary:
     drafts = chunk.drafts
     media = None if chunk.is_json else drafts.media or BYTES
-    return Brought(chunk.log, drafts.count, drafts.size_bytes, media)
+    return ChunkSummary(chunk.log, drafts.count, drafts.size_bytes, media)
 
 
 def _on_its_way(name: str) -> Refused:

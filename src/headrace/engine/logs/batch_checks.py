@@ -11,8 +11,8 @@ from headrace.core.log import Log, check_owner
 from headrace.core.owners import SYSTEM, reserved
 from headrace.core.state import not_found
 from headrace.core.stream import same_type
-from headrace.engine.chunks import Brought
 from headrace.engine.kernel import Kernel
+from headrace.engine.logs.chunks import ChunkSummary
 from headrace.engine.stream_expiry import StreamExpiry
 
 
@@ -20,13 +20,13 @@ def check_logs(
     kernel: Kernel,
     expiry: StreamExpiry,
     logs: Mapping[str, Log],
-    brought: Sequence[Brought],
+    brought: Sequence[ChunkSummary],
     owner: str,
 ) -> None:
     """Refuse unless all of them are there, and of the right kind."""
     for name, log in logs.items():
         stream = log.stream
-        if log.id not in kernel.lives or (stream and not expiry.is_there(log)):
+        if log.id not in kernel.open_logs or (stream and not expiry.is_there(log)):
             raise not_found(name)
         if log.owner == SYSTEM:
             raise reserved(name)
@@ -44,7 +44,7 @@ def check_logs(
             )
 
 
-def check_room(kernel: Kernel, logs: Mapping[str, Log], brought: Sequence[Brought]) -> None:
+def check_room(kernel: Kernel, logs: Mapping[str, Log], brought: Sequence[ChunkSummary]) -> None:
     """Refuse what does not fit into a log, or into the server."""
     growth_bytes = 0
     records, sizes_bytes = Counter[str](), Counter[str]()
@@ -52,8 +52,8 @@ def check_room(kernel: Kernel, logs: Mapping[str, Log], brought: Sequence[Brough
         records[each.log] += each.records
         sizes_bytes[each.log] += each.size_bytes
     for name, log in logs.items():
-        if log.config.ttl_ms and log.id in kernel.lives:
-            kernel.expire_now(kernel.lives[log.id])
+        if log.config.ttl_ms and log.id in kernel.open_logs:
+            kernel.expire_now(kernel.open_logs[log.id])
         one.check_room(log, records[name], sizes_bytes[name])
         growth_bytes += one.growth_bytes(log, records[name], sizes_bytes[name])
     kernel.caps.check_growth(kernel.state, growth_bytes)

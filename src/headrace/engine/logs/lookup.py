@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.core import state as catalog
 from headrace.core.errors import Code, Refused
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.engine.stream_expiry import StreamExpiry
 
 
@@ -16,7 +16,7 @@ class LogLookup:
         self._kernel = kernel
         self._expiry = expiry
 
-    def live(self, name: str) -> Live:
+    def live(self, name: str) -> OpenLog:
         """A log whose records are JSON: a topic, or a stream of JSON."""
         log = self._kernel.state.by_name.get(name)
         if log is None or (log.stream is not None and not self._expiry.is_there(log)):
@@ -27,9 +27,9 @@ class LogLookup:
                 f'"{name}" is a stream of {log.stream.content_type}, not of JSON',
                 topic=name,
             )
-        return self._kernel.lives[log.id]
+        return self._kernel.open_logs[log.id]
 
-    def state_of(self, name: str) -> Live:
+    def state_of(self, name: str) -> OpenLog:
         """A log with its floors as of now. Whoever tells of it must `settle` before."""
         live = self.live(name)
         self._kernel.expire_now(live)

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headrace.core import lease, producer, ranges
+from headrace.core import idempotency, lease, ranges
 from headrace.core import log as one
 from headrace.core import state as catalog
 from headrace.core.config import LogConfig
 from headrace.core.entry import Append, Create, Entry
 from headrace.core.log import Log, check_owner
 from headrace.core.record import Drafts
-from headrace.engine.cost import Cost
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
+from headrace.engine.timings import Timings
 from headrace.formats.frame import check_append
 
 
@@ -47,16 +47,16 @@ class Appender:
         key: str | None = None,
         due_ms: Sequence[int | None] | None = None,
         patient: bool = False,
-        cost: Cost | None = None,
+        timings: Timings | None = None,
     ) -> Appended:
         """Append the drafts, all or none; `create` is the config of a log that is not there yet,
         and `created_by` who makes it then.
 
         `due_ms` says of new jobs when they may be claimed.
         """
-        kernel, cost = self._kernel, cost or Cost()
+        kernel, timings = self._kernel, timings or Timings()
         if not kernel.admission.open:
-            cost.throttle_ms = await kernel.wait_admitted(name, create, patient=patient)
+            timings.throttle_ms = await kernel.wait_admitted(name, create, patient=patient)
         kernel.check_open()
         log = kernel.state.by_name.get(name)
         now_ms = kernel.clock.now_ms()
@@ -65,13 +65,13 @@ class Appender:
                 raise catalog.not_found(name)
             kernel.caps.check_logs(kernel.state, owner, created_by)
             made = catalog.create(kernel.state, name, owner, create, now_ms, created_by)
-            return await self._append_new(made, drafts, key, due_ms, now_ms, cost)
+            return await self._append_new(made, drafts, key, due_ms, now_ms, timings)
         check_owner(log, owner)
-        live = kernel.lives[log.id]
+        live = kernel.open_logs[log.id]
         if key is not None:
             window_ms = log.config.idempotency_window_ms
-            if known := producer.find(log.keys, key, window_ms, now_ms):
-                await kernel.wait(live, kernel.journal.tail, known[1], cost)
+            if known := idempotency.find(log.keys, key, window_ms, now_ms):
+                await kernel.wait(live, kernel.journal.tail, known[1], timings)
                 return Appended(log, *known, live.visible, created=False, deduped=True)
         if log.config.ttl_ms:
             kernel.expire_now(live)
@@ -80,7 +80,7 @@ class Appender:
         delays = lease.delay(log, entry.block.first, due_ms, now_ms) if due_ms else ()
         position = self.enqueue(live, entry, now_ms, delays)
         block = entry.block
-        await kernel.wait(live, position, block.last, cost)
+        await kernel.wait(live, position, block.last, timings)
         return Appended(log, block.first, block.last, live.visible, created=False, deduped=False)
 
     async def _append_new(
@@ -90,7 +90,7 @@ class Appender:
         key: str | None,
         due_ms: Sequence[int | None] | None,
         now_ms: int,
-        cost: Cost,
+        timings: Timings,
     ) -> Appended:
         kernel = self._kernel
         log = catalog.new_log(create)
@@ -99,15 +99,17 @@ class Appender:
         check_append(entry)
         delays = lease.delay(log, entry.block.first, due_ms, now_ms) if due_ms else ()
         kernel.commit([create], sync=True)
-        live = kernel.lives[create.log]
+        live = kernel.open_logs[create.log]
         position = self.enqueue(live, entry, now_ms, delays)
         block = entry.block
-        await kernel.wait(live, position, block.last, cost)
+        await kernel.wait(live, position, block.last, timings)
         return Appended(
             live.log, block.first, block.last, live.visible, created=True, deduped=False
         )
 
-    def enqueue(self, live: Live, entry: Append, now_ms: int, beside: Sequence[Entry] = ()) -> int:
+    def enqueue(
+        self, live: OpenLog, entry: Append, now_ms: int, beside: Sequence[Entry] = ()
+    ) -> int:
         """Put an append in journal order and apply it, with a promise of further seqs if one is
         due.
 

@@ -31,15 +31,15 @@ from headrace.core.log import Log
 from headrace.core.record import block
 from headrace.core.state import not_found
 from headrace.core.transaction import LOCAL, Caller, Chunk, Commit, Part, has_arrived, notes
-from headrace.engine.appender import Appender
-from headrace.engine.batch_checks import check_logs, check_room
-from headrace.engine.chunks import Brought, Chunks, Waiting
-from headrace.engine.commit_history import CommitHistory
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
-from headrace.engine.logs import Logs
+from headrace.engine.logs.appender import Appender
+from headrace.engine.logs.batch_checks import check_logs, check_room
+from headrace.engine.logs.chunks import Chunks, ChunkSummary, StagedTotals
+from headrace.engine.logs.commit_barrier import CommitBarrier
+from headrace.engine.logs.commit_history import CommitHistory
+from headrace.engine.logs.control import Logs
+from headrace.engine.open_log import OpenLog
 from headrace.engine.streams import Streams
-from headrace.engine.underway import UnderWay
 from headrace.formats import layout
 from headrace.formats.frame import check_append
 from headrace.formats.staged import encode_staged
@@ -51,7 +51,7 @@ _SWEEP_S = 600.0
 _PENDING = Cap("transactions_pending", TRANSACTIONS_PENDING_MAX)
 
 
-class Committed(msgspec.Struct, frozen=True):
+class BatchCommitted(msgspec.Struct, frozen=True):
     """What became of a commit."""
 
     batch: int
@@ -82,7 +82,7 @@ class Transactions:
         logs: Logs,
         appender: Appender,
         streams: Streams,
-        under_way: UnderWay,
+        barrier: CommitBarrier,
         is_gone: Callable[[str], bool],
     ) -> None:
         self._kernel = kernel
@@ -90,7 +90,7 @@ class Transactions:
         self._logs = logs
         self._appender = appender
         self._streams = streams
-        self._under_way = under_way
+        self._barrier = barrier
         self._chunks = Chunks(kernel, staging)
         self.is_gone = is_gone
         """Whether a key is not configured any more."""
@@ -116,7 +116,7 @@ class Transactions:
                 pass
             elif commit.parts and all(path in self._chunks for path in _paths(commit)):
                 self._pending[commit.transaction] = commit
-                self._under_way.go_on(commit.transaction, {part.log for part in commit.parts})
+                self._barrier.go_on(commit.transaction, {part.log for part in commit.parts})
             else:
                 # From before this was noted: files went only when everything was there.
                 arrived.append(commit)
@@ -217,7 +217,7 @@ class Transactions:
     # --- staging ---------------------------------------------------------------------------------
 
     @property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> StagedTotals:
         """What is staged at this moment."""
         return self._chunks.waiting
 
@@ -274,7 +274,7 @@ class Transactions:
             await self._chunks.remove(paths)
             if pending is not None:
                 del self._pending[transaction]
-                self._under_way.end(transaction)
+                self._barrier.end(transaction)
             return GivenUp(len(paths), pending.batch if pending else None, missing)
 
     # --- deciding --------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class Transactions:
         create: LogConfig | None,
         once: bool = False,
         by: Caller = LOCAL,
-    ) -> Committed:
+    ) -> BatchCommitted:
         """Bring these chunks into their logs, in this order: the first commit of a batch wins.
 
         `create` is the config of logs that are not there yet.
@@ -303,7 +303,7 @@ class Transactions:
             self._check_own(transaction, by)
             newest = self._history.get(transaction)
             if newest is not None and newest.has(batch):
-                return Committed(newest.batch, newest.rows, repeated=True)
+                return BatchCommitted(newest.batch, newest.rows, repeated=True)
             paths = [self._chunks.path(transaction, batch, name, by.key) for name in names]
             brought = await self._look(paths, names, by)
             await self._make_room(newest, by)
@@ -320,7 +320,7 @@ class Transactions:
             self._history.note(commit)
             self._pending[transaction] = commit
             await self._finish(commit, newest)
-            return Committed(batch, commit.rows, repeated=False)
+            return BatchCommitted(batch, commit.rows, repeated=False)
 
     async def _make_room(self, newest: Commit | None, by: Caller) -> None:
         _PENDING.check(len(self._pending))
@@ -330,9 +330,11 @@ class Transactions:
             if spent is not None:
                 await self._forget([spent])
 
-    async def _look(self, paths: Sequence[str], names: Sequence[str], by: Caller) -> list[Brought]:
+    async def _look(
+        self, paths: Sequence[str], names: Sequence[str], by: Caller
+    ) -> list[ChunkSummary]:
         """What these chunks bring."""
-        brought: list[Brought] = []
+        brought: list[ChunkSummary] = []
         for path, name in zip(paths, names, strict=True):
             found = await self._chunks.look(path, name)
             if not by.may_write(found.log):  # (another's chunk: where it goes is not to be told)
@@ -356,7 +358,7 @@ class Transactions:
         return logs
 
     async def _decide(
-        self, commit: Commit, logs: Mapping[str, Log], brought: Sequence[Brought], owner: str
+        self, commit: Commit, logs: Mapping[str, Log], brought: Sequence[ChunkSummary], owner: str
     ) -> None:
         """The batch is committed when this returns.
 
@@ -365,7 +367,7 @@ class Transactions:
         """
         rejecting = {log.id for log in logs.values() if log.config.discard is Discard.REJECT}
         ids = {log.id for log in logs.values()}
-        await self._under_way.begin(commit.transaction, ids, alone=rejecting)
+        await self._barrier.begin(commit.transaction, ids, alone=rejecting)
         try:
             check_logs(self._kernel, self._streams.expiry, logs, brought, owner)
             for path, each in zip(_paths(commit), brought, strict=True):
@@ -377,7 +379,7 @@ class Transactions:
             await self._kernel.journal.wait_synced(self._kernel.journal.tail)
             self._kernel.check_open()
         except BaseException:
-            self._under_way.end(commit.transaction)
+            self._barrier.end(commit.transaction)
             raise
         try:
             await self._kernel.pool.run(self._staging.decide, commit)
@@ -402,7 +404,7 @@ class Transactions:
             Arrive(log.id, commit.transaction, commit.batch, -1)
             for log in logs
             if has_arrived(log.arrived, commit.transaction, commit.batch, 0)
-            and log.id in kernel.lives
+            and log.id in kernel.open_logs
         ]
         if entries:
             await kernel.commit_synced(entries, together=True)
@@ -415,13 +417,13 @@ class Transactions:
         paths = _paths(commit)
         for index, part in self._left(commit):
             chunk = await self._chunks.read(paths[index])
-            if (live := kernel.lives.get(part.log)) is not None:
+            if (live := kernel.open_logs.get(part.log)) is not None:
                 note = Arrive(part.log, commit.transaction, commit.batch, index)
                 await self._append(live, chunk, note)
         await kernel.journal.wait_synced(kernel.journal.tail)
         await kernel.pool.run(self._staging.finish, [commit])
         del self._pending[commit.transaction]
-        self._under_way.end(commit.transaction)
+        self._barrier.end(commit.transaction)
         await self._tidy(commit, before)
 
     def _left(self, commit: Commit) -> Iterator[tuple[int, Part]]:
@@ -430,13 +432,13 @@ class Transactions:
         (A log that was dropped took with it what it would have got.)
         """
         for index, part in enumerate(commit.parts):
-            live = self._kernel.lives.get(part.log)
+            live = self._kernel.open_logs.get(part.log)
             if live is not None and not has_arrived(
                 live.log.arrived, commit.transaction, commit.batch, index
             ):
                 yield index, part
 
-    async def _append(self, live: Live, chunk: Chunk, note: Arrive) -> None:
+    async def _append(self, live: OpenLog, chunk: Chunk, note: Arrive) -> None:
         kernel, log = self._kernel, live.log
         if not kernel.admission.open:
             await kernel.wait_admitted(log.name, None, patient=True)
@@ -444,7 +446,7 @@ class Transactions:
         if log.stream is not None:
             form = await self._streams.prepare(log, chunk.drafts)
         kernel.check_open()
-        if log.id not in kernel.lives or (log.stream is not None and log.stream.deleted):
+        if log.id not in kernel.open_logs or (log.stream is not None and log.stream.deleted):
             return
         beside = notes(log.arrived, note, self._pending)
         if log.stream is not None:
@@ -477,7 +479,7 @@ class Transactions:
                 if doubted := self._doubted.get(transaction):
                     await self._kernel.pool.run(self._staging.revoke, doubted)
                     del self._doubted[transaction]
-                    self._under_way.end(transaction)
+                    self._barrier.end(transaction)
                 yield
         finally:
             lock, users = self._locks[transaction]

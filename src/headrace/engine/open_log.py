@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.engine.queues.dispatcher import JobDispatcher
 
 
-class Live:
+class OpenLog:
     """One log in operation."""
 
     __slots__ = (
@@ -148,7 +148,7 @@ class Live:
 class Promise(msgspec.Struct, frozen=True):
     """Seqs about to be promised durably."""
 
-    live: Live
+    live: OpenLog
     entry: Reserve
     before: int
     """What was promised until now."""

@@ -11,7 +11,7 @@ from headrace.core.read import Slice
 from headrace.core.record import Block
 from headrace.engine.generations import Generations
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
+from headrace.engine.open_log import OpenLog
 from headrace.storage.segments import Segments
 from headrace.storage.vanished import Vanished
 
@@ -30,7 +30,7 @@ class Fetcher:
         self._kernel = kernel
         self._generations = generations
 
-    def fetch_now(self, live: Live, seqs: Sequence[int]) -> list[Slice] | None:
+    def fetch_now(self, live: OpenLog, seqs: Sequence[int]) -> list[Slice] | None:
         """These records, ascending, if they are all in memory."""
         tail = live.tail
         if seqs and seqs[0] < tail.start:
@@ -49,7 +49,7 @@ class Fetcher:
         return found
 
     async def fetch(
-        self, live: Live, seqs: Sequence[int], bytes_max: int | None = None
+        self, live: OpenLog, seqs: Sequence[int], bytes_max: int | None = None
     ) -> list[Slice]:
         """These records, ascending, wherever they lie; those that are gone by now are left out.
 
@@ -74,7 +74,7 @@ class Fetcher:
             at = max(stop, at + 1)
         return found if live.deletions == deletions else reading.without(found, live.log.deleted)
 
-    async def _block_of(self, live: Live, seq: int) -> Block | None:
+    async def _block_of(self, live: OpenLog, seq: int) -> Block | None:
         """A block that reaches this seq."""
         if seq <= live.log.inherited:
             return await self._block_of(self._kernel.source_of(live), seq)
@@ -82,7 +82,7 @@ class Fetcher:
             return await self.read_sealed(live, seq, _FETCH_ROWS)
         return next(live.tail.since(seq), None)
 
-    async def read_sealed(self, live: Live, seq: int, rows_max: int) -> Block | None:
+    async def read_sealed(self, live: OpenLog, seq: int, rows_max: int) -> Block | None:
         """A block of a segment that reaches this seq."""
         return await self.sealed(self.segments.read, live.log, seq, rows_max)
 

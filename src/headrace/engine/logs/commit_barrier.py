@@ -1,4 +1,4 @@
-"""Batches on their way to their logs, and changes that come before or behind them.
+"""The commit barrier: changes of logs wait while a batch is on its way to them.
 
 A log that was asked whether it takes a batch must still take it when the batch comes. So whatever
 could change its mind (the end of a stream, another schema) waits until the batches that are on
@@ -17,7 +17,7 @@ from headrace.core.limits import UNDER_WAY_S
 _RETRY_AFTER_MS = 1000
 
 
-class UnderWay:
+class CommitBarrier:
     """Which batches are on their way to which logs, and who waits for that."""
 
     def __init__(self) -> None:

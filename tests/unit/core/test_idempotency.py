@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.core.producer import find, remember
+from headrace.core.idempotency import find, remember
 
 
 def test_a_key_stands_for_its_append_until_the_window_has_passed() -> None:

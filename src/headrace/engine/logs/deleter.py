@@ -11,12 +11,12 @@ from headrace.core.entry import Delete
 from headrace.core.log import Log, check_owner
 from headrace.core.match import TagMatch
 from headrace.core.ranges import Ranges
-from headrace.engine.cost import Cost
-from headrace.engine.fetcher import Fetcher
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
-from headrace.engine.lookup import LogLookup
+from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.logs.lookup import LogLookup
+from headrace.engine.open_log import OpenLog
 from headrace.engine.routers.control import Routers
+from headrace.engine.timings import Timings
 
 
 class Deleter:
@@ -35,11 +35,11 @@ class Deleter:
         name: str,
         before: int | None,
         match: TagMatch | None,
-        cost: Cost | None = None,
+        timings: Timings | None = None,
         owner: str | None = None,
-    ) -> tuple[Live, int]:
+    ) -> tuple[OpenLog, int]:
         """Delete records below `before` and/or with a matching tag; returns how many there were."""
-        kernel, cost = self._kernel, cost or Cost()
+        kernel, timings = self._kernel, timings or Timings()
         await self._routers.catch_up(self._lookup.live(name))
         live = self._lookup.state_of(name)
         check_owner(live.log, owner)
@@ -53,10 +53,10 @@ class Deleter:
             return live, 0
         kernel.check_writable()
         position = kernel.commit([entry], sync=live.log.config.synced)
-        await kernel.wait(live, position, live.visible, cost)
+        await kernel.wait(live, position, live.visible, timings)
         return live, entry.count
 
-    async def measure(self, live: Live, found: Ranges) -> int:
+    async def measure(self, live: OpenLog, found: Ranges) -> int:
         """Bytes of these live records, wherever they lie."""
         log = live.log
         if ranges.count(found) == log.count:
@@ -72,7 +72,7 @@ class Deleter:
             total += await self._fetcher.sealed(self._measure_sealed, log, cold)
         return total
 
-    async def _delete_below(self, live: Live, before: int) -> Delete | None:
+    async def _delete_below(self, live: OpenLog, before: int) -> Delete | None:
         log = live.log
         while True:
             found = deletion.live_below(log, before, live.visible)
@@ -80,7 +80,7 @@ class Deleter:
             if found == deletion.live_below(log, before, live.visible):
                 return deletion.delete_ranges(log, found, size_bytes)
 
-    async def _delete_tagged(self, live: Live, match: TagMatch, before: int) -> Delete | None:
+    async def _delete_tagged(self, live: OpenLog, match: TagMatch, before: int) -> Delete | None:
         log = live.log
         while True:
             start = live.tail.start

@@ -16,9 +16,9 @@ from headrace.core.limits import READ_SCANNED_MAX
 from headrace.core.read import Budget, Gathering, Page, Plan
 from headrace.core.record import cut
 from headrace.core.selector import EVERYTHING, Selector
-from headrace.engine.fetcher import Fetcher
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
+from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.open_log import OpenLog
 from headrace.engine.routers.control import Routers
 from headrace.engine.stream_expiry import StreamExpiry
 
@@ -36,7 +36,7 @@ class Reader:
 
     async def read(
         self,
-        live: Live,
+        live: OpenLog,
         after: int,
         *,
         records_max: int,
@@ -62,7 +62,7 @@ class Reader:
         await kernel.settle_deletions(live, deletions, lambda: answer.forget(log.deleted))
         return answer
 
-    async def prepare(self, live: Live) -> None:
+    async def prepare(self, live: OpenLog) -> None:
         """Have the log as it is now: with what routers have for it, without what is too old."""
         kernel, log = self._kernel, live.log
         if log.inbound_routes:
@@ -74,7 +74,7 @@ class Reader:
 
     def glance(
         self,
-        live: Live,
+        live: OpenLog,
         after: int,
         *,
         records_max: int,
@@ -93,7 +93,7 @@ class Reader:
                 break
         return page.page(upto)
 
-    def has_at_hand(self, live: Live, after: int, upto: int) -> bool:
+    def has_at_hand(self, live: OpenLog, after: int, upto: int) -> bool:
         """Whether memory holds all records behind `after`, up to `upto`.
 
         Not when there is something to wait for: records in segments, or a loss or a deletion on
@@ -114,12 +114,12 @@ class Reader:
 
     async def read_or_wait(
         self,
-        live: Live,
+        live: OpenLog,
         after: int,
         *,
         wait_ms: int,
         epoch: int | None = None,
-        over: Callable[[Live], bool] = lambda live: False,
+        over: Callable[[OpenLog], bool] = lambda live: False,
         read: Callable[..., Awaitable[Page]] | None = None,
         **how: object,
     ) -> Page:
@@ -150,7 +150,7 @@ class Reader:
                 live.forget(changed)
             self._kernel.check_alive(live)
 
-    async def _gather(self, live: Live, page: Gathering, last: int, rows_max: int) -> None:
+    async def _gather(self, live: OpenLog, page: Gathering, last: int, rows_max: int) -> None:
         inherited = min(live.log.inherited, last)
         if page.next < inherited:
             await self._gather(self._kernel.source_of(live), page, inherited, rows_max)
@@ -172,12 +172,12 @@ class Reader:
             if not below or not page.take(cut(block, 0, below)):
                 return
 
-    async def seek(self, live: Live, at_ns: int) -> int:
+    async def seek(self, live: OpenLog, at_ns: int) -> int:
         """The seq behind which the records of this time and later lie."""
         seq = await self._seek(live, at_ns, live.visible)
         return live.visible if seq is None else seq - 1
 
-    async def _seek(self, live: Live, at_ns: int, last: int) -> int | None:
+    async def _seek(self, live: OpenLog, at_ns: int, last: int) -> int | None:
         """The first record up to `last` that is not older, wherever it lies."""
         log = live.log
         stream = log.stream

@@ -13,12 +13,12 @@ from headrace.core.entry import Configure, Drop
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log, check_owner
 from headrace.core.retention import Ledger, build
-from headrace.engine.fetcher import Fetcher
 from headrace.engine.kernel import Kernel
-from headrace.engine.live import Live
-from headrace.engine.lookup import LogLookup
+from headrace.engine.logs.commit_barrier import CommitBarrier
+from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.logs.lookup import LogLookup
+from headrace.engine.open_log import OpenLog
 from headrace.engine.routers.control import Routers
-from headrace.engine.underway import UnderWay
 
 
 class Dropped(msgspec.Struct, frozen=True):
@@ -36,26 +36,26 @@ class Logs:
         lookup: LogLookup,
         fetcher: Fetcher,
         routers: Routers,
-        under_way: UnderWay,
+        barrier: CommitBarrier,
     ) -> None:
         self._kernel = kernel
         self._lookup = lookup
         self._fetcher = fetcher
         self._routers = routers
-        self._under_way = under_way
+        self._barrier = barrier
 
     def page(
         self, after: str, prefix: str, count_max: int, wanted: Callable[[str], bool], owner: str
-    ) -> tuple[list[Live], bool]:
+    ) -> tuple[list[OpenLog], bool]:
         """Up to `count_max` logs of this owner by name, and whether there are more."""
         kernel = self._kernel
-        found: list[Live] = []
+        found: list[OpenLog] = []
         for name in kernel.state.names(after, prefix, owner):
             if not wanted(name):
                 continue
             if len(found) == count_max:
                 return found, True
-            live = kernel.lives[kernel.state.by_name[name].id]
+            live = kernel.open_logs[kernel.state.by_name[name].id]
             kernel.expire_now(live)
             found.append(live)
         return found, False
@@ -76,10 +76,10 @@ class Logs:
             await kernel.journal.wait_synced(position)
             return log, True
         check_owner(log, owner)
-        await self._configure(kernel.lives[log.id], config)
+        await self._configure(kernel.open_logs[log.id], config)
         return log, False
 
-    async def _configure(self, live: Live, config: LogConfig) -> None:
+    async def _configure(self, live: OpenLog, config: LogConfig) -> None:
         kernel, log = self._kernel, live.log
         if config.kind is not log.config.kind:
             raise Refused(
@@ -102,7 +102,7 @@ class Logs:
         kernel.expire_now(live)
         await kernel.journal.wait_synced(position)
 
-    async def _build_ledger(self, live: Live) -> None:
+    async def _build_ledger(self, live: OpenLog) -> None:
         """Retention is about to begin: learn the age and size of every record there is."""
         log = live.log
         while True:
@@ -129,7 +129,7 @@ class Logs:
         live = self._lookup.state_of(name)
         log = live.log
         check_owner(log, owner)
-        if if_empty and (log.count or self._under_way.comes_to(log.id)):
+        if if_empty and (log.count or self._barrier.comes_to(log.id)):
             held = f"holds {log.count} records" if log.count else "is about to get records"
             await kernel.settle_all(live)
             raise Refused(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Cost(msgspec.Struct):
+class Timings(msgspec.Struct):
     """Where a request's time went, for the answer."""
 
     append_ms: float = 0.0

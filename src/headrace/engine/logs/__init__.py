@@ -1,0 +1,1 @@
+"""Logs in operation: looking up, control, appending, reading, deleting, transactions."""
