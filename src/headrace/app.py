@@ -354,7 +354,7 @@ class App:
             tasks.create_task(started.engine.streams.expiry.run())
             tasks.create_task(started.engine.subscriptions.run())
             tasks.create_task(started.engine.transactions.run())
-            tasks.create_task(started.engine.ranker.run())
+            tasks.create_task(started.engine.top_streams.run())
             if started.engine.metering is not None:
                 tasks.create_task(started.engine.metering.run())
             tasks.create_task(self._server.run(started.engine))

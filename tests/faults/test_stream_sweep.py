@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from headrace.core.errors import Code, Refused
-from headrace.core.stream import Producer
+from headrace.core.stream_state import Producer
 from headrace.core.subscription import PULL, WEBHOOK
 from headrace.storage.checks.findings import Problem
 from headrace.storage.verification import Verification
@@ -107,7 +107,7 @@ async def shape(client: Client) -> None:
     engine = client.engine
     live = engine.open_logs[engine.state.by_name["s"].id]
     page = await engine.reader.read(live, 0, records_max=9, bytes_max=1 << 20)
-    read = engine.shapes.promoted(live.log, page)
+    read = engine.ingest.promoted(live.log, page)
     found = [piece.block.data_at(at) for piece in read.slices for at in piece.picks]
     assert found == [b'{"d":"1"}', b'{"d":"2"}', b'{"d":"3"}']
 

@@ -9,8 +9,8 @@ import pytest
 
 from headrace.core.errors import Code, Refused
 from headrace.core.record import draft
-from headrace.core.stream import JSON, Write
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import JSON, Write
 from headrace.engine.engine import Engine
 from headrace.surfaces.streams import mount as streams
 from headrace.surfaces.streams.control import Control
@@ -160,7 +160,7 @@ def test_ends_of_streams_that_are_gone_are_forgotten(loop: VirtualLoop) -> None:
         started = await boot(HostileDisk(), VirtualClock(loop))
         streams = started.engine.streams
         client = Client(started.engine, Diary())
-        with mock.patch("headrace.engine.stream_expiry._ENDS_STALE_MAX", 4):
+        with mock.patch("headrace.engine.streams.expiry._ENDS_STALE_MAX", 4):
             for _ in range(30):
                 await client.create("a", ttl_ms=10**9)
                 await client.delete("a")

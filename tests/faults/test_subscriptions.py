@@ -12,12 +12,12 @@ import pytest
 
 from headrace.core.glob import Glob
 from headrace.core.limits import WEBHOOKS_AT_ONCE
-from headrace.core.subscription import PULL, WEBHOOK, Tail, Work
+from headrace.core.subscription import PULL, WEBHOOK, LinkWork, StreamEnd
 from headrace.engine.caps import Caps, KeyCaps
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
 from headrace.engine.start import stop
-from headrace.engine.subscriptions import DeliveryFailed
+from headrace.engine.streams.subscriptions import DeliveryFailed
 from support.diary import JSON, Client, Diary
 from support.hostile import HostileDisk
 from support.rig import boot, small
@@ -56,7 +56,7 @@ class Hook:
         self._answers = list(answers)
         self.calls: list[tuple[float, int, list[tuple[str, int, int]]]] = []
 
-    async def __call__(self, live: OpenLog, works: list[Work]) -> bool:
+    async def __call__(self, live: OpenLog, works: list[LinkWork]) -> bool:
         assert live.log.subscription is not None
         told = [(work.path, work.done, work.tail.seq) for work in works]
         now_s = asyncio.get_running_loop().time()
@@ -120,7 +120,7 @@ def test_a_webhook_that_says_nothing_more_loses_its_lease(tell: Callable[[Story]
 
 def test_what_comes_meanwhile_is_told_afterwards(tell: Callable[[Story], None]) -> None:
     async def story(engine: Engine, client: Client) -> None:
-        async def slow(live: OpenLog, works: list[Work]) -> bool:
+        async def slow(live: OpenLog, works: list[LinkWork]) -> bool:
             calls.append([work.tail.seq for work in works])
             await asyncio.sleep(1)
             return True
@@ -180,7 +180,7 @@ def test_a_stream_that_is_followed_no_more_stays_so(tell: Callable[[Story], None
     async def story(engine: Engine, client: Client) -> None:
         calls: list[list[str]] = []
 
-        async def slow(live: OpenLog, works: list[Work]) -> bool:
+        async def slow(live: OpenLog, works: list[LinkWork]) -> bool:
             calls.append([work.path for work in works])
             await asyncio.sleep(1)
             return True
@@ -265,7 +265,7 @@ class Gate:
         self.under_way: Counter[str] = Counter()
         self._slow = slow
 
-    async def __call__(self, live: OpenLog, works: list[Work]) -> bool:
+    async def __call__(self, live: OpenLog, works: list[LinkWork]) -> bool:
         name = live.log.name.rpartition("/")[2]
         self.calls[name] += 1
         self.under_way[name] += 1
@@ -452,7 +452,7 @@ def test_an_append_looks_at_no_other_stream(tell: Callable[[Story], None]) -> No
         looked: list[str] = []
         tail = engine.subscriptions.tail
 
-        def counted(path: str) -> Tail | None:
+        def counted(path: str) -> StreamEnd | None:
             looked.append(path)
             return tail(path)
 

@@ -20,8 +20,8 @@ import pytest
 from headrace.core.config import Durability, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.record import draft
-from headrace.core.stream import JSON, Write
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import JSON, Write
 from headrace.core.transaction import Caller, Chunk
 from headrace.engine.engine import Engine
 from headrace.engine.logs.transactions import BatchCommitted
@@ -258,7 +258,7 @@ def shaped(change: int, batch: int) -> bytes:
 
 async def evolve(engine: Engine, name: str, **update: object) -> None:
     live = engine.streams.own(name)
-    await engine.shapes.install_schema(live, parse_update(msgspec.json.encode(update)))
+    await engine.ingest.install_schema(live, parse_update(msgspec.json.encode(update)))
 
 
 def schema(key: str) -> dict[str, object]:
@@ -275,7 +275,7 @@ async def change(engine: Engine, number: int, acked: list[tuple[str, int]]) -> N
     await engine.streams.write(f"c{number}", None, Write(close=True))
     acked.append(("close", number))
     live = engine.streams.own(f"v{number}")
-    if engine.shapes.version(live.log) < 2:
+    if engine.ingest.version(live.log) < 2:
         name = live.log.name
         await evolve(engine, name, schema=schema("b"), lens=rename(name))
     acked.append(("evolve", number))
@@ -305,7 +305,7 @@ async def prepare_changes(engine: Engine) -> None:
         for name in (f"c{number}", f"v{number}"):
             if name not in engine.state.by_name:
                 await engine.streams.create(name, Spec(content_type=JSON), None)
-        if not engine.shapes.version(engine.state.by_name[f"v{number}"]):
+        if not engine.ingest.version(engine.state.by_name[f"v{number}"]):
             await evolve(engine, f"v{number}", schema=schema("a"))
 
 
@@ -328,7 +328,7 @@ async def run_changes(disk: HostileDisk, clock: VirtualClock, acked: list[tuple[
 async def promoted(engine: Engine, name: str) -> list[bytes]:
     live = engine.streams.find(name)
     page = await engine.reader.read(live, 0, records_max=99, bytes_max=1 << 20)
-    page = engine.shapes.promoted(live.log, page)
+    page = engine.ingest.promoted(live.log, page)
     return [piece.block.data_at(at) for piece in page.slices for at in piece.picks]
 
 
@@ -338,7 +338,7 @@ async def check_changes(engine: Engine, number: int, *, is_in: bool) -> None:
         assert await promoted(engine, f"c{number}") == want
     if f"v{number}" in engine.state.by_name:
         live = engine.streams.find(f"v{number}")
-        key = b"b" if engine.shapes.version(live.log) == 2 else b"a"
+        key = b"b" if engine.ingest.version(live.log) == 2 else b"a"
         assert await promoted(engine, f"v{number}") == [row.replace(b"a", key) for row in want]
     there = "a" in engine.state.by_name
     held = [r.data for r in (await view(engine, "a")).records.values()] if there else []
@@ -359,14 +359,14 @@ async def recover_changes(
             assert stream is not None
             assert stream.closed
         if what == "evolve":
-            assert engine.shapes.version(engine.state.by_name[f"v{number}"]) == 2
+            assert engine.ingest.version(engine.state.by_name[f"v{number}"]) == 2
     await asyncio.gather(
         transactions.resume(),
         *(
             change(engine, n, [])
             for n in CHANGES
             if f"v{n}" in engine.state.by_name
-            and engine.shapes.version(engine.state.by_name[f"v{n}"])
+            and engine.ingest.version(engine.state.by_name[f"v{n}"])
         ),
     )
     await prepare_changes(engine)

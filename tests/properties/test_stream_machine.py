@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headrace.core import state as catalog
-from headrace.core import streaming
+from headrace.core import stream_rules
 from headrace.core.entry import Append, Entry
 from headrace.core.errors import Code, Refused
 from headrace.core.record import draft
 from headrace.core.state import State
-from headrace.core.stream import Producer, Write
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import Producer, Write
 from headrace.formats.frame import encode_frame, encode_group, read_frames
 
 from .twins import plain
@@ -78,7 +78,7 @@ class StreamMachine(RuleBasedStateMachine):
         if name in self.model:
             return
         data = [self.payload()] if body else []
-        entries = streaming.create(
+        entries = stream_rules.create(
             self.state, name, Spec(closed=closed), None, draft(data) if data else None, self.now_ns
         )
         self.commit(entries)
@@ -93,10 +93,10 @@ class StreamMachine(RuleBasedStateMachine):
         spec = Spec(source=source, at=upto)
         if origin.buried:
             with pytest.raises(Refused):
-                streaming.fork(log, spec, upto)
+                stream_rules.fork(log, spec, upto)
             return
-        forked = streaming.fork(log, spec, upto)
-        self.commit(streaming.create(self.state, name, spec, forked, None, self.now_ns))
+        forked = stream_rules.fork(log, spec, upto)
+        self.commit(stream_rules.create(self.state, name, spec, forked, None, self.now_ns))
         origin.forks += 1
         self.born(name, Naive(0, deepcopy(origin.records[:upto]), source=source))
 
@@ -133,10 +133,10 @@ class StreamMachine(RuleBasedStateMachine):
         drafts = draft([data]) if data is not None else None
         if isinstance(verdict, Code):
             with pytest.raises(Refused) as refused:
-                streaming.write(log, drafts, wanted, self.now_ns)
+                stream_rules.write(log, drafts, wanted, self.now_ns)
             assert refused.value.code is verdict
             return
-        entries = streaming.write(log, drafts, wanted, self.now_ns)
+        entries = stream_rules.write(log, drafts, wanted, self.now_ns)
         assert (entries is None) == (not verdict)
         if entries is None:
             return
@@ -173,7 +173,7 @@ class StreamMachine(RuleBasedStateMachine):
     def remove(self, name: str) -> None:
         if name not in self.model or self.model[name].buried:
             return
-        self.commit(streaming.remove(self.state, self.state.by_name[name]))
+        self.commit(stream_rules.remove(self.state, self.state.by_name[name]))
         if self.model[name].forks:
             self.model[name].buried = True
             return

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from headrace.core.errors import Code, Refused
-from headrace.core.stream import Producer
+from headrace.core.stream_state import Producer
 from headrace.core.subscription import PULL, WEBHOOK
 from headrace.engine.caps import Caps
 from headrace.engine.engine import Engine

@@ -18,9 +18,9 @@ from headrace.core.entry import Append, Entry, Follow, Following
 from headrace.core.log import Log
 from headrace.core.record import Drafts, draft
 from headrace.core.state import State
-from headrace.core.stream import Write
-from headrace.core.streaming import Spec
-from headrace.core.subscription import Work
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import Write
+from headrace.core.subscription import LinkWork
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
 from headrace.formats.snapshot import Captured, encode_part
@@ -110,12 +110,12 @@ class Client:
 
     async def evolve(self, name: str, **update: Any) -> None:
         live = self.engine.streams.own(name)
-        await self.engine.shapes.install_schema(live, parse_update(msgspec.json.encode(update)))
+        await self.engine.ingest.install_schema(live, parse_update(msgspec.json.encode(update)))
         self._diary.acknowledge()
 
     async def adopt(self, name: str, **profile: Any) -> None:
         live = self.engine.streams.own(name)
-        await self.engine.shapes.install_profile(live, parse_profile(profile))
+        await self.engine.ingest.install_profile(live, parse_profile(profile))
         self._diary.acknowledge()
 
     async def subscribe(self, id: str, kind: str, created_by: str = "", **more: Any) -> None:
@@ -146,7 +146,7 @@ def _drafts(datas: tuple[bytes, ...], content_type: str | None) -> Drafts:
     return drafts
 
 
-async def done(live: OpenLog, works: list[Work]) -> bool:
+async def done(live: OpenLog, works: list[LinkWork]) -> bool:
     """A webhook that does everything at once."""
     return True
 

@@ -79,11 +79,11 @@ def small(perf_counter: Callable[[], float] = lambda: 0.0) -> Iterator[Swallowed
         mock.patch("headrace.core.state.RESERVE_SEQS_MIN", RESERVE_SEQS),
         mock.patch("headrace.engine.open_log.RESERVE_SEQS_MIN", RESERVE_SEQS),
         mock.patch("headrace.engine.open_log.RESERVE_SEQS_MAX", RESERVE_SEQS * 4),
-        mock.patch("headrace.engine.board.perf_counter", perf_counter),
+        mock.patch("headrace.engine.streams.touch_notifier.perf_counter", perf_counter),
         mock.patch("headrace.engine.upkeep.perf_counter", perf_counter),
         mock.patch("headrace.engine.flow.time_slices.perf_counter", perf_counter),
         mock.patch("headrace.engine.routers.forwarding.perf_counter", perf_counter),
-        mock.patch("headrace.engine.board.perf_counter", perf_counter),
+        mock.patch("headrace.engine.streams.touch_notifier.perf_counter", perf_counter),
         mock.patch("headrace.engine.searching.turns.perf_counter", perf_counter),
         mock.patch("headrace.delivery.channel.perf_counter", perf_counter),
     ):

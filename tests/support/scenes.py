@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from headrace.core.stream import JSON
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import JSON
 from headrace.engine.start import Started
 from headrace.storage.objects import LocalObjects
 from support.hostile import HostileDisk

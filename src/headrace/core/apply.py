@@ -6,7 +6,7 @@ Decisions (`core.log` and others) return entries, and never change anything them
 from __future__ import annotations
 
 from headrace.core import idempotency, ranges, transaction
-from headrace.core import stream as flow
+from headrace.core import stream_state as flow
 from headrace.core import subscription as subscribing
 from headrace.core.entry import (
     Adopt,

@@ -25,7 +25,7 @@ from headrace.core.queue_state import Queue
 from headrace.core.ranges import EMPTY, Ranges
 from headrace.core.record import Block, Drafts, block
 from headrace.core.retention import Ledger
-from headrace.core.stream import Stream
+from headrace.core.stream_state import Stream
 from headrace.core.subscription import Subscription
 from headrace.core.transaction import Arrived
 

@@ -44,41 +44,41 @@ class Subscription(msgspec.Struct, gc=False, array_like=True):
         return self.wake is None
 
 
-class Tail(msgspec.Struct, frozen=True):
+class StreamEnd(msgspec.Struct, frozen=True):
     """Where a stream ends."""
 
     epoch: int
     seq: int
 
 
-class Work(msgspec.Struct, frozen=True):
+class LinkWork(msgspec.Struct, frozen=True):
     """A stream of a subscription: what is done of it, and where it ends."""
 
     path: str
     named: bool
     done: int
-    tail: Tail
+    tail: StreamEnd
 
     @property
     def pending(self) -> bool:
         return self.tail.seq > self.done
 
 
-Tails = Callable[[str], Tail | None]
+Tails = Callable[[str], StreamEnd | None]
 """Where the stream of a name ends; None when there is no such stream."""
 
 
-def work_of(subscription: Subscription, path: str, tail: Tail) -> Work:
+def work_of(subscription: Subscription, path: str, tail: StreamEnd) -> LinkWork:
     """What is done of this stream. One that is not listed has nothing left to do."""
     link = subscription.links.get(path)
     if link is None:
-        return Work(path, False, tail.seq, tail)
+        return LinkWork(path, False, tail.seq, tail)
     # Of an earlier stream of the name: nothing of this one is done.
     done = link.seq if link.epoch == tail.epoch else 0
-    return Work(path, link.named, done, tail)
+    return LinkWork(path, link.named, done, tail)
 
 
-def pending(subscription: Subscription, tails: Tails) -> Iterator[Work]:
+def pending(subscription: Subscription, tails: Tails) -> Iterator[LinkWork]:
     """The streams with something to do."""
     for path in subscription.links:
         tail = tails(path)

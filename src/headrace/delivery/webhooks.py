@@ -28,7 +28,7 @@ from headrace.delivery.addresses import (
     parse_address,
 )
 from headrace.delivery.resolver import LookupFailed, Resolver
-from headrace.engine.subscriptions import DeliveryFailed
+from headrace.engine.streams.subscriptions import DeliveryFailed
 
 _VISIBLE = re.compile(r"[!-~]+")
 _PORTS = {"http": 80, "https": 443}

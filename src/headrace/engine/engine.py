@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from headrace.engine.active_subscriptions import ActiveSubscriptions
 from headrace.engine.caps import Caps
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.generations import Generations
@@ -25,18 +24,19 @@ from headrace.engine.logs.fetcher import Fetcher
 from headrace.engine.logs.lookup import LogLookup
 from headrace.engine.logs.reader import Reader
 from headrace.engine.logs.transactions import Transactions
-from headrace.engine.metering import Meter, Metering
 from headrace.engine.plans import Plans
 from headrace.engine.ports import Clock, Ids, Pool, Sealer
 from headrace.engine.queues.jobs import Queues
-from headrace.engine.ranking import Ranker
 from headrace.engine.routers.control import Routers
-from headrace.engine.shapes import Shapes
-from headrace.engine.stream_expiry import StreamExpiry
-from headrace.engine.streams import APPEND_TIMEOUT_S, Streams
-from headrace.engine.subscriptions import Deliver, Subscriptions, no_delivery
+from headrace.engine.streams.active_subscriptions import ActiveSubscriptions
+from headrace.engine.streams.expiry import StreamExpiry
+from headrace.engine.streams.ingest_rules import StreamIngest
+from headrace.engine.streams.lifecycle import APPEND_TIMEOUT_S, Streams
+from headrace.engine.streams.metering import Meter, Metering
+from headrace.engine.streams.subscriptions import Deliver, Subscriptions, no_delivery
+from headrace.engine.streams.top_streams import TopStreams
+from headrace.engine.streams.touch_notifiers import TouchNotifiers
 from headrace.engine.tokens import Tokens
-from headrace.engine.touching import Touching
 from headrace.engine.upkeep import Pace, Upkeep
 from headrace.storage.disk import Disk
 from headrace.storage.journal import Journal, Writer
@@ -92,16 +92,16 @@ class Engine(Kernel):
         expiry = StreamExpiry(self, followed)
         lookup = LogLookup(self, expiry)
         self.live, self.state_of = lookup.live, lookup.state_of
-        self.shapes = shapes = Shapes(self, barrier)
+        self.ingest = ingest = StreamIngest(self, barrier)
         self.routers = routers = Routers(self, fetcher, scheduler)
         self.reader = reader = Reader(self, fetcher, routers, expiry)
         self.appender = appender = Appender(self)
         self.deleter = deleter = Deleter(self, lookup, fetcher, routers)
         self.logs = logs = Logs(self, lookup, fetcher, routers, barrier)
         self.streams = streams = Streams(
-            self, fetcher, expiry, shapes, followed, barrier, parts.append_timeout_s
+            self, fetcher, expiry, ingest, followed, barrier, parts.append_timeout_s
         )
-        self.touching = Touching(self, shapes, streams)
+        self.touch_notifiers = TouchNotifiers(self, ingest, streams)
         self.subscriptions = Subscriptions(self, streams, followed, parts.deliver)
         self.transactions = Transactions(
             self, staging, logs, appender, streams, barrier, parts.is_gone
@@ -110,7 +110,7 @@ class Engine(Kernel):
         self.plans = Plans(self, lookup)
         self.tokens = Tokens(self, parts.ids)
         self.inspection = Inspection(self, fetcher, generations)
-        self.ranker = Ranker(self)
+        self.top_streams = TopStreams(self)
         self.meter = Meter() if parts.metrics_ms else None
         """Measures what is done with streams, if anybody writes it down."""
         self.metering = Metering(self, self.meter, parts.metrics_ms) if self.meter else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.core.entry import Adopt, Register
-from headrace.core.stream import Stream, apply
+from headrace.core.stream_state import Stream, apply
 
 
 def test_a_stream_that_was_written_before_there_were_registries() -> None:

@@ -9,8 +9,8 @@ from headrace.core.errors import Code, Refused
 from headrace.core.subscription import (
     PULL,
     Link,
+    StreamEnd,
     Subscription,
-    Tail,
     acknowledge,
     apply,
     check_fence,
@@ -29,8 +29,8 @@ def subscribe(**links: Link) -> Subscription:
     return apply(None, Follow(1, held, following=FOLLOWING))
 
 
-def tails(**known: int) -> dict[str, Tail]:
-    return {path: Tail(0, seq) for path, seq in known.items()}
+def tails(**known: int) -> dict[str, StreamEnd]:
+    return {path: StreamEnd(0, seq) for path, seq in known.items()}
 
 
 def test_only_what_is_listed_and_behind_is_pending() -> None:
@@ -42,8 +42,8 @@ def test_only_what_is_listed_and_behind_is_pending() -> None:
 
 def test_of_a_stream_that_was_made_anew_nothing_is_done() -> None:
     subscription = subscribe(a=Link(True, 0, 7))
-    [work] = pending(subscription, {"a": Tail(1, 2)}.get)
-    assert (work.done, work.tail) == (0, Tail(1, 2))
+    [work] = pending(subscription, {"a": StreamEnd(1, 2)}.get)
+    assert (work.done, work.tail) == (0, StreamEnd(1, 2))
 
 
 def test_what_is_done_and_not_named_needs_no_note() -> None:

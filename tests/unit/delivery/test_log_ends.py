@@ -11,8 +11,8 @@ import pytest
 from headrace.core.limits import STREAM_SSE_S, WHEEL_TICK_S
 from headrace.core.record import draft
 from headrace.core.selector import EVERYTHING
-from headrace.core.stream import JSON, Write
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import JSON, Write
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import LAST_CHUNK
 from headrace.delivery.timer_wheel import TimerWheel
@@ -32,7 +32,7 @@ class Reader:
 
     def __init__(self, hub: Hub, live: OpenLog, after: int = 0) -> None:
         engine = hub.engine
-        view = StreamView(live.log, EVERYTHING, "0", engine.clock, engine.shapes)
+        view = StreamView(live.log, EVERYTHING, "0", engine.clock, engine.ingest)
         self.sink, self.pipe = StreamSink(hub, live, view, after), Pipe()
         self.pipe.protocol = self.sink
         self.sink.attach(self.pipe, b"", lambda: None, lambda: None)

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.core.errors import Refused
 from headrace.core.record import draft
-from headrace.core.stream import JSON, Write
+from headrace.core.stream_state import JSON, Write
 from headrace.engine.searching import aggregating
 from headrace.engine.searching.aggregating import Aggregated, aggregate
 from headrace.engine.searching.keys import list_keys
@@ -78,7 +78,7 @@ class Plot(Scene):
 
     async def install(self, update: dict[str, Any]) -> None:
         live = self.engine.streams.own("a")
-        await self.engine.shapes.install_schema(live, parse_update(msgspec.json.encode(update)))
+        await self.engine.ingest.install_schema(live, parse_update(msgspec.json.encode(update)))
         await self.upkeep._publication.publish_plans()
 
     async def append(self, name: str, field: str, *services: str) -> None:

@@ -16,8 +16,8 @@ from headrace.core.config import Discard, LogConfig
 from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.limits import TRANSACTION_ONCE_MS
 from headrace.core.record import Drafts, draft
-from headrace.core.stream import JSON, Write
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import JSON, Write
 from headrace.core.transaction import Chunk
 from headrace.engine.engine import Engine
 from headrace.engine.logs.transactions import BatchCommitted
@@ -48,7 +48,7 @@ RENAME = {
 
 async def evolve(engine: Engine, **update: object) -> None:
     live = engine.streams.own("s")
-    await engine.shapes.install_schema(live, parse_update(msgspec.json.encode(update)))
+    await engine.ingest.install_schema(live, parse_update(msgspec.json.encode(update)))
 
 
 async def change_schema(engine: Engine) -> None:
@@ -65,7 +65,7 @@ async def take_keys(engine: Engine) -> None:
 
 async def adopt(engine: Engine) -> None:
     profile = parse_profile({"kind": "state-protocol"})
-    await engine.shapes.install_profile(engine.streams.own("s"), profile)
+    await engine.ingest.install_profile(engine.streams.own("s"), profile)
 
 
 async def close(engine: Engine) -> None:
@@ -212,7 +212,7 @@ def test_older_records_are_promoted(loop: VirtualLoop) -> None:
     async def promoted(engine: Engine) -> list[bytes]:
         live = engine.streams.find("s")
         page = await engine.reader.read(live, 0, records_max=9, bytes_max=1 << 20)
-        page = engine.shapes.promoted(live.log, page)
+        page = engine.ingest.promoted(live.log, page)
         return [piece.block.data_at(at) for piece in page.slices for at in piece.picks]
 
     for each in meet(loop, make_shaped, change_schema):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.engine.delivery_slots import DeliverySlots
+from headrace.engine.streams.delivery_slots import DeliverySlots
 
 
 class Caller:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from headrace.core.stream import JSON
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import JSON
 from support.hostile import HostileDisk, Survival
 from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop

@@ -9,9 +9,9 @@ from unittest import mock
 from headrace.core.entry import Following
 from headrace.core.glob import Glob
 from headrace.core.subscription import PULL
-from headrace.engine.active_subscriptions import id_of
 from headrace.engine.start import stop
-from headrace.engine.subscriptions import Subscriptions
+from headrace.engine.streams.active_subscriptions import id_of
+from headrace.engine.streams.subscriptions import Subscriptions
 from support.hostile import HostileDisk
 from support.rig import boot, small
 from support.virtual import VirtualClock, VirtualLoop

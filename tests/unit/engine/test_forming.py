@@ -13,14 +13,14 @@ import pytest
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import FORM_BYTES, FORM_RECORDS, FORM_STEPS
 from headrace.core.record import Drafts, draft, payloads
-from headrace.core.stream import JSON, Producer, Write
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import JSON, Producer, Write
 from headrace.core.transaction import Chunk
 from headrace.engine.engine import Engine
-from headrace.engine.metering import Meter, Metering
 from headrace.engine.ports import Inline
-from headrace.engine.shapes import Shape
-from headrace.engine.streams import Written
+from headrace.engine.streams.ingest_rules import IngestRules
+from headrace.engine.streams.lifecycle import StreamWritten
+from headrace.engine.streams.metering import Meter, Metering
 from headrace.profiles.catalogue import parse_profile
 from headrace.schemas.evolution import parse_update
 from headrace.schemas.validation import Validator
@@ -36,7 +36,7 @@ assert sum(map(len, LARGE)) > 3 * FORM_BYTES
 
 
 async def adopt(engine: Engine, kind: str) -> None:
-    await engine.shapes.install_profile(engine.streams.find("s"), parse_profile({"kind": kind}))
+    await engine.ingest.install_profile(engine.streams.find("s"), parse_profile({"kind": kind}))
 
 
 async def make(engine: Engine, kind: str) -> None:
@@ -75,11 +75,11 @@ assert sum(map(len, SMALL)) < FORM_BYTES
 
 
 async def install(engine: Engine, schema: dict[str, object]) -> None:
-    update = parse_update(msgspec.json.encode({"schema": schema}), engine.shapes.proof_budget())
-    await engine.shapes.install_schema(engine.streams.find("s"), update)
+    update = parse_update(msgspec.json.encode({"schema": schema}), engine.ingest.proof_budget())
+    await engine.ingest.install_schema(engine.streams.find("s"), update)
 
 
-async def turns_of(writing: asyncio.Task[Written]) -> int:
+async def turns_of(writing: asyncio.Task[StreamWritten]) -> int:
     turns = 0
     while not writing.done():
         turns += 1
@@ -124,7 +124,7 @@ def test_many_records_are_taken_apart_and_joined_beside_the_loop(
         beside.append(pool.at_work)
         return payloads(drafts)
 
-    class Watched(Shape):
+    class Watched(IngestRules):
         def _join(self, *args: Any) -> Drafts:
             beside.append(pool.at_work)
             return super()._join(*args)
@@ -134,8 +134,8 @@ def test_many_records_are_taken_apart_and_joined_beside_the_loop(
         await engine.streams.create("s", Spec(content_type=JSON), None)
         await install(engine, COSTLY)
         with (
-            mock.patch("headrace.engine.shapes.payloads", take_apart),
-            mock.patch("headrace.engine.shapes.Shape", Watched),
+            mock.patch("headrace.engine.streams.ingest_rules.payloads", take_apart),
+            mock.patch("headrace.engine.streams.ingest_rules.IngestRules", Watched),
         ):
             await engine.streams.write("s", draft([b'{"a":7}'] * count), Write(JSON))
         assert beside == [count > FORM_RECORDS] * 2
@@ -170,7 +170,7 @@ def test_what_changes_meanwhile_counts(loop: VirtualLoop) -> None:
         writing = asyncio.create_task(engine.streams.write("s", draft(marks), Write(JSON)))
         await asyncio.sleep(0)
         adopting = asyncio.create_task(adopt(engine, "evlog"))
-        with mock.patch.object(Shape, "form", side_effect=AssertionError("all at once")):
+        with mock.patch.object(IngestRules, "normalise", side_effect=AssertionError("all at once")):
             await asyncio.gather(writing, adopting)
         assert held(engine)[-1]["context"] == {"headers": {"control": "reset"}}
 

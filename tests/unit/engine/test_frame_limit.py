@@ -14,8 +14,8 @@ from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.inbound_route import Rule
 from headrace.core.record import draft
-from headrace.core.stream import JSON
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import JSON
 from headrace.core.transaction import Chunk
 from headrace.engine.engine import Engine
 from headrace.engine.routers.control import RouterPlan
@@ -139,7 +139,7 @@ def test_a_chunk_that_no_frame_could_hold_once_it_is_formed_is_refused(loop: Vir
     async def work() -> None:
         engine = (await boot(HostileDisk(), VirtualClock(loop), pace=Pace())).engine
         live, _ = await engine.streams.create("s", Spec(content_type=JSON), None)
-        await engine.shapes.install_schema(live, parse_update(b'{"schema":{"type":"string"}}'))
+        await engine.ingest.install_schema(live, parse_update(b'{"schema":{"type":"string"}}'))
         transactions, sent, arrived = engine.transactions, 0, 0
         for sent, size in enumerate(range(FRAME_BYTES - 400, FRAME_BYTES, 10), 1):
             name, record = f"t{sent}", b'"%b"' % (b"x" * size)

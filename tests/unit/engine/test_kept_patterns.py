@@ -8,8 +8,8 @@ from msgspec import Raw
 from headrace.core.entry import Following, Register
 from headrace.core.errors import Refused
 from headrace.core.record import draft
-from headrace.core.stream import JSON, Write
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import JSON, Write
 from headrace.core.subscription import PULL
 from headrace.schemas.registry import Boundary, Registry, encode_registry
 from support.hostile import HostileDisk
@@ -63,7 +63,7 @@ def test_a_kept_schema_with_lookaround_is_asked_and_its_lens_gone_through(
             await engine.streams.write("s", draft([b'{"b":"yx"}']), Write(JSON))
         live = engine.streams.own("s")
         page = await engine.reader.read(live, 0, records_max=9, bytes_max=1 << 20)
-        page = engine.shapes.promoted(live.log, page)
+        page = engine.ingest.promoted(live.log, page)
         texts = [piece.block.data_at(at) for piece in page.slices for at in piece.picks]
         assert texts == [b'{"b":"x"}', b'{"b":"xy"}']
 

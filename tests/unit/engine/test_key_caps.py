@@ -17,7 +17,7 @@ from headrace.core.inbound_route import InboundRoute, Rule
 from headrace.core.log import Log
 from headrace.core.record import draft
 from headrace.core.state import State, apply
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
 from headrace.core.subscription import WEBHOOK
 from headrace.core.transaction import Caller, Chunk
 from headrace.engine.caps import Caps, KeyCaps

@@ -10,7 +10,7 @@ import msgspec
 from headrace.core.limits import SERIES_MAX
 from headrace.core.names import METRICS_STREAM
 from headrace.engine.engine import Engine
-from headrace.engine.metering import Meter, Metering
+from headrace.engine.streams.metering import Meter, Metering
 from headrace.schemas.registry import decode_registry
 from support.hostile import HostileDisk
 from support.rig import boot

@@ -14,7 +14,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.inbound_route import Rule
 from headrace.core.owners import FEEDS, RESERVED, STREAMS, TOPICS, check_name
 from headrace.core.record import draft
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
 from headrace.core.transaction import Chunk
 from headrace.engine.engine import Engine
 from headrace.engine.routers.control import RouterPlan

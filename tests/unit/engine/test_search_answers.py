@@ -12,8 +12,8 @@ import pytest
 from headrace.core import limits
 from headrace.core.record import draft
 from headrace.core.selector import ColumnSelector
-from headrace.core.stream import JSON
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import JSON
 from headrace.engine.open_log import OpenLog
 from headrace.engine.searching import scope as scoping
 from headrace.engine.searching import search as searching

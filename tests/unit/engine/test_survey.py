@@ -11,9 +11,9 @@ import pytest
 
 from headrace.core import limits
 from headrace.core.record import draft
-from headrace.core.stream import JSON, Write
-from headrace.engine import ranking
+from headrace.core.stream_state import JSON, Write
 from headrace.engine.searching.search import search
+from headrace.engine.streams import top_streams
 from headrace.storage.requests import Asked
 from headrace.web.search_requests import parse_search_request
 from support.scenes import Scene, stage
@@ -178,17 +178,17 @@ def test_those_who_have_most_are_found(
         await scene.create("b")
         await scene.append("b", 2)
         await scene.append("a", 1)
-        counted = scene.engine.ranker.take()
+        counted = scene.engine.top_streams.take()
         assert counted.stored == [(4 * 31, "a"), (2 * 31, "b")]
         assert counted.unsealed == [(2 * 31, "b"), (31, "a")]
         assert counted.waiters == []
         woken = scene.engine.inspection.watch(scene.engine.streams.find("b"))
-        assert scene.engine.ranker.take().waiters == [(1, "b")]
+        assert scene.engine.top_streams.take().waiters == [(1, "b")]
         woken.cancel()
-        monkeypatch.setattr(ranking, "RANKED_TOP", 1)
-        assert scene.engine.ranker.take().stored == [(4 * 31, "a")]
-        monkeypatch.setattr(ranking, "RANKED_AT_ONCE", 1)
-        assert scene.engine.ranker.take().at_ms is None  # nobody counts for one who asks
+        monkeypatch.setattr(top_streams, "RANKED_TOP", 1)
+        assert scene.engine.top_streams.take().stored == [(4 * 31, "a")]
+        monkeypatch.setattr(top_streams, "RANKED_AT_ONCE", 1)
+        assert scene.engine.top_streams.take().at_ms is None  # nobody counts for one who asks
 
     tell(story)
 
@@ -197,9 +197,9 @@ def test_many_are_counted_beside_everything_else(
     tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(scene: Plot) -> None:
-        monkeypatch.setattr(ranking, "RANKED_AT_ONCE", 0)
+        monkeypatch.setattr(top_streams, "RANKED_AT_ONCE", 0)
         await scene.append("a", 2)
-        counter = scene.engine.ranker
+        counter = scene.engine.top_streams
         running = asyncio.create_task(counter.run())
         assert counter.take().at_ms is None
         await asyncio.sleep(1)

@@ -13,7 +13,7 @@ from headrace.app import App, build_web
 from headrace.config import load
 from headrace.core.config import Kind, LogConfig
 from headrace.core.owners import TOPICS
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
 from headrace.core.token import Grants
 from headrace.engine.open_log import OpenLog
 from headrace.engine.tokens import Tokens

@@ -10,10 +10,10 @@ from headrace.core.errors import Code, Refused
 from headrace.core.log import Log, check_owner
 from headrace.core.owners import SYSTEM, reserved
 from headrace.core.state import not_found
-from headrace.core.stream import same_type
+from headrace.core.stream_state import same_type
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.chunks import ChunkSummary
-from headrace.engine.stream_expiry import StreamExpiry
+from headrace.engine.streams.expiry import StreamExpiry
 
 
 def check_logs(

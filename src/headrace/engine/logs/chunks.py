@@ -16,7 +16,7 @@ from headrace.core.limits import (
     STAGED_CHUNK_BYTES_MIN,
     STAGED_MS_MAX,
 )
-from headrace.core.stream import BYTES
+from headrace.core.stream_state import BYTES
 from headrace.core.transaction import Chunk
 from headrace.engine.kernel import Kernel
 from headrace.formats import layout

@@ -6,7 +6,7 @@ from headrace.core import state as catalog
 from headrace.core.errors import Code, Refused
 from headrace.engine.kernel import Kernel
 from headrace.engine.open_log import OpenLog
-from headrace.engine.stream_expiry import StreamExpiry
+from headrace.engine.streams.expiry import StreamExpiry
 
 
 class LogLookup:

@@ -20,7 +20,7 @@ from headrace.engine.kernel import Kernel
 from headrace.engine.logs.fetcher import Fetcher
 from headrace.engine.open_log import OpenLog
 from headrace.engine.routers.control import Routers
-from headrace.engine.stream_expiry import StreamExpiry
+from headrace.engine.streams.expiry import StreamExpiry
 
 
 class Reader:

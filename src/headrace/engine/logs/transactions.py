@@ -39,7 +39,7 @@ from headrace.engine.logs.commit_barrier import CommitBarrier
 from headrace.engine.logs.commit_history import CommitHistory
 from headrace.engine.logs.control import Logs
 from headrace.engine.open_log import OpenLog
-from headrace.engine.streams import Streams
+from headrace.engine.streams.lifecycle import Streams
 from headrace.formats import layout
 from headrace.formats.frame import check_append
 from headrace.formats.staged import encode_staged
@@ -392,10 +392,10 @@ class Transactions:
         stream = log.stream
         if stream is not None and (stream.registry is not None or stream.profile is not None):
             chunk = await self._chunks.read(path)
-            form = await self._streams.prepare(log, chunk.drafts)
-            if form is not None:
-                formed = Append(log.id, block(form(chunk.drafts), 1, 0))
-                check_append(formed, CHUNK_NOTES_BYTES_MAX)
+            normalise = await self._streams.prepare(log, chunk.drafts)
+            if normalise is not None:
+                normalised = Append(log.id, block(normalise(chunk.drafts), 1, 0))
+                check_append(normalised, CHUNK_NOTES_BYTES_MAX)
 
     async def _forget_notes(self, commit: Commit, logs: Iterable[Log]) -> None:
         """Logs may have notes of a transaction that had this name before and was forgotten."""
@@ -442,15 +442,15 @@ class Transactions:
         kernel, log = self._kernel, live.log
         if not kernel.admission.open:
             await kernel.wait_admitted(log.name, None, patient=True)
-        form = None
+        normalise = None
         if log.stream is not None:
-            form = await self._streams.prepare(log, chunk.drafts)
+            normalise = await self._streams.prepare(log, chunk.drafts)
         kernel.check_open()
         if log.id not in kernel.open_logs or (log.stream is not None and log.stream.deleted):
             return
         beside = notes(log.arrived, note, self._pending)
         if log.stream is not None:
-            await self._streams.append_chunk(live, chunk.drafts, beside, form)
+            await self._streams.append_chunk(live, chunk.drafts, beside, normalise)
             return
         if log.config.ttl_ms:
             kernel.expire_now(live)

@@ -138,7 +138,7 @@ class Scope:
         self._engine = engine
         self._plan = plan
         self._deadline = deadline or Deadline()
-        promoter = engine.shapes.promoter(log)
+        promoter = engine.ingest.promoter(log)
         self._promote: Promote | None = None if promoter is None else promoter.attempt
         self._segments: Segments = engine.segments
         self.log_spans = list(_log_spans(engine, live, self.head))

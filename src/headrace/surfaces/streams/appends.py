@@ -11,7 +11,7 @@ from msgspec import Raw
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import NESTING_MAX
 from headrace.core.record import Drafts
-from headrace.core.stream import JSON, media_type
+from headrace.core.stream_state import JSON, media_type
 from headrace.formats.nesting import is_too_deep
 from headrace.web.bodies import check_utf8
 

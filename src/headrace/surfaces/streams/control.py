@@ -21,11 +21,11 @@ from headrace.core.limits import (
     WORKER_LENGTH_MAX,
 )
 from headrace.core.names import check_printable
-from headrace.core.subscription import WEBHOOK, Work
+from headrace.core.subscription import WEBHOOK, LinkWork
 from headrace.delivery.signing import Claims, Signer
 from headrace.delivery.webhooks import Webhooks
-from headrace.engine.active_subscriptions import Active, id_of
 from headrace.engine.open_log import OpenLog
+from headrace.engine.streams.active_subscriptions import Active, id_of
 from headrace.surfaces.streams import wire
 from headrace.surfaces.streams.fields import format_time
 from headrace.surfaces.streams.names import CONTROL, parse_name
@@ -248,7 +248,7 @@ class Control:
 
     # --- calling webhooks ------------------------------------------------------------------------
 
-    async def deliver(self, live: OpenLog, works: list[Work]) -> bool:
+    async def deliver(self, live: OpenLog, works: list[LinkWork]) -> bool:
         """Tell a webhook of a wake; says whether it answered that all is done."""
         subscription = live.log.subscription
         assert subscription is not None
@@ -343,7 +343,7 @@ def _parse_ack(ack: wire.Ack) -> tuple[str, int, int]:
     return parse_name(ack.stream), offset.epoch, offset.seq
 
 
-def _works(works: list[Work]) -> list[wire.StreamWork]:
+def _works(works: list[LinkWork]) -> list[wire.StreamWork]:
     return [
         wire.StreamWork(
             path=work.path,
@@ -356,7 +356,7 @@ def _works(works: list[Work]) -> list[wire.StreamWork]:
     ]
 
 
-def _link_type(work: Work) -> str:
+def _link_type(work: LinkWork) -> str:
     return "explicit" if work.named else "glob"
 
 

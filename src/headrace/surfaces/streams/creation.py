@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from headrace.core.errors import Code, Refused
-from headrace.core.stream import BYTES
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import BYTES
 from headrace.surfaces.streams import fields
 from headrace.surfaces.streams.dialect import Dialect
 from headrace.surfaces.streams.names import parse_name

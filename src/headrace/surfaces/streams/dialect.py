@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.core.stream import BYTES
+from headrace.core.stream_state import BYTES
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):

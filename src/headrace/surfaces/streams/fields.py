@@ -13,7 +13,7 @@ from headrace.core.limits import (
     STREAM_SEQ_LENGTH_MAX,
     STREAM_TTL_MS_MAX,
 )
-from headrace.core.stream import Producer
+from headrace.core.stream_state import Producer
 
 _MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(?:(?:0|[1-9][0-9]{0,11})(?:ms|s|m|h|d))+", re.ASCII)

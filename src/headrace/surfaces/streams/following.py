@@ -18,7 +18,7 @@ from headrace.core.limits import (
 from headrace.core.log import Log
 from headrace.core.read import Page
 from headrace.core.selector import ColumnSelector
-from headrace.core.stream import JSON, media_type
+from headrace.core.stream_state import JSON, media_type
 from headrace.delivery.cohort import Follower
 from headrace.delivery.endings import Ending, Over
 from headrace.delivery.events import CaughtUp, Ended, Event, Lost, Records
@@ -26,7 +26,7 @@ from headrace.delivery.hub import Hub
 from headrace.delivery.sse import LAST_CHUNK, EventStream, chunk
 from headrace.engine.open_log import OpenLog
 from headrace.engine.ports import Clock
-from headrace.engine.shapes import Shapes
+from headrace.engine.streams.ingest_rules import StreamIngest
 from headrace.surfaces.streams.errors import encode_error
 from headrace.surfaces.streams.events import next_cursor, render_array, render_raw
 from headrace.surfaces.streams.positions import content_type_of, format_position
@@ -38,18 +38,18 @@ _LINES = re.compile(rb"\r\n|\r|\n")
 class StreamView:
     """How a stream is told: equal views share bytes."""
 
-    __slots__ = ("_clock", "_cursor", "_encoding", "_key", "_log", "_shapes", "chunked", "selector")
+    __slots__ = ("_clock", "_cursor", "_encoding", "_ingest", "_key", "_log", "chunked", "selector")
 
     bytes_max = READ_BYTES_DEFAULT
     strong = False
     heartbeat_s = _HEARTBEAT_S
 
     def __init__(
-        self, log: Log, selector: ColumnSelector, cursor: str, clock: Clock, shapes: Shapes
+        self, log: Log, selector: ColumnSelector, cursor: str, clock: Clock, ingest: StreamIngest
     ) -> None:
         self._log = log
         self._clock = clock
-        self._shapes = shapes
+        self._ingest = ingest
         self.selector = selector
         self.chunked = True
         media = media_type(content_type_of(log))
@@ -61,7 +61,7 @@ class StreamView:
     @property
     def records_max(self) -> int:
         """Fewer where they may have to be made current: there is room for so much in an event."""
-        is_old = self._shapes.version(self._log) > 1
+        is_old = self._ingest.version(self._log) > 1
         return PROMOTED_EVENT_RECORDS if is_old else STREAM_PAGE_RECORDS
 
     def _same(self) -> tuple[object, ...]:
@@ -99,7 +99,7 @@ class StreamView:
 
     def _records(self, page: Page, position: int) -> bytes:
         try:
-            made = self._shapes.promoted(self._log, page, PROMOTED_EVENT_BYTES)
+            made = self._ingest.promoted(self._log, page, PROMOTED_EVENT_BYTES)
             if made.next != page.next:
                 raise Refused(Code.INVALID, "lens failed: this is too much for an event")
         except Refused as refused:  # whoever comes back begins before these records again

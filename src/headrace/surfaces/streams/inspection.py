@@ -15,7 +15,7 @@ import msgspec
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import RECORD_OVERHEAD_BYTES
 from headrace.core.log import Log
-from headrace.core.streaming import stream_of
+from headrace.core.stream_rules import stream_of
 from headrace.engine.engine import Engine
 from headrace.engine.inspection import Progress, Published, Share, Survey
 from headrace.engine.open_log import OpenLog

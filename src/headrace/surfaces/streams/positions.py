@@ -9,7 +9,7 @@ from __future__ import annotations
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.read import Page
-from headrace.core.stream import JSON
+from headrace.core.stream_state import JSON
 from headrace.engine.open_log import OpenLog
 from headrace.surfaces.streams.offsets import Mark, Offset, format_offset
 

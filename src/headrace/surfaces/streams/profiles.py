@@ -35,7 +35,7 @@ async def post(call: Call) -> Answer:
     profile = parse_profile(body.get("profile"))
     engine = call.engine
     live = engine.streams.own(call.name)
-    await engine.shapes.install_profile(live, profile)
+    await engine.ingest.install_profile(live, profile)
     return _show(profile.config)
 
 

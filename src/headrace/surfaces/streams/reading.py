@@ -15,7 +15,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import STREAM_PAGE_BYTES, STREAM_PAGE_RECORDS
 from headrace.core.read import Page
 from headrace.core.selector import ColumnSelector
-from headrace.core.stream import JSON, media_type
+from headrace.core.stream_state import JSON, media_type
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
 from headrace.engine.searching.filtering import Filter, parse_filter
@@ -142,8 +142,8 @@ async def catch_up(
         selector=asked.selector,
     )
     check_gap(live, page, asked.offset)
-    version = engine.shapes.version(live.log)
-    page = await engine.shapes.promote(live.log, page)
+    version = engine.ingest.version(live.log)
+    page = await engine.ingest.promote(live.log, page)
     closed = page.caught_up and engine.streams.is_closed(live)
     headers = _page_headers(live, page, closed=closed)
     if asked.offset is Mark.NOW:
@@ -175,8 +175,8 @@ async def long_poll(engine: Engine, live: OpenLog, asked: Asked, dialect: Dialec
     await engine.settle(live)
     engine.streams.find(live.log.name)
     check_gap(live, page, asked.offset)
-    version = engine.shapes.version(live.log)
-    page = await engine.shapes.promote(live.log, page)
+    version = engine.ingest.version(live.log)
+    page = await engine.ingest.promote(live.log, page)
     closed = page.caught_up and engine.streams.is_closed(live)
     headers = _page_headers(live, page, closed=closed)
     if not closed:

@@ -8,9 +8,9 @@ from headrace.core.cursor import encode_cursor, parse_cursor
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
 from headrace.core.owners import STREAMS, SYSTEM, SYSTEM_PREFIX
-from headrace.core.stream import Producer, Write, same_type
+from headrace.core.stream_state import Producer, Write, same_type
 from headrace.engine.open_log import OpenLog
-from headrace.engine.streams import Written
+from headrace.engine.streams.lifecycle import StreamWritten
 from headrace.surfaces.streams import fields, reading, wire
 from headrace.surfaces.streams.appends import parse_drafts
 from headrace.surfaces.streams.creation import parse_spec, type_of_body
@@ -114,7 +114,7 @@ class StreamRoutes:
             headers.append(("stream-closed", "true"))
         return Answer(self._status(wanted, done), headers)
 
-    def _status(self, wanted: Write, done: Written) -> int:
+    def _status(self, wanted: Write, done: StreamWritten) -> int:
         if wanted.content_type is None or done.repeated:
             return 204
         return self._dialect.appended if wanted.producer is None else 200
@@ -171,7 +171,7 @@ class StreamRoutes:
     def _follow(self, call: Call, live: OpenLog, asked: reading.Asked) -> Handover:
         """Hand the connection over to a sink that follows the stream."""
         cursor = reading.make_cursor(call.engine, asked.cursor)
-        view = StreamView(live.log, asked.selector, cursor, call.engine.clock, call.engine.shapes)
+        view = StreamView(live.log, asked.selector, cursor, call.engine.clock, call.engine.ingest)
         sink = StreamSink(call.hub, live, view, asked.after)
         return open_events(call, sink, view.headers)
 
@@ -213,7 +213,7 @@ def _type_of_append(call: Call, body: bytes, *, close: bool) -> str | None:
     return content_type
 
 
-def _producer_headers(done: Written, producer: Producer) -> Headers:
+def _producer_headers(done: StreamWritten, producer: Producer) -> Headers:
     stream = done.live.log.stream
     assert stream is not None
     epoch, seq = (stream.producers or {})[producer.id]

@@ -24,9 +24,9 @@ async def get(call: Call) -> Answer:
 async def post(call: Call) -> Answer:
     call.principal.require(Scope.ADMIN, call.name)
     raw, engine = await call.raw_body(SCHEMA_UPDATE_BYTES_MAX), call.engine
-    update = await engine.pool.run(parse_update, raw, engine.shapes.proof_budget())
+    update = await engine.pool.run(parse_update, raw, engine.ingest.proof_budget())
     live = engine.streams.own(call.name)
-    await engine.shapes.install_schema(live, update)
+    await engine.ingest.install_schema(live, update)
     answer = _show(live.log)
     await engine.streams.settle(call.name)  # somebody may have changed it again since
     return answer

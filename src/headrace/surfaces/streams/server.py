@@ -19,7 +19,7 @@ from headrace.core.limits import (
 from headrace.core.owners import STREAMS
 from headrace.engine.engine import Engine
 from headrace.engine.flow.process_memory import Peaks, ProcessMemory, look_at_collector, measure
-from headrace.engine.ranking import Ranking
+from headrace.engine.streams.top_streams import Ranking
 from headrace.surfaces.streams.fields import format_time
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call, Gate
@@ -336,7 +336,7 @@ def _gate(limit: int, active: int, queued: int) -> Numbers:
 
 
 def _top(engine: Engine, principal: Principal) -> dict[str, Any]:
-    leaders = engine.ranker.take()
+    leaders = engine.top_streams.take()
 
     def shown(ranking: Ranking, unit: str) -> list[dict[str, Any]]:
         return [{"stream": name, unit: value} for value, name in ranking if principal.may_see(name)]
@@ -345,7 +345,7 @@ def _top(engine: Engine, principal: Principal) -> dict[str, Any]:
         "counted_at": None if leaders.at_ms is None else format_time(leaders.at_ms),
         "local_storage_bytes": shown(leaders.stored, "bytes"),
         "pending_wal_bytes": shown(leaders.unsealed, "bytes"),
-        "touch_journal_filter_bytes": shown(engine.touching.largest(), "bytes"),
+        "touch_journal_filter_bytes": shown(engine.touch_notifiers.largest(), "bytes"),
         "notifier_waiters": shown(leaders.waiters, "waiters"),
     }
 

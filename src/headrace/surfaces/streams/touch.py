@@ -17,9 +17,9 @@ from headrace.core.limits import (
     TOUCH_WAIT_MS,
     TOUCH_WAIT_MS_MAX,
 )
-from headrace.engine.board import Board, Interest, Watch
 from headrace.engine.flow.shared_timeout import SharedTimeout
 from headrace.engine.open_log import OpenLog
+from headrace.engine.streams.touch_notifier import Interest, ServedInterest, TouchNotifier
 from headrace.profiles.templates import Wanted, parse_wanted
 from headrace.profiles.touchkeys import format_key, parse_key_id, parse_template_id
 from headrace.surfaces.streams.positions import format_position
@@ -132,21 +132,21 @@ class TouchRoutes:
         self._settle_ms = limits.long_poll_ms
 
     async def meta(self, call: Call) -> Answer:
-        board, engine = _board(call), call.engine
+        notifier, engine = _notifier(call), call.engine
         settle = call.req.get_param("settle")
         if settle is not None:
             if settle != "flush":
                 raise Refused(Code.INVALID, "settle is flush")
-            await board.wait_settled(_parse_settle_ms(call, self._settle_ms))
-        await engine.settle(board.live)
-        return _json(_describe(call, board))
+            await notifier.wait_settled(_parse_settle_ms(call, self._settle_ms))
+        await engine.settle(notifier.live)
+        return _json(_describe(call, notifier))
 
     async def activate(self, call: Call) -> Answer:
-        board = _board(call)
+        notifier = _notifier(call)
         request = decode(_activate, await call.raw_body(_BODY_BYTES_MAX))
         wanted = [_parse_template(each) for each in request.templates]
-        answers = board.activate(wanted, request.inactivity_ttl_ms)
-        limits = board.config.templates
+        answers = notifier.activate(wanted, request.inactivity_ttl_ms)
+        limits = notifier.config.templates
         activated: list[Activated] = []
         denied: list[Denied] = []
         for each, answer in zip(wanted, answers, strict=True):
@@ -154,45 +154,48 @@ class TouchRoutes:
             if isinstance(answer, str):
                 denied.append(Denied(id, answer))
             else:
-                since = f"{board.epoch}:{answer.active_from}"
+                since = f"{notifier.epoch}:{answer.active_from}"
                 activated.append(Activated(id, "active", since))
         shown = ActivationLimits(
             limits.max_active_templates_per_stream, limits.max_active_templates_per_entity
         )
-        await call.engine.settle(board.live)
+        await call.engine.settle(notifier.live)
         return _json(ActivateReply(activated, denied, shown))
 
     async def wait(self, call: Call) -> Answer:
         """Answers when something is touched, or when the time that was asked for is up."""
-        _board(call)
+        _notifier(call)
         with self._patience.limit():
             request = decode(_wait, await call.raw_body(_BODY_BYTES_MAX))
         interest, declared = _parse_interest(request)
-        board, engine = _board(call), call.engine
-        after = _parse_after(board, request.cursor)
+        notifier, engine = _notifier(call), call.engine
+        after = _parse_after(notifier, request.cursor)
         if after is not None and declared:
-            board.activate(declared, request.inactivity_ttl_ms)
-        watch = board.watch(interest, after or 0, request.timeout_ms)
-        board.totals.waits += 1
+            notifier.activate(declared, request.inactivity_ttl_ms)
+        watch = notifier.watch(interest, after or 0, request.timeout_ms)
+        notifier.totals.waits += 1
         if after is None:
-            board.totals.stales += 1
-            stale = _stale(board, watch)
-            await engine.settle(board.live)
+            notifier.totals.stales += 1
+            stale = _stale(notifier, watch)
+            await engine.settle(notifier.live)
             return _json(stale)
-        touched = board.is_touched(watch, after)
+        touched = notifier.is_touched(watch, after)
         if not touched and request.timeout_ms:
-            with board.waiter(watch, request.timeout_ms) as waiter, call.unless_gone(waiter.leave):
+            with (
+                notifier.waiter(watch, request.timeout_ms) as waiter,
+                call.unless_gone(waiter.leave),
+            ):
                 touched = await waiter.wait()
-        board.totals.timeouts += not touched
-        engine.streams.expiry.use(board.live)
-        reply = _reply(board, watch, touched=touched)
-        await engine.settle(board.live)
+        notifier.totals.timeouts += not touched
+        engine.streams.expiry.use(notifier.live)
+        reply = _reply(notifier, watch, touched=touched)
+        await engine.settle(notifier.live)
         return _json(reply)
 
 
 async def wrong_method(call: Call) -> Answer:
     """Refuse a method that goes with none of these paths, as the contract words it."""
-    _board(call)
+    _notifier(call)
     raise Refused(Code.INVALID, f"unsupported method {call.req.method}")
 
 
@@ -203,8 +206,8 @@ def _find(call: Call) -> OpenLog:
     return live
 
 
-def _board(call: Call) -> Board:
-    return call.engine.touching.board(_find(call))
+def _notifier(call: Call) -> TouchNotifier:
+    return call.engine.touch_notifiers.notifier(_find(call))
 
 
 def _parse_template(asked: TemplateAsked) -> Wanted:
@@ -236,68 +239,68 @@ def _parse_interest(request: WaitRequest) -> tuple[Interest, list[Wanted]]:
     return Interest(ids, tuple(dict.fromkeys(templates)), coarse), declared
 
 
-def _parse_after(board: Board, cursor: str) -> int | None:
+def _parse_after(notifier: TouchNotifier, cursor: str) -> int | None:
     """The generation behind which to look; None when the cursor is stale."""
     if cursor == NOW:
-        board.settle()
-        return board.generation
+        notifier.settle()
+        return notifier.generation
     match = _CURSOR.fullmatch(cursor)
     if match is None:
         raise Refused(Code.INVALID, "cursor is now, or a cursor that this server gave")
     generation = int(match[2])
-    return generation if match[1] == board.epoch and generation <= board.generation else None
+    return generation if match[1] == notifier.epoch and generation <= notifier.generation else None
 
 
-def _reply(board: Board, watch: Watch, *, touched: bool) -> WaitReply:
+def _reply(notifier: TouchNotifier, watch: ServedInterest, *, touched: bool) -> WaitReply:
     return WaitReply(
         touched,
-        board.cursor,
+        notifier.cursor,
         watch.kind,
-        str(board.flushed - 1),
-        board.flushed_at_ms,
-        board.bucket_start_ms,
+        str(notifier.flushed - 1),
+        notifier.flushed_at_ms,
+        notifier.bucket_start_ms,
     )
 
 
-def _stale(board: Board, watch: Watch) -> StaleReply:
+def _stale(notifier: TouchNotifier, watch: ServedInterest) -> StaleReply:
     return StaleReply(
         True,
-        board.cursor,
-        board.epoch,
-        board.generation,
+        notifier.cursor,
+        notifier.epoch,
+        notifier.generation,
         watch.kind,
-        str(board.flushed - 1),
-        board.flushed_at_ms,
-        board.bucket_start_ms,
+        str(notifier.flushed - 1),
+        notifier.flushed_at_ms,
+        notifier.bucket_start_ms,
         StaleError(),
     )
 
 
-def _describe(call: Call, board: Board) -> dict[str, Any]:
-    board.templates.expire(call.engine.clock.now_ms())
-    memory, totals = board.config.memory, board.totals
+def _describe(call: Call, notifier: TouchNotifier) -> dict[str, Any]:
+    notifier.templates.expire(call.engine.clock.now_ms())
+    memory, totals = notifier.config.memory, notifier.totals
     return {
         "mode": "memory",
-        "cursor": board.cursor,
-        "epoch": board.epoch,
-        "generation": board.generation,
+        "cursor": notifier.cursor,
+        "epoch": notifier.epoch,
+        "generation": notifier.generation,
         "bucketMs": memory.bucket_ms,
-        "coalesceMs": board.config.touch_coalesce_window_ms,
+        "coalesceMs": notifier.config.touch_coalesce_window_ms,
         "filterSize": 1 << memory.filter_pow2,
         "k": memory.k,
-        "pendingKeys": len(board.touches.pending),
-        "overflowBuckets": board.touches.overflows,
-        "activeWaiters": board.waiting,
-        "bucketMaxSourceOffsetSeq": str(board.flushed - 1),
-        "lastFlushAtMs": board.flushed_at_ms,
-        "settled": board.settled,
-        "touchMode": board.mode,
-        "lagSourceOffsets": board.backlog,
-        "activeTemplates": len(board.templates),
-        "walScannedThrough": format_position(board.live.log, board.scanned),
-        "keysRemembered": len(board.touches),
+        "pendingKeys": len(notifier.touches.pending),
+        "overflowBuckets": notifier.touches.overflows,
+        "activeWaiters": notifier.waiting,
+        "bucketMaxSourceOffsetSeq": str(notifier.flushed - 1),
+        "lastFlushAtMs": notifier.flushed_at_ms,
+        "settled": notifier.settled,
+        "touchMode": notifier.mode,
+        "lagSourceOffsets": notifier.backlog,
+        "activeTemplates": len(notifier.templates),
+        "walScannedThrough": format_position(notifier.live.log, notifier.scanned),
+        "keysRemembered": len(notifier.touches),
         "recordsScannedTotal": totals.records,
-        "fineTouchesTotal": board.changes.fine,
+        "fineTouchesTotal": notifier.changes.fine,
         "flushesTotal": totals.flushes,
         "waitsTotal": totals.waits,
         "wakesTotal": totals.wakes,

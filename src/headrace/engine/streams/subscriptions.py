@@ -25,13 +25,13 @@ from headrace.core.limits import (
     WEBHOOK_SLOW_S,
 )
 from headrace.core.owners import SUBSCRIPTION_PREFIX, SUBSCRIPTIONS
-from headrace.core.streaming import CONFIG
-from headrace.core.subscription import PULL, WEBHOOK, Tail, Work
-from headrace.engine.active_subscriptions import Active, ActiveSubscriptions, id_of
-from headrace.engine.delivery_slots import DeliverySlots
+from headrace.core.stream_rules import CONFIG
+from headrace.core.subscription import PULL, WEBHOOK, LinkWork, StreamEnd
 from headrace.engine.kernel import Kernel
 from headrace.engine.open_log import OpenLog
-from headrace.engine.streams import Streams
+from headrace.engine.streams.active_subscriptions import Active, ActiveSubscriptions, id_of
+from headrace.engine.streams.delivery_slots import DeliverySlots
+from headrace.engine.streams.lifecycle import Streams
 from headrace.observe import say
 
 _TICK_S = 0.25
@@ -42,7 +42,7 @@ class DeliveryFailed(Exception):
     """A webhook did not take a wake."""
 
 
-Deliver = Callable[[OpenLog, list[Work]], Awaitable[bool]]
+Deliver = Callable[[OpenLog, list[LinkWork]], Awaitable[bool]]
 """Tell a webhook of work; says whether it was done at once."""
 
 
@@ -70,31 +70,31 @@ class Subscriptions:
             raise Refused(Code.LOG_NOT_FOUND, f'subscription "{id}" does not exist')
         return self.active[log.id]
 
-    def tail(self, path: str) -> Tail | None:
+    def tail(self, path: str) -> StreamEnd | None:
         """Where a stream ends for its readers."""
         log = self._kernel.state.by_name.get(path)
         if log is None or log.stream is None or log.stream.deleted:
             return None
-        return Tail(log.stream.epoch, self._kernel.open_logs[log.id].visible)
+        return StreamEnd(log.stream.epoch, self._kernel.open_logs[log.id].visible)
 
-    def _end(self, path: str) -> Tail | None:
+    def _end(self, path: str) -> StreamEnd | None:
         """Where a stream ends with all that is under way."""
         log = self._kernel.state.by_name.get(path)
         if log is None or log.stream is None:
             return None
-        return Tail(log.stream.epoch, log.head)
+        return StreamEnd(log.stream.epoch, log.head)
 
-    def pending(self, active: Active) -> list[Work]:
+    def pending(self, active: Active) -> list[LinkWork]:
         """The streams with something to do, so many at a time."""
         found = rules.pending(active.subscription, self.tail)
         return list(islice(found, SUBSCRIPTION_STREAMS_SHOWN))
 
-    def streams(self, active: Active) -> list[Work]:
+    def streams(self, active: Active) -> list[LinkWork]:
         """The streams it follows, so many of them: those it has a note of, and matching ones."""
         subscription = active.subscription
-        shown: dict[str, Work] = {}
+        shown: dict[str, LinkWork] = {}
         for path, link in islice(subscription.links.items(), SUBSCRIPTION_STREAMS_SHOWN):
-            tail = self.tail(path) or Tail(link.epoch, 0)
+            tail = self.tail(path) or StreamEnd(link.epoch, 0)
             shown[path] = rules.work_of(subscription, path, tail)
         if active.pattern is not None:
             names = self._kernel.state.names("", active.pattern.prefix, "streams")
@@ -139,7 +139,7 @@ class Subscriptions:
         else:
             self._send_wake(active)
 
-    def _work(self, active: Active) -> Work | None:
+    def _work(self, active: Active) -> LinkWork | None:
         """A stream with something to do; mostly no more than one is looked at."""
         subscription, path = active.subscription, active.appended
         if path is not None and (tail := self.tail(path)) is not None:
@@ -148,7 +148,7 @@ class Subscriptions:
                 return work
         return next(rules.pending(subscription, self.tail), None)
 
-    def _write_wake(self, active: Active, work: Work) -> None:
+    def _write_wake(self, active: Active, work: LinkWork) -> None:
         """Say in the wake stream that there is work; both are true or neither."""
         kernel, subscription = self._kernel, active.subscription
         log = kernel.state.by_name.get(subscription.following.wake_stream or "")
@@ -311,7 +311,7 @@ class Subscriptions:
         return active, True
 
     def _links(self, paths: Iterable[str]) -> list[tuple[str, bool, int, int]]:
-        ends = ((path, self.tail(path) or Tail(0, 0)) for path in paths)
+        ends = ((path, self.tail(path) or StreamEnd(0, 0)) for path in paths)
         return [(path, True, end.epoch, end.seq) for path, end in ends]
 
     async def delete(self, id: str) -> None:
@@ -354,7 +354,7 @@ class Subscriptions:
         self.active.match_again(paths)
         await self._kernel.journal.wait_synced(position)
 
-    async def claim(self, id: str, worker: str) -> tuple[Active, list[Work]]:
+    async def claim(self, id: str, worker: str) -> tuple[Active, list[LinkWork]]:
         """The lease, for a worker that was woken or comes by itself."""
         self._kernel.check_open()
         active = self.find(id)
@@ -427,5 +427,5 @@ def _name() -> str:
     return f"w_{secrets.token_hex(8)}"
 
 
-async def no_delivery(live: OpenLog, works: list[Work]) -> bool:
+async def no_delivery(live: OpenLog, works: list[LinkWork]) -> bool:
     raise DeliveryFailed("nobody delivers webhooks here")

@@ -1,8 +1,8 @@
 """The touches of one stream, and who waits for them.
 
-Changes are noted as they become visible. A board is in memory only, and only from when somebody
-first asked for it: cursors of another board of the same stream, such as one from before a restart,
-are stale.
+Changes are noted as they become visible. A notifier is in memory only, and only from when somebody
+first asked for it: cursors of another notifier of the same stream, such as one from before a
+restart, are stale.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Interest(msgspec.Struct, frozen=True):
     """Any change of their entities counts."""
 
 
-class Watch(msgspec.Struct, frozen=True):
-    """An interest as the board can serve it now."""
+class ServedInterest(msgspec.Struct, frozen=True):
+    """An interest as the notifier can serve it now."""
 
     ids: frozenset[int]
     past: frozenset[int]
@@ -54,7 +54,7 @@ class Watch(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct):
-    """What a board did so far."""
+    """What a notifier did so far."""
 
     records: int = 0
     flushes: int = 0
@@ -67,7 +67,7 @@ class Totals(msgspec.Struct):
 class _Waiter:
     __slots__ = ("_late", "future", "watch")
 
-    def __init__(self, watch: Watch, future: asyncio.Future[bool]) -> None:
+    def __init__(self, watch: ServedInterest, future: asyncio.Future[bool]) -> None:
         self.watch = watch
         self.future = future
         self._late = False
@@ -88,7 +88,7 @@ class _Waiter:
         self.wake(False)
 
 
-class Board:
+class TouchNotifier:
     """The touches of one stream, and who waits for them."""
 
     def __init__(self, kernel: Kernel, live: OpenLog, config: TouchConfig) -> None:
@@ -281,7 +281,7 @@ class Board:
             self.flush()
         return answers
 
-    def watch(self, interest: Interest, after: int, wait_ms: int) -> Watch:
+    def watch(self, interest: Interest, after: int, wait_ms: int) -> ServedInterest:
         """What to look at for this interest, behind this generation and for so long."""
         now_ms = self._kernel.clock.now_ms()
         found = [self.templates.get(id) for id in interest.templates]
@@ -291,22 +291,22 @@ class Board:
         ids, anything = set(interest.ids), len(templates) < len(found)
         if interest.coarse:
             ids |= {template.table_id for template in templates}
-            return Watch(frozenset(ids), frozenset(), anything, "tableKey")
+            return ServedInterest(frozenset(ids), frozenset(), anything, "tableKey")
         ids |= {template.blur_id for template in templates}
         past = {t.table_id for t in templates if t.active_from > after}
         kind = "tableKey" if anything else "fineKey"
         if templates and self.lagging and not anything:
             ids |= {template.key_id for template in templates}
             kind = "templateKey"
-        return Watch(frozenset(ids), frozenset(past), anything, kind)
+        return ServedInterest(frozenset(ids), frozenset(past), anything, kind)
 
-    def is_touched(self, watch: Watch, after: int) -> bool:
+    def is_touched(self, watch: ServedInterest, after: int) -> bool:
         if watch.anything and self.touches.is_anything_touched(after):
             return True
         return self.touches.is_touched((*watch.ids, *watch.past), after)
 
     @contextmanager
-    def waiter(self, watch: Watch, wait_ms: int) -> Iterator[_Waiter]:
+    def waiter(self, watch: ServedInterest, wait_ms: int) -> Iterator[_Waiter]:
         """Somebody who waits until it is touched."""
         waiter = _Waiter(watch, self._loop.create_future())
         timer = self._loop.call_later(wait_ms / 1e3, waiter.wake, False)

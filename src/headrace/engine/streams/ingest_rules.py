@@ -1,7 +1,7 @@
-"""Shapes: what streams make of what is appended to them, by their profile and their registry.
+"""Ingest rules: what streams make of what is appended to them, by profile and registry.
 
 What is appended goes through the profile, must be valid under the current schema, and gets its
-routing key, in this order. A stream with neither profile nor registry has no shape and pays for
+routing key, in this order. A stream with neither profile nor registry has no rules and pays for
 none of this.
 """
 
@@ -30,8 +30,8 @@ from headrace.core.limits import (
 from headrace.core.log import Log
 from headrace.core.read import Page, Slice
 from headrace.core.record import Block, Drafts, draft, payloads
-from headrace.core.stream import Stream, not_json
-from headrace.core.streaming import Form, stream_of
+from headrace.core.stream_rules import Normalise, stream_of
+from headrace.core.stream_state import Stream, not_json
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.commit_barrier import CommitBarrier
 from headrace.engine.plans import checked
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from headrace.engine.ports import Pool
 
 
-class _Formed(NamedTuple):
+class _Normalised(NamedTuple):
     """A part of some drafts as the stream is to hold it."""
 
     held: Sequence[bytes]
@@ -67,7 +67,7 @@ class _Formed(NamedTuple):
     """Nothing changed."""
 
 
-class Shape:
+class IngestRules:
     """The profile and the registry of one stream, ready for use."""
 
     def __init__(self, stream: Stream) -> None:
@@ -86,12 +86,14 @@ class Shape:
         registry, profile = self._source
         return stream.registry is registry and stream.profile is profile
 
-    def form(self, drafts: Drafts, now_ms: int) -> Drafts:
+    def normalise(self, drafts: Drafts, now_ms: int) -> Drafts:
         """The records that a stream is to hold of these drafts; refuses what it must not hold."""
         sent = self._open(drafts)
-        return drafts if sent is None else self._join(drafts, [self._form(sent, drafts, now_ms)])
+        return (
+            drafts if sent is None else self._join(drafts, [self._normalise(sent, drafts, now_ms)])
+        )
 
-    async def form_in_turns(
+    async def normalise_in_slices(
         self, drafts: Drafts, now_ms: int, pool: Pool, turn: asyncio.Lock
     ) -> Drafts:
         """The same, with a pause for everybody else now and then; large documents in the pool, and
@@ -103,13 +105,13 @@ class Shape:
         sent = await pool.run(self._open, drafts) if many else self._open(drafts)
         if sent is None:
             return drafts
-        parts: list[_Formed] = []
+        parts: list[_Normalised] = []
         for part in self._cut(sent):
             if len(part[-1]) >= FORM_BYTES:
-                parts.append(await pool.run(self._form, part, drafts, now_ms))
+                parts.append(await pool.run(self._normalise, part, drafts, now_ms))
                 continue
             async with turn:
-                parts.append(self._form(part, drafts, now_ms))
+                parts.append(self._normalise(part, drafts, now_ms))
                 await asyncio.sleep(0)
         return await pool.run(self._join, drafts, parts) if many else self._join(drafts, parts)
 
@@ -143,14 +145,14 @@ class Shape:
             raise Refused(Code.INVALID, "Stream-Key is not allowed: the schema has a routingKey")
         return payloads(drafts)
 
-    def _form(self, sent: list[bytes], drafts: Drafts, now_ms: int) -> _Formed:
+    def _normalise(self, sent: list[bytes], drafts: Drafts, now_ms: int) -> _Normalised:
         held = self.profile.normalise(sent, now_ms)
         keys = self._check(held)
         if keys is None and drafts.keys is None:
             keys = [_short(self.profile.key_of(raw)) for raw in held]
-        return _Formed(held, keys, held is sent)
+        return _Normalised(held, keys, held is sent)
 
-    def _join(self, drafts: Drafts, parts: list[_Formed]) -> Drafts:
+    def _join(self, drafts: Drafts, parts: list[_Normalised]) -> Drafts:
         keys = drafts.keys
         if keys is None:
             found = [key for part in parts for key in part.keys or ()]
@@ -193,15 +195,15 @@ def _short(key: str | None) -> str | None:
     return key
 
 
-class Shapes:
-    """The shapes of one engine's streams."""
+class StreamIngest:
+    """The ingest rules of one engine's streams."""
 
     def __init__(self, kernel: Kernel, barrier: CommitBarrier) -> None:
         self._kernel = kernel
         self._barrier = barrier
-        self._shapes: dict[int, Shape] = {}
+        self._rules: dict[int, IngestRules] = {}
         """By log, those used last at the end."""
-        self._shapes_bytes = 0
+        self._rules_bytes = 0
         self._promoters: dict[int, tuple[bytes, Promoter]] = {}
         """By log, with the registry they go by; those used last at the end."""
         self._turn = asyncio.Lock()
@@ -209,53 +211,53 @@ class Shapes:
         self._told: dict[int, bytes | None] = {}
         """Registries that readers still go by while newer ones are not durable."""
 
-    def of(self, log: Log) -> Shape:
-        """The shape of a stream as it is now."""
+    def of(self, log: Log) -> IngestRules:
+        """The rules of a stream as they are now."""
         stream = stream_of(log)
-        shape = self._shapes.pop(log.id, None)
-        if shape is None or not shape.is_of(stream):
-            self._shapes_bytes -= 0 if shape is None else shape.size_bytes
-            shape = Shape(stream)
-            self._shapes_bytes += shape.size_bytes
-        self._shapes[log.id] = shape
-        while len(self._shapes) > SHAPES_MAX or self._shapes_bytes > SHAPES_BYTES_MAX:
-            if len(self._shapes) == 1:
+        rules = self._rules.pop(log.id, None)
+        if rules is None or not rules.is_of(stream):
+            self._rules_bytes -= 0 if rules is None else rules.size_bytes
+            rules = IngestRules(stream)
+            self._rules_bytes += rules.size_bytes
+        self._rules[log.id] = rules
+        while len(self._rules) > SHAPES_MAX or self._rules_bytes > SHAPES_BYTES_MAX:
+            if len(self._rules) == 1:
                 break
-            self._shapes_bytes -= self._shapes.pop(next(iter(self._shapes))).size_bytes
-        return shape
+            self._rules_bytes -= self._rules.pop(next(iter(self._rules))).size_bytes
+        return rules
 
-    def form(self, log: Log, drafts: Drafts) -> Drafts:
+    def normalise(self, log: Log, drafts: Drafts) -> Drafts:
         """The records that this stream is to hold of these drafts; refuses what it must not."""
         stream = stream_of(log)
         if stream.registry is None and stream.profile is None:
             return drafts
-        return self.of(log).form(drafts, self._kernel.clock.now_ms())
+        return self.of(log).normalise(drafts, self._kernel.clock.now_ms())
 
     def is_much(self, log: Log, drafts: Drafts) -> bool:
         """Whether these drafts should be prepared: others would wait while they are formed."""
         return self.of(log).is_much(drafts)
 
-    async def prepare(self, log: Log, drafts: Drafts) -> Form:
+    async def prepare(self, log: Log, drafts: Drafts) -> Normalise:
         """Form drafts ahead of their write, by and by, for the stream as it is then."""
         while True:
-            shape = self.of(log)
-            made = await self._form_ahead(shape, drafts)
-            if shape.is_of(stream_of(log)):
+            rules = self.of(log)
+            made = await self._normalise_ahead(rules, drafts)
+            if rules.is_of(stream_of(log)):
                 break
 
-        def form(drafts: Drafts) -> Drafts:
-            if not shape.is_of(stream_of(log)):
-                return self.form(log, drafts)
+        def normalise(drafts: Drafts) -> Drafts:
+            if not rules.is_of(stream_of(log)):
+                return self.normalise(log, drafts)
             if isinstance(made, Refused):
                 raise made
             return made
 
-        return form
+        return normalise
 
-    async def _form_ahead(self, shape: Shape, drafts: Drafts) -> Drafts | Refused:
+    async def _normalise_ahead(self, rules: IngestRules, drafts: Drafts) -> Drafts | Refused:
         now_ms = self._kernel.clock.now_ms()
         try:
-            return await shape.form_in_turns(drafts, now_ms, self._kernel.pool, self._turn)
+            return await rules.normalise_in_slices(drafts, now_ms, self._kernel.pool, self._turn)
         except Refused as refused:
             return refused
 

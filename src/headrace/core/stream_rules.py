@@ -27,7 +27,7 @@ from headrace.core.log import Log
 from headrace.core.owners import STREAMS
 from headrace.core.record import Drafts, block
 from headrace.core.state import State
-from headrace.core.stream import (
+from headrace.core.stream_state import (
     BYTES,
     Stream,
     Write,
@@ -37,7 +37,7 @@ from headrace.core.stream import (
     same_type,
 )
 
-Form = Callable[[Drafts], Drafts]
+Normalise = Callable[[Drafts], Drafts]
 """Makes of drafts what a stream is to hold, or refuses them."""
 CONFIG = LogConfig(durability=Durability.FSYNC)
 """What an acknowledged write of a stream is worth."""
@@ -162,7 +162,7 @@ def create(
 
 
 def write(
-    log: Log, drafts: Drafts | None, wanted: Write, now_ns: int, form: Form | None = None
+    log: Log, drafts: Drafts | None, wanted: Write, now_ns: int, normalise: Normalise | None = None
 ) -> list[Entry] | None:
     """Append, close, or both; None when the same was accepted before.
 
@@ -174,8 +174,8 @@ def write(
         return None
     entries: list[Entry] = []
     if drafts is not None:
-        if form is not None:
-            drafts = form(drafts)
+        if normalise is not None:
+            drafts = normalise(drafts)
         last_ns = log.last_ts_ms * _NS + stream.last_ns
         at_ns = commit_time_ns(last_ns, wanted.at_ns, now_ns)
         entries.append(Append(log.id, block(drafts, log.head + 1, at_ns // _NS, at_ns % _NS)))

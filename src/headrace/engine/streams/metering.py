@@ -9,7 +9,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.core import streaming
+from headrace.core import stream_rules
 from headrace.core.config import Durability, LogConfig
 from headrace.core.entry import Adopt, Append, Entry, Register
 from headrace.core.errors import Refused
@@ -17,8 +17,8 @@ from headrace.core.limits import METRICS_KEPT_MS, SERIES_MAX
 from headrace.core.names import METRICS_STREAM
 from headrace.core.owners import SYSTEM
 from headrace.core.record import draft
-from headrace.core.stream import JSON, Write
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import JSON, Write
 from headrace.engine.flow.process_memory import measure
 from headrace.engine.kernel import Kernel
 from headrace.profiles.metrics import SCHEMA, Metrics, encode_interval
@@ -174,7 +174,7 @@ class Metering:
             entries = self._create(raws)
         else:
             now_ns = kernel.clock.now_ns()
-            entries = streaming.write(log, drafts, Write(JSON), now_ns)
+            entries = stream_rules.write(log, drafts, Write(JSON), now_ns)
         assert entries is not None
         for entry in entries:
             if isinstance(entry, Append):
@@ -187,7 +187,7 @@ class Metering:
         kernel = self._kernel
         spec = Spec(content_type=JSON)
         now_ns = kernel.clock.now_ns()
-        created, opened, *rest = streaming.create(
+        created, opened, *rest = stream_rules.create(
             kernel.state, METRICS_STREAM, spec, None, draft(raws), now_ns, SYSTEM, _CONFIG
         )
         log = created.log

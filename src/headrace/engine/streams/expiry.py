@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from heapq import heapify, heappop, heappush
 
-from headrace.core import streaming
+from headrace.core import stream_rules
 from headrace.core.entry import Entry, Open
 from headrace.core.log import Log
-from headrace.core.stream import is_expired, touch
-from headrace.core.streaming import stream_of
-from headrace.engine.active_subscriptions import ActiveSubscriptions
+from headrace.core.stream_rules import stream_of
+from headrace.core.stream_state import is_expired, touch
 from headrace.engine.kernel import Kernel
 from headrace.engine.open_log import OpenLog
+from headrace.engine.streams.active_subscriptions import ActiveSubscriptions
 
 _SWEEP_S = 1.0
 _ENDS_STALE_MAX = 1024
@@ -101,7 +101,7 @@ class StreamExpiry:
     def remove(self, live: OpenLog) -> int:
         """Remove the stream, or keep its records for its forks alone; returns the position."""
         entries: list[Entry] = [
-            *streaming.remove(self._kernel.state, live.log),
+            *stream_rules.remove(self._kernel.state, live.log),
             *self._subscriptions.forget(live.log.name),
         ]
         position = self._kernel.commit(entries, sync=True, together=True)

@@ -20,7 +20,7 @@ Ranking = list[tuple[int, str]]
 """(how much, name), most first."""
 
 
-class Leaders(msgspec.Struct, frozen=True):
+class TopLists(msgspec.Struct, frozen=True):
     """The streams that have most of something, and when they were counted."""
 
     at_ms: int | None = None
@@ -32,15 +32,15 @@ class Leaders(msgspec.Struct, frozen=True):
     """Who waits for something new."""
 
 
-class Ranker:
+class TopStreams:
     """Counts the streams of an engine."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._asked = asyncio.Event()
-        self._last = Leaders()
+        self._last = TopLists()
 
-    def take(self) -> Leaders:
+    def take(self) -> TopLists:
         """The last count; with few logs, one of now."""
         if len(self._kernel.state.logs) <= RANKED_AT_ONCE:
             top = _Top(self._kernel)
@@ -85,6 +85,6 @@ class _Top:
             elif value > heap[0][0]:
                 heappushpop(heap, (value, log.name))
 
-    def leaders(self) -> Leaders:
+    def leaders(self) -> TopLists:
         stored, unsealed, waiters = (sorted(heap, reverse=True) for heap in self._heaps)
-        return Leaders(self._kernel.clock.now_ms(), stored, unsealed, waiters)
+        return TopLists(self._kernel.clock.now_ms(), stored, unsealed, waiters)

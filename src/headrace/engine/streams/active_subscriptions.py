@@ -12,9 +12,9 @@ from headrace.core.glob import Glob
 from headrace.core.log import Log
 from headrace.core.owners import SUBSCRIPTION_PREFIX
 from headrace.core.subscription import Subscription
-from headrace.engine.follower_index import FollowerIndex
 from headrace.engine.kernel import Kernel
 from headrace.engine.open_log import OpenLog
+from headrace.engine.streams.follower_index import FollowerIndex
 
 _MATCHES_MAX = 100_000
 

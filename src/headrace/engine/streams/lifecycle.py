@@ -13,28 +13,28 @@ from functools import partial
 
 import msgspec
 
-from headrace.core import streaming
+from headrace.core import stream_rules
 from headrace.core.entry import Append, Arrive, Entry, Fork
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.owners import STREAMS, SYSTEM, SYSTEM_PREFIX, check_name, reserved
 from headrace.core.record import Drafts, draft
-from headrace.core.stream import JSON, Write
-from headrace.core.streaming import CONFIG, Form, Spec, stream_of
-from headrace.engine.active_subscriptions import ActiveSubscriptions
+from headrace.core.stream_rules import CONFIG, Normalise, Spec, stream_of
+from headrace.core.stream_state import JSON, Write
 from headrace.engine.flow.shared_timeout import SharedTimeout
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.commit_barrier import CommitBarrier
 from headrace.engine.logs.fetcher import Fetcher
 from headrace.engine.open_log import OpenLog
-from headrace.engine.shapes import Shapes
-from headrace.engine.stream_expiry import StreamExpiry
+from headrace.engine.streams.active_subscriptions import ActiveSubscriptions
+from headrace.engine.streams.expiry import StreamExpiry
+from headrace.engine.streams.ingest_rules import StreamIngest
 from headrace.storage.journal import ignore
 
 APPEND_TIMEOUT_S = 3.0
 
 
-class Written(msgspec.Struct, frozen=True, gc=False):
+class StreamWritten(msgspec.Struct, frozen=True, gc=False):
     """What became of a write."""
 
     live: OpenLog
@@ -52,7 +52,7 @@ class Streams:
         kernel: Kernel,
         fetcher: Fetcher,
         expiry: StreamExpiry,
-        shapes: Shapes,
+        ingest: StreamIngest,
         subscriptions: ActiveSubscriptions,
         barrier: CommitBarrier,
         append_timeout_s: float,
@@ -60,7 +60,7 @@ class Streams:
         self.expiry = expiry
         self._kernel = kernel
         self._fetcher = fetcher
-        self._shapes = shapes
+        self._ingest = ingest
         self._subscriptions = subscriptions
         self._barrier = barrier
         self.shared_timeout = SharedTimeout(append_timeout_s, _timed_out)
@@ -149,13 +149,13 @@ class Streams:
             if prepared is not None and prepared[0] is source and drafts is sent:
                 drafts = prepared[1](drafts)
             else:
-                drafts = self._shapes.form(source, drafts)
+                drafts = self._ingest.normalise(source, drafts)
         now_ns = kernel.clock.now_ns()
-        entries = streaming.create(
+        entries = stream_rules.create(
             kernel.state, name, spec, forked, drafts, now_ns, created_by=created_by
         )
         if source is not None and forked is not None:
-            entries += self._shapes.inherit(source, entries[0].log, forked.upto)
+            entries += self._ingest.inherit(source, entries[0].log, forked.upto)
         for entry in entries:
             if isinstance(entry, Append):
                 kernel.caps.check_total(kernel.state, entry)
@@ -175,7 +175,7 @@ class Streams:
         if log.stream is not None and not log.stream.deleted and self.expiry.has_ended(live):
             self.expiry.remove(live)
             return self._existing(name, spec)
-        streaming.check_same(self._kernel.state, log, spec)
+        stream_rules.check_same(self._kernel.state, log, spec)
         return live
 
     def _source(self, spec: Spec) -> tuple[OpenLog, int]:
@@ -200,14 +200,16 @@ class Streams:
         slices = await self._fetcher.fetch(source, [at + 1])
         return slices[0].block.data_at(slices[0].picks[0]) if slices else b""
 
-    async def _prepare_fork(self, spec: Spec, drafts: Drafts | None) -> tuple[Log, Form] | None:
+    async def _prepare_fork(
+        self, spec: Spec, drafts: Drafts | None
+    ) -> tuple[Log, Normalise] | None:
         """The source of a fork, and the form of a large first append, by and by."""
         source, _ = self._source(spec)
-        if drafts is None or self._form(source.log) is None:
+        if drafts is None or self._normalise(source.log) is None:
             return None
-        if not self._shapes.is_much(source.log, drafts):
+        if not self._ingest.is_much(source.log, drafts):
             return None
-        return source.log, await self._shapes.prepare(source.log, drafts)
+        return source.log, await self._ingest.prepare(source.log, drafts)
 
     def _fork(self, spec: Spec, prefix: bytes, drafts: Drafts | None) -> tuple[Fork, Drafts | None]:
         """Where the fork begins, and its first records.
@@ -229,29 +231,29 @@ class Streams:
             rest = [drafts.data] if drafts is not None else []
             drafts = draft([prefix[: spec.sub], *rest])
             drafts.media = stream.content_type
-        return streaming.fork(source.log, spec, at), drafts
+        return stream_rules.fork(source.log, spec, at), drafts
 
     # --- writing ---------------------------------------------------------------------------------
 
-    async def write(self, name: str, drafts: Drafts | None, wanted: Write) -> Written:
+    async def write(self, name: str, drafts: Drafts | None, wanted: Write) -> StreamWritten:
         """Append, close, or both, all or none."""
         kernel = self._kernel
         await self._enter(name)
         live = self.own(name)
-        form = self._form(live.log)
-        if form is not None and drafts is not None and self._shapes.is_much(live.log, drafts):
-            form = await self._shapes.prepare(live.log, drafts)
+        normalise = self._normalise(live.log)
+        if normalise is not None and drafts is not None and self._ingest.is_much(live.log, drafts):
+            normalise = await self._ingest.prepare(live.log, drafts)
             kernel.check_open()
             if self.own(name) is not live:
                 return await self.write(name, drafts, wanted)
         if wanted.close and self._barrier.comes_to(live.log.id):
             await self._barrier.let_pass(live.log.id)
             return await self.write(name, drafts, wanted)
-        entries = streaming.write(live.log, drafts, wanted, kernel.clock.now_ns(), form)
+        entries = stream_rules.write(live.log, drafts, wanted, kernel.clock.now_ns(), normalise)
         self.expiry.use(live)
         if entries is None:
             await kernel.journal.wait_synced(live.config_position)
-            return Written(live, live.visible, repeated=True)
+            return StreamWritten(live, live.visible, repeated=True)
         if drafts is not None:
             append = entries[0]
             assert isinstance(append, Append)
@@ -261,14 +263,14 @@ class Streams:
         position = kernel.commit(entries, sync=True, together=True, control=control)
         last = live.log.head
         await self._store(position, live)
-        return Written(live, last)
+        return StreamWritten(live, last)
 
-    def _form(self, log: Log) -> Form | None:
+    def _normalise(self, log: Log) -> Normalise | None:
         """What is appended to the stream goes through this; None for a stream that takes all."""
         stream = log.stream
         if stream is None or (stream.registry is None and stream.profile is None):
             return None
-        return partial(self._shapes.form, log)
+        return partial(self._ingest.normalise, log)
 
     async def _enter(self, name: str) -> None:
         """Wait for a turn to write; nothing has happened when there is none in time."""
@@ -300,8 +302,10 @@ class Streams:
         kernel = self._kernel
         wanted = Write(JSON)
         try:
-            form = self._form(live.log)
-            entries = streaming.write(live.log, draft([data]), wanted, kernel.clock.now_ns(), form)
+            normalise = self._normalise(live.log)
+            entries = stream_rules.write(
+                live.log, draft([data]), wanted, kernel.clock.now_ns(), normalise
+            )
         except Refused:
             return False
         assert entries is not None
@@ -312,19 +316,19 @@ class Streams:
         ignore(shown)
         return True
 
-    async def prepare(self, log: Log, drafts: Drafts) -> Form | None:
+    async def prepare(self, log: Log, drafts: Drafts) -> Normalise | None:
         """What is appended to the stream goes through this; most of the work is done already."""
-        form = self._form(log)
-        return form if form is None else await self._shapes.prepare(log, drafts)
+        normalise = self._normalise(log)
+        return normalise if normalise is None else await self._ingest.prepare(log, drafts)
 
     async def append_chunk(
-        self, live: OpenLog, drafts: Drafts, notes: Sequence[Arrive], form: Form | None
+        self, live: OpenLog, drafts: Drafts, notes: Sequence[Arrive], normalise: Normalise | None
     ) -> None:
         """Append a chunk of a transaction, together with the note that it is there."""
         kernel = self._kernel
         content_type = stream_of(live.log).content_type
         wanted = Write(content_type)
-        entries = streaming.write(live.log, drafts, wanted, kernel.clock.now_ns(), form)
+        entries = stream_rules.write(live.log, drafts, wanted, kernel.clock.now_ns(), normalise)
         assert entries is not None
         self.expiry.use(live)
         entries += [*self._subscriptions.follow(live.log), *notes]

@@ -11,10 +11,10 @@ import pytest
 from headrace.core.errors import Refused
 from headrace.core.limits import TOUCH_IDLE_MS
 from headrace.core.record import draft
-from headrace.core.stream import JSON, Write
-from headrace.core.streaming import Spec
-from headrace.engine.board import Board, Interest
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import JSON, Write
 from headrace.engine.engine import Engine
+from headrace.engine.streams.touch_notifier import Interest, TouchNotifier
 from headrace.profiles.catalogue import parse_profile
 from headrace.profiles.templates import Template, parse_wanted
 from headrace.profiles.touchkeys import id_of, table_key, watch_key
@@ -36,21 +36,21 @@ class Room:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    async def open(self, **touch: Any) -> Board:
+    async def open(self, **touch: Any) -> TouchNotifier:
         live, _ = await self.engine.streams.create("s", Spec(content_type=JSON), None)
         await self.adopt(**touch)
-        return self.engine.touching.board(live)
+        return self.engine.touch_notifiers.notifier(live)
 
     async def adopt(self, **touch: Any) -> None:
         live = self.engine.streams.find("s")
         profile = parse_profile({"kind": "state-protocol", "touch": {"enabled": True, **touch}})
-        await self.engine.shapes.install_profile(live, profile)
+        await self.engine.ingest.install_profile(live, profile)
 
     async def write(self, *raws: bytes) -> None:
         await self.engine.streams.write("s", draft(raws), Write(JSON))
 
 
-async def wait(board: Board, *ids: int, wait_ms: int = 60_000) -> bool:
+async def wait(board: TouchNotifier, *ids: int, wait_ms: int = 60_000) -> bool:
     watch = board.watch(Interest(frozenset(ids), (), False), board.generation, wait_ms)
     with board.waiter(watch, wait_ms) as waiter:
         return await waiter.wait()
@@ -302,7 +302,7 @@ def test_a_stream_that_somebody_waits_at_lives(loop: VirtualLoop) -> None:
         spec = Spec(content_type=JSON, ttl_ms=1000)
         live, _ = await engine.streams.create("s", spec, None)
         await Room(engine).adopt()
-        board = engine.touching.board(live)
+        board = engine.touch_notifiers.notifier(live)
         waiting = asyncio.create_task(wait(board, TODOS, wait_ms=10_000))
         await asyncio.sleep(5)
         engine.streams.expiry.sweep()
@@ -312,7 +312,7 @@ def test_a_stream_that_somebody_waits_at_lives(loop: VirtualLoop) -> None:
         engine.streams.expiry.sweep()
         with pytest.raises(Refused):
             engine.streams.find("s")
-        assert len(engine.touching) == 0
+        assert len(engine.touch_notifiers) == 0
 
     loop.run(story())
 
@@ -323,9 +323,9 @@ def test_what_nobody_asks_for_is_forgotten(loop: VirtualLoop) -> None:
         engine = started.engine
         board = await Room(engine).open()
         await asyncio.sleep(TOUCH_IDLE_MS / 1e3 - 100)
-        assert engine.touching.board(board.live) is board
+        assert engine.touch_notifiers.notifier(board.live) is board
         await asyncio.sleep(TOUCH_IDLE_MS / 1e3 + 100)
-        assert len(engine.touching) == 0
-        assert engine.touching.board(board.live).epoch != board.epoch
+        assert len(engine.touch_notifiers) == 0
+        assert engine.touch_notifiers.notifier(board.live).epoch != board.epoch
 
     loop.run(story())

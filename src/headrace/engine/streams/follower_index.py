@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.engine.active_subscriptions import Active
+    from headrace.engine.streams.active_subscriptions import Active
 
 
 class FollowerIndex:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from headrace.core import state as catalog
-from headrace.core import streaming
+from headrace.core import stream_rules
 from headrace.core.cap import Cap
 from headrace.core.entry import Advance, Bury, Drop, Entry, Hold, Retire, Touch
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.record import draft
 from headrace.core.state import State
-from headrace.core.stream import Producer, Stream, Write, commit_time_ns, is_expired, touch
-from headrace.core.streaming import CONFIG, Spec
+from headrace.core.stream_rules import CONFIG, Spec
+from headrace.core.stream_state import Producer, Stream, Write, commit_time_ns, is_expired, touch
 
 NOW_NS = 1_700_000_000_123_456_789
 TEXT = "text/plain"
@@ -35,19 +35,19 @@ class Bench:
         forked = None
         if wanted.source is not None:
             source = self.state.by_name[wanted.source]
-            forked = streaming.fork(source, wanted, source.head if upto is None else upto)
-        self.commit(streaming.create(self.state, name, wanted, forked, None, NOW_NS))
+            forked = stream_rules.fork(source, wanted, source.head if upto is None else upto)
+        self.commit(stream_rules.create(self.state, name, wanted, forked, None, NOW_NS))
         return self.state.by_name[name]
 
     def write(self, name: str, data: bytes | None = b"x", **asked: object) -> list[Entry] | None:
         log = self.state.by_name[name]
         drafts = draft([data]) if data is not None else None
         wanted = Write(**{"content_type": TEXT if data else None, **asked})  # type: ignore[arg-type]
-        entries = streaming.write(log, drafts, wanted, NOW_NS)
+        entries = stream_rules.write(log, drafts, wanted, NOW_NS)
         return None if entries is None else self.commit(entries)
 
     def remove(self, name: str) -> list[Entry]:
-        return self.commit(streaming.remove(self.state, self.state.by_name[name]))
+        return self.commit(stream_rules.remove(self.state, self.state.by_name[name]))
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_an_older_epoch_is_fenced_off_even_on_a_closed_stream(bench: Bench) -> N
 def test_a_stream_remembers_so_many_producers(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.core.stream._PRODUCERS", Cap("producers", 2))
+    monkeypatch.setattr("headrace.core.stream_state._PRODUCERS", Cap("producers", 2))
     bench.create("s")
     for name in "ab":
         bench.write("s", producer=Producer(name, 0, 0))
@@ -232,10 +232,10 @@ def test_a_fixed_end_does_not_move(bench: Bench) -> None:
 )
 def test_another_spec_is_a_conflict(bench: Bench, other: dict[str, object], what: str) -> None:
     log = bench.create("s")
-    streaming.check_same(bench.state, log, Spec(content_type=TEXT))
-    streaming.check_same(bench.state, log, Spec())
+    stream_rules.check_same(bench.state, log, Spec(content_type=TEXT))
+    stream_rules.check_same(bench.state, log, Spec())
     with pytest.raises(Refused, match=what) as refused:
-        streaming.check_same(bench.state, log, Spec(**{"content_type": TEXT, **other}))  # type: ignore[arg-type]
+        stream_rules.check_same(bench.state, log, Spec(**{"content_type": TEXT, **other}))  # type: ignore[arg-type]
     assert refused.value.code is Code.CONFLICT
 
 
@@ -316,9 +316,9 @@ def test_a_source_stays_as_long_as_a_fork_needs_it(bench: Bench) -> None:
     bench.create("f", source="s")
     assert bench.remove("s") == [Bury(1)]
     with pytest.raises(Refused, match="was deleted"):
-        streaming.fork(bench.state.by_name["s"], Spec(source="s"), 0)
+        stream_rules.fork(bench.state.by_name["s"], Spec(source="s"), 0)
     with pytest.raises(Refused, match="was deleted"):
-        streaming.check_same(bench.state, bench.state.by_name["s"], Spec())
+        stream_rules.check_same(bench.state, bench.state.by_name["s"], Spec())
     assert bench.remove("f") == [Drop(2), Retire("f", 1), Drop(1), Retire("s", 0)]
     assert not bench.state.logs
 
@@ -345,10 +345,10 @@ def test_forks_must_match_to_be_the_same(bench: Bench) -> None:
     bench.create("s", ttl_ms=50)
     bench.write("s")
     fork = bench.create("f", source="s", at=1, sub=0, upto=1)
-    streaming.check_same(bench.state, fork, Spec(source="s", at=1))
+    stream_rules.check_same(bench.state, fork, Spec(source="s", at=1))
     for other in (Spec(source="s"), Spec(source="s", at=0), Spec(source="s", at=1, sub=1), Spec()):
         with pytest.raises(Refused):
-            streaming.check_same(bench.state, fork, other)
+            stream_rules.check_same(bench.state, fork, other)
 
 
 def test_streams_are_synced(bench: Bench) -> None:

@@ -14,12 +14,12 @@ from headrace.core.limits import PROMOTED_EVENT_RECORDS, PROMOTED_PAGE_BYTES, PR
 from headrace.core.read import Page
 from headrace.core.record import draft
 from headrace.core.selector import EVERYTHING
-from headrace.core.stream import JSON, Write
-from headrace.core.streaming import Spec
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import JSON, Write
 from headrace.delivery.events import Records
-from headrace.engine import shapes
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
+from headrace.engine.streams import ingest_rules
 from headrace.schemas.evolution import Update, parse_update
 from headrace.schemas.registry import decode_registry
 from headrace.surfaces.streams.following import StreamView
@@ -47,7 +47,7 @@ async def begin(clock: VirtualClock) -> tuple[Engine, OpenLog]:
     """A stream with a schema and a record."""
     engine = (await boot(HostileDisk(), clock)).engine
     live, _ = await engine.streams.create("s", Spec(content_type=JSON), None)
-    await engine.shapes.install_schema(live, update(schema=schema("a")))
+    await engine.ingest.install_schema(live, update(schema=schema("a")))
     await engine.streams.write("s", draft([b'{"a":1}']), Write(JSON))
     return engine, live
 
@@ -60,18 +60,18 @@ def test_readers_go_by_a_registry_once_it_is_durable(loop: VirtualLoop) -> None:
     async def play() -> None:
         engine, live = await begin(VirtualClock(loop))
         evolved = update(schema=schema("b"), lens=lens("a", "b"))
-        installing = asyncio.ensure_future(engine.shapes.install_schema(live, evolved))
+        installing = asyncio.ensure_future(engine.ingest.install_schema(live, evolved))
         while live.log.stream is not None and not installing.done():
             await asyncio.sleep(0)
             if decode_registry(live.log.stream.registry).current_version == 2:
                 break
         assert not installing.done()
-        assert engine.shapes.version(live.log) == 1
+        assert engine.ingest.version(live.log) == 1
         with pytest.raises(Refused):  # writers go by it already
             await engine.streams.write("s", draft([b'{"a":2}']), Write(JSON))
         await installing
-        assert engine.shapes.version(live.log) == 2
-        page = engine.shapes.promoted(live.log, await page_of(engine, live))
+        assert engine.ingest.version(live.log) == 2
+        page = engine.ingest.promoted(live.log, await page_of(engine, live))
         assert page.slices[0].block.data_at(0) == b'{"b":1}'
 
     loop.run(play())
@@ -87,10 +87,10 @@ def test_a_lens_that_fails_after_all_fails_the_read(loop: VirtualLoop) -> None:
         engine.commit([Register(live.log.id, msgspec.json.encode(registry))], sync=True)
         page = await page_of(engine, live)
         with pytest.raises(Refused) as refused:
-            engine.shapes.promoted(live.log, page)
+            engine.ingest.promoted(live.log, page)
         assert refused.value.code is Code.INVALID
         assert refused.value.message == "lens failed: /x does not exist"
-        view = StreamView(live.log, EVERYTHING, "0", engine.clock, engine.shapes)
+        view = StreamView(live.log, EVERYTHING, "0", engine.clock, engine.ingest)
         view.chunked = False
         told = view.encode("s", Records(0, page), 1)
         assert told.startswith(b'event: error\ndata:{"error":{"code":"bad_request"')
@@ -102,18 +102,18 @@ def test_a_lens_that_fails_after_all_fails_the_read(loop: VirtualLoop) -> None:
 def test_shapes_that_are_ready_have_a_bound_in_bytes(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shapes, "SHAPES_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(ingest_rules, "SHAPES_BYTES_MAX", 1 << 20)
 
     async def play() -> None:
         engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
         patterns = {"anyOf": [{"pattern": f"^a{at}"} for at in range(4)]}
         for name in "abcdefgh":
             live, _ = await engine.streams.create(name, Spec(content_type=JSON), None)
-            await engine.shapes.install_schema(live, update(schema=patterns))
+            await engine.ingest.install_schema(live, update(schema=patterns))
             await engine.streams.write(name, draft([b"1"]), Write(JSON))
-        kept = engine.shapes._shapes.values()
+        kept = engine.ingest._rules.values()
         assert 1 < len(kept) < 5
-        assert sum(shape.size_bytes for shape in kept) == engine.shapes._shapes_bytes <= 1 << 20
+        assert sum(shape.size_bytes for shape in kept) == engine.ingest._rules_bytes <= 1 << 20
 
     loop.run(play())
 
@@ -131,10 +131,10 @@ def test_a_lens_is_proven_in_the_pool_for_the_registry_it_is_for(loop: VirtualLo
         clock = VirtualClock(loop)
         engine = (await boot(HostileDisk(), clock, pool=Noted())).engine
         live, _ = await engine.streams.create("s", Spec(content_type=JSON), None)
-        await engine.shapes.install_schema(live, update(schema=schema("a")))
+        await engine.ingest.install_schema(live, update(schema=schema("a")))
         changes = [update(schema=schema(to), lens=lens("a", to)) for to in ("b", "c")]
         told = await asyncio.gather(
-            *(engine.shapes.install_schema(live, each) for each in changes), return_exceptions=True
+            *(engine.ingest.install_schema(live, each) for each in changes), return_exceptions=True
         )
         refused = [each for each in told if isinstance(each, Refused)]
         assert [each.code for each in refused] == [Code.CONFLICT]
@@ -143,7 +143,7 @@ def test_a_lens_is_proven_in_the_pool_for_the_registry_it_is_for(loop: VirtualLo
         assert stream is not None
         assert decode_registry(stream.registry).current_version == 2
 
-        budget = engine.shapes.proof_budget()
+        budget = engine.ingest.proof_budget()
         budget.spend()
         await asyncio.sleep(PROOF_MS_MAX / 1000)
         with pytest.raises(Refused, match="too complicated"):
@@ -160,7 +160,7 @@ async def grow(engine: Engine, live: OpenLog, records: int) -> None:
     await engine.streams.write("s", draft([b'{"a":2}'] * records), Write(JSON))
     declared = {**schema("a"), "properties": {"a": {}, "x": {"type": "string"}}}
     grown = {**lens("a", "a"), "ops": [GROWTH]}
-    await engine.shapes.install_schema(live, update(schema=declared, lens=grown))
+    await engine.ingest.install_schema(live, update(schema=declared, lens=grown))
 
 
 def test_a_page_of_records_that_grow_ends_where_there_is_no_more_room(loop: VirtualLoop) -> None:
@@ -170,7 +170,7 @@ def test_a_page_of_records_that_grow_ends_where_there_is_no_more_room(loop: Virt
         position, seen = 0, []
         while position < 2000:
             page = await engine.reader.read(live, position, records_max=5000, bytes_max=1 << 20)
-            page = await engine.shapes.promote(live.log, page)
+            page = await engine.ingest.promote(live.log, page)
             size = sum(len(piece.block.data) for piece in page.slices)
             assert PROMOTED_PAGE_BYTES * 0.9 < size < PROMOTED_PAGE_BYTES * 1.1 or page.caught_up
             seen += [piece.block.seq_at(at) for piece in page.slices for at in piece.picks]
@@ -184,7 +184,7 @@ def test_a_page_of_records_that_grow_ends_where_there_is_no_more_room(loop: Virt
 def test_an_event_has_no_more_than_there_is_room_for(loop: VirtualLoop) -> None:
     async def play() -> None:
         engine, live = await begin(VirtualClock(loop))
-        view = StreamView(live.log, EVERYTHING, "0", engine.clock, engine.shapes)
+        view = StreamView(live.log, EVERYTHING, "0", engine.clock, engine.ingest)
         view.chunked = False
         assert view.records_max > 5000
         await grow(engine, live, 1999)

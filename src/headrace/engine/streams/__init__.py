@@ -1,0 +1,1 @@
+"""Streams in operation: their life, ingest rules, touches, subscriptions, what is measured."""
