@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from headrace.core.config import LogConfig
 from headrace.core.match import TagEq
 from headrace.core.record import draft
-from headrace.engine.searching.aggregating import aggregate
-from headrace.engine.searching.keys import list_keys
+from headrace.engine.search.aggregating import aggregate
+from headrace.engine.search.keys import list_keys
 from headrace.engine.start import Started
 from headrace.formats import companion
 from headrace.formats.companion import Family
@@ -213,7 +213,7 @@ def test_any_mix_equals_a_naive_count(
         caps = CAPS.__class__(tail_bytes=tail_bytes)
         scene = Scene(await boot(disk, VirtualClock(loop), caps=caps), disk)
         await scene.append([{"at": START, "svc": "z", "code": 1, "ok": True, "ms": 4}])
-        await scene.engine.plans.put("t", "topics", msgspec.json.encode(CONFIG))
+        await scene.engine.search_configs.put("t", "topics", msgspec.json.encode(CONFIG))
         await scene.upkeep._publication.publish_plans()
         for step, what in story:
             await scene.take(step, what)

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.engine.searching import scope, turns
+from headrace.engine.search import scope, time_slices
 from headrace.formats import companion
 from headrace.formats.companion import Family
 from headrace.pipeline.kernels import build as building
@@ -69,8 +69,8 @@ def cramped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "RANGE_ROWS", 4)
     monkeypatch.setattr(companion, "ROW_GROUP_ROWS", dict.fromkeys(Family, 4))
     monkeypatch.setattr(scope, "BATCH_ROWS", 2)
-    monkeypatch.setattr(turns, "_TURN_S", 0)  # others get a chance after every unit
-    monkeypatch.setattr(turns, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(time_slices, "_TURN_S", 0)  # others get a chance after every unit
+    monkeypatch.setattr(time_slices, "perf_counter", lambda: 0.0)
 
 
 @st.composite

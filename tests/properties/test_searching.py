@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import Refused
 from headrace.core.selector import ColumnSelector
-from headrace.engine.plans import searchable
-from headrace.engine.searching import scope as scoping
-from headrace.engine.searching.filtering import Filter
-from headrace.engine.searching.search import Found, search
+from headrace.engine.search import scope as scoping
+from headrace.engine.search.filtering import Filter
+from headrace.engine.search.search_configs import searchable
+from headrace.engine.search.searching import SearchAnswer, search
 from headrace.formats.marks import Marks
 from headrace.search.config import parse_search
 from headrace.search.evaluate import Matcher
@@ -128,12 +128,12 @@ class Story:
         return sorted(seqs, key=cmp_to_key(compare))
 
 
-async def pages(story: Story, text: str, sorts: list[tuple[str, str]] | None) -> list[Found]:
+async def pages(story: Story, text: str, sorts: list[tuple[str, str]] | None) -> list[SearchAnswer]:
     """All pages of a search."""
     asked: dict[str, Any] = {"q": text, "size": story.random.choice([1, 3, 500])}
     if sorts is not None:
         asked["sort"] = [":".join(sort) for sort in sorts]
-    found: list[Found] = []
+    found: list[SearchAnswer] = []
     while True:
         scene = story.scene
         found.append(

@@ -118,7 +118,7 @@ class Reading:
         await self.engine.deleter.delete(self.name, None, TagEq(str(seq)))
 
     async def plan(self, config: dict[str, Any]) -> None:
-        await self.engine.plans.put(self.name, "topics", msgspec.json.encode(config))
+        await self.engine.search_configs.put(self.name, "topics", msgspec.json.encode(config))
         await self.upkeep._publication.publish_plans()
 
     async def seal(self) -> None:

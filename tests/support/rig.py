@@ -84,7 +84,7 @@ def small(perf_counter: Callable[[], float] = lambda: 0.0) -> Iterator[Swallowed
         mock.patch("headrace.engine.flow.time_slices.perf_counter", perf_counter),
         mock.patch("headrace.engine.routers.forwarding.perf_counter", perf_counter),
         mock.patch("headrace.engine.streams.touch_notifier.perf_counter", perf_counter),
-        mock.patch("headrace.engine.searching.turns.perf_counter", perf_counter),
+        mock.patch("headrace.engine.search.time_slices.perf_counter", perf_counter),
         mock.patch("headrace.delivery.channel.perf_counter", perf_counter),
     ):
         yield swallowed

@@ -14,7 +14,6 @@ import msgspec
 from headrace.engine.caps import Caps
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.generations import Generations
-from headrace.engine.inspection import Inspection
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.appender import Appender
 from headrace.engine.logs.commit_barrier import CommitBarrier
@@ -24,10 +23,11 @@ from headrace.engine.logs.fetcher import Fetcher
 from headrace.engine.logs.lookup import LogLookup
 from headrace.engine.logs.reader import Reader
 from headrace.engine.logs.transactions import Transactions
-from headrace.engine.plans import Plans
 from headrace.engine.ports import Clock, Ids, Pool, Sealer
 from headrace.engine.queues.jobs import Queues
 from headrace.engine.routers.control import Routers
+from headrace.engine.search.index_status import IndexStatus
+from headrace.engine.search.search_configs import SearchConfigs
 from headrace.engine.streams.active_subscriptions import ActiveSubscriptions
 from headrace.engine.streams.expiry import StreamExpiry
 from headrace.engine.streams.ingest_rules import StreamIngest
@@ -107,9 +107,9 @@ class Engine(Kernel):
             self, staging, logs, appender, streams, barrier, parts.is_gone
         )
         self.queues = Queues(self, lookup, fetcher, reader, appender, deleter, routers, scheduler)
-        self.plans = Plans(self, lookup)
+        self.search_configs = SearchConfigs(self, lookup)
         self.tokens = Tokens(self, parts.ids)
-        self.inspection = Inspection(self, fetcher, generations)
+        self.index_status = IndexStatus(self, fetcher, generations)
         self.top_streams = TopStreams(self)
         self.meter = Meter() if parts.metrics_ms else None
         """Measures what is done with streams, if anybody writes it down."""

@@ -20,8 +20,8 @@ from headrace.engine.flow.time_slices import slices
 from headrace.engine.generations import Generations
 from headrace.engine.kernel import Kernel
 from headrace.engine.open_log import OpenLog
-from headrace.engine.plans import plan_of
 from headrace.engine.ports import Pool
+from headrace.engine.search.search_configs import plan_of
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Named
 from headrace.formats.marks import ID_MAX, Marks, encode_marks

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from headrace.engine.searching.aggregating import Aggregated
-from headrace.engine.searching.coverage import Coverage
-from headrace.engine.searching.keys import Listed
-from headrace.engine.searching.search import Found
+from headrace.engine.search.aggregating import Aggregated
+from headrace.engine.search.coverage import Coverage
+from headrace.engine.search.keys import KeyPage
+from headrace.engine.search.searching import SearchAnswer
 from headrace.search.ordering import OFFSET, SCORE
 from headrace.search.values import format_date
 
@@ -41,7 +41,7 @@ def format_coverage(coverage: Coverage, show: Show) -> dict[str, Any]:
     }
 
 
-def format_found(found: Found, show: Show) -> dict[str, Any]:
+def format_found(found: SearchAnswer, show: Show) -> dict[str, Any]:
     """The members of an answer to a search, but for the name of what was searched."""
     coverage = found.coverage
     return {
@@ -90,7 +90,7 @@ def format_aggregated(found: Aggregated, show: Show) -> dict[str, Any]:
     }
 
 
-def format_keys(found: Listed) -> dict[str, Any]:
+def format_keys(found: KeyPage) -> dict[str, Any]:
     """The members of a page of routing keys, but for the name of what has them."""
     coverage, timing = found.coverage, found.timing
     return {
@@ -149,7 +149,7 @@ _MIRRORED = (
 )
 
 
-def _sort(found: Found, values: list[Any], show: Show) -> list[Any]:
+def _sort(found: SearchAnswer, values: list[Any], show: Show) -> list[Any]:
     shown = []
     for sort, value in zip(found.request.sorts, values, strict=True):
         if sort.name == OFFSET:

@@ -12,9 +12,9 @@ import pytest
 from headrace.core.errors import Refused
 from headrace.core.record import draft
 from headrace.core.stream_state import JSON, Write
-from headrace.engine.searching import aggregating
-from headrace.engine.searching.aggregating import Aggregated, aggregate
-from headrace.engine.searching.keys import list_keys
+from headrace.engine.search import aggregating
+from headrace.engine.search.aggregating import Aggregated, aggregate
+from headrace.engine.search.keys import list_keys
 from headrace.schemas.evolution import parse_update
 from headrace.web.search_requests import parse_aggregate_request
 from support.scenes import Scene, stage

@@ -13,7 +13,7 @@ from headrace.core.config import LogConfig
 from headrace.core.errors import Refused
 from headrace.core.match import TagEq
 from headrace.core.record import draft
-from headrace.engine.plans import checked
+from headrace.engine.search.search_configs import checked
 from headrace.engine.start import Started, stop
 from headrace.formats import layout
 from headrace.formats.marks import Marks, decode_marks
@@ -371,7 +371,7 @@ def config(pointer: str) -> bytes:
 def test_plans_are_published_when_one_changes(loop: VirtualLoop) -> None:
     async def story(scene: Scene) -> None:
         task = asyncio.create_task(scene.upkeep.run_exchange())
-        plans = scene.engine.plans
+        plans = scene.engine.search_configs
         await asyncio.sleep(3)
         assert scene.upkeep.manifest.plans is None
         for name in NAMES:
@@ -399,9 +399,9 @@ def test_plans_are_published_when_one_changes(loop: VirtualLoop) -> None:
 
 def test_plans_that_were_not_published_are_after_the_next_start(loop: VirtualLoop) -> None:
     async def story(scene: Scene) -> None:
-        await scene.engine.plans.put("a", "topics", config("/a"))
+        await scene.engine.search_configs.put("a", "topics", config("/a"))
         after = await boot(scene.disk.kill(), scene.clock)
-        assert after.engine.plans.get("a") == config("/a")
+        assert after.engine.search_configs.get("a") == config("/a")
         task = asyncio.create_task(after.upkeep.run_exchange())
         await asyncio.sleep(3)
         named = after.upkeep.manifest.plans

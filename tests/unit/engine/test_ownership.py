@@ -68,7 +68,7 @@ def test_a_second_server_refuses_before_it_removes_anything(loop: VirtualLoop) -
         await write(second)
         with pytest.raises(NotOurs, match=layout.SERVER_ID):
             await second.upkeep.checkpoint()
-        await second.engine.plans.put("a", "topics", PLAN)
+        await second.engine.search_configs.put("a", "topics", PLAN)
         with pytest.raises(NotOurs):
             await second.upkeep._publication.publish_plans()
         assert bucket.list(layout.PLANS) == [], "what came to nothing takes no name"

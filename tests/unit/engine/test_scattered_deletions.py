@@ -9,7 +9,7 @@ from unittest import mock
 from headrace.core.config import LogConfig
 from headrace.core.match import TagEq
 from headrace.core.record import RECORD_OVERHEAD_BYTES, draft
-from headrace.engine.searching.scope import Scope
+from headrace.engine.search.scope import SearchScope
 from support.librarian import Reading, reading
 from support.virtual import VirtualClock, VirtualLoop
 
@@ -56,7 +56,7 @@ def test_a_search_without_builds_reads_each_segment_once(loop: VirtualLoop) -> N
         await scene.engine.appender.append("a", draft([b"1"] * 3), owner="topics", create=None)
         segments = len(scene.live.log.extents)
         with reads(scene) as read:
-            batches = Scope(scene.engine, scene.live, None).batches()
+            batches = SearchScope(scene.engine, scene.live, None).batches()
             seqs = [seq for batch in batches for seq in batch.seqs]
         assert seqs == [*range(1, RECORDS, 2), RECORDS + 1, RECORDS + 2, RECORDS + 3]
         assert read.call_count <= segments

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from headrace.engine.plans import searchable
-from headrace.engine.searching.coverage import Coverage
-from headrace.engine.searching.scope import Scope
-from headrace.engine.searching.turns import Deadline
+from headrace.engine.search.coverage import Coverage
+from headrace.engine.search.scope import SearchScope
+from headrace.engine.search.search_configs import searchable
+from headrace.engine.search.time_slices import Deadline
 from headrace.search.query import parse_query
 from support.librarian import Reading, reading
 from support.virtual import VirtualClock, VirtualLoop
@@ -34,8 +34,8 @@ def docs(count: int, start: int = 1) -> list[bytes]:
     return [b'{"n":%d}' % n for n in range(start, start + count)]
 
 
-def scope_of(scene: Reading) -> Scope:
-    return Scope(scene.engine, scene.live, searchable(scene.live.log).plan.hash)
+def scope_of(scene: Reading) -> SearchScope:
+    return SearchScope(scene.engine, scene.live, searchable(scene.live.log).plan.hash)
 
 
 def seen(scene: Reading) -> tuple[list[int], list[int]]:
@@ -111,10 +111,10 @@ def test_builds_of_another_plan_say_nothing(loop: VirtualLoop) -> None:
         scene.librarian.index()
         await scene.take_over()
         other = msgspec.json.encode({**SEARCH, "aliases": {"m": "n"}})
-        await scene.engine.plans.put("a", "topics", other)
+        await scene.engine.search_configs.put("a", "topics", other)
         assert seen(scene) == ([], list(range(1, 13)))
         # Keys are indexed whatever the plan.
-        assert Scope(scene.engine, scene.live, None).covered == [1, 8]
+        assert SearchScope(scene.engine, scene.live, None).covered == [1, 8]
 
     run(loop, story)
 

@@ -15,12 +15,12 @@ from headrace.core.selector import ColumnSelector
 from headrace.core.stream_rules import Spec
 from headrace.core.stream_state import JSON
 from headrace.engine.open_log import OpenLog
-from headrace.engine.searching import scope as scoping
-from headrace.engine.searching import search as searching
-from headrace.engine.searching.coverage import Coverage
-from headrace.engine.searching.filtering import Filter
-from headrace.engine.searching.search import Found, search
-from headrace.engine.searching.turns import Deadline
+from headrace.engine.search import scope as scoping
+from headrace.engine.search import searching
+from headrace.engine.search.coverage import Coverage
+from headrace.engine.search.filtering import Filter
+from headrace.engine.search.searching import SearchAnswer, search
+from headrace.engine.search.time_slices import Deadline
 from headrace.web.search_requests import parse_search_request
 from support.librarian import Reading, reading
 from support.rig import small
@@ -74,13 +74,13 @@ def tell() -> Iterator[Callable[[Story], None]]:
     loop.close()
 
 
-async def ask(scene: Reading, q: str, **more: Any) -> Found:
+async def ask(scene: Reading, q: str, **more: Any) -> SearchAnswer:
     return await search(
         scene.engine, scene.live, partial(parse_search_request, {"q": q, **more}, int)
     )
 
 
-def seqs(found: Found) -> list[int]:
+def seqs(found: SearchAnswer) -> list[int]:
     return [hit.seq for hit in found.hits]
 
 
@@ -226,7 +226,7 @@ def test_a_filter_looks_at_so_many_bytes_and_no_more(
 
 def test_a_fork_uses_the_builds_of_its_source(tell: Callable[[Story], None]) -> None:
     async def story(scene: Reading) -> None:
-        streams, plans = scene.engine.streams, scene.engine.plans
+        streams, plans = scene.engine.streams, scene.engine.search_configs
         await streams.create("source", Spec(content_type=JSON), draft(docs(1, 2, 3, 4)))
         await plans.put("source", "streams", msgspec.json.encode(SEARCH))
         await scene.upkeep._publication.publish_plans()

@@ -12,7 +12,7 @@ import pytest
 from headrace.core import limits
 from headrace.core.record import draft
 from headrace.core.stream_state import JSON, Write
-from headrace.engine.searching.search import search
+from headrace.engine.search.searching import search
 from headrace.engine.streams import top_streams
 from headrace.storage.requests import Asked
 from headrace.web.search_requests import parse_search_request
@@ -38,7 +38,7 @@ class Plot(Scene):
 
     async def plan(self, **more: object) -> None:
         raw = msgspec.json.encode({**SEARCH, **more})
-        await self.engine.plans.put("a", "streams", raw)
+        await self.engine.search_configs.put("a", "streams", raw)
         await self.upkeep._publication.publish_plans()
 
 
@@ -53,7 +53,7 @@ def tell() -> Iterator[Callable[[Story], None]]:
 
 def test_a_survey_knows_segments_and_what_is_indexed(tell: Callable[[Story], None]) -> None:
     async def story(scene: Plot) -> None:
-        inspection, live = scene.engine.inspection, scene.engine.streams.find("a")
+        inspection, live = scene.engine.index_status, scene.engine.streams.find("a")
         assert (await inspection.survey(live)).stretches == ()
         await scene.plan()
         for _ in range(3):
@@ -94,7 +94,7 @@ def test_a_fork_shows_the_segments_of_its_source(tell: Callable[[Story], None]) 
         await scene.append("a", 4)
         await scene.create("b", "a", 3)
         await scene.create("c", "a", 6)
-        inspection, find = scene.engine.inspection, scene.engine.streams.find
+        inspection, find = scene.engine.index_status, scene.engine.streams.find
         assert [inspection.sealed_last(find(name)) for name in "abc"] == [4, 3, 4]
         survey = await inspection.survey(find("b"))
         assert [stretch.rows for stretch in survey.stretches] == [3]
@@ -111,7 +111,7 @@ def test_a_fork_shows_the_segments_of_its_source(tell: Callable[[Story], None]) 
 
 def test_whoever_watches_is_woken(tell: Callable[[Story], None]) -> None:
     async def story(scene: Plot) -> None:
-        inspection, live = scene.engine.inspection, scene.engine.streams.find("a")
+        inspection, live = scene.engine.index_status, scene.engine.streams.find("a")
 
         async def wakes(what: Awaitable[object]) -> bool:
             woken = inspection.watch(live)
@@ -137,7 +137,7 @@ def test_requests_are_counted_for_whom_they_are_made(tell: Callable[[Story], Non
         await scene.append("b", 2)
         engine = scene.engine
         live, other = engine.streams.find("a"), engine.streams.find("b")
-        asked = engine.inspection.requests
+        asked = engine.index_status.requests
         assert asked(live) == {}
 
         await scene.seal()
@@ -162,7 +162,7 @@ def test_requests_are_counted_for_whom_they_are_made(tell: Callable[[Story], Non
             assert not first.puts
         assert asked(live)["companion"] == first
 
-        await engine.inspection.published(live)
+        await engine.index_status.published(live)
         assert asked(live)["manifest"] == Asked(puts=2, heads=1, gets=1)
         assert asked(other) == stored
 
@@ -182,7 +182,7 @@ def test_those_who_have_most_are_found(
         assert counted.stored == [(4 * 31, "a"), (2 * 31, "b")]
         assert counted.unsealed == [(2 * 31, "b"), (31, "a")]
         assert counted.waiters == []
-        woken = scene.engine.inspection.watch(scene.engine.streams.find("b"))
+        woken = scene.engine.index_status.watch(scene.engine.streams.find("b"))
         assert scene.engine.top_streams.take().waiters == [(1, "b")]
         woken.cancel()
         monkeypatch.setattr(top_streams, "RANKED_TOP", 1)

@@ -83,7 +83,7 @@ def test_plans_are_published_when_they_are_durable(loop: VirtualLoop) -> None:
         disk.before = note
         fields = {"at": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/at"}]}}
         config = msgspec.json.encode({"primaryTimestampField": "at", "fields": fields})
-        putting = asyncio.create_task(server.engine.plans.put("a", "topics", config))
+        putting = asyncio.create_task(server.engine.search_configs.put("a", "topics", config))
         await asyncio.sleep(0)
         tail = journal.tail
         assert journal.synced < tail

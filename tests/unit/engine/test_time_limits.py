@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from headrace.core.selector import ColumnSelector
-from headrace.engine.searching import scope as scoping
-from headrace.engine.searching import search as searching
-from headrace.engine.searching.aggregating import Aggregated, aggregate
-from headrace.engine.searching.filtering import Filter
-from headrace.engine.searching.keys import list_keys
-from headrace.engine.searching.search import Found, search
-from headrace.engine.searching.turns import Deadline
+from headrace.engine.search import scope as scoping
+from headrace.engine.search import searching
+from headrace.engine.search.aggregating import Aggregated, aggregate
+from headrace.engine.search.filtering import Filter
+from headrace.engine.search.keys import list_keys
+from headrace.engine.search.searching import SearchAnswer, search
+from headrace.engine.search.time_slices import Deadline
 from headrace.search.companions import Sorted
 from headrace.storage.segments import Segments
 from headrace.web.search_requests import parse_aggregate_request, parse_search_request
@@ -113,7 +113,7 @@ def tell() -> Iterator[Tell]:
     loop.close()
 
 
-async def find(scene: Reading, q: str, **more: Any) -> Found:
+async def find(scene: Reading, q: str, **more: Any) -> SearchAnswer:
     return await search(
         scene.engine, scene.live, partial(parse_search_request, {"q": q, **more}, int)
     )
@@ -200,7 +200,7 @@ def test_a_batch_has_so_many_bytes(tell: Tell, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(scoping, "BATCH_BYTES", 2 * len(docs(9)[0]))
 
     async def story(scene: Reading) -> None:
-        scope = scoping.Scope(scene.engine, scene.live, "no plan")
+        scope = scoping.SearchScope(scene.engine, scene.live, "no plan")
         batches = [batch.seqs for batch in scope.batches()]
         assert [seq for seqs in batches for seq in seqs] == list(range(1, 17))
         assert max(map(len, batches)) == 2

@@ -34,7 +34,7 @@ from headrace.core.stream_rules import Normalise, stream_of
 from headrace.core.stream_state import Stream, not_json
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.commit_barrier import CommitBarrier
-from headrace.engine.plans import checked
+from headrace.engine.search.search_configs import checked
 from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Installed, Profile
 from headrace.schemas.evolution import Update, check_bindings, evolve, prove_update

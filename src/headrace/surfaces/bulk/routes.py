@@ -84,7 +84,7 @@ class Bulk:
             logs=await plans_of(heads, extents=extents),
             next_cursor=encode_cursor(lives[-1].log.name) if more and lives else UNSET,
         )
-        owner = engine.inspection.manifest.owner
+        owner = engine.index_status.manifest.owner
         if extents and owner is not None:
             reply.store = owner.directory
         await engine.settle_control()

@@ -10,8 +10,8 @@ import msgspec
 from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import COMMAND_BYTES_MAX, ROUTING_KEYS_DEFAULT, ROUTING_KEYS_MAX
-from headrace.engine.searching.aggregating import aggregate
-from headrace.engine.searching.keys import list_keys
+from headrace.engine.search.aggregating import aggregate
+from headrace.engine.search.keys import list_keys
 from headrace.schemas.registry import decode_registry
 from headrace.surfaces.streams.positions import format_position
 from headrace.surfaces.streams.reading import parse_query

@@ -17,9 +17,9 @@ from headrace.core.limits import RECORD_OVERHEAD_BYTES
 from headrace.core.log import Log
 from headrace.core.stream_rules import stream_of
 from headrace.engine.engine import Engine
-from headrace.engine.inspection import Progress, Published, Share, Survey
 from headrace.engine.open_log import OpenLog
-from headrace.engine.plans import searchable
+from headrace.engine.search.index_status import IndexProgress, PublishedManifest, Share, Survey
+from headrace.engine.search.search_configs import searchable
 from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Profile
 from headrace.schemas.registry import Registry, decode_registry, view
@@ -74,7 +74,7 @@ class Inspector:
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
             live = engine.streams.find(call.name)
-            woken = engine.inspection.watch(live)
+            woken = engine.index_status.watch(live)
             try:
                 picture = await paint(engine, live)
                 await engine.settle_all(live)
@@ -91,7 +91,7 @@ class Inspector:
             except TimeoutError:
                 return Answer(304, headers)
             finally:
-                engine.inspection.forget(live, woken)
+                engine.index_status.forget(live, woken)
 
 
 def _parse_wait_ms(query: dict[str, str]) -> int:
@@ -108,15 +108,15 @@ def _joined(body: bytes, beside: dict[str, Any]) -> bytes:
 
 
 async def _paint_index_status(engine: Engine, live: OpenLog) -> Picture:
-    survey = await engine.inspection.survey(live)
-    published = await engine.inspection.published(live)
+    survey = await engine.index_status.survey(live)
+    published = await engine.index_status.published(live)
     return Picture(_index_status(engine, live, survey, published), {})
 
 
 async def _paint_details(engine: Engine, live: OpenLog) -> Picture:
     stream_of(live.log)
-    survey = await engine.inspection.survey(live)
-    published = await engine.inspection.published(live)
+    survey = await engine.index_status.survey(live)
+    published = await engine.index_status.published(live)
     log = live.log
     told = {
         "stream": _summary(engine, live, survey),
@@ -148,7 +148,7 @@ def _summary(engine: Engine, live: OpenLog, survey: Survey) -> dict[str, Any]:
     log = live.log
     stream = stream_of(log)
     listed = summarise(engine, live)
-    sealed_last = engine.inspection.sealed_last(live)
+    sealed_last = engine.index_status.sealed_last(live)
     total_bytes = log.size_bytes - RECORD_OVERHEAD_BYTES * log.count
     pending = str(log.head - sealed_last)
     pending_bytes = str(max(0, total_bytes - survey.own_payload_bytes))
@@ -187,11 +187,11 @@ def _time(ms: int | None) -> str | None:
 
 
 def _index_status(
-    engine: Engine, live: OpenLog, survey: Survey, published: Published
+    engine: Engine, live: OpenLog, survey: Survey, published: PublishedManifest
 ) -> dict[str, Any]:
     log = live.log
     search = None if log.search is None else searchable(log).search
-    plans = engine.inspection.manifest.plans
+    plans = engine.index_status.manifest.plans
     generation = plans.generation if plans is not None and search is not None else 0
     count = len(survey.stretches)
     planned = survey.by_plan()
@@ -233,7 +233,7 @@ def _keys(log: Log, survey: Survey, share: Share) -> dict[str, Any]:
     }
 
 
-def _counters(indexed: Progress, share: Share, at_ms: int | None) -> dict[str, Any]:
+def _counters(indexed: IndexProgress, share: Share, at_ms: int | None) -> dict[str, Any]:
     return {
         "indexed_segment_count": indexed.covered,
         **_lag(indexed),
@@ -244,7 +244,7 @@ def _counters(indexed: Progress, share: Share, at_ms: int | None) -> dict[str, A
     }
 
 
-def _lag(indexed: Progress) -> dict[str, Any]:
+def _lag(indexed: IndexProgress) -> dict[str, Any]:
     return {
         "lag_segments": indexed.total - indexed.covered,
         "lag_ms": _text(indexed.lag_ms),
@@ -252,7 +252,7 @@ def _lag(indexed: Progress) -> dict[str, Any]:
 
 
 def _exact_indexes(
-    search: Search | None, survey: Survey, planned: Progress
+    search: Search | None, survey: Survey, planned: IndexProgress
 ) -> list[dict[str, Any]]:
     exact = [field for field in search.fields.values() if field.exact] if search else []
     return [
@@ -267,7 +267,7 @@ def _exact_indexes(
 
 
 def _families(
-    search: Search | None, survey: Survey, planned: Progress, generation: int
+    search: Search | None, survey: Survey, planned: IndexProgress, generation: int
 ) -> list[dict[str, Any]]:
     if search is None:
         return []
@@ -300,7 +300,9 @@ def _text(number: int | None) -> str | None:
 # --- where it is kept -----------------------------------------------------------------------------
 
 
-def _storage(engine: Engine, live: OpenLog, survey: Survey, published: Published) -> dict[str, Any]:
+def _storage(
+    engine: Engine, live: OpenLog, survey: Survey, published: PublishedManifest
+) -> dict[str, Any]:
     log = live.log
     indexes = sum(share.size_bytes for share in survey.shares.values())
     manifest = (published.size_bytes or 0) if survey.stretches else 0
@@ -352,7 +354,7 @@ _NOTHING = (
 
 
 def _requests(engine: Engine, live: OpenLog) -> dict[str, Any]:
-    counts = engine.inspection.requests(live)
+    counts = engine.index_status.requests(live)
     return {
         **_counted(sum(counts.values(), Asked())),
         "by_artifact": [

@@ -18,7 +18,7 @@ from headrace.core.selector import ColumnSelector
 from headrace.core.stream_state import JSON, media_type
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
-from headrace.engine.searching.filtering import Filter, parse_filter
+from headrace.engine.search.filtering import Filter, parse_filter
 from headrace.surfaces.streams import fields
 from headrace.surfaces.streams.dialect import Dialect
 from headrace.surfaces.streams.events import (

@@ -10,7 +10,7 @@ import msgspec
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import COMMAND_BYTES_MAX
 from headrace.engine.open_log import OpenLog
-from headrace.engine.searching.search import search
+from headrace.engine.search.searching import search
 from headrace.surfaces.streams.offsets import Offset, parse_offset
 from headrace.surfaces.streams.positions import format_position, resolve
 from headrace.web.answers import Answer

@@ -203,8 +203,8 @@ class ServerRoutes:
             "streams": engine.state.count_of(STREAMS),
             "logs": len(engine.state.logs),
             "records": engine.state.count,
-            "segments": len(engine.inspection.manifest.segments),
-            "builds": len(engine.inspection.manifest.builds),
+            "segments": len(engine.index_status.manifest.segments),
+            "builds": len(engine.index_status.manifest.builds),
             "followed_connections": len(self._gate.streams),
             "requests_under_way": len(self._gate.slots),
         }

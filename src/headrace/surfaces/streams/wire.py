@@ -34,7 +34,7 @@ def summarise(engine: Engine, live: OpenLog) -> StreamSummary:
     stream = log.stream
     assert stream is not None
     ends_at_ms = streams.expiry.ends_at_ms(log)
-    sealed = str(min(engine.inspection.sealed_last(live), live.visible) - 1)
+    sealed = str(min(engine.index_status.sealed_last(live), live.visible) - 1)
     return StreamSummary(
         name=log.name,
         content_type=content_type_of(log),

@@ -10,8 +10,8 @@ import msgspec
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import I64_MAX
 from headrace.core.owners import TOPICS
-from headrace.engine.searching.aggregating import aggregate
-from headrace.engine.searching.search import search
+from headrace.engine.search.aggregating import aggregate
+from headrace.engine.search.searching import search
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.routes import authorise
 from headrace.web.answers import Reply
@@ -26,19 +26,19 @@ class Search:
 
     async def put(self, call: Call) -> Reply:
         topic = authorise(call, Scope.ADMIN)
-        log = await call.engine.plans.put(topic, TOPICS, await call.command())
+        log = await call.engine.search_configs.put(topic, TOPICS, await call.command())
         return _reply(topic, log.search)
 
     async def get(self, call: Call) -> Reply:
         topic = authorise(call, Scope.READ)
         engine = call.engine
-        reply = _reply(topic, engine.plans.get(topic))
+        reply = _reply(topic, engine.search_configs.get(topic))
         await engine.settle(engine.live(topic))
         return reply
 
     async def delete(self, call: Call) -> Reply:
         topic = authorise(call, Scope.ADMIN)
-        deleted = await call.engine.plans.clear(topic, TOPICS)
+        deleted = await call.engine.search_configs.clear(topic, TOPICS)
         return Reply([wire.open_object(wire.SearchDropReply(topic=topic, deleted=deleted))])
 
     async def find(self, call: Call) -> Reply:

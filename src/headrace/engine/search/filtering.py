@@ -18,9 +18,9 @@ from headrace.core.read import Page, Slice
 from headrace.core.record import Block
 from headrace.core.selector import ColumnSelector
 from headrace.engine.open_log import OpenLog
-from headrace.engine.plans import searchable
-from headrace.engine.searching.scope import IndexedSpan, Scope
-from headrace.engine.searching.turns import Deadline, in_turns
+from headrace.engine.search.scope import IndexedSpan, SearchScope
+from headrace.engine.search.search_configs import searchable
+from headrace.engine.search.time_slices import Deadline, in_slices
 from headrace.formats.leb128 import Ints
 from headrace.search.companions import NotIndexed, TimeUp
 from headrace.search.config import Search
@@ -71,10 +71,10 @@ class Filter:
             asked = searchable(log)
             self.plan = asked.plan.hash
             plan = reading.plan(log, live.visible, after, epoch)
-            scope = Scope(engine, live, asked.plan.hash)
+            scope = SearchScope(engine, live, asked.plan.hash)
             sieve = _Sieve(scope, asked.search, query, selector, records_max, bytes_max)
             if plan.start <= plan.last:
-                await in_turns(engine.pool, sieve.units(plan.start, plan.last))
+                await in_slices(engine.pool, sieve.units(plan.start, plan.last))
             engine.check_alive(live)
             next = plan.last if sieve.next is None else sieve.next
             earliest = min(log.earliest, scope.head + 1)
@@ -99,7 +99,7 @@ class _Sieve:
 
     def __init__(
         self,
-        scope: Scope,
+        scope: SearchScope,
         search: Search,
         query: Query,
         selector: ColumnSelector,

@@ -15,9 +15,9 @@ import msgspec
 from headrace.core import ranges
 from headrace.core.limits import SEARCH_TIMEOUT_MS
 from headrace.engine.open_log import OpenLog
-from headrace.engine.searching.coverage import Coverage
-from headrace.engine.searching.scope import IndexedSpan, Scope
-from headrace.engine.searching.turns import Deadline, in_turns
+from headrace.engine.search.coverage import Coverage
+from headrace.engine.search.scope import IndexedSpan, SearchScope
+from headrace.engine.search.time_slices import Deadline, in_slices
 from headrace.formats.companion import Family
 from headrace.search.companions import NotIndexed
 from headrace.search.families.keys import KeyReader, RecordKey
@@ -37,7 +37,7 @@ class Timing(msgspec.Struct):
     builds: int = 0
 
 
-class Listed(msgspec.Struct, frozen=True):
+class KeyPage(msgspec.Struct, frozen=True):
     """A page of keys."""
 
     keys: list[str]
@@ -48,18 +48,18 @@ class Listed(msgspec.Struct, frozen=True):
     took_ms: int
 
 
-async def list_keys(engine: Engine, live: OpenLog, after: str | None, limit: int) -> Listed:
+async def list_keys(engine: Engine, live: OpenLog, after: str | None, limit: int) -> KeyPage:
     """The next keys of a log's records; those that could be found in the time there is."""
     deadline = Deadline(SEARCH_TIMEOUT_MS)
 
-    async def take() -> Listed:
+    async def take() -> KeyPage:
         await engine.reader.prepare(live)
-        listing = Listing(Scope(engine, live, None, deadline), after, limit)
-        await in_turns(engine.pool, listing.units())
+        listing = KeyListing(SearchScope(engine, live, None, deadline), after, limit)
+        await in_slices(engine.pool, listing.units())
         engine.check_alive(live)
         await engine.settle(live)
         keys = listing.page
-        return Listed(
+        return KeyPage(
             keys[:limit],
             len(keys) > limit,
             listing.coverage,
@@ -70,10 +70,10 @@ async def list_keys(engine: Engine, live: OpenLog, after: str | None, limit: int
     return await engine.fetcher.again(take)
 
 
-class Listing:
+class KeyListing:
     """One page in one scope."""
 
-    def __init__(self, scope: Scope, after: str | None, limit: int) -> None:
+    def __init__(self, scope: SearchScope, after: str | None, limit: int) -> None:
         self._scope = scope
         self._after = after
         self._limit = limit

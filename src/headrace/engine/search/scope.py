@@ -22,7 +22,7 @@ from headrace.core.log import Extent, Log
 from headrace.core.ranges import Ranges
 from headrace.core.record import Block, cut
 from headrace.engine.open_log import OpenLog
-from headrace.engine.searching.turns import Deadline
+from headrace.engine.search.time_slices import Deadline
 from headrace.formats.leb128 import Ints
 from headrace.formats.manifest import Build
 from headrace.search.companions import Companions
@@ -47,7 +47,7 @@ BATCH_BYTES = 1 << 20
 """Documents that are looked at between two looks at the clock."""
 
 
-class Batch:
+class ScanBatch:
     """Live records that no build speaks for, ascending."""
 
     __slots__ = ("_promote", "blocks", "sealed")
@@ -116,7 +116,7 @@ class LogSpan(NamedTuple):
     volatile: Ranges
 
 
-class Scope:
+class SearchScope:
     """The records of a log that can be seen now, those that it inherited among them.
 
     Made on the event loop; what it is asked then reads files, so that is for a thread.
@@ -229,7 +229,7 @@ class Scope:
 
     # --- scanned ---------------------------------------------------------------------------------
 
-    def batches(self, first: int = 1, rows: int | None = None) -> Iterator[Batch]:
+    def batches(self, first: int = 1, rows: int | None = None) -> Iterator[ScanBatch]:
         """The live records from `first` on that no build speaks for, ascending."""
         covered = self.covered
         for span in self.log_spans:
@@ -245,7 +245,7 @@ class Scope:
                 ranges.add(found, low, high)
         return found
 
-    def records(self, first: int, last: int, deadline: Deadline) -> Iterator[Batch]:
+    def records(self, first: int, last: int, deadline: Deadline) -> Iterator[ScanBatch]:
         """The live records in [first, last], builds or no builds, ascending."""
         for span in self.log_spans:
             low, high = max(first, span.first), min(last, span.last)
@@ -272,7 +272,7 @@ class Scope:
 
     def _batches(
         self, span: LogSpan, first: int, last: int, rows: int, deadline: Deadline
-    ) -> Iterator[Batch]:
+    ) -> Iterator[ScanBatch]:
         """The live records of a log in [first, last], whatever holes there are between them.
 
         A batch may need many segments, so the clock is looked at after each part of it; what was
@@ -282,7 +282,7 @@ class Scope:
         count, size, sealed = 0, 0, False
         for block, from_segment in self._pieces(span, first, last):
             if held and from_segment != sealed:
-                yield Batch(held, sealed, self._promote)
+                yield ScanBatch(held, sealed, self._promote)
                 held, count, size = [], 0, 0
             sealed = from_segment
             for start, stop, part_bytes in _parts(block, rows):
@@ -290,11 +290,11 @@ class Scope:
                 count += stop - start
                 size += part_bytes
                 if count >= rows or size >= BATCH_BYTES or deadline.over:
-                    yield Batch(held, sealed, self._promote)
+                    yield ScanBatch(held, sealed, self._promote)
                     held, count, size = [], 0, 0
                     deadline.check()  # here alone, where nothing is held that would be passed over
         if held:
-            yield Batch(held, sealed, self._promote)
+            yield ScanBatch(held, sealed, self._promote)
 
     def _pieces(self, span: LogSpan, first: int, last: int) -> Iterator[tuple[Block, bool]]:
         """The live records in [first, last], and whether they come from a segment."""

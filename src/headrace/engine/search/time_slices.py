@@ -38,7 +38,7 @@ class Deadline:
         return round((perf_counter() - self.started) * 1e3)
 
 
-async def in_turns(pool: Pool, work: Iterator[object]) -> None:
+async def in_slices(pool: Pool, work: Iterator[object]) -> None:
     """Run through an iterator in threads, a few units at a time.
 
     It must not hold a lock between two units: who waits for that may have its thread.

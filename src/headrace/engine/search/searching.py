@@ -14,10 +14,10 @@ from headrace.core import ranges
 from headrace.core.limits import SEARCH_ANSWER_BYTES
 from headrace.core.ranges import Ranges
 from headrace.engine.open_log import OpenLog
-from headrace.engine.plans import Searchable, searchable
-from headrace.engine.searching.coverage import Coverage
-from headrace.engine.searching.scope import Batch, IndexedSpan, Scope
-from headrace.engine.searching.turns import Deadline, in_turns
+from headrace.engine.search.coverage import Coverage
+from headrace.engine.search.scope import IndexedSpan, ScanBatch, SearchScope
+from headrace.engine.search.search_configs import Searchable, searchable
+from headrace.engine.search.time_slices import Deadline, in_slices
 from headrace.formats.leb128 import Ints
 from headrace.search.companions import NotIndexed
 from headrace.search.evaluate import Documents, Fields, Presenter, score
@@ -58,7 +58,7 @@ class Hit(msgspec.Struct, frozen=True):
     """None when it cannot be shown in the current schema version."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class SearchAnswer(msgspec.Struct, frozen=True):
     """The answer to a search."""
 
     request: SearchRequest
@@ -78,19 +78,19 @@ class Found(msgspec.Struct, frozen=True):
         self.hits[:] = [hit for hit in self.hits if not ranges.contains(deleted, hit.seq)]
 
 
-async def search(engine: Engine, live: OpenLog, read: ReadSearch) -> Found:
+async def search(engine: Engine, live: OpenLog, read: ReadSearch) -> SearchAnswer:
     """Search a log, to its head."""
     configured = searchable(live.log).search
     request = read(configured)
     deadline = Deadline(request.timeout_ms)
 
-    async def take() -> Found:
+    async def take() -> SearchAnswer:
         await engine.reader.prepare(live)
         asked, deletions = searchable(live.log), live.deletions
         current = request if asked.search is configured else read(asked.search)
-        scope = Scope(engine, live, asked.plan.hash, deadline)
+        scope = SearchScope(engine, live, asked.plan.hash, deadline)
         run = SearchRun(scope, asked, current, deadline)
-        await in_turns(engine.pool, run.units())
+        await in_slices(engine.pool, run.units())
         engine.check_alive(live)
         found = run.found()
         await engine.settle_deletions(live, deletions, lambda: found.forget(live.log.deleted))
@@ -103,7 +103,7 @@ class SearchRun:
     """One search in one scope."""
 
     def __init__(
-        self, scope: Scope, asked: Searchable, request: SearchRequest, deadline: Deadline
+        self, scope: SearchScope, asked: Searchable, request: SearchRequest, deadline: Deadline
     ) -> None:
         self._scope = scope
         self._search = asked.search
@@ -133,7 +133,7 @@ class SearchRun:
             self._deadline.check()
         yield from self._scan()
 
-    def found(self) -> Found:
+    def found(self) -> SearchAnswer:
         """The answer, without what died meanwhile."""
         log = self._scope.log
         hits = [
@@ -143,7 +143,7 @@ class SearchRun:
         ]
         more = self._cut or self._full or len(self._rows) == self._request.size
         exact = self.coverage.complete and not self._cut
-        return Found(
+        return SearchAnswer(
             self._request,
             self._scope.head,
             not exact,
@@ -244,7 +244,7 @@ class SearchRun:
             yield
             started = perf_counter()
 
-    def _take(self, batch: Batch, fields: Fields) -> None:
+    def _take(self, batch: ScanBatch, fields: Fields) -> None:
         raws, seqs = batch.raws, batch.seqs
         documents = fields.columns(raws)
         self.coverage.note_newest(documents.latest(self._search.primary))

@@ -22,7 +22,7 @@ from headrace.engine.generations import Generations
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.fetcher import Fetcher
 from headrace.engine.open_log import OpenLog
-from headrace.engine.plans import plan_of
+from headrace.engine.search.search_configs import plan_of
 from headrace.formats import layout
 from headrace.formats.companion import Descriptor, Part
 from headrace.formats.manifest import Build, Manifest
@@ -50,7 +50,7 @@ class Share(msgspec.Struct):
     objects: int = 0
 
 
-class Progress(NamedTuple):
+class IndexProgress(NamedTuple):
     """How far companions have come with the segments of a log."""
 
     total: int
@@ -89,22 +89,22 @@ class Survey(msgspec.Struct, frozen=True):
     def share(self, family: str) -> Share:
         return self.shares.get(family) or Share()
 
-    def by_keys(self) -> Progress:
+    def by_keys(self) -> IndexProgress:
         return self._progress(lambda stretch: stretch.indexed)
 
-    def by_plan(self) -> Progress:
+    def by_plan(self) -> IndexProgress:
         return self._progress(lambda stretch: stretch.current)
 
-    def _progress(self, covers: Callable[[Stretch], bool]) -> Progress:
+    def _progress(self, covers: Callable[[Stretch], bool]) -> IndexProgress:
         stretches = self.stretches
         first = next((at for at, s in enumerate(stretches) if not covers(s)), len(stretches))
         lag_ms = stretches[-1].last_ts_ms - stretches[first - 1].last_ts_ms if first else None
         covered = sum(map(covers, stretches))
         stale = sum(stretch.indexed and not covers(stretch) for stretch in stretches)
-        return Progress(len(stretches), covered, first, stale, lag_ms)
+        return IndexProgress(len(stretches), covered, first, stale, lag_ms)
 
 
-class Published(NamedTuple):
+class PublishedManifest(NamedTuple):
     """The manifest in force, as an object."""
 
     version: int = 0
@@ -122,14 +122,14 @@ class _Reach(NamedTuple):
     inherited: bool
 
 
-class Inspection:
+class IndexStatus:
     """Surveys of one engine's logs."""
 
     def __init__(self, kernel: Kernel, fetcher: Fetcher, generations: Generations) -> None:
         self._kernel = kernel
         self._fetcher = fetcher
         self._generations = generations
-        self._published = Published()
+        self._published = PublishedManifest()
         self._surveys: OrderedDict[int, tuple[object, Survey]] = OrderedDict()
         self._waiters: set[asyncio.Future[None]] = set()
         generations.observe(self._renewed)
@@ -160,7 +160,7 @@ class Inspection:
 
     # --- looking ---------------------------------------------------------------------------------
 
-    async def published(self, live: OpenLog) -> Published:
+    async def published(self, live: OpenLog) -> PublishedManifest:
         """The manifest in force, for somebody who asks about a log."""
         version, segments = self.manifest.version, self._fetcher.segments
         if self._published.version != version:
@@ -213,13 +213,13 @@ class Inspection:
             yield _Reach(log.id, last, tuple(log.extents), False)
 
 
-def _publish(segments: Segments, version: int, log: int) -> Published:
+def _publish(segments: Segments, version: int, log: int) -> PublishedManifest:
     name = layout.manifest(version)
     listed = segments.look(name, log, Artifact.MANIFEST)
     raw = segments.load(name, log, Artifact.MANIFEST)
     if listed is None or raw is None:
-        return Published(version)  # forgotten meanwhile: there are newer ones
-    return Published(version, xxh3_64_hexdigest(raw), len(raw), listed.modified_ms)
+        return PublishedManifest(version)  # forgotten meanwhile: there are newer ones
+    return PublishedManifest(version, xxh3_64_hexdigest(raw), len(raw), listed.modified_ms)
 
 
 class _Built(NamedTuple):

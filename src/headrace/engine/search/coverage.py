@@ -8,7 +8,7 @@ from typing import NamedTuple
 from headrace.core import ranges
 from headrace.core.log import Extent
 from headrace.core.ranges import Ranges
-from headrace.engine.searching.scope import Batch, IndexedSpan, Scope
+from headrace.engine.search.scope import IndexedSpan, ScanBatch, SearchScope
 from headrace.formats.companion import Family
 from headrace.search.companions import Spent, TimeUp
 
@@ -32,7 +32,7 @@ class _Missing(NamedTuple):
 class Coverage:
     """Counts what was looked at of a scope."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: SearchScope) -> None:
         self._scope = scope
         self.head = scope.head
         self._seen: list[int] = []
@@ -57,7 +57,7 @@ class Coverage:
         for low, high in ranges.pairs(indexed.spans):
             ranges.add(self._seen, low, high)
 
-    def saw_scanned(self, batch: Batch) -> None:
+    def saw_scanned(self, batch: ScanBatch) -> None:
         """Records were looked at."""
         self._missing = None
         ranges.add(self._seen, batch.first, batch.last)

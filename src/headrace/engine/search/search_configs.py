@@ -73,7 +73,7 @@ def _parsed(raw: bytes) -> Search:
     return parse_search(msgspec.json.decode(raw))
 
 
-class Plans:
+class SearchConfigs:
     """The search configurations of one engine's logs."""
 
     def __init__(self, kernel: Kernel, lookup: LogLookup) -> None:

@@ -16,10 +16,10 @@ from headrace.core import ranges
 from headrace.core.errors import refuse_invalid
 from headrace.core.limits import AGGREGATE_GROUPS_MAX
 from headrace.engine.open_log import OpenLog
-from headrace.engine.plans import Searchable, searchable
-from headrace.engine.searching.coverage import Coverage
-from headrace.engine.searching.scope import IndexedSpan, Scope
-from headrace.engine.searching.turns import Deadline, in_turns
+from headrace.engine.search.coverage import Coverage
+from headrace.engine.search.scope import IndexedSpan, SearchScope
+from headrace.engine.search.search_configs import Searchable, searchable
+from headrace.engine.search.time_slices import Deadline, in_slices
 from headrace.search.aggregate import Buckets, aligned, fixed_dimensions, within
 from headrace.search.companions import NotIndexed
 from headrace.search.lookup import Lookup
@@ -55,9 +55,9 @@ async def aggregate(engine: Engine, live: OpenLog, read: ReadAggregate) -> Aggre
         await engine.reader.prepare(live)
         asked = searchable(live.log)
         current = request if asked.search is configured else read(asked.search)
-        scope = Scope(engine, live, asked.plan.hash, deadline)
+        scope = SearchScope(engine, live, asked.plan.hash, deadline)
         run = AggregateRun(scope, asked, current, deadline)
-        await in_turns(engine.pool, run.units())
+        await in_slices(engine.pool, run.units())
         engine.check_alive(live)
         await engine.settle(live)
         return run.answer()
@@ -69,7 +69,7 @@ class AggregateRun:
     """One aggregate in one scope."""
 
     def __init__(
-        self, scope: Scope, asked: Searchable, request: AggregateRequest, deadline: Deadline
+        self, scope: SearchScope, asked: Searchable, request: AggregateRequest, deadline: Deadline
     ) -> None:
         self._scope = scope
         self._search = asked.search

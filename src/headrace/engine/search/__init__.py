@@ -1,0 +1,1 @@
+"""Search in operation: configurations, scopes, runs, and how far indexes have come."""
