@@ -30,7 +30,7 @@ from headrace.engine.engine import Parts
 from headrace.engine.flow.loop_lag import LoopLag
 from headrace.engine.ports import RandomIds, SystemClock, ThreadPool
 from headrace.engine.start import Started, start, stop
-from headrace.engine.upkeep import Pace, Upkeep
+from headrace.engine.upkeep.cycle import Upkeep, UpkeepPace
 from headrace.formats import layout
 from headrace.formats.arrow import leave_pandas_out
 from headrace.observe import say
@@ -309,7 +309,7 @@ class App:
             ids=RandomIds(),
             writer=best_writer,
             caps=_caps(settings),
-            pace=Pace(
+            pace=UpkeepPace(
                 settings.storage.seal_bytes,
                 settings.storage.disk_sync_ms,
                 LOOK_REMOTE_MS if settings.storage.objects else LOOK_MS,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.delivery.signing import Signer
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from support.hostile import HostileDisk
 from support.rig import boot
 from support.searchworld import NEVER, Meddler, World, web
@@ -142,7 +142,7 @@ def test_an_answer_waits_for_what_it_tells(
         slow_s = 0.0
         disk = HostileDisk()
         clock, pool = VirtualClock(loop), Meddler()
-        pace = Pace(seal_bytes=NEVER)  # a rotation would sync at once
+        pace = UpkeepPace(seal_bytes=NEVER)  # a rotation would sync at once
         started = await boot(disk, clock, pace=pace, pool=pool, delay_s=lambda: slow_s)
         world = World(started, disk, pool, Random(0))
         for request in there:

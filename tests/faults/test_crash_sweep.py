@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import Refused
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from support.hostile import HARMLESS, HostileDisk, Survival
 from support.oracle import Blow, History, Mark, judge
 from support.rig import boot, go_on, view_all
@@ -83,8 +83,8 @@ class Trials:
 
 
 Story = Callable[[Client], Awaitable[None]]
-SHORT = Pace(seal_bytes=500, disk_sync_ms=200, seal_ms=2000)
-LONG = Pace(seal_bytes=1500, disk_sync_ms=200, seal_ms=500)
+SHORT = UpkeepPace(seal_bytes=500, disk_sync_ms=200, seal_ms=2000)
+LONG = UpkeepPace(seal_bytes=1500, disk_sync_ms=200, seal_ms=500)
 """Copies fill a segment without filling the journal."""
 stories = pytest.mark.parametrize("story", [live, forward])
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from support.hostile import HostileDisk
 from support.rig import boot
 from support.searchworld import NEVER, Meddler, World
@@ -36,7 +36,7 @@ async def make(
     loop: VirtualLoop, delay_s: Callable[[], float] = lambda: 0.0
 ) -> tuple[World, HostileDisk]:
     disk, pool = HostileDisk(), Meddler()
-    pace = Pace(seal_bytes=NEVER)
+    pace = UpkeepPace(seal_bytes=NEVER)
     started = await boot(disk, VirtualClock(loop), pace=pace, pool=pool, delay_s=delay_s)
     world = World(started, disk, pool, Random(0))
     await world.right("PUT", "/v0/topics/old", {"ttl_ms": TTL_MS})

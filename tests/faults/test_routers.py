@@ -23,7 +23,7 @@ from headrace.engine.caps import Caps
 from headrace.engine.ports import Inline
 from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import Started, stop
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.storage.checks.findings import Problem
 from headrace.storage.verification import Verification
 from support.hostile import HostileDisk
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 EPHEMERAL, MEMORY, DISK, FSYNC = Durability
-ROOMY = Pace(seal_bytes=1 << 20, disk_sync_ms=200)
+ROOMY = UpkeepPace(seal_bytes=1 << 20, disk_sync_ms=200)
 
 
 class Server:
@@ -49,7 +49,7 @@ class Server:
 
     @classmethod
     async def start(
-        cls, loop: VirtualLoop, *, caps: Caps | None = None, pace: Pace = ROOMY, **how: object
+        cls, loop: VirtualLoop, *, caps: Caps | None = None, pace: UpkeepPace = ROOMY, **how: object
     ) -> Server:
         disk, clock = HostileDisk(), VirtualClock(loop)
         caps = caps or Caps(tail_bytes=1 << 20)
@@ -293,7 +293,7 @@ def test_a_limit_of_the_whole_instance_holds_routers_back(loop: VirtualLoop) -> 
 
 def test_history_is_read_from_segments(loop: VirtualLoop) -> None:
     async def story() -> None:
-        pace = Pace(seal_bytes=300, disk_sync_ms=200)
+        pace = UpkeepPace(seal_bytes=300, disk_sync_ms=200)
         server = await Server.start(loop, caps=Caps(tail_bytes=1), pace=pace)
         sent: list[bytes] = []
         for _ in range(20):
@@ -328,7 +328,7 @@ def test_a_reader_that_came_first_does_not_leave_the_router_alone(loop: VirtualL
             return result
 
     async def story() -> None:
-        pace = Pace(seal_bytes=300, disk_sync_ms=200)
+        pace = UpkeepPace(seal_bytes=300, disk_sync_ms=200)
         pool = Slow()
         server = await Server.start(loop, caps=Caps(tail_bytes=1), pace=pace, pool=pool)
         for _ in range(20):
@@ -363,7 +363,7 @@ def test_a_reader_may_have_hold_of_a_log_that_is_gone(loop: VirtualLoop) -> None
 
 def test_a_segment_that_cannot_be_read_is_tried_again(loop: VirtualLoop) -> None:
     async def story() -> None:
-        pace = Pace(seal_bytes=300, disk_sync_ms=200)
+        pace = UpkeepPace(seal_bytes=300, disk_sync_ms=200)
         server = await Server.start(loop, caps=Caps(tail_bytes=1), pace=pace)
         sent: list[bytes] = []
         for _ in range(10):
@@ -403,7 +403,7 @@ def test_a_reader_does_not_wait_for_ever(loop: VirtualLoop) -> None:
 
     async def story() -> None:
         pool = Stuck()
-        pace = Pace(seal_bytes=100, disk_sync_ms=200)
+        pace = UpkeepPace(seal_bytes=100, disk_sync_ms=200)
         server = await Server.start(loop, caps=Caps(tail_bytes=1), pace=pace, pool=pool)
         for _ in range(9):
             await server.append("a", 3)
@@ -481,7 +481,7 @@ def test_a_slow_store_does_not_leave_records_behind_when_a_router_ends(loop: Vir
 
     async def story() -> None:
         pool = Slow()
-        pace = Pace(seal_bytes=100, disk_sync_ms=200)
+        pace = UpkeepPace(seal_bytes=100, disk_sync_ms=200)
         server = await Server.start(loop, caps=Caps(tail_bytes=1), pace=pace, pool=pool)
         sent: list[bytes] = []
         for _ in range(3):
@@ -753,7 +753,7 @@ def test_readers_go_on_when_nothing_can_be_written(loop: VirtualLoop) -> None:
 
 def test_a_file_is_closed_when_its_copies_would_fill_a_segment(loop: VirtualLoop) -> None:
     async def story() -> None:
-        pace = Pace(seal_bytes=20_000, disk_sync_ms=200)
+        pace = UpkeepPace(seal_bytes=20_000, disk_sync_ms=200)
         server = await Server.start(loop, pace=pace)
         for number in range(50):
             await server.route("a", f"b{number}")

@@ -52,7 +52,7 @@ async def _fill(clock: VirtualClock, segments: int, *, indexed: bool) -> Hostile
         upkeep.close_file()
         await upkeep.checkpoint()
     await engine.deleter.delete("a", 2, None)
-    await upkeep._publication.publish_marks()
+    await upkeep._publisher.publish_marks()
     if indexed:
         Librarian(Store(disk.world)).index()
     return disk
@@ -80,7 +80,7 @@ def test_a_job_stands_still_at_every_step(loop: VirtualLoop, job: str, act: Act)
             assert store.missing() == [], where
             if not done:
                 failed.add(step)
-            await server.upkeep.generations.look()
+            await server.upkeep.manifests.look()
             assert await view_all(server.engine) == before, where
             again = await boot(disk.kill(), clock, caps=CAPS.__class__(tail_bytes=0))
             assert await view_all(again.engine) == before, where

@@ -109,10 +109,10 @@ class Scene:
         elif step == "index":
             unindexed = [s.number for s in self.librarian.manifest.segments]
             self.librarian.index(unindexed[what : what + 2])
-            await self.upkeep.generations.look()
+            await self.upkeep.manifests.look()
         elif step == "merge" and len(self.librarian.manifest.builds) > 1:
             self.librarian.merge(self.librarian.manifest.builds)
-            await self.upkeep.generations.look()
+            await self.upkeep.manifests.look()
         elif step == "delete" and what < len(self.written):
             await self.engine.deleter.delete("t", None, TagEq(str(what)))
             self.dead.add(what)
@@ -214,7 +214,7 @@ def test_any_mix_equals_a_naive_count(
         scene = Scene(await boot(disk, VirtualClock(loop), caps=caps), disk)
         await scene.append([{"at": START, "svc": "z", "code": 1, "ok": True, "ms": 4}])
         await scene.engine.search_configs.put("t", "topics", msgspec.json.encode(CONFIG))
-        await scene.upkeep._publication.publish_plans()
+        await scene.upkeep._publisher.publish_plans()
         for step, what in story:
             await scene.take(step, what)
         live = scene.engine.live("t")

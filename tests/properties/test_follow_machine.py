@@ -26,7 +26,7 @@ from headrace.core.selector import EVERYTHING, ColumnSelector
 from headrace.delivery.hub import Hub
 from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.caps import Caps
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.surfaces.topics.cursors import parse_composite
 from headrace.surfaces.topics.events import TopicView
 from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
@@ -133,7 +133,7 @@ class FollowMachine(RuleBasedStateMachine):
             HostileDisk(),
             self.clock,
             caps=Caps(tail_bytes=400),
-            pace=Pace(seal_bytes=400, disk_sync_ms=200),
+            pace=UpkeepPace(seal_bytes=400, disk_sync_ms=200),
             delay_s=lambda: 0.002,
         )
         self.engine = started.engine

@@ -19,7 +19,7 @@ from headrace.core.record import draft
 from headrace.engine.caps import Caps
 from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import Started, stop
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.storage.objects import LocalObjects, StoreError
 from support.hostile import HARMLESS, Crash, HostileDisk, Survival
 from support.oracle import Blow, History, Mark, judge
@@ -114,7 +114,7 @@ class Simulation:
         self._sent = 0
         self._forget: list[tuple[str, Wish]] = []  # keyed appends nobody acknowledged
         self._caps = Caps(tail_bytes=self.random.choice((400, 3000)))
-        self._pace = Pace(
+        self._pace = UpkeepPace(
             seal_bytes=self.random.choice((300, 1500)) * (8 if self.sealing else 1),
             disk_sync_ms=200,
             seal_ms=self.sealing.choice((50, 400)) if self.sealing else 0,

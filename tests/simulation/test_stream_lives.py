@@ -17,7 +17,7 @@ from headrace.core.stream_state import Producer
 from headrace.core.subscription import PULL, WEBHOOK
 from headrace.engine.caps import Caps
 from headrace.engine.engine import Engine
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from support.diary import JSON, Client, Diary, check_records, done, picture
 from support.hostile import HostileDisk, Survival
 from support.rig import boot, small
@@ -49,7 +49,7 @@ class World:
         self.commits = 0
         self._beside: list[asyncio.Task[None]] = []
         self._caps = Caps(tail_bytes=self.random.choice((400, 3000)))
-        self._pace = Pace(seal_bytes=self.random.choice((600, 4000)), disk_sync_ms=200)
+        self._pace = UpkeepPace(seal_bytes=self.random.choice((600, 4000)), disk_sync_ms=200)
 
     def live(self) -> None:
         """From one start to one end: judge what the last one left, then go on from it."""

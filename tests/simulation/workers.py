@@ -23,7 +23,7 @@ from headrace.engine.open_log import OpenLog
 from headrace.engine.queues.dispatcher import JobDispatcher
 from headrace.engine.start import stop
 from headrace.engine.timings import Timings
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.storage.checks.states import state_problems
 from support.hostile import Crash, HostileDisk, Survival
 from support.job_oracle import Hold, Oracle
@@ -78,7 +78,7 @@ class Factory:
         self.sent = 0
         self.story: list[str] = []
         self.caps = Caps(tail_bytes=self.random.choice((400, 5000)))
-        self.pace = Pace(seal_bytes=self.random.choice((500, 3000)), disk_sync_ms=200)
+        self.pace = UpkeepPace(seal_bytes=self.random.choice((500, 3000)), disk_sync_ms=200)
         self.oracles = {
             name: Oracle(name, config.leases_durable, config.max_deliveries)
             for name, config in QUEUES.items()

@@ -16,13 +16,13 @@ from headrace.engine.caps import Caps
 from headrace.engine.engine import Engine, Parts
 from headrace.engine.ports import CountedIds, Inline, InlineSealer
 from headrace.engine.start import Started, start, stop
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.formats.frame import read_frames
 from headrace.storage.disk import RealDisk
 from headrace.storage.journal import Journal, Progress
 from headrace.storage.objects import LocalObjects
 
-PACE = Pace(seal_bytes=4096)
+PACE = UpkeepPace(seal_bytes=4096)
 LOGS = {
     "plain": LogConfig(),
     "synced": LogConfig(durability=Durability.FSYNC),

@@ -119,14 +119,14 @@ class Reading:
 
     async def plan(self, config: dict[str, Any]) -> None:
         await self.engine.search_configs.put(self.name, "topics", msgspec.json.encode(config))
-        await self.upkeep._publication.publish_plans()
+        await self.upkeep._publisher.publish_plans()
 
     async def seal(self) -> None:
         self.upkeep.close_file()
         await self.upkeep.checkpoint()
 
     async def take_over(self) -> None:
-        await self.upkeep.generations.look()
+        await self.upkeep.manifests.look()
 
 
 async def reading(clock: VirtualClock, tail_bytes: int = 0) -> Reading:

@@ -21,7 +21,7 @@ from headrace.engine.engine import Engine, Parts
 from headrace.engine.ports import CountedIds, Inline, InlineSealer, Load, Pool
 from headrace.engine.routers.forwarding import Forwarder
 from headrace.engine.start import Started, start
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.storage.journal import Journal, Writer
 from headrace.storage.objects import LocalObjects
 from support.hostile import Crash, HostileDisk
@@ -29,7 +29,7 @@ from support.virtual import VirtualClock, VirtualLoop
 from support.writers import Delay, server_writer
 
 CAPS = Caps(tail_bytes=600)
-PACE = Pace(seal_bytes=500, disk_sync_ms=200)
+PACE = UpkeepPace(seal_bytes=500, disk_sync_ms=200)
 RESERVE_SEQS = 4
 
 
@@ -80,7 +80,7 @@ def small(perf_counter: Callable[[], float] = lambda: 0.0) -> Iterator[Swallowed
         mock.patch("headrace.engine.open_log.RESERVE_SEQS_MIN", RESERVE_SEQS),
         mock.patch("headrace.engine.open_log.RESERVE_SEQS_MAX", RESERVE_SEQS * 4),
         mock.patch("headrace.engine.streams.touch_notifier.perf_counter", perf_counter),
-        mock.patch("headrace.engine.upkeep.perf_counter", perf_counter),
+        mock.patch("headrace.engine.upkeep.cycle.perf_counter", perf_counter),
         mock.patch("headrace.engine.flow.time_slices.perf_counter", perf_counter),
         mock.patch("headrace.engine.routers.forwarding.perf_counter", perf_counter),
         mock.patch("headrace.engine.streams.touch_notifier.perf_counter", perf_counter),
@@ -110,7 +110,7 @@ async def boot(
     clock: VirtualClock,
     *,
     caps: Caps = CAPS,
-    pace: Pace = PACE,
+    pace: UpkeepPace = PACE,
     pool: Pool | None = None,
     make_writer: Callable[[Journal, Delay], Writer] = server_writer,
     delay_s: Delay = lambda: 0.0,

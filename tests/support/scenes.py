@@ -39,7 +39,7 @@ class Scene:
 
     async def index(self, numbers: list[int] | None = None) -> None:
         self.librarian.index(numbers)
-        await self.upkeep.generations.look()
+        await self.upkeep.manifests.look()
 
 
 @contextmanager

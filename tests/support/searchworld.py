@@ -13,7 +13,7 @@ from headrace.app import App, build_web
 from headrace.config import load
 from headrace.engine.caps import Caps
 from headrace.engine.start import Started
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.formats.marks import Marks
 from headrace.storage.objects import LocalObjects
 from headrace.surfaces.streams.control import Control
@@ -73,14 +73,14 @@ class World:
         objects = LocalObjects(HostileDisk(disk.world))
         self.librarian = Librarian(objects)
         self._rival = Rival(objects, random)
-        pool.busy = started.upkeep.generations._changing.locked
+        pool.busy = started.upkeep.manifests._changing.locked
         self._web = web()
         self._web.gate.open(started.engine)
 
     @classmethod
     async def make(cls, loop: VirtualLoop, random: Random) -> World:
         disk, pool = HostileDisk(), Meddler()
-        caps, pace = Caps(tail_bytes=0), Pace(seal_bytes=NEVER)
+        caps, pace = Caps(tail_bytes=0), UpkeepPace(seal_bytes=NEVER)
         started = await boot(disk, VirtualClock(loop), caps=caps, pace=pace, pool=pool)
         return cls(started, disk, pool, random)
 
@@ -106,11 +106,11 @@ class World:
 
     async def plan(self) -> None:
         """Tell the pipeline what logs want."""
-        await self.upkeep._publication.publish_plans()
+        await self.upkeep._publisher.publish_plans()
 
     async def look(self) -> None:
         """Take over what others published."""
-        await self.upkeep.generations.look()
+        await self.upkeep.manifests.look()
 
     def replace(self, sources: list[int], outputs: int) -> None:
         """Other segments with the same records; at once, what was replaced is gone."""

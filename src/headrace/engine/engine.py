@@ -13,7 +13,6 @@ import msgspec
 
 from headrace.engine.caps import Caps
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
-from headrace.engine.generations import Generations
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.appender import Appender
 from headrace.engine.logs.commit_barrier import CommitBarrier
@@ -37,7 +36,8 @@ from headrace.engine.streams.subscriptions import Deliver, Subscriptions, no_del
 from headrace.engine.streams.top_streams import TopStreams
 from headrace.engine.streams.touch_notifiers import TouchNotifiers
 from headrace.engine.tokens import Tokens
-from headrace.engine.upkeep import Pace, Upkeep
+from headrace.engine.upkeep.cycle import Upkeep, UpkeepPace
+from headrace.engine.upkeep.manifest_follower import ManifestFollower
 from headrace.storage.disk import Disk
 from headrace.storage.journal import Journal, Writer
 from headrace.storage.objects import Objects
@@ -58,7 +58,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     ids: Ids
     writer: Callable[[Journal, asyncio.AbstractEventLoop], Writer]
     caps: Caps
-    pace: Pace
+    pace: UpkeepPace
     block_cache_bytes: int = 64 << 20
     append_timeout_s: float = APPEND_TIMEOUT_S
     """How long a writer to a stream waits."""
@@ -85,8 +85,8 @@ class Engine(Kernel):
         super().__init__(recovered.state, journal, clock, pool, parts.caps)
         self.segments = segments
         self.scheduler = scheduler = PriorityScheduler(clock, pool, self.admission)
-        generations = Generations(self, segments, objects, pool, recovered.manifest, ownership)
-        self.fetcher = fetcher = Fetcher(self, segments, generations)
+        manifests = ManifestFollower(self, segments, objects, pool, recovered.manifest, ownership)
+        self.fetcher = fetcher = Fetcher(self, segments, manifests)
         barrier = CommitBarrier()
         followed = ActiveSubscriptions(self)
         expiry = StreamExpiry(self, followed)
@@ -109,7 +109,7 @@ class Engine(Kernel):
         self.queues = Queues(self, lookup, fetcher, reader, appender, deleter, routers, scheduler)
         self.search_configs = SearchConfigs(self, lookup)
         self.tokens = Tokens(self, parts.ids)
-        self.index_status = IndexStatus(self, fetcher, generations)
+        self.index_status = IndexStatus(self, fetcher, manifests)
         self.top_streams = TopStreams(self)
         self.meter = Meter() if parts.metrics_ms else None
         """Measures what is done with streams, if anybody writes it down."""
@@ -122,7 +122,7 @@ class Engine(Kernel):
             pool,
             parts.ids,
             parts.pace,
-            generations,
+            manifests,
             segments.requests,
         )
         self.seal, self.backlog = self.upkeep.seal, self.upkeep.backlog

@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.core import state as catalog
 from headrace.engine.engine import Engine, Parts
-from headrace.engine.upkeep import Upkeep
+from headrace.engine.upkeep.cycle import Upkeep
 from headrace.formats import layout
 from headrace.storage import unsynced
 from headrace.storage.disk import sweep

@@ -79,7 +79,7 @@ class Plot(Scene):
     async def install(self, update: dict[str, Any]) -> None:
         live = self.engine.streams.own("a")
         await self.engine.ingest.install_schema(live, parse_update(msgspec.json.encode(update)))
-        await self.upkeep._publication.publish_plans()
+        await self.upkeep._publisher.publish_plans()
 
     async def append(self, name: str, field: str, *services: str) -> None:
         raws = [b'{"at":1500,"%b":"%b"}' % (field.encode(), s.encode()) for s in services]

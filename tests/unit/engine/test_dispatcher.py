@@ -23,7 +23,7 @@ from headrace.engine.queues.dead_letters import Redriven
 from headrace.engine.queues.jobs import Claimed, Queues
 from headrace.engine.start import Started
 from headrace.engine.timings import Timings
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from support.hostile import HostileDisk
 from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop
@@ -133,7 +133,12 @@ def tell() -> Iterator[Callable[[Story], None]]:
         async def live() -> None:
             clock = VirtualClock(loop)
             started = await boot(
-                disk, clock, caps=caps or Caps(), pace=Pace(), pool=pool, delay_s=lambda: 0.005
+                disk,
+                clock,
+                caps=caps or Caps(),
+                pace=UpkeepPace(),
+                pool=pool,
+                delay_s=lambda: 0.005,
             )
             await story(Shop(started, loop, disk))
 

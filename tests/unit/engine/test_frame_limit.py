@@ -21,7 +21,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.routers.control import RouterPlan
 from headrace.engine.routers.steps import Pass
 from headrace.engine.timings import Timings
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.schemas.evolution import parse_update
 from headrace.storage.replay import frames_of, journal_files
 from support.hostile import HostileDisk
@@ -64,7 +64,7 @@ async def check(disk: HostileDisk, clock: VirtualClock, engine: Engine) -> None:
 def test_dead_letters_move_by_bytes_and_back(loop: VirtualLoop) -> None:
     async def work() -> None:
         disk, clock = HostileDisk(), VirtualClock(loop)
-        engine = (await boot(disk, clock, pace=Pace())).engine
+        engine = (await boot(disk, clock, pace=UpkeepPace())).engine
         await fill(engine, "q", 20, kind=Kind.QUEUE, max_deliveries=1, dead_letter="dead")
         for _ in range(20):
             claimed = await engine.queues.claim("q", "n", 20, 10_000, Timings())
@@ -85,7 +85,7 @@ def test_dead_letters_move_by_bytes_and_back(loop: VirtualLoop) -> None:
 def test_an_append_that_is_too_large_changes_nothing(loop: VirtualLoop) -> None:
     async def work() -> None:
         disk, clock = HostileDisk(), VirtualClock(loop)
-        engine = (await boot(disk, clock, pace=Pace())).engine
+        engine = (await boot(disk, clock, pace=UpkeepPace())).engine
         await fill(engine, "a", 1)
         before, large = await view_all(engine), draft([JOB] * 8)
         for name, create in (("a", None), ("new", LogConfig())):
@@ -102,7 +102,7 @@ def test_an_append_that_is_too_large_changes_nothing(loop: VirtualLoop) -> None:
 def test_forwards_of_many_routers_share_frames_that_are_small_enough(loop: VirtualLoop) -> None:
     async def work() -> None:
         disk, clock = HostileDisk(), VirtualClock(loop)
-        engine = (await boot(disk, clock, pace=Pace(), forwarding=False)).engine
+        engine = (await boot(disk, clock, pace=UpkeepPace(), forwarding=False)).engine
         # Copies cannot name what is not in the journal.
         await engine.logs.put("a", "topics", LogConfig(durability=Durability.EPHEMERAL))
         for number in range(12):
@@ -123,7 +123,7 @@ def test_forwards_of_many_routers_share_frames_that_are_small_enough(loop: Virtu
 
 def test_a_chunk_that_no_frame_could_hold_is_refused_when_it_is_staged(loop: VirtualLoop) -> None:
     async def work() -> None:
-        engine = (await boot(HostileDisk(), VirtualClock(loop), pace=Pace())).engine
+        engine = (await boot(HostileDisk(), VirtualClock(loop), pace=UpkeepPace())).engine
         chunk = Chunk("a", draft([JOB] * 8), is_json=True)
         with pytest.raises(Refused) as refused:
             await engine.transactions.stage("t", 0, "c", chunk)
@@ -137,7 +137,7 @@ def test_a_chunk_that_no_frame_could_hold_once_it_is_formed_is_refused(loop: Vir
     """With its notes: what is decided has to arrive."""
 
     async def work() -> None:
-        engine = (await boot(HostileDisk(), VirtualClock(loop), pace=Pace())).engine
+        engine = (await boot(HostileDisk(), VirtualClock(loop), pace=UpkeepPace())).engine
         live, _ = await engine.streams.create("s", Spec(content_type=JSON), None)
         await engine.ingest.install_schema(live, parse_update(b'{"schema":{"type":"string"}}'))
         transactions, sent, arrived = engine.transactions, 0, 0

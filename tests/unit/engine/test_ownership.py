@@ -70,7 +70,7 @@ def test_a_second_server_refuses_before_it_removes_anything(loop: VirtualLoop) -
             await second.upkeep.checkpoint()
         await second.engine.search_configs.put("a", "topics", PLAN)
         with pytest.raises(NotOurs):
-            await second.upkeep._publication.publish_plans()
+            await second.upkeep._publisher.publish_plans()
         assert bucket.list(layout.PLANS) == [], "what came to nothing takes no name"
         with pytest.raises(NotOurs):
             await serve(HostileDisk(), HostileDisk(world), clock)
@@ -124,7 +124,7 @@ def test_a_copy_of_a_data_directory_takes_over_and_the_first_forgets_nothing(
         with pytest.raises(NotOurs, match="copy"):
             await first.upkeep.checkpoint()
         with pytest.raises(NotOurs, match="copy"):
-            await first.upkeep.generations.look()
+            await first.upkeep.manifests.look()
         assert sorted((await view(first.engine, "a")).records) == list(range(1, 9))
         assert sorted((await view(copy.engine, "a")).records) == list(range(1, 6))
         assert [part.logs for part in first.upkeep._unsealed.parts] != []
@@ -173,7 +173,7 @@ def test_what_a_stranger_stored_under_our_next_name_is_left_alone(loop: VirtualL
         objects = LocalObjects(HostileDisk(disk.world))
         objects.put(layout.marks(1), b"published, for all we know")
         await started.engine.deleter.delete("a", 2, None)
-        await started.upkeep._publication.publish_marks()
+        await started.upkeep._publisher.publish_marks()
         assert objects.get(layout.marks(1)) == b"published, for all we know"
         marks = manifests.load(objects).marks
         assert marks is not None
@@ -188,7 +188,7 @@ def test_marks_that_are_named_are_not_forgotten(loop: VirtualLoop) -> None:
         started = await boot(disk, clock)
         await write(started)
         await started.upkeep.checkpoint()
-        publication = started.upkeep._publication
+        publication = started.upkeep._publisher
         await started.engine.deleter.delete("a", 2, None)
         await publication.publish_marks()
         objects = LocalObjects(HostileDisk(disk.world))

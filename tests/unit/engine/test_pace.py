@@ -10,7 +10,7 @@ from headrace.engine.caps import Caps
 from headrace.engine.engine import Parts
 from headrace.engine.ports import CountedIds, Inline, InlineSealer, SystemClock
 from headrace.engine.start import start
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.formats.manifest import Segment
 from headrace.storage.journal import WriterThread
 from headrace.storage.memory import MemoryDisk
@@ -49,7 +49,7 @@ def test_sealing_hurries_while_much_waits_for_it() -> None:
                 ids=CountedIds(),
                 writer=WriterThread,
                 caps=Caps(),
-                pace=Pace(seal_bytes=1000),
+                pace=UpkeepPace(seal_bytes=1000),
             )
         )
         told = []

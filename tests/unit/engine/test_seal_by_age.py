@@ -15,19 +15,19 @@ from headrace.core.inbound_route import Rule
 from headrace.core.record import draft
 from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import Started, stop
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from support.hostile import HostileDisk
 from support.rig import boot, view_all
 from support.virtual import VirtualClock, VirtualLoop
 
 SEAL_MS = 60_000
-PACE = Pace(seal_bytes=1 << 20, disk_sync_ms=200, seal_ms=SEAL_MS)
+PACE = UpkeepPace(seal_bytes=1 << 20, disk_sync_ms=200, seal_ms=SEAL_MS)
 JOURNAL, OBJECTS = "journal", "objects"
 
 
 @asynccontextmanager
 async def running(
-    disk: HostileDisk, clock: VirtualClock, pace: Pace = PACE
+    disk: HostileDisk, clock: VirtualClock, pace: UpkeepPace = PACE
 ) -> AsyncIterator[Started]:
     started = await boot(disk, clock, pace=pace)
     tasks = [
@@ -118,7 +118,7 @@ def test_records_of_the_last_life_count_from_when_they_were_written(loop: Virtua
 def test_age_can_be_left_out(loop: VirtualLoop) -> None:
     async def work() -> None:
         disk, clock = HostileDisk(), VirtualClock(loop)
-        pace = Pace(seal_bytes=1 << 20, seal_ms=0)
+        pace = UpkeepPace(seal_bytes=1 << 20, seal_ms=0)
         async with running(disk, clock, pace) as started:
             await append(started)
             await asyncio.sleep(3600)
@@ -161,7 +161,7 @@ def test_too_many_segments_are_not_made_more_by_age(loop: VirtualLoop) -> None:
             await started.upkeep.seal()
             assert rows(started) == [1, 1, 2], "who asks gets it"
 
-    with mock.patch("headrace.engine.upkeep.AGED_SEGMENTS_MAX", 2):
+    with mock.patch("headrace.engine.upkeep.cycle.AGED_SEGMENTS_MAX", 2):
         loop.run(work())
 
 
@@ -179,7 +179,7 @@ def test_logs_in_small_segments_are_not_made_ever_more_by_age(loop: VirtualLoop)
             await started.upkeep.seal()
             assert rows(started) == [3, 3, 6], "who asks gets it"
 
-    with mock.patch("headrace.engine.upkeep.AGED_EXTENTS_MAX", 8):
+    with mock.patch("headrace.engine.upkeep.cycle.AGED_EXTENTS_MAX", 8):
         loop.run(work())
 
 
@@ -196,7 +196,7 @@ def test_a_start_does_not_look_into_every_small_segment(loop: VirtualLoop) -> No
         looked = {path for _, path in disk.trace if path.startswith("objects/companions/")}
         assert len(looked) < 3, looked
 
-    with mock.patch("headrace.engine.upkeep._SNAPSHOT_SEGMENTS", 3):
+    with mock.patch("headrace.engine.upkeep.cycle._SNAPSHOT_SEGMENTS", 3):
         loop.run(work())
 
 

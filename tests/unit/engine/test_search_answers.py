@@ -229,7 +229,7 @@ def test_a_fork_uses_the_builds_of_its_source(tell: Callable[[Story], None]) -> 
         streams, plans = scene.engine.streams, scene.engine.search_configs
         await streams.create("source", Spec(content_type=JSON), draft(docs(1, 2, 3, 4)))
         await plans.put("source", "streams", msgspec.json.encode(SEARCH))
-        await scene.upkeep._publication.publish_plans()
+        await scene.upkeep._publisher.publish_plans()
         await scene.seal()
         scene.librarian.index([3])
         await scene.take_over()

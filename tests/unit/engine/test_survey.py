@@ -39,7 +39,7 @@ class Plot(Scene):
     async def plan(self, **more: object) -> None:
         raw = msgspec.json.encode({**SEARCH, **more})
         await self.engine.search_configs.put("a", "streams", raw)
-        await self.upkeep._publication.publish_plans()
+        await self.upkeep._publisher.publish_plans()
 
 
 Story = Callable[[Plot], Awaitable[None]]

@@ -15,7 +15,7 @@ from headrace.core.record import draft
 from headrace.core.transaction import Chunk
 from headrace.engine.ports import Inline
 from headrace.engine.start import Started
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.marks import Marks
@@ -28,7 +28,7 @@ from support.rival import Rival
 from support.virtual import VirtualClock, VirtualLoop
 
 FRESH = CAPS.__class__(tail_bytes=0)
-LARGE = Pace(seal_bytes=1 << 20)
+LARGE = UpkeepPace(seal_bytes=1 << 20)
 """Nothing is sealed, and no snapshot taken, unless somebody says so."""
 
 
@@ -87,7 +87,7 @@ def test_plans_are_published_when_they_are_durable(loop: VirtualLoop) -> None:
         await asyncio.sleep(0)
         tail = journal.tail
         assert journal.synced < tail
-        await server.upkeep._publication.publish_plans()
+        await server.upkeep._publisher.publish_plans()
         await putting
         assert synced
         assert synced[0] >= tail
@@ -165,7 +165,7 @@ def test_a_publication_and_a_slow_look_end_with_the_newest(loop: VirtualLoop) ->
             await server.upkeep.checkpoint()
         objects = LocalObjects(HostileDisk(disk.world))
         Rival(objects, Random(1)).replace([1, 2], Marks())
-        generations = server.upkeep.generations
+        generations = server.upkeep.manifests
         generations._pool = pool = Gated()
         looking = asyncio.create_task(generations.look())
         await asyncio.sleep(0)

@@ -49,7 +49,7 @@ def test_records_leave_memory_in_steps(loop: VirtualLoop) -> None:
         await scene.seal()
         tail, log = scene.live.tail, scene.live.log
         held = [len(tail.blocks)]
-        with mock.patch("headrace.engine.upkeep.FREED_BLOCKS_MAX", 2):
+        with mock.patch("headrace.engine.upkeep.cycle.FREED_BLOCKS_MAX", 2):
             for _ in scene.upkeep._free([(log.id, 4), (log.id + 1, 9)]):
                 held.append(len(tail.blocks))
         assert held == [5, 3, 1]

@@ -12,7 +12,7 @@ from headrace.core.errors import Code
 from headrace.core.match import TagEq
 from headrace.core.record import draft
 from headrace.engine.start import Started
-from headrace.engine.upkeep import Pace
+from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.formats.manifest import Manifest
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
@@ -43,7 +43,7 @@ class Scene:
 async def scene(clock: VirtualClock, *, snapshot: bool = False) -> Scene:
     disk = HostileDisk()
     # Only a large journal makes a snapshot by itself.
-    started = await boot(disk, clock, caps=FRESH, pace=Pace(seal_bytes=1 << 20))
+    started = await boot(disk, clock, caps=FRESH, pace=UpkeepPace(seal_bytes=1 << 20))
     for number in range(3):
         for name in NAMES:
             drafts = draft([b'{"n":%d}' % number] * 2, tags=["t", None], metas=[b'{"m":1}', None])
@@ -182,7 +182,7 @@ def test_a_build_that_vanished_is_dropped_and_can_be_made_again(loop: VirtualLoo
         server.librarian.index(lost.segments)
         await server.take_over()
         assert len(server.upkeep.manifest.builds) == 2
-        assert not await server.upkeep.generations.let_go("builds/unknown.json")
+        assert not await server.upkeep.manifests.let_go("builds/unknown.json")
 
     loop.run(story())
 

@@ -9,9 +9,9 @@ from typing import ParamSpec, TypeVar
 from headrace.core import read as reading
 from headrace.core.read import Slice
 from headrace.core.record import Block
-from headrace.engine.generations import Generations
 from headrace.engine.kernel import Kernel
 from headrace.engine.open_log import OpenLog
+from headrace.engine.upkeep.manifest_follower import ManifestFollower
 from headrace.storage.segments import Segments
 from headrace.storage.vanished import Vanished
 
@@ -25,10 +25,10 @@ _FETCH_ROWS = 256
 class Fetcher:
     """Reads segments as the manifest in force names them, and records by their seqs."""
 
-    def __init__(self, kernel: Kernel, segments: Segments, generations: Generations) -> None:
+    def __init__(self, kernel: Kernel, segments: Segments, manifests: ManifestFollower) -> None:
         self.segments = segments
         self._kernel = kernel
-        self._generations = generations
+        self._manifests = manifests
 
     def fetch_now(self, live: OpenLog, seqs: Sequence[int]) -> list[Slice] | None:
         """These records, ascending, if they are all in memory."""
@@ -97,7 +97,7 @@ class Fetcher:
             try:
                 return await take()
             except Vanished as gone:
-                generations = self._generations
-                await generations.look()
-                if self.segments.version == version and not await generations.let_go(gone.name):
+                manifests = self._manifests
+                await manifests.look()
+                if self.segments.version == version and not await manifests.let_go(gone.name):
                     raise  # nobody replaced it: it is lost

@@ -18,11 +18,11 @@ from xxhash import xxh3_64_hexdigest
 
 from headrace.core.limits import RECORD_OVERHEAD_BYTES, SURVEYS_MAX
 from headrace.core.log import Extent, Log
-from headrace.engine.generations import Generations
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.fetcher import Fetcher
 from headrace.engine.open_log import OpenLog
 from headrace.engine.search.search_configs import plan_of
+from headrace.engine.upkeep.manifest_follower import ManifestFollower
 from headrace.formats import layout
 from headrace.formats.companion import Descriptor, Part
 from headrace.formats.manifest import Build, Manifest
@@ -125,19 +125,19 @@ class _Reach(NamedTuple):
 class IndexStatus:
     """Surveys of one engine's logs."""
 
-    def __init__(self, kernel: Kernel, fetcher: Fetcher, generations: Generations) -> None:
+    def __init__(self, kernel: Kernel, fetcher: Fetcher, manifests: ManifestFollower) -> None:
         self._kernel = kernel
         self._fetcher = fetcher
-        self._generations = generations
+        self._manifests = manifests
         self._published = PublishedManifest()
         self._surveys: OrderedDict[int, tuple[object, Survey]] = OrderedDict()
         self._waiters: set[asyncio.Future[None]] = set()
-        generations.observe(self._renewed)
+        manifests.observe(self._renewed)
 
     @property
     def manifest(self) -> Manifest:
         """The manifest in force."""
-        return self._generations.manifest
+        return self._manifests.manifest
 
     # --- waiting ---------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from headrace.engine.engine import Engine
 from headrace.engine.flow.loop_lag import LoopLag
 from headrace.engine.logs.chunks import StagedTotals
-from headrace.engine.upkeep import Backlog
+from headrace.engine.upkeep.cycle import SealBacklog
 from headrace.observe import Counter, Gauge, Histogram, Number, Sample
 from headrace.web.calls import Gate
 
@@ -41,8 +41,8 @@ class ServerVitals:
         return self._engine.transactions.waiting if self._engine else StagedTotals()
 
     @property
-    def backlog(self) -> Backlog:
-        return self._engine.backlog() if self._engine else Backlog()
+    def backlog(self) -> SealBacklog:
+        return self._engine.backlog() if self._engine else SealBacklog()
 
     @property
     def segments(self) -> int:
@@ -148,7 +148,7 @@ def _staged_samples(staged: StagedTotals) -> list[Sample]:
     ]
 
 
-def _sealing_samples(backlog: Backlog, segments: int) -> list[Sample]:
+def _sealing_samples(backlog: SealBacklog, segments: int) -> list[Sample]:
     return [
         Gauge("headrace_segments", "Segments that the manifest names.", segments),
         Gauge(

@@ -28,7 +28,7 @@ from headrace.storage.vanished import Vanished
 _Extents = dict[int, list[Extent]]
 
 
-class Generations:
+class ManifestFollower:
     """The manifest in force."""
 
     def __init__(

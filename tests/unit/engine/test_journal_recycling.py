@@ -12,7 +12,7 @@ import pytest
 
 from headrace.core.limits import SPARE_BYTES_MAX, SPARES_MAX
 from headrace.engine.ports import CountedIds, Inline
-from headrace.engine.spares import Spares
+from headrace.engine.upkeep.journal_recycling import JournalRecycling
 from headrace.formats import layout
 from headrace.formats.manifest import Segment
 from headrace.storage.disk import Disk, make_folders
@@ -60,7 +60,7 @@ class Bench:
         self.disk.write(layout.journal_file(self.position), (b"open",))
         self.journal = Journal(self.disk, self.position)
         self.blanker = Blanker(self.disk)
-        self.spares = Spares(
+        self.spares = JournalRecycling(
             self.journal, self.disk, self.blanker, Inline(), CountedIds(), file_bytes
         )
 
@@ -177,7 +177,7 @@ def test_a_file_that_is_written_over_never_comes_back_under_its_old_name() -> No
         disk.sync_folder(layout.JOURNAL)
         journal = Journal(disk, FILE_BYTES)
         blanker = Blanker(disk)
-        spares = Spares(journal, disk, blanker, Inline(), CountedIds(), FILE_BYTES)
+        spares = JournalRecycling(journal, disk, blanker, Inline(), CountedIds(), FILE_BYTES)
         await spares.retire(FILE_BYTES)
         assert journal.spares
         for survival in Survival:

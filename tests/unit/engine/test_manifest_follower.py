@@ -79,7 +79,7 @@ def test_records_are_where_the_rival_put_them(loop: VirtualLoop) -> None:
         before = [await view(scene.engine, name) for name in NAMES]
         assert scene.rival.replace(scene.numbers[1:4], Marks(), outputs=2)
         assert scene.numbers == [1, 2, 3, 4, 5, 6]
-        await scene.upkeep.generations.look()
+        await scene.upkeep.manifests.look()
         assert scene.numbers == [1, 7, 8, 5, 6]
         for name in NAMES:
             log = scene.engine.state.by_name[name]
@@ -156,7 +156,7 @@ def test_a_snapshot_of_an_older_generation_finds_the_newer(loop: VirtualLoop, lo
         before = [await view(scene.engine, name) for name in NAMES]
         if look:
             scene.rival.replace(scene.numbers[:2], Marks())
-            await scene.upkeep.generations.look()
+            await scene.upkeep.manifests.look()
         await scene.upkeep.snapshot()
         scene.rival.replace(scene.numbers[:3], Marks(), outputs=2)
         numbers = [s.number for s in manifests.load(scene.objects).segments]
@@ -250,7 +250,7 @@ def test_what_the_server_goes_by_is_durable_before_it_does(loop: VirtualLoop) ->
         before = [(await view(scene.engine, name)).records for name in NAMES]
         rival = Rival(LocalObjects(Hasty(scene.disk.world)), Random(2))
         assert rival.replace(scene.numbers[1:4], Marks(), outputs=2)
-        await scene.upkeep.generations.look()
+        await scene.upkeep.manifests.look()
         await scene.upkeep.snapshot()
         disk = scene.disk.lose_power(Survival.NOTHING, Random(0))
         after = await boot(disk, scene.clock)
@@ -345,7 +345,7 @@ def test_marks_wait_for_the_journal(loop: VirtualLoop) -> None:
         scene.disk.before = note
         await scene.engine.deleter.delete("a", 6, None)
         tail = scene.engine.journal.tail
-        await scene.upkeep._publication.publish_marks()
+        await scene.upkeep._publisher.publish_marks()
         assert synced_before
         assert synced_before[0] >= tail
 

@@ -19,7 +19,7 @@ _OVERSHOOT = 64
 """A journal file ends with the append that fills it: this part of its size is added for that."""
 
 
-class Spares:
+class JournalRecycling:
     """Keeps a few blank files ready for the journal."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Spares:
     async def retire(self, position: int) -> None:
         """Nobody needs the journal below `position`: its files become spares, or go."""
         for path in await self._pool.run(self._retire, position):
-            await self._blank(path)
+            await self._zero_fill(path)
 
     def _retire(self, position: int) -> list[str]:
         files = [f for f in journal_files(self._disk) if f.stop is not None and f.stop <= position]
@@ -60,9 +60,9 @@ class Spares:
     async def restock(self) -> None:
         """Make a spare if the journal will need one soon."""
         if self.due(self._journal.tail - self._journal.file_start):
-            await self._blank(layout.spare_file(self._ids.token()))
+            await self._zero_fill(layout.spare_file(self._ids.token()))
 
-    async def _blank(self, path: str) -> None:
+    async def _zero_fill(self, path: str) -> None:
         try:
             await self._sealer.blank(path, self._size_bytes)
         except (OSError, SealFailed):

@@ -25,12 +25,12 @@ from headrace.core.limits import (
 )
 from headrace.core.log import Log, prune_extents
 from headrace.engine.flow.time_slices import slices
-from headrace.engine.generations import Generations
 from headrace.engine.kernel import Kernel
 from headrace.engine.ports import Ids, Pool, Sealer
-from headrace.engine.publication import Publication
-from headrace.engine.spares import Spares
-from headrace.engine.unsealed import Unsealed
+from headrace.engine.upkeep.journal_recycling import JournalRecycling
+from headrace.engine.upkeep.manifest_follower import ManifestFollower
+from headrace.engine.upkeep.manifest_publisher import ManifestPublisher
+from headrace.engine.upkeep.unsealed import Unsealed
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment, dropped, sealed
 from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, encode_part
@@ -62,7 +62,7 @@ _SNAPSHOT_SEGMENTS = 64
 _PIECE_BYTES = 1 << 20
 
 
-class Backlog(NamedTuple):
+class SealBacklog(NamedTuple):
     """Parts of the journal that wait to be sealed, and how much may wait in memory."""
 
     parts: int = 0
@@ -74,7 +74,7 @@ class Backlog(NamedTuple):
     """How long the oldest record waits."""
 
 
-class Sealed(NamedTuple):
+class SealResult(NamedTuple):
     """What was sealed, and the manifest version in which it is."""
 
     records: int
@@ -82,7 +82,7 @@ class Sealed(NamedTuple):
     manifest: int
 
 
-class Pace(msgspec.Struct, frozen=True):
+class UpkeepPace(msgspec.Struct, frozen=True):
     """When upkeep acts."""
 
     seal_bytes: int = 64 << 20
@@ -104,8 +104,8 @@ class Upkeep:
         sealer: Sealer,
         pool: Pool,
         ids: Ids,
-        pace: Pace,
-        generations: Generations,
+        pace: UpkeepPace,
+        manifests: ManifestFollower,
         requests: Requests,
     ) -> None:
         self._kernel = kernel
@@ -115,8 +115,8 @@ class Upkeep:
         self._pool = pool
         self._ids = ids
         self._pace = pace
-        self.generations = generations
-        self._publication = Publication(kernel, objects, pool, generations, requests)
+        self.manifests = manifests
+        self._publisher = ManifestPublisher(kernel, objects, pool, manifests, requests)
         self._unsealed = Unsealed(kernel)
         self._wake = asyncio.Event()
         self._age_timer: asyncio.TimerHandle | None = None
@@ -132,14 +132,14 @@ class Upkeep:
         self._snapshot_manifest = 0
         """The manifest version that the last snapshot has seen."""
         self._snapshot_bytes = 0
-        self._spares = Spares(kernel.journal, disk, sealer, pool, ids, pace.seal_bytes)
+        self._recycling = JournalRecycling(kernel.journal, disk, sealer, pool, ids, pace.seal_bytes)
         self._memory_max = kernel.caps.tail_bytes + _BACKLOG_FILES * pace.seal_bytes
         kernel.observe_growth(self._look)
         kernel.observe_drain(self._note_step)
 
     @property
     def manifest(self) -> Manifest:
-        return self.generations.manifest
+        return self.manifests.manifest
 
     def resume(self, recovered: Recovered) -> None:
         """Take over what recovery found unsealed; say in the journal who writes from here on."""
@@ -154,12 +154,12 @@ class Upkeep:
         elif unsealed.waits:
             self._start_age_timer(unsealed.since)
 
-    def backlog(self) -> Backlog:
+    def backlog(self) -> SealBacklog:
         """What waits to be sealed."""
         unsealed, journal = self._unsealed, self._kernel.journal
         since = unsealed.since
         age_s = asyncio.get_running_loop().time() - since if since is not None else 0.0
-        return Backlog(
+        return SealBacklog(
             len(unsealed.parts),
             unsealed.size_bytes,
             self._memory_max,
@@ -175,7 +175,7 @@ class Upkeep:
         file_bytes = kernel.journal.tail - kernel.journal.file_start
         if file_bytes + kernel.derived_bytes >= self._pace.seal_bytes:
             self.close_file()
-        elif self._spares.due(file_bytes):
+        elif self._recycling.due(file_bytes):
             self._wake.set()
         if kernel.tail_bytes > self._memory_max and self._unsealed.parts:
             kernel.admission.room.clear()
@@ -277,12 +277,12 @@ class Upkeep:
         while True:
             await asyncio.sleep(self._pace.look_ms / 1000)
             try:
-                await self.generations.look()
-                await self._publication.publish_plans()
+                await self.manifests.look()
+                await self._publisher.publish_plans()
                 now = asyncio.get_running_loop().time()
                 if now >= marks_at:
                     marks_at = now + _MARKS_S
-                    await self._publication.publish_marks()
+                    await self._publisher.publish_marks()
             except Refused:
                 return  # read-only: nothing becomes durable any more
             except (OSError, Corrupt) as error:
@@ -290,7 +290,7 @@ class Upkeep:
 
     async def checkpoint(self) -> None:
         """Seal parts that ended, free memory, take a snapshot when it pays, tidy up the journal."""
-        await self.generations.look()
+        await self.manifests.look()
         working = True
         while working:
             self._unsealed.forget(self.manifest.sealed_to)
@@ -303,15 +303,15 @@ class Upkeep:
             if self._retired_to < self._retire_to <= self.manifest.sealed_to:
                 await self._renew_snapshots()
             needed_from = await self._pool.run(self._needed_from)
-            await self._spares.retire(needed_from)
+            await self._recycling.retire(needed_from)
             self._retired_to = needed_from
             self._note_step()
-            await self._spares.restock()
+            await self._recycling.restock()
             working = bool(self._unsealed.parts)
 
     # --- sealing ---------------------------------------------------------------------------------
 
-    async def seal(self, *, retire: bool = False) -> Sealed:
+    async def seal(self, *, retire: bool = False) -> SealResult:
         """Seal everything that was written before; done when the segments are published, and what
         is dead in them is marked. With `retire` the journal lets go of it, too.
 
@@ -331,12 +331,12 @@ class Upkeep:
             self._seal_soon()
             await self._wait_sealed(target, retire=retire)
         try:
-            await self._publication.publish_marks()
+            await self._publisher.publish_marks()
         except (OSError, Corrupt) as error:
             raise Refused(
                 Code.STORAGE_UNAVAILABLE, f"what is dead could not be published: {error}"
             ) from None
-        return Sealed(
+        return SealResult(
             self._sealed_rows - rows, self._sealed_segments - segments, self.manifest.version
         )
 
@@ -394,7 +394,7 @@ class Upkeep:
                 )
             return sealed(manifest, segment, stop)
 
-        await self.generations.publish(change)
+        await self.manifests.publish(change)
         self._unsealed.forget(self.manifest.sealed_to)
         if segment is not None:
             self._sealed_segments += 1
@@ -429,7 +429,7 @@ class Upkeep:
 
     async def _free_memory(self) -> None:
         """Let the oldest sealed records go while there are too many in memory."""
-        kernel, resident = self._kernel, self.generations.resident
+        kernel, resident = self._kernel, self.manifests.resident
         while resident and kernel.tail_bytes > kernel.caps.tail_bytes:
             async for _ in slices(self._free(resident.popleft())):
                 pass
@@ -470,7 +470,7 @@ class Upkeep:
             gone[:] = (segment for segment in manifest.segments if segment.number in dead)
             return dropped(manifest, dead)
 
-        await self.generations.publish(change)
+        await self.manifests.publish(change)
         for segment in gone:
             for name in segment.names:
                 await self._pool.run(self._objects.remove, name)
@@ -484,7 +484,7 @@ class Upkeep:
         them any more.
         """
         if await self._orphans():
-            await self.generations.claim()
+            await self.manifests.claim()
             for name in await self._orphans():
                 await self._pool.run(self._objects.remove, name)
 
@@ -508,10 +508,10 @@ class Upkeep:
         gone = await self._pool.run(missing, self._objects, manifest)
         if not gone:
             return
-        await self.generations.look()  # others may have replaced them meanwhile
+        await self.manifests.look()  # others may have replaced them meanwhile
         for build in self.manifest.builds:
             if build.name in gone:
-                await self.generations.let_go(build.name)
+                await self.manifests.let_go(build.name)
         for segment in self.manifest.segments:
             if segment.name in gone:
                 say(
@@ -592,12 +592,12 @@ class Upkeep:
         if journal.failure is not None or journal.stall is not None:
             return
         try:
-            await self._publication.publish_plans()
-            await self._publication.publish_marks()
+            await self._publisher.publish_plans()
+            await self._publisher.publish_marks()
         except (OSError, Corrupt) as error:
             say("warning", "plans and marks are not published", problem=str(error))
         await self.snapshot()
-        await self._spares.clear()
+        await self._recycling.clear()
         await journal.wait_synced(journal.enqueue([Stop()], sync=True))
 
 

@@ -17,11 +17,11 @@ from headrace.core.entry import Drop, Plan, Register
 from headrace.core.log import Log
 from headrace.core.ranges import Ranges
 from headrace.engine.flow.time_slices import slices
-from headrace.engine.generations import Generations
 from headrace.engine.kernel import Kernel
 from headrace.engine.open_log import OpenLog
 from headrace.engine.ports import Pool
 from headrace.engine.search.search_configs import plan_of
+from headrace.engine.upkeep.manifest_follower import ManifestFollower
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Named
 from headrace.formats.marks import ID_MAX, Marks, encode_marks
@@ -34,7 +34,7 @@ _KEEP = 4
 """Older ones may still be read by who goes by an older manifest."""
 
 
-class Publication:
+class ManifestPublisher:
     """Publishes plans and marks when they have changed."""
 
     def __init__(
@@ -42,13 +42,13 @@ class Publication:
         kernel: Kernel,
         objects: Objects,
         pool: Pool,
-        generations: Generations,
+        manifests: ManifestFollower,
         requests: Requests,
     ) -> None:
         self._kernel = kernel
         self._objects = objects
         self._pool = pool
-        self._generations = generations
+        self._manifests = manifests
         self._requests = requests
         # What was journaled before this start may not have been published.
         self._planned = self._died = -1
@@ -73,12 +73,12 @@ class Publication:
         # Control is synced before it is true, and before others act upon it.
         await self._kernel.journal.wait_synced(self._kernel.journal.tail)
         found.sort(key=lambda plan: plan.log_id)
-        held = self._generations.manifest.plans
+        held = self._manifests.manifest.plans
         if found or held is not None:
             content = encode_plans(Plans(plans=tuple(found)))
             put = await self._put(content, held, layout.plans, _name_plans)
             self._note_plans({plan.log_id: plan.hash for plan in found}, put=put)
-            await self._forget(layout.PLANS, self._generations.manifest.plans)
+            await self._forget(layout.PLANS, self._manifests.manifest.plans)
         self._planned = changes
 
     def _note_plans(self, hashes: dict[int, str], *, put: bool) -> None:
@@ -96,14 +96,14 @@ class Publication:
 
     async def _publish_marks(self) -> None:
         deaths = self._kernel.deaths
-        if deaths == self._died or not self._generations.manifest.segments:
+        if deaths == self._died or not self._manifests.manifest.segments:
             return
         marks = await self._capture()
         # What made them dead must be durable first: a lost deletion must not find its records gone.
         await self._kernel.journal.wait_synced(self._kernel.journal.tail)
         content = await self._pool.run(encode_marks, marks)
-        await self._put(content, self._generations.manifest.marks, layout.marks, _name_marks)
-        await self._forget(layout.MARKS, self._generations.manifest.marks)
+        await self._put(content, self._manifests.manifest.marks, layout.marks, _name_marks)
+        await self._forget(layout.MARKS, self._manifests.manifest.marks)
         self._died = deaths
 
     async def _capture(self) -> Marks:
@@ -144,7 +144,7 @@ class Publication:
             generation += 1
         named = Named(name=name_of(generation), checksum=checksum, generation=generation)
         try:
-            await self._generations.publish(lambda manifest: name_it(manifest, named))
+            await self._manifests.publish(lambda manifest: name_it(manifest, named))
         except NotOurs:
             await self._pool.run(self._objects.remove, named.name)
             raise

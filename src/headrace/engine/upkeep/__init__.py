@@ -1,0 +1,1 @@
+"""Upkeep beside requests: sealing, manifests, snapshots, memory, journal files."""
