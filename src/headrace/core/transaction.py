@@ -34,7 +34,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
     is_json: bool = True
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class CommitPart(msgspec.Struct, frozen=True, array_like=True):
     """A chunk as a commit names it."""
 
     chunk: str
@@ -48,7 +48,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
 
     transaction: str
     batch: int
-    parts: list[Part]
+    parts: list[CommitPart]
     at_ms: int
     once: bool = False
     """There will be no other batch, so it need not be remembered for long."""

@@ -12,7 +12,7 @@ from headrace.formats.staged import checksum_of, decode_chunk, decode_commit, en
 from headrace.storage.disk import Disk, make_folders, write_atomically
 
 
-class Found(msgspec.Struct):
+class StagedAtStart(msgspec.Struct):
     """What a start finds."""
 
     commits: list[Commit]
@@ -34,9 +34,9 @@ class Staging:
         # A killed process may have left names that are not durable yet; we build upon them.
         disk.sync_folder(layout.STAGED)
 
-    def load(self) -> Found:
+    def load(self) -> StagedAtStart:
         newest: dict[str, tuple[int, str]] = {}
-        found = Found([], set(), {}, [])
+        found = StagedAtStart([], set(), {}, [])
         for file in self._disk.list(layout.STAGED):
             name, path = layout.staged_name(file), f"{layout.STAGED}/{file}"
             if name is None:

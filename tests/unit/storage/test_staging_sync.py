@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from random import Random
 
-from headrace.core.transaction import Commit, Part
+from headrace.core.transaction import Commit, CommitPart
 from headrace.formats import layout
-from headrace.storage.staging import Found, Staging
+from headrace.storage.staging import StagedAtStart, Staging
 from support.hostile import HostileDisk, Survival
 
-COMMIT = Commit("t", 1, [Part("c", 1, 1)], 1)
+COMMIT = Commit("t", 1, [CommitPart("c", 1, 1)], 1)
 
 
-def found_after_power_loss(disk: HostileDisk) -> Found:
+def found_after_power_loss(disk: HostileDisk) -> StagedAtStart:
     return Staging(disk.copy().lose_power(Survival.NOTHING, Random(0))).load()
 
 

@@ -30,7 +30,7 @@ from headrace.core.limits import (
 from headrace.core.log import Log
 from headrace.core.record import block
 from headrace.core.state import not_found
-from headrace.core.transaction import LOCAL, Caller, Chunk, Commit, Part, has_arrived, notes
+from headrace.core.transaction import LOCAL, Caller, Chunk, Commit, CommitPart, has_arrived, notes
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.appender import Appender
 from headrace.engine.logs.batch_checks import check_logs, check_room
@@ -310,7 +310,7 @@ class Transactions:
             wanted = sorted({each.log for each in brought})
             logs = await self._resolve(wanted, owner, create, by)
             parts = [
-                Part(layout.chunk_of(path), logs[each.log].id, each.records)
+                CommitPart(layout.chunk_of(path), logs[each.log].id, each.records)
                 for path, each in zip(paths, brought, strict=True)
             ]
             earlier = newest.batches if newest is not None else ()
@@ -426,7 +426,7 @@ class Transactions:
         self._barrier.end(commit.transaction)
         await self._tidy(commit, before)
 
-    def _left(self, commit: Commit) -> Iterator[tuple[int, Part]]:
+    def _left(self, commit: Commit) -> Iterator[tuple[int, CommitPart]]:
         """The chunks of a committed batch that are not in their logs yet.
 
         (A log that was dropped took with it what it would have got.)
