@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from headrace.core.record import Block, draft
 from headrace.formats.companion import Descriptor, decode_hashes
-from headrace.formats.plans import Plans, plan
+from headrace.formats.index_plans import IndexPlans, plan
 from headrace.formats.segment import Built, LogRows
 from headrace.formats.segment import build as seal
 from headrace.pipeline.kernels.build import build
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000)
     records = parser.parse_args().records
     pa.set_cpu_count(1)
-    plans = Plans(plans=(plan(1, "evlog", msgspec.json.encode(evlog.SEARCH)),))
+    plans = IndexPlans(plans=(plan(1, "evlog", msgspec.json.encode(evlog.SEARCH)),))
     files: dict[str, pa.Buffer] = {}
 
     def write(family: str, content: pa.Buffer) -> str:

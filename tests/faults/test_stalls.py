@@ -17,9 +17,9 @@ from headrace.core.errors import Corrupt
 from headrace.core.record import draft
 from headrace.formats import layout
 from headrace.formats.companion import decode_descriptor
+from headrace.formats.index_plans import IndexPlans, encode_plans, plan
 from headrace.formats.lease import decode_lease
 from headrace.formats.manifest import Named
-from headrace.formats.plans import Plans, encode_plans, plan
 from headrace.pipeline import retire
 from headrace.pipeline.commit import Retired, drop_builds
 from headrace.pipeline.limits import MERGE
@@ -282,7 +282,7 @@ def test_a_build_that_vanished_is_made_again(loop: VirtualLoop, job: str, whole:
         if whole:
             store.remove(lost.name)
             # Plans that changed since let the indexer look at what it has.
-            raw = encode_plans(Plans(plans=(plan(1, "a", PLAN),)))
+            raw = encode_plans(IndexPlans(plans=(plan(1, "a", PLAN),)))
             plans = Named(name=layout.plans(1), checksum=xxh3_64_hexdigest(raw), generation=1)
             store.put(plans.name, raw)
             manifests.update(store, lambda m: msgspec.structs.replace(m, plans=plans))

@@ -28,7 +28,7 @@ from headrace.core.state import State
 from headrace.formats import layout
 from headrace.formats.frame import encode_frame, encode_group
 from headrace.formats.manifest import Manifest
-from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, encode_part
+from headrace.formats.snapshot import FORMAT, Captured, Foot, SnapshotHead, encode_part
 from headrace.storage import manifests, snapshots
 from headrace.storage.memory import MemoryDisk
 from headrace.storage.objects import LocalObjects
@@ -221,7 +221,9 @@ class Net:
         """One more log of the snapshot under way; the first call begins one."""
         if self.capturing is None:
             self.snapshot_position = self.tail
-            self.captured = [encode_part(Head(FORMAT, self.tail, self.state.next_id, 0, "memory"))]
+            self.captured = [
+                encode_part(SnapshotHead(FORMAT, self.tail, self.state.next_id, 0, "memory"))
+            ]
             self.capturing = list(self.state.logs)
         if self.capturing:
             log = self.capturing.pop()

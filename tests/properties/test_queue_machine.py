@@ -20,7 +20,14 @@ from headrace.core.log import Log
 from headrace.core.record import draft
 from headrace.core.state import State
 from headrace.formats.frame import encode_frame, encode_group, read_frames
-from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, decode_snapshot, encode_part
+from headrace.formats.snapshot import (
+    FORMAT,
+    Captured,
+    Foot,
+    SnapshotHead,
+    decode_snapshot,
+    encode_part,
+)
 from headrace.storage.checks.states import state_problems
 from support.naive_queue import DELAYED, FRESH, LEASED, PARKED, RETURNED, NaiveQueue
 
@@ -215,7 +222,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def save(self) -> None:
         parts = (
-            Head(FORMAT, len(self.journal), 2, 0, "boot"),
+            SnapshotHead(FORMAT, len(self.journal), 2, 0, "boot"),
             Captured(len(self.journal), 1, self.log),
             Foot(1),
         )

@@ -11,7 +11,14 @@ from headrace.core.errors import Corrupt
 from headrace.core.log import Log
 from headrace.core.ranges import from_seqs
 from headrace.core.retention import Ledger
-from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, decode_snapshot, encode_part
+from headrace.formats.snapshot import (
+    FORMAT,
+    Captured,
+    Foot,
+    SnapshotHead,
+    decode_snapshot,
+    encode_part,
+)
 
 from .naive import Record
 from .twins import Rig, drafts_of, plain
@@ -73,15 +80,15 @@ def values(part: Captured) -> tuple[object, ...]:
     return part.position, part.id, {**held, **sets_of, "ledger": ledger, "keys": keys}
 
 
-def encode(head: Head, parts: list[Captured]) -> bytes:
+def encode(head: SnapshotHead, parts: list[Captured]) -> bytes:
     return b"".join(map(encode_part, (head, *parts, Foot(len(parts)))))
 
 
-heads = st.builds(Head, st.just(FORMAT), numbers, numbers, numbers, texts)
+heads = st.builds(SnapshotHead, st.just(FORMAT), numbers, numbers, numbers, texts)
 
 
 @given(heads, st.lists(captured, max_size=3))
-def test_any_log_comes_back(head: Head, parts: list[Captured]) -> None:
+def test_any_log_comes_back(head: SnapshotHead, parts: list[Captured]) -> None:
     found_head, found = decode_snapshot(encode(head, parts), "s")
     assert found_head == head
     assert [values(part) for part in found] == [values(part) for part in parts]
@@ -89,7 +96,9 @@ def test_any_log_comes_back(head: Head, parts: list[Captured]) -> None:
 
 @settings(max_examples=30)
 @given(heads, st.lists(captured, max_size=2), st.integers(1, 255))
-def test_a_part_of_a_snapshot_is_none(head: Head, parts: list[Captured], change: int) -> None:
+def test_a_part_of_a_snapshot_is_none(
+    head: SnapshotHead, parts: list[Captured], change: int
+) -> None:
     raw = bytearray(encode(head, parts))
     for stop in range(len(raw)):
         with pytest.raises(Corrupt):

@@ -21,7 +21,14 @@ from headrace.core.retention import Ledger, build
 from headrace.core.selector import ColumnSelector
 from headrace.core.state import State
 from headrace.formats.frame import Frame, encode_frame, read_frames
-from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, decode_snapshot, encode_part
+from headrace.formats.snapshot import (
+    FORMAT,
+    Captured,
+    Foot,
+    SnapshotHead,
+    decode_snapshot,
+    encode_part,
+)
 
 from .naive import Full, NaiveLog, Record
 
@@ -234,7 +241,7 @@ class Rig:
     def save(self) -> None:
         """A snapshot, from which replay goes on."""
         parts = (
-            Head(FORMAT, len(self.journal), self.state.next_id, 0, "boot"),
+            SnapshotHead(FORMAT, len(self.journal), self.state.next_id, 0, "boot"),
             *(Captured(len(self.journal), log.id, log) for log in self.state.logs.values()),
             Foot(len(self.state.logs)),
         )

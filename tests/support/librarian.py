@@ -15,8 +15,8 @@ from headrace.core.record import draft
 from headrace.engine.open_log import OpenLog
 from headrace.engine.start import Started
 from headrace.formats.companion import decode_descriptor
+from headrace.formats.index_plans import IndexPlans
 from headrace.formats.manifest import Build, Manifest, Segment
-from headrace.formats.plans import Plans
 from headrace.pipeline.commit import add_builds
 from headrace.pipeline.index import Store
 from headrace.pipeline.kernels.build import build
@@ -82,7 +82,7 @@ class Librarian:
             for name in (held.name, *(file.name for file in described.files)):
                 self._objects.remove(name)
 
-    def _build(self, job: str, segment: Segment, plans: Plans, generation: int) -> Build:
+    def _build(self, job: str, segment: Segment, plans: IndexPlans, generation: int) -> Build:
         store = Store(self._objects, job)
         rows = pq.ParquetFile(pa.BufferReader(self._objects.get(segment.name)))
         index = read_index(self._objects, segment)

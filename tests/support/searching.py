@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from headrace.core.record import Block, draft
 from headrace.formats.companion import Descriptor, decode_hashes
-from headrace.formats.plans import Plans, plan
+from headrace.formats.index_plans import IndexPlans, plan
 from headrace.formats.segment import LogRows
 from headrace.formats.segment import build as seal
 from headrace.pipeline.kernels.build import build
@@ -83,7 +83,7 @@ def index(
         LogRows(log, f"log{9 - log}", block(rows[log])) for log in sorted(rows, reverse=True)
     )
     search = msgspec.json.encode(config)
-    plans = Plans(plans=tuple(plan(log, "x", search, versions) for log in sorted(rows)))
+    plans = IndexPlans(plans=tuple(plan(log, "x", search, versions) for log in sorted(rows)))
     return build(
         pq.ParquetFile(pa.BufferReader(built.segment)),
         pq.read_table(pa.BufferReader(built.index)),

@@ -28,9 +28,9 @@ from headrace.core.record import block, draft
 from headrace.formats import layout
 from headrace.formats import segment as segment_format
 from headrace.formats.companion import Family, decode_descriptor, log_key
+from headrace.formats.index_plans import IndexPlans, encode_plans, plan
 from headrace.formats.manifest import Manifest, Named, Segment, replaced, sealed
 from headrace.formats.marks import ID_MAX, Marks, encode_marks
-from headrace.formats.plans import Plans, encode_plans, plan
 from headrace.formats.postings import decode_postings
 from headrace.formats.segment import LogRows
 from headrace.formats.segment import build as encode_segment
@@ -197,7 +197,7 @@ class Shelf:
             for name, search in searches.items()
         ]
         plans.sort(key=lambda plan: plan.log_id)
-        raw = encode_plans(Plans(plans=tuple(plans)))
+        raw = encode_plans(IndexPlans(plans=tuple(plans)))
         name = layout.plans(generation)
         self.objects.put(name, raw)
         listed = Named(name=name, checksum=xxh3_64_hexdigest(raw), generation=generation)

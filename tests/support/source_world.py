@@ -19,7 +19,7 @@ from pyspark.sql.datasource import InputPartition
 
 from headrace.client.http import Page
 from headrace.core import ranges
-from headrace.formats.plan import LogPlan
+from headrace.formats.log_plan import LogPlan
 from headrace.formats.segment import SCHEMA
 from headrace.spark import catalog, rows
 from headrace.spark.options import parse_read

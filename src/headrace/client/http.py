@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.core.limits import SEAL_WAIT_S
-from headrace.formats.plan import LogPlan
+from headrace.formats.log_plan import LogPlan
 
 ARROW = "application/vnd.apache.arrow.stream"
 _JSON = "application/json"

@@ -81,7 +81,7 @@ def _without(piece: Slice, deleted: Ranges) -> Slice:
     return Slice(block, [at for at in picks if not ranges.contains(deleted, block.seq_at(at))])
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ReadPlan(msgspec.Struct, frozen=True):
     """Look at [start, last]; `gap` was passed on the way to `start`."""
 
     start: int
@@ -89,7 +89,7 @@ class Plan(msgspec.Struct, frozen=True):
     gap: Gap | None
 
 
-def plan(log: Log, visible: int, after: int, epoch: int | None) -> Plan:
+def plan(log: Log, visible: int, after: int, epoch: int | None) -> ReadPlan:
     """Where a read after `after` begins, and how far it may go before it meets the next gap.
 
     It never goes past `visible`, though appends under way may have moved the floor beyond that.
@@ -107,7 +107,7 @@ def plan(log: Log, visible: int, after: int, epoch: int | None) -> Plan:
     for lost in (log.gaps, log.holes):
         if behind := next(ranges.overlap(lost, start, last), None):
             last = behind[0] - 1
-    return Plan(start, last, gap)
+    return ReadPlan(start, last, gap)
 
 
 def _skip(log: Log, seq: int, visible: int) -> tuple[Gap | None, int]:
@@ -152,7 +152,7 @@ class Gathering:
     under way, the page ends there, and the next read reports the gap.
     """
 
-    def __init__(self, log: Log, plan: Plan, budget: Budget, selector: Selector) -> None:
+    def __init__(self, log: Log, plan: ReadPlan, budget: Budget, selector: Selector) -> None:
         self._log = log
         self._plan = plan
         self._budget = budget

@@ -25,7 +25,7 @@ FORMAT = 1
 _RECORD = struct.Struct("<IQ")
 
 
-class Head(msgspec.Struct, frozen=True, array_like=True):
+class SnapshotHead(msgspec.Struct, frozen=True, array_like=True):
     """What the snapshot is of."""
 
     format: int
@@ -73,17 +73,17 @@ def _rich(kind: type, value: Any) -> Any:
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
-_head = msgspec.msgpack.Decoder(Head)
+_head = msgspec.msgpack.Decoder(SnapshotHead)
 _captured = msgspec.msgpack.Decoder(Captured, dec_hook=_rich)
 _foot = msgspec.msgpack.Decoder(Foot)
 
 
-def encode_part(part: Head | Captured | Foot) -> bytes:
+def encode_part(part: SnapshotHead | Captured | Foot) -> bytes:
     body = _encoder.encode(part)
     return _RECORD.pack(len(body), xxh3_64_intdigest(body)) + body
 
 
-def decode_snapshot(raw: bytes, where: str) -> tuple[Head, Iterator[Captured]]:
+def decode_snapshot(raw: bytes, where: str) -> tuple[SnapshotHead, Iterator[Captured]]:
     """The head and the logs; Corrupt, before any of them, when something is wrong or missing."""
     parts = list(_parts(memoryview(raw), where))
     if len(parts) < 2:

@@ -17,9 +17,9 @@ import pyarrow as pa
 from headrace.core import ranges
 from headrace.core.errors import Corrupt
 from headrace.core.ranges import EMPTY
+from headrace.formats.index_plans import IndexPlans, decode_plans
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.marks import Marks, decode_marks
-from headrace.formats.plans import Plans, decode_plans
 from headrace.pipeline.audit_builds import check_build_files
 from headrace.pipeline.audit_postings import check_postings
 from headrace.pipeline.audit_rollups import check_rollups
@@ -53,7 +53,7 @@ def audit(
     examples_max: int = EXAMPLES_MAX,
 ) -> Report:
     """Run every check over one version of the manifest."""
-    view = AuditView(Manifest(), Plans(), Tally(examples_max))
+    view = AuditView(Manifest(), IndexPlans(), Tally(examples_max))
     done: list[tuple[object, ...]] = []
     with ExitStack() as stack:
         # Who may only read stores no answers, and needs no lease for them.
@@ -84,7 +84,7 @@ def check_published(spark: SparkSession, place: Place, view: AuditView) -> None:
             plans, marks = manifest.plans, manifest.marks
             if plans is not None:
                 content = check_content(objects, plans.name, plans.checksum, decode_plans)
-                view.plans = _tallied(tally, content) or Plans()
+                view.plans = _tallied(tally, content) or IndexPlans()
             if marks is not None:
                 _tallied(tally, check_content(objects, marks.name, marks.checksum, decode_marks))
         except FileNotFoundError:

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from headrace.core.errors import Corrupt
 from headrace.formats.companion import Descriptor, Family, Part, decode_descriptor
+from headrace.formats.index_plans import IndexPlan, IndexPlans
 from headrace.formats.manifest import Build, Manifest
-from headrace.formats.plans import Plan, Plans
 from headrace.pipeline.kernels.build import Documents, promoter_of
 from headrace.pipeline.place import Place
 from headrace.pipeline.problems import Tally
@@ -45,7 +45,7 @@ class AuditView(msgspec.Struct):
     """
 
     manifest: Manifest
-    plans: Plans
+    plans: IndexPlans
     tally: Tally
     lost: dict[int, list[int]] = msgspec.field(default_factory=dict)
     """Log → ranges of seqs that damaged segments held."""
@@ -68,7 +68,7 @@ class Known(msgspec.Struct, frozen=True):
 
     builds: list[Build]
     descriptors: list[Descriptor]
-    plans: dict[tuple[int, int], Plan]
+    plans: dict[tuple[int, int], IndexPlan]
     """(build, log) → the plan it was made by, where it still holds."""
     parts: dict[tuple[int, int], Part]
 
@@ -134,7 +134,7 @@ class Telling:
                     yield from self._tell(build, log, search, chosen, _documents(plan, chosen))
 
 
-def _documents(plan: Plan, batch: pa.RecordBatch) -> Documents:
+def _documents(plan: IndexPlan, batch: pa.RecordBatch) -> Documents:
     """As they are in the current schema version."""
     medias, datas = batch.column("media").to_pylist(), batch.column("data").to_pylist()
     stored = [None if media else data for media, data in zip(medias, datas, strict=True)]

@@ -15,8 +15,8 @@ from xxhash import xxh3_64_hexdigest
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
 from headrace.formats.companion import Descriptor, encode_descriptor
+from headrace.formats.index_plans import IndexPlans
 from headrace.formats.manifest import Build, Segment
-from headrace.formats.plans import Plans
 from headrace.pipeline import crash
 from headrace.pipeline.commit import add_builds
 from headrace.pipeline.kernels.build import build
@@ -87,7 +87,7 @@ def _publish(
 
 
 def build_segment(
-    place: Place, plans: Plans, generation: int, job: str, segment: Segment
+    place: Place, plans: IndexPlans, generation: int, job: str, segment: Segment
 ) -> Build | Failure:
     """The task: read one segment, write its companions, say how they are called."""
     objects = place.open()

@@ -12,8 +12,8 @@ import msgspec
 
 from headrace.core.errors import Corrupt
 from headrace.formats.companion import FORMAT, decode_descriptor
+from headrace.formats.index_plans import IndexPlans, decode_plans
 from headrace.formats.manifest import Build, Manifest, Segment
-from headrace.formats.plans import Plans, decode_plans
 from headrace.pipeline.commit import drop_builds
 from headrace.pipeline.limits import INDEX_GROUP
 from headrace.pipeline.pieces import read_index
@@ -36,7 +36,7 @@ class Work(msgspec.Struct, frozen=True):
     """A manifest, what its logs want, and what has to be done for it."""
 
     manifest: Manifest
-    plans: Plans
+    plans: IndexPlans
     units: list[Unit]
 
     @property
@@ -49,10 +49,10 @@ def generation_of(manifest: Manifest) -> int:
     return manifest.plans.generation if manifest.plans is not None else 0
 
 
-def load_plans(objects: Objects, manifest: Manifest) -> Plans:
+def load_plans(objects: Objects, manifest: Manifest) -> IndexPlans:
     """What logs want indexed; nothing, if none ever wanted something."""
     if manifest.plans is None:
-        return Plans()
+        return IndexPlans()
     return decode_plans(get_named(objects, manifest.plans), manifest.plans.name)
 
 
@@ -64,7 +64,7 @@ class Pending:
         self.objects = place.open()
         self._logs: dict[str, frozenset[int]] = {}
         self._parts: dict[str, dict[int, str]] = {}
-        self._plans = Plans()
+        self._plans = IndexPlans()
         self._plans_name = ""
 
     def look(self) -> Work:
@@ -86,13 +86,13 @@ class Pending:
                     raise
                 drop_builds(self.objects, {damage.where})  # and make it again
 
-    def _load_plans(self, manifest: Manifest) -> Plans:
+    def _load_plans(self, manifest: Manifest) -> IndexPlans:
         name = manifest.plans.name if manifest.plans else ""
         if name != self._plans_name:
             self._plans, self._plans_name = load_plans(self.objects, manifest), name
         return self._plans
 
-    def _units(self, manifest: Manifest, plans: Plans) -> Iterator[Unit]:
+    def _units(self, manifest: Manifest, plans: IndexPlans) -> Iterator[Unit]:
         hashes = {plan.log_id: plan.hash for plan in plans.plans}
         by_number = {segment.number: segment for segment in manifest.segments}
         builds = {number: build for build in manifest.builds for number in build.segments}

@@ -14,9 +14,9 @@ from headrace.client.http import Server
 from headrace.client.store import Missing, Store, unreadable
 from headrace.core import ranges
 from headrace.core.name_patterns import STAR, NamePatterns, unknown_log, unsealed_log
+from headrace.formats.log_plan import LogPlan, Span
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.marks import Marks
-from headrace.formats.plan import LogPlan, Span
 from headrace.formats.segment import Piece
 from headrace.spark.options import Where
 

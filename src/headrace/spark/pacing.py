@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from headrace.formats.plan import LogPlan
+from headrace.formats.log_plan import LogPlan
 from headrace.spark.options import Pace
 
 Position = tuple[int, int]

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from headrace.client.http import Server
 from headrace.client.store import Store, unreadable
-from headrace.formats.plan import LogPlan
+from headrace.formats.log_plan import LogPlan
 from headrace.spark.catalog import Catalog
 from headrace.spark.options import TS_MAX, TS_MIN, Wanted, Where
 from headrace.spark.splits import Part, Rows, SegmentPart, ServerPart, Want, split

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 from headrace.core import ranges
 from headrace.core.ranges import Ranges
-from headrace.formats.plan import LogPlan
+from headrace.formats.log_plan import LogPlan
 from headrace.spark.catalog import Placed
 from headrace.spark.options import Wanted
 

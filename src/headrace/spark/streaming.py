@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from headrace.core import ranges
 from headrace.core.ranges import Ranges
-from headrace.formats.plan import LogPlan
+from headrace.formats.log_plan import LogPlan
 from headrace.spark.catalog import Catalog
 from headrace.spark.options import Pace, ReadOptions
 from headrace.spark.pacing import Backlog, Position, pace_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
-from headrace.formats.snapshot import Captured, Head, decode_snapshot
+from headrace.formats.snapshot import Captured, SnapshotHead, decode_snapshot
 from headrace.observe import say
 from headrace.storage.disk import Disk, write_atomically
 
@@ -20,7 +20,7 @@ def write(disk: Disk, position: int, parts: Iterable[bytes]) -> None:
         disk.remove(f"{layout.SNAPSHOTS}/{name}")
 
 
-def load(disk: Disk) -> tuple[Head, Iterator[Captured], bool] | None:
+def load(disk: Disk) -> tuple[SnapshotHead, Iterator[Captured], bool] | None:
     """The newest snapshot that is whole, and whether it is the newest of all; None without any."""
     names = disk.list(layout.SNAPSHOTS)
     for name in reversed(names):

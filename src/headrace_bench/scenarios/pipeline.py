@@ -20,8 +20,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.formats.index_plans import IndexPlans, decode_plans
 from headrace.formats.manifest import Manifest, Segment
-from headrace.formats.plans import Plans, decode_plans
 from headrace.formats.table import read_table
 from headrace.pipeline.kernels.build import build
 from headrace.storage import manifests
@@ -244,7 +244,7 @@ def _nothing(_: int) -> None:
     pa.set_cpu_count(1)
 
 
-def _build(work: tuple[bytes, bytes, Plans, Segment]) -> int:
+def _build(work: tuple[bytes, bytes, IndexPlans, Segment]) -> int:
     rows, lies, plans, segment = work
     descriptor = build(
         pq.ParquetFile(pa.BufferReader(rows)),

@@ -10,7 +10,7 @@ from headrace.core.apply import apply
 from headrace.core.entry import Lose, Trim
 from headrace.core.log import Log
 from headrace.core.match import TagPrefix
-from headrace.core.read import Budget, Gap, Gathering, Loss, Page, Plan, plan
+from headrace.core.read import Budget, Gap, Gathering, Loss, Page, ReadPlan, plan
 from headrace.core.record import Block
 from headrace.core.selector import ColumnSelector
 from support.samples import RECORD_BYTES, add, block_at, new_log, remove
@@ -85,7 +85,7 @@ def test_deleted_prefixes_are_silent() -> None:
     log = new_log()
     add(log, 5)
     remove(log, [1, 3])
-    assert plan(log, 5, 0, None) == Plan(4, 5, None)
+    assert plan(log, 5, 0, None) == ReadPlan(4, 5, None)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_a_cursor_below_the_floor_is_told(floor_cap: int, floor_ttl: int, reason
     log = new_log()
     add(log, 5)
     apply(log, Trim(log.id, floor_cap, floor_ttl, 3, 3 * RECORD_BYTES))
-    assert plan(log, 5, 0, None) == Plan(4, 5, Gap(1, 3, reason))
-    assert plan(log, 5, 3, None) == Plan(4, 5, None)
+    assert plan(log, 5, 0, None) == ReadPlan(4, 5, Gap(1, 3, reason))
+    assert plan(log, 5, 3, None) == ReadPlan(4, 5, None)
 
 
 def test_the_gap_reaches_to_the_first_live_record() -> None:
@@ -105,8 +105,8 @@ def test_the_gap_reaches_to_the_first_live_record() -> None:
     add(log, 5)
     remove(log, [3, 3])
     assert (log.floor, log.earliest) == (3, 4)
-    assert plan(log, 5, 0, None) == Plan(4, 5, Gap(1, 3, Loss.CAP))
-    assert plan(log, 5, 2, None) == Plan(4, 5, None)
+    assert plan(log, 5, 0, None) == ReadPlan(4, 5, Gap(1, 3, Loss.CAP))
+    assert plan(log, 5, 2, None) == ReadPlan(4, 5, None)
 
 
 def test_a_read_stops_at_a_gap_and_the_next_one_reports_it() -> None:
@@ -114,9 +114,9 @@ def test_a_read_stops_at_a_gap_and_the_next_one_reports_it() -> None:
     add(log, 3)
     apply(log, Lose(log.id, [4, 9], 9, log.size_bytes))
     add(log, 2)
-    assert plan(log, 11, 0, None) == Plan(1, 3, None)
-    assert plan(log, 11, 3, None) == Plan(10, 11, Gap(4, 9, Loss.RESTART))
-    assert plan(log, 11, 6, None) == Plan(10, 11, Gap(7, 9, Loss.RESTART))
+    assert plan(log, 11, 0, None) == ReadPlan(1, 3, None)
+    assert plan(log, 11, 3, None) == ReadPlan(10, 11, Gap(4, 9, Loss.RESTART))
+    assert plan(log, 11, 6, None) == ReadPlan(10, 11, Gap(7, 9, Loss.RESTART))
 
 
 def test_two_gaps_make_two_pages() -> None:
@@ -134,10 +134,10 @@ def test_two_gaps_make_two_pages() -> None:
 def test_a_cursor_ahead_of_the_head_or_of_another_epoch_means_recreated() -> None:
     log = new_log()
     add(log, 2)
-    assert plan(log, 2, 3, None) == Plan(1, 2, Gap(1, 2, Loss.RECREATED))
-    assert plan(log, 2, 1, log.id + 1) == Plan(1, 2, Gap(1, 2, Loss.RECREATED))
-    assert plan(log, 2, 1, log.id) == Plan(2, 2, None)
-    assert plan(new_log(), 0, 7, None) == Plan(1, 0, Gap(1, 0, Loss.RECREATED))
+    assert plan(log, 2, 3, None) == ReadPlan(1, 2, Gap(1, 2, Loss.RECREATED))
+    assert plan(log, 2, 1, log.id + 1) == ReadPlan(1, 2, Gap(1, 2, Loss.RECREATED))
+    assert plan(log, 2, 1, log.id) == ReadPlan(2, 2, None)
+    assert plan(new_log(), 0, 7, None) == ReadPlan(1, 0, Gap(1, 0, Loss.RECREATED))
 
 
 def test_the_cursor_never_passes_what_readers_may_see() -> None:
@@ -146,11 +146,11 @@ def test_the_cursor_never_passes_what_readers_may_see() -> None:
     add(log, 6)
     visible = 3
     behind = plan(log, visible, 0, None)
-    assert behind == Plan(4, 3, Gap(1, 3, Loss.CAP))
+    assert behind == ReadPlan(4, 3, Gap(1, 3, Loss.CAP))
     page = Gathering(log, behind, ALL, ColumnSelector()).page(visible)
     assert (page.next, page.earliest, page.caught_up) == (3, 4, True)
-    assert plan(log, visible, 3, None) == Plan(4, 3, None)
-    assert plan(log, 6, 3, None) == Plan(5, 6, Gap(4, 4, Loss.CAP))
+    assert plan(log, visible, 3, None) == ReadPlan(4, 3, None)
+    assert plan(log, 6, 3, None) == ReadPlan(5, 6, Gap(4, 4, Loss.CAP))
 
 
 def test_what_is_trimmed_while_a_read_is_under_way_is_neither_given_nor_passed_over() -> None:
@@ -162,7 +162,7 @@ def test_what_is_trimmed_while_a_read_is_under_way_is_neither_given_nor_passed_o
     assert not gathering.take(block_at(1, 5))
     page = gathering.page(5)
     assert (seqs(page), page.next) == ([], 0)
-    assert plan(log, 5, page.next, None) == Plan(4, 5, Gap(1, 3, Loss.CAP))
+    assert plan(log, 5, page.next, None) == ReadPlan(4, 5, Gap(1, 3, Loss.CAP))
 
 
 def test_a_read_that_finds_everything_trimmed_stays_where_it_is() -> None:

@@ -16,8 +16,8 @@ from headrace.core.record import draft
 from headrace.engine.search.search_configs import checked
 from headrace.engine.start import Started, stop
 from headrace.formats import layout
+from headrace.formats.index_plans import decode_plans
 from headrace.formats.marks import Marks, decode_marks
-from headrace.formats.plans import decode_plans
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
 from headrace.storage.vanished import Vanished

@@ -13,9 +13,16 @@ from headrace.core.errors import Corrupt
 from headrace.core.ranges import EMPTY
 from headrace.core.record import draft
 from headrace.core.state import new_log
-from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, decode_snapshot, encode_part
+from headrace.formats.snapshot import (
+    FORMAT,
+    Captured,
+    Foot,
+    SnapshotHead,
+    decode_snapshot,
+    encode_part,
+)
 
-HEAD = Head(FORMAT, 500, 3, 7, "boot")
+HEAD = SnapshotHead(FORMAT, 500, 3, 7, "boot")
 
 
 def snapshot(*parts: Captured) -> bytes:
@@ -60,7 +67,7 @@ def test_a_flipped_bit_is_found() -> None:
 
 
 def test_another_format_is_refused() -> None:
-    parts = (Head(FORMAT + 1, 0, 1, 0, "boot"), Foot(0))
+    parts = (SnapshotHead(FORMAT + 1, 0, 1, 0, "boot"), Foot(0))
     with pytest.raises(Corrupt, match="format"):
         decode_snapshot(b"".join(map(encode_part, parts)), "s")
 

@@ -19,7 +19,7 @@ from headrace.formats.companion import (
     short,
     value_key,
 )
-from headrace.formats.plans import Plans, plan
+from headrace.formats.index_plans import IndexPlans, plan
 from headrace.formats.segment import LogRows
 from headrace.formats.segment import build as seal
 from headrace.pipeline.kernels import build as building
@@ -82,7 +82,7 @@ class Shelf:
         return build(
             pq.ParquetFile(pa.BufferReader(built.segment)),
             pq.read_table(pa.BufferReader(built.index)),
-            Plans(
+            IndexPlans(
                 plans=tuple(
                     plan(log, "x", msgspec.json.encode(search), (versions or {}).get(log))
                     for log, search in sorted(plans.items())

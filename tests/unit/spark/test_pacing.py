@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.formats.plan import LogPlan
+from headrace.formats.log_plan import LogPlan
 from headrace.spark.options import Pace
 from headrace.spark.pacing import Backlog, pace_of
 

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from headrace.core import ranges
 from headrace.core.name_patterns import NamePatterns
-from headrace.formats.plan import LogPlan, Span
+from headrace.formats.log_plan import LogPlan, Span
 from headrace.formats.segment import Piece
 from headrace.spark import splits
 from headrace.spark.catalog import Placed

@@ -13,7 +13,7 @@ from headrace.core import log as one
 from headrace.core import ranges
 from headrace.core import read as reading
 from headrace.core.limits import READ_SCANNED_MAX
-from headrace.core.read import Budget, Gathering, Page, Plan
+from headrace.core.read import Budget, Gathering, Page, ReadPlan
 from headrace.core.record import cut
 from headrace.core.selector import EVERYTHING, Selector
 from headrace.engine.kernel import Kernel
@@ -85,7 +85,7 @@ class Reader:
         """The page that `read` would give, at once, if memory holds all of it; else None."""
         if not self.has_at_hand(live, after, upto):
             return None
-        plan = Plan(after + 1, upto, None)
+        plan = ReadPlan(after + 1, upto, None)
         budget = Budget(records_max, bytes_max, READ_SCANNED_MAX)
         page = Gathering(live.log, plan, budget, selector)
         for block in live.tail.since(plan.start):
@@ -110,7 +110,7 @@ class Reader:
             if aged is not None and aged.floor_ttl > first:
                 return False
         plan = reading.plan(log, upto, after, None)
-        return plan == Plan(first, upto, None)
+        return plan == ReadPlan(first, upto, None)
 
     async def read_or_wait(
         self,

@@ -16,7 +16,7 @@ from headrace.core.limits import SEARCH_BYTES_MAX
 from headrace.core.log import Log, check_owner
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.lookup import LogLookup
-from headrace.formats import plans
+from headrace.formats import index_plans
 from headrace.schemas.registry import versions_of
 from headrace.search.config import Search, parse_search
 
@@ -45,7 +45,7 @@ class Searchable(msgspec.Struct, frozen=True):
     """A log's search configuration, ready for use."""
 
     search: Search
-    plan: plans.Plan
+    plan: index_plans.IndexPlan
     """What the pipeline is asked to build for it."""
 
 
@@ -56,7 +56,7 @@ def searchable(log: Log) -> Searchable:
     return Searchable(_parsed(log.search), plan_of(log))
 
 
-def plan_of(log: Log) -> plans.Plan:
+def plan_of(log: Log) -> index_plans.IndexPlan:
     """The plan of a log that can be searched."""
     assert log.search is not None
     registry = None if log.stream is None else log.stream.registry
@@ -64,8 +64,8 @@ def plan_of(log: Log) -> plans.Plan:
 
 
 @lru_cache(maxsize=_PARSED_MAX)
-def _planned(log: int, name: str, search: bytes, registry: bytes | None) -> plans.Plan:
-    return plans.plan(log, name, search, versions_of(registry))
+def _planned(log: int, name: str, search: bytes, registry: bytes | None) -> index_plans.IndexPlan:
+    return index_plans.plan(log, name, search, versions_of(registry))
 
 
 @lru_cache(maxsize=_PARSED_MAX)

@@ -33,7 +33,7 @@ from headrace.engine.upkeep.manifest_publisher import ManifestPublisher
 from headrace.engine.upkeep.unsealed import Unsealed
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment, dropped, sealed
-from headrace.formats.snapshot import FORMAT, Captured, Foot, Head, encode_part
+from headrace.formats.snapshot import FORMAT, Captured, Foot, SnapshotHead, encode_part
 from headrace.observe import say
 from headrace.storage import manifests, snapshots
 from headrace.storage.companions import held_in, missing, restore
@@ -542,7 +542,7 @@ class Upkeep:
         kernel, journal = self._kernel, self._kernel.journal
         position = journal.tail
         state = kernel.state
-        head = Head(
+        head = SnapshotHead(
             FORMAT, position, state.next_id, self.manifest.version, self._disk.boot_id(),
             state.retired, state.epoch_floor, list(state.tokens.values()),
         )  # fmt: skip

@@ -23,9 +23,9 @@ from headrace.engine.ports import Pool
 from headrace.engine.search.search_configs import plan_of
 from headrace.engine.upkeep.manifest_follower import ManifestFollower
 from headrace.formats import layout
+from headrace.formats.index_plans import IndexPlans, encode_plans
 from headrace.formats.manifest import Manifest, Named
 from headrace.formats.marks import ID_MAX, Marks, encode_marks
-from headrace.formats.plans import Plans, encode_plans
 from headrace.storage.objects import Objects
 from headrace.storage.ownership import NotOurs
 from headrace.storage.requests import PUT, Artifact, Requests
@@ -75,7 +75,7 @@ class ManifestPublisher:
         found.sort(key=lambda plan: plan.log_id)
         held = self._manifests.manifest.plans
         if found or held is not None:
-            content = encode_plans(Plans(plans=tuple(found)))
+            content = encode_plans(IndexPlans(plans=tuple(found)))
             put = await self._put(content, held, layout.plans, _name_plans)
             self._note_plans({plan.log_id: plan.hash for plan in found}, put=put)
             await self._forget(layout.PLANS, self._manifests.manifest.plans)

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.formats.companion import Descriptor, Family, Part
+from headrace.formats.index_plans import IndexPlan, IndexPlans
 from headrace.formats.leb128 import Ints
-from headrace.formats.plans import Plan, Plans
 from headrace.pipeline.kernels.merge import merge_tables
 from headrace.pipeline.kernels.output import Write, join_parts, store
 from headrace.schemas.promotion import Promoter
@@ -43,7 +43,7 @@ Pieces = dict[Family, list[Piece]]
 class _Wanted:
     """A plan that some logs have in common, ready for use."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: IndexPlan) -> None:
         self.plan = plan
         self.search: Search = parse_search(msgspec.json.decode(plan.search))
         self.fields = [self.search.fields[name] for name in sorted(self.search.fields)]
@@ -60,7 +60,7 @@ class _Wanted:
         return self._promoter.attempt(seqs.tolist(), documents)
 
 
-def promoter_of(plan: Plan) -> Promoter | None:
+def promoter_of(plan: IndexPlan) -> Promoter | None:
     """What the documents of a plan's logs go through first."""
     versions = bytes(plan.versions)
     return Promoter(decode_registry(versions)) if versions else None
@@ -69,7 +69,7 @@ def promoter_of(plan: Plan) -> Promoter | None:
 def build(
     rows: pq.ParquetFile,
     index: pa.Table,
-    plans: Plans,
+    plans: IndexPlans,
     write: Write,
     *,
     segment: int,
@@ -129,7 +129,7 @@ def _without(part: Part, left_out: set[tuple[str, str]]) -> Part:
     return msgspec.structs.replace(part, exact=kept)
 
 
-def _by_log(plans: Plans, index: pa.Table) -> dict[int, _Wanted]:
+def _by_log(plans: IndexPlans, index: pa.Table) -> dict[int, _Wanted]:
     """The plans of logs that are in the segment; equal ones are prepared once."""
     here = set(pc.unique(index.column("log_id")).to_pylist())
     shared: dict[str, _Wanted] = {}

@@ -11,9 +11,9 @@ from xxhash import xxh3_64_hexdigest
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
 from headrace.formats.companion import decode_descriptor
+from headrace.formats.index_plans import decode_plans
 from headrace.formats.manifest import Manifest, decode_manifest
 from headrace.formats.marks import decode_marks
-from headrace.formats.plans import decode_plans
 from headrace.storage.checks.findings import Finding, Note, Problem, byte
 from headrace.storage.objects import Objects
 

@@ -9,7 +9,7 @@ import msgspec
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest
-from headrace.formats.snapshot import Captured, Head, decode_snapshot
+from headrace.formats.snapshot import Captured, SnapshotHead, decode_snapshot
 from headrace.storage.checks.findings import Advance, Finding, Problem
 from headrace.storage.checks.findings import log as of_log
 from headrace.storage.checks.states import state_problems
@@ -47,7 +47,7 @@ def check_snapshots(
     return reach
 
 
-def _check_head(path: str, head: Head, manifest: Manifest | None) -> Iterator[Finding]:
+def _check_head(path: str, head: SnapshotHead, manifest: Manifest | None) -> Iterator[Finding]:
     if layout.snapshot_file(head.position) != path:
         yield Problem(path, "", f"is a snapshot of position {head.position}")
     if manifest is not None and head.manifest > manifest.version:
@@ -55,7 +55,9 @@ def _check_head(path: str, head: Head, manifest: Manifest | None) -> Iterator[Fi
         yield Problem(path, "", what)
 
 
-def _check_captured(path: str, head: Head, captured: Iterable[Captured]) -> Iterator[Finding]:
+def _check_captured(
+    path: str, head: SnapshotHead, captured: Iterable[Captured]
+) -> Iterator[Finding]:
     ids: set[int] = set()
     names: set[str] = set()
     for item in captured:

@@ -11,7 +11,7 @@ from headrace.core.limits import PAGE_RANGES_MAX, PLANS_EXTENTS_MAX, PLANS_RANGE
 from headrace.core.log import Log
 from headrace.engine.flow.time_slices import slices
 from headrace.engine.open_log import OpenLog
-from headrace.formats.plan import LogPlan, Span
+from headrace.formats.log_plan import LogPlan, Span
 
 
 def fitting(lives: Sequence[OpenLog]) -> int:

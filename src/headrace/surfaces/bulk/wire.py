@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from headrace.formats.plan import LogPlan
+from headrace.formats.log_plan import LogPlan
 
 
 class LogsReply(msgspec.Struct, kw_only=True):

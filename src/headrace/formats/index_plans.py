@@ -11,7 +11,7 @@ FORMAT = 1
 _NOTHING = msgspec.Raw()
 
 
-class Plan(
+class IndexPlan(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
     """What one log wants."""
@@ -31,22 +31,22 @@ class Plan(
     """
 
 
-class Plans(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class IndexPlans(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What all logs want, sorted by log id; those that want nothing are not listed."""
 
     format: int = FORMAT
-    plans: tuple[Plan, ...] = ()
+    plans: tuple[IndexPlan, ...] = ()
 
-    def of(self, log_id: int) -> Plan | None:
+    def of(self, log_id: int) -> IndexPlan | None:
         return next((plan for plan in self.plans if plan.log_id == log_id), None)
 
 
-def plan(log_id: int, log: str, search: bytes, versions: bytes | None = None) -> Plan:
+def plan(log_id: int, log: str, search: bytes, versions: bytes | None = None) -> IndexPlan:
     """The plan of a log with this search configuration and these schema versions, both JSON."""
     wanted = msgspec.json.decode(search)
     if versions is not None:
         wanted = [wanted, msgspec.json.decode(versions)]
-    return Plan(
+    return IndexPlan(
         log_id=log_id,
         log=log,
         search=msgspec.Raw(search),
@@ -55,13 +55,13 @@ def plan(log_id: int, log: str, search: bytes, versions: bytes | None = None) ->
     )
 
 
-def encode_plans(plans: Plans) -> bytes:
+def encode_plans(plans: IndexPlans) -> bytes:
     return msgspec.json.encode(plans) + b"\n"  # configurations stay as they were sent
 
 
-def decode_plans(raw: bytes, where: str) -> Plans:
+def decode_plans(raw: bytes, where: str) -> IndexPlans:
     try:
-        plans = msgspec.json.decode(raw, type=Plans)
+        plans = msgspec.json.decode(raw, type=IndexPlans)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Corrupt(where, 0, f"not plans: {error}") from None
     if plans.format != FORMAT:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from headrace.core.errors import Corrupt
-from headrace.formats.plans import Plans, decode_plans, encode_plans, plan
+from headrace.formats.index_plans import IndexPlans, decode_plans, encode_plans, plan
 
 
 def test_plans_come_back_as_they_were_sent() -> None:
     search = b'{"b": 1.50, "a":[true,"\\u00e4"]}'
-    plans = Plans(plans=(plan(1, "one", search), plan(9, "nine", b"{}")))
+    plans = IndexPlans(plans=(plan(1, "one", search), plan(9, "nine", b"{}")))
     back = decode_plans(encode_plans(plans), "p")
     assert [(p.log_id, p.log, p.hash) for p in back.plans] == [
         (p.log_id, p.log, p.hash) for p in plans.plans
@@ -40,8 +40,8 @@ def test_other_bytes_are_corrupt(raw: bytes) -> None:
 
 def test_versions_are_part_of_what_a_plan_is() -> None:
     bare, versioned = plan(1, "x", b"{}"), plan(1, "x", b"{}", b'{"currentVersion":2}')
-    assert b"versions" not in encode_plans(Plans(plans=(bare,)))
-    (back,) = decode_plans(encode_plans(Plans(plans=(versioned,))), "p").plans
+    assert b"versions" not in encode_plans(IndexPlans(plans=(bare,)))
+    (back,) = decode_plans(encode_plans(IndexPlans(plans=(versioned,))), "p").plans
     assert bytes(back.versions) == b'{"currentVersion":2}'
     hashes = {bare.hash, versioned.hash, plan(1, "x", b"{}", b'{"currentVersion":3}').hash}
     assert len(hashes) == 3
