@@ -17,8 +17,14 @@ from headrace.formats import layout
 from headrace.observe import start_log
 from headrace.printing import count, size, table
 from headrace.storage.checks.findings import Problem
+from headrace.storage.directory_report import (
+    DirectoryReport,
+    DirectorySummary,
+    Folder,
+    LogRow,
+    NoSuchLog,
+)
 from headrace.storage.disk import RealDisk
-from headrace.storage.inspection import Folder, Inspection, LogRow, NoSuchLog, Summary
 from headrace.storage.objects import StoreError
 from headrace.storage.verification import Verification
 
@@ -94,7 +100,7 @@ def inspect(root: Path, objects: str | None, options: Namespace) -> int:
     ) as bar:  # fmt: skip
         disk = _open(root)
         try:
-            inspection = Inspection(disk, lambda share: bar.update(share - bar.n), objects)
+            inspection = DirectoryReport(disk, lambda share: bar.update(share - bar.n), objects)
             listing = _LISTINGS[options.what](inspection, options.log, limit)
         except NoSuchLog as unknown:
             raise CannotRun(f'{root} holds no log "{unknown}"') from None
@@ -116,7 +122,7 @@ class Listing(NamedTuple):
     lines: Sequence[str]
 
 
-def _summary(inspection: Inspection, log: str | None, limit: int | None) -> Listing:
+def _summary(inspection: DirectoryReport, log: str | None, limit: int | None) -> Listing:
     summary = inspection.summary()
     largest = sorted(inspection.logs(), key=lambda row: -row.size_bytes)[:_LARGEST_MAX]
     lines = [f"{title:<11} {text}" for title, text in _summary_lines(summary)]
@@ -125,7 +131,7 @@ def _summary(inspection: Inspection, log: str | None, limit: int | None) -> List
     return Listing(summary, lines)
 
 
-def _summary_lines(summary: Summary) -> list[tuple[str, str]]:
+def _summary_lines(summary: DirectorySummary) -> list[tuple[str, str]]:
     newest = summary.snapshot_position
     first, end = summary.journal_first, summary.journal_end
     stop = "clean" if summary.clean else "not clean, or a server is at work"
@@ -150,7 +156,7 @@ def _summary_lines(summary: Summary) -> list[tuple[str, str]]:
     ]
 
 
-def _logs(inspection: Inspection, log: str | None, limit: int | None) -> Listing:
+def _logs(inspection: DirectoryReport, log: str | None, limit: int | None) -> Listing:
     rows = inspection.logs(log)
     shown = rows[:limit]
     return Listing(shown, [*_log_table(shown), *_more(len(rows) - len(shown), "logs")])
@@ -163,7 +169,7 @@ def _log_table(rows: Sequence[LogRow]) -> list[str]:
     )
 
 
-def _segments(inspection: Inspection, log: str | None, limit: int | None) -> Listing:
+def _segments(inspection: DirectoryReport, log: str | None, limit: int | None) -> Listing:
     rows = inspection.segments(log)
     shown = rows[-limit:] if limit else rows
     lines = table(
@@ -173,7 +179,7 @@ def _segments(inspection: Inspection, log: str | None, limit: int | None) -> Lis
     return Listing(shown, [*lines, *_more(len(rows) - len(shown), "older segments")])
 
 
-def _journal(inspection: Inspection, log: str | None, limit: int | None) -> Listing:
+def _journal(inspection: DirectoryReport, log: str | None, limit: int | None) -> Listing:
     rows, count = inspection.journal(log, limit)
     lines = table("position kind log bytes meaning", [msgspec.structs.astuple(r) for r in rows])
     return Listing(rows, [*lines, *_more(count - len(rows), "older frames")])

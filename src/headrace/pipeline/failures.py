@@ -9,7 +9,7 @@ from headrace.core.errors import Corrupt
 from headrace.formats import layout
 from headrace.pipeline.errors import CannotRun, JobFailed, NoSpark, Unexpected
 from headrace.storage.objects import NoCredentials, StoreError
-from headrace.storage.vanished import Vanished
+from headrace.storage.replaced_objects import Vanished
 
 LINE_MAX = 600
 """Characters of a line; some messages hold whole documents."""

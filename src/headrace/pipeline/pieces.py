@@ -23,7 +23,7 @@ from headrace.pipeline.tasks import run_tasks
 from headrace.storage import manifests
 from headrace.storage.companions import load_index
 from headrace.storage.objects import Objects
-from headrace.storage.vanished import Vanished
+from headrace.storage.replaced_objects import Vanished
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

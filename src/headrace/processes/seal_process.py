@@ -47,7 +47,7 @@ class BlankJob(msgspec.Struct, frozen=True, tag=True):
 Job = SealJob | BlankJob
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SealAnswer(msgspec.Struct, frozen=True):
     segment: Segment | None = None
     problem: str | None = None
     unreadable: bool = False
@@ -85,7 +85,7 @@ class ProcessSealer:
             process.stdin.write(_LENGTH.pack(len(body)) + body)
             await process.stdin.drain()
             (size,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
-            answer = msgspec.msgpack.decode(await process.stdout.readexactly(size), type=Answer)
+            answer = msgspec.msgpack.decode(await process.stdout.readexactly(size), type=SealAnswer)
         except (OSError, asyncio.IncompleteReadError) as error:
             await self.close()
             raise SealFailed(f"the sealing process ended: {error}") from None
@@ -117,9 +117,9 @@ def _serve(root: Path, where: str | None, jobs: BinaryIO, answers: BinaryIO) -> 
         body = jobs.read(_LENGTH.unpack(header)[0])
         job: Job = msgspec.msgpack.decode(body, type=Job)
         try:
-            answer = Answer(segment=_do(disk, objects, job))
+            answer = SealAnswer(segment=_do(disk, objects, job))
         except (OSError, Corrupt, SealFailed) as error:
-            answer = Answer(problem=str(error), unreadable=isinstance(error, Corrupt))
+            answer = SealAnswer(problem=str(error), unreadable=isinstance(error, Corrupt))
         reply = msgspec.msgpack.encode(answer)
         answers.write(_LENGTH.pack(len(reply)) + reply)
         answers.flush()

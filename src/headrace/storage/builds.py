@@ -28,9 +28,9 @@ from headrace.formats.companion import (
 from headrace.formats.manifest import Build, Manifest
 from headrace.search.companions import Companions, TimeUp
 from headrace.storage.cache import Cache
+from headrace.storage.object_store_stats import GET, OPEN, Artifact, ObjectStoreStats, RequestCounts
 from headrace.storage.objects import Objects
-from headrace.storage.requests import GET, OPEN, Artifact, Asked, Requests
-from headrace.storage.vanished import gone_is_vanished
+from headrace.storage.replaced_objects import gone_is_vanished
 
 _OPEN_MAX = 64
 
@@ -62,7 +62,7 @@ class Builds:
     """The builds that a manifest names."""
 
     def __init__(
-        self, objects: Objects, requests: Requests, cache_bytes: int = COMPANION_CACHE_BYTES
+        self, objects: Objects, requests: ObjectStoreStats, cache_bytes: int = COMPANION_CACHE_BYTES
     ) -> None:
         self._objects = objects
         self._requests = requests
@@ -140,7 +140,7 @@ class Builds:
             partial(self._count, opened, GET),
         )
 
-    def _count(self, opened: _Opened, asked: Asked) -> None:
+    def _count(self, opened: _Opened, asked: RequestCounts) -> None:
         self._requests.count(opened.log, Artifact.COMPANION, asked)
 
     def _open_file(self, opened: _Opened, file: File) -> pq.ParquetFile:

@@ -18,7 +18,7 @@ from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.segment import Derived, derive
 from headrace.observe import say
 from headrace.storage.objects import Objects
-from headrace.storage.vanished import gone_is_vanished
+from headrace.storage.replaced_objects import gone_is_vanished
 
 
 def load_index(objects: Objects, segment: Segment) -> bytes:

@@ -22,9 +22,9 @@ from headrace.storage import manifests, snapshots, unsynced
 from headrace.storage.companions import held_in
 from headrace.storage.disk import Disk, make_folders, write_atomically
 from headrace.storage.objects import Objects
+from headrace.storage.replaced_objects import Vanished
 from headrace.storage.replay import Copies, JournalFile, frames_in, journal_files
 from headrace.storage.segments import Segments
-from headrace.storage.vanished import Vanished
 
 _DROPPED = 1 << 63
 """A log that was dropped while its snapshot was taken: replay has nothing to add to it."""

@@ -26,9 +26,9 @@ from headrace.formats.table import read_table
 from headrace.storage.builds import Builds
 from headrace.storage.cache import Cache
 from headrace.storage.companions import load_index, load_tags
+from headrace.storage.object_store_stats import GET, HEAD, OPEN, Artifact, ObjectStoreStats
 from headrace.storage.objects import Listed, Objects
-from headrace.storage.requests import GET, HEAD, OPEN, Artifact, Requests
-from headrace.storage.vanished import gone_is_vanished
+from headrace.storage.replaced_objects import gone_is_vanished
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ _NS = 1_000_000
 _COLUMNS = ["seq", "ts", "ns", "tag", "node", "key", "data", "meta"]
 
 
-class Held(NamedTuple):
+class SegmentShare(NamedTuple):
     """What a segment has of a log."""
 
     rows: int
@@ -79,12 +79,12 @@ class _Index:
         at = bisect_left(self._columns[2], seq, start, stop)
         return self.piece(at) if at < stop else None
 
-    def held(self, log: int) -> Held | None:
+    def held(self, log: int) -> SegmentShare | None:
         start, stop = self.pieces(log)
         if start == stop:
             return None
         rows, sizes, stamps = self._columns[-3:]
-        return Held(sum(rows[start:stop]), sum(sizes[start:stop]), stamps[stop - 1])
+        return SegmentShare(sum(rows[start:stop]), sum(sizes[start:stop]), stamps[stop - 1])
 
     def last_ts(self, log: int) -> int:
         """The time of the log's last record here; -1 when there is none."""
@@ -124,7 +124,7 @@ class Segments:
         self._objects = objects
         self._cache_bytes = cache_bytes
         self._known: dict[int, Segment] = {}
-        self.requests = Requests()
+        self.requests = ObjectStoreStats()
         self.builds = Builds(objects, self.requests)
         self.documents: Cache[tuple[int, int]] = Cache(_DOCUMENTS_BYTES)
         """Records that were searched for, by log and seq: searches are asked again."""
@@ -136,7 +136,7 @@ class Segments:
         self._indexes_bytes = 0
         self._tables: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()
         self._tables_bytes = 0
-        self._held: OrderedDict[tuple[int, int], Held] = OrderedDict()
+        self._held: OrderedDict[tuple[int, int], SegmentShare] = OrderedDict()
         """What was asked of segments and logs; it stays true, since numbers are used once."""
 
     @property
@@ -147,7 +147,7 @@ class Segments:
     def known(self, number: int) -> Segment | None:
         return self._known.get(number)
 
-    def held(self, number: int, log: int) -> Held | None:
+    def held(self, number: int, log: int) -> SegmentShare | None:
         """What a segment has of a log."""
         with self._lock:
             if (known := self._held.get((number, log))) is not None:

@@ -15,7 +15,7 @@ from headrace.core.limits import PATH_KNOWN_BYTES_MAX, PATHS_KNOWN_MAX
 from headrace.observe import say
 from headrace.storage.disk import passes
 from headrace.storage.objects import StoreError
-from headrace.storage.vanished import Vanished
+from headrace.storage.replaced_objects import Vanished
 from headrace.web.answers import JSON, Answer, Handover, Reply
 from headrace.web.bodies import accepts_gzip, compress
 from headrace.web.calls import Call, Gate

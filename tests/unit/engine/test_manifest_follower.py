@@ -20,7 +20,7 @@ from headrace.formats.index_plans import decode_plans
 from headrace.formats.marks import Marks, decode_marks
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
-from headrace.storage.vanished import Vanished
+from headrace.storage.replaced_objects import Vanished
 from support.hostile import HostileDisk, Survival
 from support.rig import CAPS, boot, view
 from support.rival import Rival

@@ -14,7 +14,7 @@ from headrace.core.record import draft
 from headrace.core.stream_state import JSON, Write
 from headrace.engine.search.searching import search
 from headrace.engine.streams import top_streams
-from headrace.storage.requests import Asked
+from headrace.storage.object_store_stats import RequestCounts
 from headrace.web.search_requests import parse_search_request
 from support.scenes import Scene, stage
 
@@ -141,17 +141,21 @@ def test_requests_are_counted_for_whom_they_are_made(tell: Callable[[Story], Non
         assert asked(live) == {}
 
         await scene.seal()
-        stored = {name: Asked(puts=1) for name in ("segment", "segment_index", "manifest")}
+        stored = {name: RequestCounts(puts=1) for name in ("segment", "segment_index", "manifest")}
         assert asked(live) == asked(other) == stored
 
         await scene.plan()
         await scene.plan()  # which changes nothing
-        assert asked(live) == {**stored, "plans": Asked(puts=1), "manifest": Asked(puts=2)}
+        assert asked(live) == {
+            **stored,
+            "plans": RequestCounts(puts=1),
+            "manifest": RequestCounts(puts=2),
+        }
 
         for _ in range(2):
             await engine.reader.read(live, 0, records_max=9, bytes_max=999)
         # How long it is, what its end says, and the records.
-        assert asked(live)["segment"] == Asked(puts=1, heads=1, gets=2)
+        assert asked(live)["segment"] == RequestCounts(puts=1, heads=1, gets=2)
 
         await scene.index()
         assert "companion" not in asked(live)
@@ -163,7 +167,7 @@ def test_requests_are_counted_for_whom_they_are_made(tell: Callable[[Story], Non
         assert asked(live)["companion"] == first
 
         await engine.index_status.published(live)
-        assert asked(live)["manifest"] == Asked(puts=2, heads=1, gets=1)
+        assert asked(live)["manifest"] == RequestCounts(puts=2, heads=1, gets=1)
         assert asked(other) == stored
 
     tell(story)

@@ -16,7 +16,7 @@ from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.formats.manifest import Manifest
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
-from headrace.storage.vanished import Vanished
+from headrace.storage.replaced_objects import Vanished
 from headrace.web.responder import failure
 from support.asking import make_request
 from support.hostile import HostileDisk

@@ -14,7 +14,7 @@ from headrace.pipeline.errors import CannotRun, Damaged, JobFailed, Unexpected
 from headrace.pipeline.failures import LINE_MAX, failure, failure_of
 from headrace.pipeline.session import errors_in
 from headrace.storage.objects import NoCredentials, StoreError
-from headrace.storage.vanished import Vanished
+from headrace.storage.replaced_objects import Vanished
 
 STACK = "\tat org.apache.spark.sql.Some$.thing(Some.scala:1)\n\t... 41 more\n"
 

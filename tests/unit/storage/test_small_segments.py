@@ -11,8 +11,8 @@ from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.segment import LogRows
 from headrace.storage import segments as reading
 from headrace.storage.memory import MemoryDisk
+from headrace.storage.object_store_stats import Artifact
 from headrace.storage.objects import LocalObjects
-from headrace.storage.requests import Artifact
 from headrace.storage.sealing import SealJob, store
 from headrace.storage.segments import Segments
 

@@ -12,8 +12,8 @@ from headrace.core.record import Block
 from headrace.engine.kernel import Kernel
 from headrace.engine.open_log import OpenLog
 from headrace.engine.upkeep.manifest_follower import ManifestFollower
+from headrace.storage.replaced_objects import Vanished
 from headrace.storage.segments import Segments
-from headrace.storage.vanished import Vanished
 
 P = ParamSpec("P")
 T = TypeVar("T")

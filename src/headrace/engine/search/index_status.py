@@ -26,7 +26,7 @@ from headrace.engine.upkeep.manifest_follower import ManifestFollower
 from headrace.formats import layout
 from headrace.formats.companion import Descriptor, Part
 from headrace.formats.manifest import Build, Manifest
-from headrace.storage.requests import Artifact, Asked
+from headrace.storage.object_store_stats import Artifact, RequestCounts
 from headrace.storage.segments import Segments
 
 
@@ -167,12 +167,12 @@ class IndexStatus:
             self._published = await self._kernel.pool.run(_publish, segments, version, live.log.id)
         return self._published
 
-    def requests(self, live: OpenLog) -> dict[Artifact, Asked]:
+    def requests(self, live: OpenLog) -> dict[Artifact, RequestCounts]:
         """How often the object store was asked for a log since the start, by what for."""
         found = dict(self._fetcher.segments.requests.of(live.log.id))
         if sealed := live.sealed:
             for artifact in (Artifact.SEGMENT, Artifact.INDEX, Artifact.MANIFEST):
-                found[artifact] = found.get(artifact, Asked()) + Asked(puts=sealed)
+                found[artifact] = found.get(artifact, RequestCounts()) + RequestCounts(puts=sealed)
         return found
 
     async def survey(self, live: OpenLog) -> Survey:

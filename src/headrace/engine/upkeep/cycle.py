@@ -39,9 +39,9 @@ from headrace.storage import manifests, snapshots
 from headrace.storage.companions import held_in, missing, restore
 from headrace.storage.disk import Disk
 from headrace.storage.journal import ignore
+from headrace.storage.object_store_stats import ObjectStoreStats
 from headrace.storage.objects import Objects
 from headrace.storage.recovery import Recovered
-from headrace.storage.requests import Requests
 from headrace.storage.sealing import Resident, SealFailed, SealJob, Unreadable, seal_resident
 
 _SWEEP_S = 1.0
@@ -106,7 +106,7 @@ class Upkeep:
         ids: Ids,
         pace: UpkeepPace,
         manifests: ManifestFollower,
-        requests: Requests,
+        requests: ObjectStoreStats,
     ) -> None:
         self._kernel = kernel
         self._disk = disk

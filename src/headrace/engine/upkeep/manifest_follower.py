@@ -22,8 +22,8 @@ from headrace.storage import manifests
 from headrace.storage.manifests import Change
 from headrace.storage.objects import Objects, StoreError
 from headrace.storage.ownership import Ownership
+from headrace.storage.replaced_objects import Vanished
 from headrace.storage.segments import Segments
-from headrace.storage.vanished import Vanished
 
 _Extents = dict[int, list[Extent]]
 

@@ -26,9 +26,9 @@ from headrace.formats import layout
 from headrace.formats.index_plans import IndexPlans, encode_plans
 from headrace.formats.manifest import Manifest, Named
 from headrace.formats.marks import ID_MAX, Marks, encode_marks
+from headrace.storage.object_store_stats import PUT, Artifact, ObjectStoreStats
 from headrace.storage.objects import Objects
 from headrace.storage.ownership import NotOurs
-from headrace.storage.requests import PUT, Artifact, Requests
 
 _KEEP = 4
 """Older ones may still be read by who goes by an older manifest."""
@@ -43,7 +43,7 @@ class ManifestPublisher:
         objects: Objects,
         pool: Pool,
         manifests: ManifestFollower,
-        requests: Requests,
+        requests: ObjectStoreStats,
     ) -> None:
         self._kernel = kernel
         self._objects = objects

@@ -24,7 +24,7 @@ from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Profile
 from headrace.schemas.registry import Registry, decode_registry, view
 from headrace.search.config import Kind, Search
-from headrace.storage.requests import Asked
+from headrace.storage.object_store_stats import RequestCounts
 from headrace.surfaces.streams import fields
 from headrace.surfaces.streams.events import tag_matches
 from headrace.surfaces.streams.fields import format_time
@@ -356,7 +356,7 @@ _NOTHING = (
 def _requests(engine: Engine, live: OpenLog) -> dict[str, Any]:
     counts = engine.index_status.requests(live)
     return {
-        **_counted(sum(counts.values(), Asked())),
+        **_counted(sum(counts.values(), RequestCounts())),
         "by_artifact": [
             {"artifact": artifact.value, **_counted(counts[artifact])}
             for artifact in sorted(counts)
@@ -364,7 +364,7 @@ def _requests(engine: Engine, live: OpenLog) -> dict[str, Any]:
     }
 
 
-def _counted(asked: Asked) -> dict[str, str]:
+def _counted(asked: RequestCounts) -> dict[str, str]:
     """Lists and removals are housekeeping for all streams at once."""
     return {
         "puts": str(asked.puts),

@@ -27,40 +27,42 @@ class Artifact(StrEnum):
     PLANS = "plans"
 
 
-class Asked(msgspec.Struct, frozen=True, gc=False):
+class RequestCounts(msgspec.Struct, frozen=True, gc=False):
     """How often, and what for."""
 
     puts: int = 0
     gets: int = 0
     heads: int = 0
 
-    def __add__(self, other: Asked) -> Asked:
-        return Asked(self.puts + other.puts, self.gets + other.gets, self.heads + other.heads)
+    def __add__(self, other: RequestCounts) -> RequestCounts:
+        return RequestCounts(
+            self.puts + other.puts, self.gets + other.gets, self.heads + other.heads
+        )
 
 
-PUT = Asked(puts=1)
-GET = Asked(gets=1)
-HEAD = Asked(heads=1)
-OPEN = Asked(gets=1, heads=1)
+PUT = RequestCounts(puts=1)
+GET = RequestCounts(gets=1)
+HEAD = RequestCounts(heads=1)
+OPEN = RequestCounts(gets=1, heads=1)
 """How long a file is, and what its end says."""
 
 
-class Requests:
+class ObjectStoreStats:
     """Counts for the logs that were asked for last; any thread may."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._of: OrderedDict[int, dict[Artifact, Asked]] = OrderedDict()
+        self._of: OrderedDict[int, dict[Artifact, RequestCounts]] = OrderedDict()
 
-    def of(self, log: int) -> Mapping[Artifact, Asked]:
+    def of(self, log: int) -> Mapping[Artifact, RequestCounts]:
         """What was asked for a log; nothing where that is long ago."""
         with self._lock:
             return dict(self._of.get(log, {}))
 
-    def count(self, log: int, artifact: Artifact, asked: Asked) -> None:
+    def count(self, log: int, artifact: Artifact, asked: RequestCounts) -> None:
         with self._lock:
             counts = self._of.pop(log, {})
-            counts[artifact] = counts.get(artifact, Asked()) + asked
+            counts[artifact] = counts.get(artifact, RequestCounts()) + asked
             self._of[log] = counts
             if len(self._of) > REQUESTS_LOGS_MAX:
                 self._of.popitem(last=False)

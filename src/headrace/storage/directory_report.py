@@ -33,7 +33,7 @@ class Folder(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class DirectorySummary(msgspec.Struct, frozen=True, kw_only=True):
     """The whole directory in a few numbers; logs are what a server would start with."""
 
     journal: Folder
@@ -96,7 +96,7 @@ class NoSuchLog(Exception):
     """The directory holds no log of this name."""
 
 
-class Inspection:
+class DirectoryReport:
     """One look at a data directory."""
 
     def __init__(
@@ -110,12 +110,12 @@ class Inspection:
         self._progress = progress
         self._held: Recovered | None = None
 
-    def summary(self) -> Summary:
+    def summary(self) -> DirectorySummary:
         recovered = self._recovered()
         manifest = recovered.manifest
         files = journal_files(self._disk)
         loaded = snapshots.load(self._disk)
-        return Summary(
+        return DirectorySummary(
             journal=self._folder(layout.JOURNAL),
             journal_first=files[0].start if files else recovered.position,
             journal_end=recovered.position,

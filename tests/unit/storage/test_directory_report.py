@@ -29,8 +29,8 @@ from headrace.core.entry import (
 )
 from headrace.core.errors import Corrupt
 from headrace.core.record import block, draft
+from headrace.storage.directory_report import DirectoryReport, NoSuchLog
 from headrace.storage.disk import RealDisk
-from headrace.storage.inspection import Inspection, NoSuchLog
 from headrace.storage.readonly import ReadOnlyDisk
 from support import directories
 
@@ -46,13 +46,13 @@ def root(pristine: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def inspection(pristine: Path) -> Inspection:
-    return Inspection(RealDisk(pristine))
+def inspection(pristine: Path) -> DirectoryReport:
+    return DirectoryReport(RealDisk(pristine))
 
 
 def test_looking_changes_nothing(pristine: Path) -> None:
     before = directories.fingerprint(pristine)
-    inspection = Inspection(RealDisk(pristine))
+    inspection = DirectoryReport(RealDisk(pristine))
     inspection.summary()
     inspection.logs()
     inspection.segments()
@@ -60,7 +60,7 @@ def test_looking_changes_nothing(pristine: Path) -> None:
     assert directories.fingerprint(pristine) == before
 
 
-def test_the_summary_adds_up(inspection: Inspection, pristine: Path) -> None:
+def test_the_summary_adds_up(inspection: DirectoryReport, pristine: Path) -> None:
     summary = inspection.summary()
     rows = inspection.logs()
     newest = max(int(path.stem) for path in pristine.glob("snapshots/*"))
@@ -78,7 +78,7 @@ def test_the_summary_adds_up(inspection: Inspection, pristine: Path) -> None:
     assert summary.record_bytes == sum(row.size_bytes for row in rows)
 
 
-def test_logs_are_what_a_server_would_start_with(inspection: Inspection) -> None:
+def test_logs_are_what_a_server_would_start_with(inspection: DirectoryReport) -> None:
     rows = {row.name: row for row in inspection.logs()}
     assert list(rows) == sorted(directories.LOGS)
     capped, passing = rows["capped"], rows["passing"]
@@ -91,20 +91,20 @@ def test_logs_are_what_a_server_would_start_with(inspection: Inspection) -> None
     assert inspection.logs("plain") == [rows["plain"]]
 
 
-def test_segments_cover_the_sealed_journal(inspection: Inspection) -> None:
+def test_segments_cover_the_sealed_journal(inspection: DirectoryReport) -> None:
     rows = inspection.segments()
     assert [row.number for row in rows] == [1, 2, 3, 4]
     assert [row.journal_start for row in rows[1:]] == [row.journal_stop for row in rows[:-1]]
     assert all(row.row_groups > 1 and row.logs == 4 for row in rows)
 
 
-def test_segments_of_one_log(inspection: Inspection) -> None:
+def test_segments_of_one_log(inspection: DirectoryReport) -> None:
     assert len(inspection.segments("synced")) == 4
     assert [row.number for row in inspection.segments("capped")] == [4]
     assert inspection.segments("passing") == []
 
 
-def test_frames_lie_side_by_side(inspection: Inspection) -> None:
+def test_frames_lie_side_by_side(inspection: DirectoryReport) -> None:
     rows, count = inspection.journal(None, None)
     assert count == len(rows)
     ends = [row.position + row.size_bytes for row in rows]
@@ -112,7 +112,7 @@ def test_frames_lie_side_by_side(inspection: Inspection) -> None:
     assert (rows[-1].kind, ends[-1]) == ("stop", inspection.summary().journal_end)
 
 
-def test_the_newest_frames_of_one_log(inspection: Inspection) -> None:
+def test_the_newest_frames_of_one_log(inspection: DirectoryReport) -> None:
     everything, _ = inspection.journal(None, None)
     rows, count = inspection.journal("capped", 2)
     of_log = [row for row in everything if row.log == "capped"]
@@ -120,7 +120,7 @@ def test_the_newest_frames_of_one_log(inspection: Inspection) -> None:
     assert rows == of_log[-2:]
 
 
-def test_a_log_that_is_not_there_is_told(inspection: Inspection) -> None:
+def test_a_log_that_is_not_there_is_told(inspection: DirectoryReport) -> None:
     for look in (inspection.logs, inspection.segments, lambda name: inspection.journal(name, 1)):
         with pytest.raises(NoSuchLog):
             look("nobody")
@@ -129,26 +129,26 @@ def test_a_log_that_is_not_there_is_told(inspection: Inspection) -> None:
 def test_a_torn_tail_is_shown(root: Path) -> None:
     newest = sorted(root.glob("journal/*"))[-1]
     directories.replace(newest, directories.content_of(newest)[:-3])
-    rows, _ = Inspection(RealDisk(root)).journal(None, 1)
+    rows, _ = DirectoryReport(RealDisk(root)).journal(None, 1)
     assert rows[0].kind == "torn"
-    assert not Inspection(RealDisk(root)).summary().clean
+    assert not DirectoryReport(RealDisk(root)).summary().clean
 
 
 def test_damage_is_shown_and_not_passed_over(root: Path) -> None:
     needed = sorted(root.glob("journal/*"))[-2]
     directories.flip(needed, len(directories.content_of(needed)) // 2)
-    rows, _ = Inspection(RealDisk(root)).journal(None, None)
+    rows, _ = DirectoryReport(RealDisk(root)).journal(None, None)
     (damaged,) = [row for row in rows if row.kind == "damaged"]
     assert needed.name in damaged.meaning
     with pytest.raises(Corrupt, match=needed.name):
-        Inspection(RealDisk(root)).logs()
+        DirectoryReport(RealDisk(root)).logs()
 
 
 def test_a_directory_in_use_can_be_looked_at(root: Path) -> None:
     async def look_while_running() -> int:
         started = await directories.boot(root)
         await started.engine.appender.append("plain", draft([b"1"]), owner="topics", create=None)
-        head = Inspection(RealDisk(root)).logs("plain")[0].head
+        head = DirectoryReport(RealDisk(root)).logs("plain")[0].head
         await started.engine.journal.close()
         return head - started.engine.live("plain").log.head
 
@@ -156,7 +156,7 @@ def test_a_directory_in_use_can_be_looked_at(root: Path) -> None:
 
 
 def test_an_empty_directory_is_empty(tmp_path: Path) -> None:
-    inspection = Inspection(RealDisk(tmp_path))
+    inspection = DirectoryReport(RealDisk(tmp_path))
     assert inspection.summary().logs == 0
     assert (inspection.logs(), inspection.segments()) == ([], [])
     assert list(tmp_path.iterdir()) == []
