@@ -52,18 +52,18 @@ from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.routes import StreamLimits
 from headrace.surfaces.streams.server import ServerLimits, ServerRoutes
 from headrace.surfaces.topics import mount as topics
-from headrace.surfaces.topics.appends import AppendLimits
+from headrace.surfaces.topics.drafts import AppendLimits
 from headrace.surfaces.topics.errors import REFUSALS as TOPIC_REFUSALS
 from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.metrics import TopicsVitals, read_samples
 from headrace.surfaces.topics.queues import QueueLimits, QueueRoutes
 from headrace.surfaces.topics.routers import RouterRoutes
 from headrace.surfaces.topics.routes import Topics
-from headrace.surfaces.topics.search import Search
+from headrace.surfaces.topics.search import SearchRoutes
 from headrace.surfaces.topics.sessions import Sessions
-from headrace.surfaces.topics.watch import Watch
+from headrace.surfaces.topics.watch import WatchRoutes
 from headrace.surfaces.topics.websocket import SocketLimits
-from headrace.surfaces.topics.work import Work
+from headrace.surfaces.topics.work import WorkRoutes
 from headrace.web import docs_page, openapi
 from headrace.web.calls import Gate
 from headrace.web.connection import Connections
@@ -140,10 +140,10 @@ def build_web(
         topics.surface(
             Topics(limits, settings.topics.max_limit),
             QueueRoutes(jobs),
-            Work(jobs),
+            WorkRoutes(jobs),
             RouterRoutes(),
-            Search(),
-            Watch(sessions, follow),
+            SearchRoutes(),
+            WatchRoutes(sessions, follow),
             SocketLimits(limits, follow, settings.server.max_body_bytes),
             lambda principal: read_samples(TopicsVitals(gate, len(sessions)), principal),
         ),

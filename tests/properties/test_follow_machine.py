@@ -29,7 +29,7 @@ from headrace.engine.caps import Caps
 from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.surfaces.topics.cursors import parse_composite
 from headrace.surfaces.topics.events import TopicView
-from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
+from headrace.surfaces.topics.sessions import Prefix, Session, Sessions, WatchPosition, begin
 from headrace.surfaces.topics.watchstream import WatchStream
 from headrace.web.credentials import LOCAL
 from headrace.web.slots import Slots
@@ -212,7 +212,7 @@ class FollowMachine(RuleBasedStateMachine):
         look=st.sampled_from(LOOKS),
     )
     def watch(self, listed: set[str], prefix: str | None, tail: bool, look: TopicView) -> None:
-        places: dict[str, Place] = {}
+        places: dict[str, WatchPosition] = {}
         for name, log in self.engine.state.by_name.items():
             if name in listed or (prefix is not None and name.startswith(prefix)):
                 after = self.engine.open_logs[log.id].visible if tail else 0

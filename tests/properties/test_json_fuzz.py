@@ -17,8 +17,8 @@ from headrace.schemas.evolution import parse_update
 from headrace.schemas.lens import parse_lens
 from headrace.schemas.validation import Validator, check_schema
 from headrace.surfaces.streams.appends import parse_drafts
-from headrace.surfaces.topics.appends import AppendLimits
-from headrace.surfaces.topics.writes import parse_append
+from headrace.surfaces.topics.appending import parse_append
+from headrace.surfaces.topics.drafts import AppendLimits
 from headrace.web.bodies import check_utf8
 from headrace.web.calls import decode
 

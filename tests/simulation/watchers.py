@@ -25,7 +25,7 @@ from headrace.core.errors import Code, Refused
 from headrace.engine.engine import Engine
 from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.sessions import Sessions
-from headrace.surfaces.topics.watch import STREAM_PATH, Watch
+from headrace.surfaces.topics.watch import STREAM_PATH, WatchRoutes
 from headrace.surfaces.topics.watchstream import WatchStream
 from headrace.web.slots import Slots
 from support.asking import make_call, make_gate, make_request
@@ -248,7 +248,7 @@ class Gallery:
         self._gate = make_gate(self._engine)
         self._hub = self._gate.hub
         self._sessions = Sessions(Slots(), SESSION_TTL_MS, self._hub.wheel.time)
-        self._watch = Watch(self._sessions, _LIMITS)
+        self._watch = WatchRoutes(self._sessions, _LIMITS)
         self._seats: list[_Seat] = []
         self.quiet = False
         """Nobody disturbs a connection."""

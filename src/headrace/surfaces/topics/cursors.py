@@ -85,7 +85,7 @@ def parse_composite(text: str) -> Composite:
         raise Refused(Code.INVALID, "this cursor is not one of ours", field="cursor") from None
 
 
-class Trail:
+class CursorHistory:
     """How far a session's events have told, topic by topic: makes their ids."""
 
     __slots__ = ("_dead", "_members", "_orders", "_seqs", "_size", "_tag")

@@ -22,7 +22,7 @@ from headrace.web.credentials import Principal, Scope
 ANY = "*"
 
 
-class Start(msgspec.Struct, frozen=True):
+class StartPosition(msgspec.Struct, frozen=True):
     """Where to start in a topic."""
 
     after: int
@@ -31,11 +31,11 @@ class Start(msgspec.Struct, frozen=True):
     match: TagMatch | None
 
 
-class Wish(msgspec.Struct, frozen=True):
+class FollowRequest(msgspec.Struct, frozen=True):
     """The topics asked for, by name and by prefix."""
 
-    topics: dict[str, Start]
-    prefixes: dict[str, Start]
+    topics: dict[str, StartPosition]
+    prefixes: dict[str, StartPosition]
 
 
 class FollowLimits(msgspec.Struct, frozen=True):
@@ -45,17 +45,17 @@ class FollowLimits(msgspec.Struct, frozen=True):
     records: int
 
 
-def parse_wish(
+def parse_follow(
     topics: Mapping[str, wire.WatchTopic | None], principal: Principal, limits: FollowLimits
-) -> Wish:
+) -> FollowRequest:
     """Names and starts, if the caller may read them all."""
     principal.require(Scope.READ)
     if not topics:
         raise Refused(Code.INVALID, "topics must name at least one topic", field="topics")
     if len(topics) > limits.topics:
         raise _too_many(limits.topics)
-    names: dict[str, Start] = {}
-    prefixes: dict[str, Start] = {}
+    names: dict[str, StartPosition] = {}
+    prefixes: dict[str, StartPosition] = {}
     for name, asked in topics.items():
         start = _parse_start(asked)
         if name.endswith(ANY):
@@ -63,13 +63,13 @@ def parse_wish(
         else:
             names[parse_topic(name)] = start
     principal.require(Scope.READ, *names)
-    return Wish(names, prefixes)
+    return FollowRequest(names, prefixes)
 
 
-def _parse_start(asked: wire.WatchTopic | None) -> Start:
+def _parse_start(asked: wire.WatchTopic | None) -> StartPosition:
     asked = wire.checked(asked or wire.WatchTopic())
     match = None if asked.match is None else parse_match(asked.match)
-    return Start(asked.from_seq, asked.tail, asked.epoch, match)
+    return StartPosition(asked.from_seq, asked.tail, asked.epoch, match)
 
 
 def _parse_prefix(prefix: str, principal: Principal) -> str:
@@ -106,16 +106,21 @@ def parse_selector(node: str | list[str] | None, match: object) -> ColumnSelecto
 
 
 def find(
-    engine: Engine, wish: Wish, principal: Principal, limits: FollowLimits, *, lenient: bool
-) -> dict[str, tuple[OpenLog, Start]]:
+    engine: Engine,
+    wanted: FollowRequest,
+    principal: Principal,
+    limits: FollowLimits,
+    *,
+    lenient: bool,
+) -> dict[str, tuple[OpenLog, StartPosition]]:
     """The topics that are there; unknown names are refused, or left out if that is wanted."""
-    found: dict[str, tuple[OpenLog, Start]] = {}
-    for name, start in wish.topics.items():
+    found: dict[str, tuple[OpenLog, StartPosition]] = {}
+    for name, start in wanted.topics.items():
         if not lenient or name in engine.state.by_name:
             found[name] = (engine.state_of(name), start)
-    if not found and not wish.prefixes:
+    if not found and not wanted.prefixes:
         raise Refused(Code.LOG_NOT_FOUND, "none of the topics exists")
-    for prefix, start in wish.prefixes.items():
+    for prefix, start in wanted.prefixes.items():
         for live in matching(engine, prefix, principal):
             found.setdefault(live.log.name, (live, start))
             if len(found) > limits.topics:

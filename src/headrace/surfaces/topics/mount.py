@@ -12,10 +12,10 @@ from headrace.surfaces.topics.errors import REFUSALS, refuse
 from headrace.surfaces.topics.queues import QueueRoutes
 from headrace.surfaces.topics.routers import RouterRoutes
 from headrace.surfaces.topics.routes import Topics
-from headrace.surfaces.topics.search import Search
-from headrace.surfaces.topics.watch import Watch
+from headrace.surfaces.topics.search import SearchRoutes
+from headrace.surfaces.topics.watch import WatchRoutes
 from headrace.surfaces.topics.websocket import SocketLimits, TopicSocket
-from headrace.surfaces.topics.work import Work
+from headrace.surfaces.topics.work import WorkRoutes
 from headrace.web.answers import Answer, Handover
 from headrace.web.calls import Call, by_key_or_token, by_nothing
 from headrace.web.credentials import NO_SCOPE, Principal, Scope
@@ -46,10 +46,10 @@ _JOBS = (*_QUEUE, Code.BATCH_TOO_LARGE)
 def surface(
     topics: Topics,
     queues: QueueRoutes,
-    work: Work,
+    work: WorkRoutes,
     routers: RouterRoutes,
-    search: Search,
-    watch: Watch,
+    search: SearchRoutes,
+    watch: WatchRoutes,
     sockets: SocketLimits,
     samples: Callable[[Principal], Sequence[Sample]],
 ) -> Surface:
@@ -74,10 +74,10 @@ def surface(
 def _routes(
     topics: Topics,
     queues: QueueRoutes,
-    work: Work,
+    work: WorkRoutes,
     routers: RouterRoutes,
-    search: Search,
-    watch: Watch,
+    search: SearchRoutes,
+    watch: WatchRoutes,
     socket: Handler,
 ) -> list[Route]:
     return [

@@ -24,11 +24,11 @@ from headrace.core.match import parse_match
 from headrace.core.owners import TOPICS
 from headrace.engine.open_log import OpenLog
 from headrace.surfaces.topics import wire
-from headrace.surfaces.topics.appends import AppendLimits
+from headrace.surfaces.topics.appending import format_appended, parse_append, parse_config, write
+from headrace.surfaces.topics.drafts import AppendLimits
 from headrace.surfaces.topics.events import format_tombstone, render_records
 from headrace.surfaces.topics.following import parse_selector
 from headrace.surfaces.topics.names import parse_topic
-from headrace.surfaces.topics.writes import format_appended, parse_append, parse_config, write
 from headrace.web.answers import Reply
 from headrace.web.calls import Call, decode, parse_bool, parse_whole
 from headrace.web.credentials import Scope

@@ -21,7 +21,7 @@ from headrace.web.search_replies import format_aggregated, format_found
 from headrace.web.search_requests import decode_body, parse_aggregate_request, parse_search_request
 
 
-class Search:
+class SearchRoutes:
     """The handlers of one server."""
 
     async def put(self, call: Call) -> Reply:

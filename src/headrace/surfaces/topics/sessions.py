@@ -12,7 +12,7 @@ import msgspec
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import FORMER_TOPICS_MAX
 from headrace.delivery.endings import Ending
-from headrace.surfaces.topics.cursors import Composite, Trail, format_label, parse_label
+from headrace.surfaces.topics.cursors import Composite, CursorHistory, format_label, parse_label
 from headrace.surfaces.topics.events import TopicView
 from headrace.web.credentials import Principal
 from headrace.web.slots import Slot, Slots
@@ -21,7 +21,7 @@ _WID_BYTES = 16
 _TAG_BYTES = 3
 
 
-class Place(msgspec.Struct):
+class WatchPosition(msgspec.Struct):
     """Where a session stands in one topic."""
 
     after: int
@@ -60,8 +60,8 @@ def begin(
     listed: bool = False,
     first: bool = True,
     head: int = 0,
-) -> Place:
-    return Place(after, epoch, view, listed, first, after, epoch, head)
+) -> WatchPosition:
+    return WatchPosition(after, epoch, view, listed, first, after, epoch, head)
 
 
 class Prefix(msgspec.Struct, frozen=True):
@@ -82,6 +82,7 @@ class Session:
 
     __slots__ = (
         "_former",
+        "cursor_history",
         "heartbeat_s",
         "idle_since",
         "places",
@@ -89,14 +90,13 @@ class Session:
         "principal",
         "slot",
         "stream",
-        "trail",
         "wid",
     )
 
     def __init__(
         self,
         principal: Principal,
-        places: dict[str, Place],
+        places: dict[str, WatchPosition],
         prefixes: Iterable[Prefix],
         heartbeat_s: float,
     ) -> None:
@@ -105,14 +105,14 @@ class Session:
         self.places = places
         self.prefixes = tuple(prefixes)
         self.heartbeat_s = heartbeat_s
-        self.trail = Trail(secrets.token_hex(_TAG_BYTES))
+        self.cursor_history = CursorHistory(secrets.token_hex(_TAG_BYTES))
         self.stream: Streaming | None = None
         self.slot: Slot | None = None
         self.idle_since = 0.0
         self._former: set[str] = set()
         """Names of topics that are gone; cursors may still tell of them."""
 
-    def add(self, topic: str, epoch: int, view: TopicView) -> Place:
+    def add(self, topic: str, epoch: int, view: TopicView) -> WatchPosition:
         """A topic that a prefix brings is watched from its first record on."""
         first = topic not in self._former and len(self._former) < FORMER_TOPICS_MAX
         place = self.places[topic] = begin(0, epoch, view, first=first)
@@ -130,9 +130,9 @@ class Session:
 
     def rewind(self, cursor: Composite) -> None:
         """Go back to where this cursor was made; never forward."""
-        if self.trail.is_foreign(cursor):
+        if self.cursor_history.is_foreign(cursor):
             return  # its seqs belong to topics we do not know
-        resolved = self.trail.resolve(cursor)
+        resolved = self.cursor_history.resolve(cursor)
         known = {parse_label(label): seq for label, seq in (resolved or {}).items()}
         seqs = {topic: (seq, epoch) for (topic, epoch), seq in known.items()}
         for topic, place in self.places.items():

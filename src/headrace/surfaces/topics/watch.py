@@ -15,13 +15,13 @@ from headrace.surfaces.topics.cursors import Checkpoint, parse_composite, parse_
 from headrace.surfaces.topics.events import TopicView
 from headrace.surfaces.topics.following import (
     FollowLimits,
-    Start,
+    StartPosition,
     find,
     format_place,
+    parse_follow,
     parse_view,
-    parse_wish,
 )
-from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
+from headrace.surfaces.topics.sessions import Prefix, Session, Sessions, WatchPosition, begin
 from headrace.surfaces.topics.watchstream import WatchStream
 from headrace.web.answers import Handover, Reply
 from headrace.web.calls import Call, by_key_or_token, decode, parse_bool
@@ -32,7 +32,7 @@ STREAM_PATH = "/v0/watch/"
 _watch = msgspec.json.Decoder(wire.WatchRequest)
 
 
-class Watch:
+class WatchRoutes:
     """The handlers of one server."""
 
     def __init__(self, sessions: Sessions, limits: FollowLimits) -> None:
@@ -44,15 +44,15 @@ class Watch:
         lenient = parse_bool(call.req, "lenient", default=False)
         request = wire.checked(decode(_watch, await call.command() or b"{}"))
         engine, principal, limits = call.engine, call.principal, self._limits
-        wish = parse_wish(request.topics, principal, limits)
+        wanted = parse_follow(request.topics, principal, limits)
         view = partial(parse_view, request, limits=limits)
-        prefixes = [Prefix(prefix, view(start.match)) for prefix, start in wish.prefixes.items()]
+        prefixes = [Prefix(prefix, view(start.match)) for prefix, start in wanted.prefixes.items()]
         resume = _parse_cursor(request.cursor)
-        found = find(engine, wish, principal, limits, lenient=lenient)
+        found = find(engine, wanted, principal, limits, lenient=lenient)
         await engine.routers.catch_up(*(live for live, _ in found.values()))
         self._sessions.check_room(principal)
         places = {
-            name: _place(live, start, view(start.match), resume, listed=name in wish.topics)
+            name: _place(live, start, view(start.match), resume, listed=name in wanted.topics)
             for name, (live, start) in found.items()
         }
         heartbeat_ms = max(HEARTBEAT_MS_MIN, min(HEARTBEAT_MS_MAX, request.heartbeat_ms))
@@ -64,7 +64,7 @@ class Watch:
             topics={
                 name: format_place(live, places[name].after) for name, (live, _) in found.items()
             },
-            prefixes=[f"{prefix}*" for prefix in wish.prefixes] or msgspec.UNSET,
+            prefixes=[f"{prefix}*" for prefix in wanted.prefixes] or msgspec.UNSET,
         )
         await engine.settle(*(live for live, _ in found.values()))
         self._sessions.add(session)
@@ -101,12 +101,12 @@ def _parse_cursor(text: str | None) -> dict[str, tuple[int, int | None]]:
 
 def _place(
     live: OpenLog,
-    start: Start,
+    start: StartPosition,
     view: TopicView,
     resume: dict[str, tuple[int, int | None]],
     *,
     listed: bool,
-) -> Place:
+) -> WatchPosition:
     after, epoch = start.after, start.epoch
     if live.log.name in resume:
         after, known = resume[live.log.name]

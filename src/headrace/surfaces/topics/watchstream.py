@@ -18,7 +18,7 @@ from headrace.storage.journal import ignore
 from headrace.surfaces.topics.cursors import encode_map, encode_member
 from headrace.surfaces.topics.events import TopicView, render_event
 from headrace.surfaces.topics.following import matching, may_follow
-from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions
+from headrace.surfaces.topics.sessions import Prefix, Session, Sessions, WatchPosition
 
 _NAMES: dict[type, bytes] = {
     Records: b"record",
@@ -84,7 +84,7 @@ class WatchStream(EventStream):
         session.stream = self
         self._sessions.wake(session)
         places = session.places.items()
-        session.trail.restart({p.label(topic, p.epoch): p.after for topic, p in places})
+        session.cursor_history.restart({p.label(topic, p.epoch): p.after for topic, p in places})
         for topic, place in tuple(session.places.items()):
             self._open_place(topic, place)
         for prefix in session.prefixes:
@@ -106,7 +106,7 @@ class WatchStream(EventStream):
 
     # --- topics -----------------------------------------------------------------------------------
 
-    def _open_place(self, topic: str, place: Place) -> None:
+    def _open_place(self, topic: str, place: WatchPosition) -> None:
         engine = self._hub.engine
         live = engine.open_logs.get(place.epoch)
         if live is None and (log := engine.state.by_name.get(topic)):
@@ -118,7 +118,7 @@ class WatchStream(EventStream):
         done = partial(self._say_gone, topic, place)
         ignore(engine.journal.wait_synced(engine.journal.tail, done))
 
-    def _say_gone(self, topic: str, place: Place) -> None:
+    def _say_gone(self, topic: str, place: WatchPosition) -> None:
         """A topic was deleted while there was no stream."""
         if self.closed:
             return
@@ -154,7 +154,7 @@ class WatchStream(EventStream):
             return
         self._follow(live, place, newborn=True)
 
-    def _follow(self, live: OpenLog, place: Place, *, newborn: bool = False) -> None:
+    def _follow(self, live: OpenLog, place: WatchPosition, *, newborn: bool = False) -> None:
         topic, epoch = live.log.name, live.log.id
         view = self._view(topic, place, epoch)
         follower = Follower(
@@ -172,7 +172,7 @@ class WatchStream(EventStream):
             follower.write = partial(deliver, follower, label)
         self.followers.add(follower)
 
-    def _view(self, topic: str, place: Place, epoch: int) -> EventView:
+    def _view(self, topic: str, place: WatchPosition, epoch: int) -> EventView:
         label = place.label(topic, epoch) if self._session.solo else None
         view = msgspec.structs.asdict(place.view)
         return EventView(
@@ -181,13 +181,13 @@ class WatchStream(EventStream):
 
     def _deliver(self, follower: Follower, label: str, frame: bytes) -> None:
         """An event of one of several topics: its id tells of all of them."""
-        self._session.trail.tell(label, follower.position)
+        self._session.cursor_history.tell(label, follower.position)
         self._put(frame)
 
     def _deliver_anew(self, follower: Follower, label: str, frame: bytes) -> None:
         """The first event of a new instance: only now the reader knows that there is one."""
         place = self._session.places[follower.live.log.name]
-        self._session.trail.drop(place.label(follower.live.log.name, place.epoch))
+        self._session.cursor_history.drop(place.label(follower.live.log.name, place.epoch))
         follower.write = partial(self._deliver, follower, label)
         follower.write(frame)
 
@@ -196,7 +196,7 @@ class WatchStream(EventStream):
         if self._session.solo:
             self.transport.write(frame)
             return
-        id = self._session.trail.id()
+        id = self._session.cursor_history.id()
         if self.chunked:
             head = b"%x\r\nid: %b\n" % (len(id) + 5 + len(frame), id)
             self.transport.writelines((head, frame, b"\r\n"))
@@ -229,7 +229,7 @@ class WatchStream(EventStream):
         """A topic is gone. One that a prefix brought may come again, as a new one."""
         place = self._session.places[topic]
         if not place.listed:
-            self._session.trail.drop(place.label(topic, epoch))
+            self._session.cursor_history.drop(place.label(topic, epoch))
             self._session.remove(topic)
 
     def _end_if_over(self) -> None:

@@ -27,21 +27,21 @@ from headrace.delivery.websocket import PartialMessages, Socket, frame
 from headrace.engine.open_log import OpenLog
 from headrace.engine.timings import Timings
 from headrace.surfaces.topics import wire
-from headrace.surfaces.topics.appends import AppendLimits, parse_drafts, parse_plain_drafts
+from headrace.surfaces.topics.appending import format_appended, write
+from headrace.surfaces.topics.drafts import AppendLimits, parse_drafts, parse_plain_drafts
 from headrace.surfaces.topics.errors import REFUSALS
 from headrace.surfaces.topics.events import TopicView, render_event
 from headrace.surfaces.topics.following import (
     ANY,
     FollowLimits,
-    Start,
+    StartPosition,
     find,
     format_place,
     may_follow,
+    parse_follow,
     parse_view,
-    parse_wish,
 )
 from headrace.surfaces.topics.names import parse_topic
-from headrace.surfaces.topics.writes import format_appended, write
 from headrace.web.calls import decode, format_times
 from headrace.web.credentials import Principal, Scope
 
@@ -279,15 +279,17 @@ class TopicSocket(Socket):
     async def _follow(self, command: wire.Subscribe) -> None:
         wire.checked(command)
         engine, limits = self._hub.engine, self._limits.follow
-        wish = parse_wish(_asked(command), self._principal, limits)
+        wanted = parse_follow(_asked(command), self._principal, limits)
         views = {
             match: _view(parse_view(command, match, limits))
-            for match in {start.match for start in (*wish.topics.values(), *wish.prefixes.values())}
+            for match in {
+                start.match for start in (*wanted.topics.values(), *wanted.prefixes.values())
+            }
         }
-        found = find(engine, wish, self._principal, limits, lenient=command.lenient)
+        found = find(engine, wanted, self._principal, limits, lenient=command.lenient)
         lives = [live for live, _ in found.values()]
         topics = len(self.followers) + sum(live not in self.followers for live in lives)
-        prefixes = len(self._prefixes.keys() | wish.prefixes.keys())
+        prefixes = len(self._prefixes.keys() | wanted.prefixes.keys())
         if max(topics, prefixes) > limits.topics:
             raise Refused(
                 Code.INVALID, f"one socket follows at most {limits.topics} topics and prefixes"
@@ -302,7 +304,7 @@ class TopicSocket(Socket):
         self.say_now(b'%b,"topics":%b}' % (answer, msgspec.json.encode(places)))
         for name, (live, start) in found.items():
             self._add(live, views[start.match], *starts[name])
-        for prefix, start in wish.prefixes.items():
+        for prefix, start in wanted.prefixes.items():
             self._watch_prefix(prefix, views[start.match])
 
     def _deliver(self, frames: bytes) -> None:
@@ -440,5 +442,5 @@ def _view(view: TopicView) -> MessageView:
     return MessageView(**msgspec.structs.asdict(view))
 
 
-def _start(live: OpenLog, start: Start) -> tuple[int, int | None]:
+def _start(live: OpenLog, start: StartPosition) -> tuple[int, int | None]:
     return (live.visible, None) if start.tail else (start.after, start.epoch)

@@ -24,7 +24,7 @@ from headrace.web.request import Request
 _LEASE_MS_MAX = (1 << 63) - 1
 
 
-class Work:
+class WorkRoutes:
     """Opens the streams of workers."""
 
     def __init__(self, limits: QueueLimits) -> None:

@@ -12,7 +12,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import COMPOSITE_BYTES_MAX, TRAIL_DEAD_MAX, TRAIL_ORDERS_MAX, U64_MAX
 from headrace.surfaces.topics.cursors import (
     Checkpoint,
-    Trail,
+    CursorHistory,
     format_label,
     parse_composite,
     parse_label,
@@ -22,11 +22,11 @@ labels = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,40}(@[0-9]{1,6})?", fullma
 places = st.dictionaries(labels, st.integers(0, U64_MAX), max_size=30)
 
 
-def trail_of(seqs: dict[str, int]) -> Trail:
-    trail = Trail("tag")
+def trail_of(seqs: dict[str, int]) -> CursorHistory:
+    cursor_history = CursorHistory("tag")
     for label, seq in seqs.items():
-        trail.tell(label, seq)
-    return trail
+        cursor_history.tell(label, seq)
+    return cursor_history
 
 
 @given(places)
@@ -37,48 +37,48 @@ def test_an_id_tells_every_place(seqs: dict[str, int]) -> None:
 @given(st.integers(100, 300), st.data())
 def test_a_long_id_is_a_checkpoint_that_tells_the_same(count: int, data: st.DataObject) -> None:
     seqs = {f"{'x' * 60}-{i}": data.draw(st.integers(0, 1 << 40)) for i in range(count)}
-    trail = trail_of(seqs)
-    id = trail.id().decode()
+    cursor_history = trail_of(seqs)
+    id = cursor_history.id().decode()
     assert len(id) < COMPOSITE_BYTES_MAX
     cursor = parse_composite(id)
     assert isinstance(cursor, Checkpoint)
-    assert not trail.is_foreign(cursor)
-    assert trail.resolve(cursor) == seqs
-    assert Trail("other").is_foreign(cursor)
+    assert not cursor_history.is_foreign(cursor)
+    assert cursor_history.resolve(cursor) == seqs
+    assert CursorHistory("other").is_foreign(cursor)
 
 
 def test_a_checkpoint_does_not_know_what_came_later() -> None:
     long = [f"{'x' * 100}-{i}" for i in range(60)]
-    trail = trail_of(dict.fromkeys(long, 1))
-    before = parse_composite(trail.id().decode())
-    trail.tell("later", 5)
-    trail.tell(long[0], 2)
-    assert trail.resolve(before) == dict.fromkeys(long, 1)
+    cursor_history = trail_of(dict.fromkeys(long, 1))
+    before = parse_composite(cursor_history.id().decode())
+    cursor_history.tell("later", 5)
+    cursor_history.tell(long[0], 2)
+    assert cursor_history.resolve(before) == dict.fromkeys(long, 1)
 
 
 def test_topics_that_come_and_go_do_not_pile_up() -> None:
-    trail = trail_of({f"{'x' * 100}-{i}": 1 for i in range(60)})
-    oldest = parse_composite(trail.id().decode())
+    cursor_history = trail_of({f"{'x' * 100}-{i}": 1 for i in range(60)})
+    oldest = parse_composite(cursor_history.id().decode())
     sizes = []
     for number in range(20 * TRAIL_DEAD_MAX):
-        trail.tell(f"{'y' * 100}@{number}", 7)
-        sizes.append(len(trail.id()))
-        trail.drop(f"{'y' * 100}@{number}")
+        cursor_history.tell(f"{'y' * 100}@{number}", 7)
+        sizes.append(len(cursor_history.id()))
+        cursor_history.drop(f"{'y' * 100}@{number}")
     assert max(sizes) < 400
-    assert len(trail._orders) <= TRAIL_ORDERS_MAX
-    assert trail.resolve(oldest) is None, "too old to be known"
-    newest = parse_composite(trail.id().decode())
-    known = trail.resolve(newest)
+    assert len(cursor_history._orders) <= TRAIL_ORDERS_MAX
+    assert cursor_history.resolve(oldest) is None, "too old to be known"
+    newest = parse_composite(cursor_history.id().decode())
+    known = cursor_history.resolve(newest)
     assert known is not None
     assert {f"{'x' * 100}-{i}": 1 for i in range(60)}.items() <= known.items()
 
 
 def test_a_new_stream_tells_only_its_own_places() -> None:
-    trail = trail_of({"a": 9, "b": 9, "c@4": 9})
-    trail.restart({"a": 2, "b": 9})
-    assert parse_composite(trail.id().decode()) == {"a": 2, "b": 9}
-    trail.drop("c@4")
-    assert parse_composite(trail.id().decode()) == {"a": 2, "b": 9}
+    cursor_history = trail_of({"a": 9, "b": 9, "c@4": 9})
+    cursor_history.restart({"a": 2, "b": 9})
+    assert parse_composite(cursor_history.id().decode()) == {"a": 2, "b": 9}
+    cursor_history.drop("c@4")
+    assert parse_composite(cursor_history.id().decode()) == {"a": 2, "b": 9}
 
 
 def test_a_label_tells_the_epoch_only_where_it_must() -> None:

@@ -9,7 +9,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.selector import EVERYTHING
 from headrace.surfaces.topics.cursors import parse_composite
 from headrace.surfaces.topics.events import TopicView
-from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
+from headrace.surfaces.topics.sessions import Prefix, Session, Sessions, WatchPosition, begin
 from headrace.web.credentials import LOCAL, Principal, Scope
 from headrace.web.slots import Slots
 
@@ -28,11 +28,11 @@ class Hands:
         return self.now_s
 
 
-def session_of(**places: Place) -> Session:
+def session_of(**places: WatchPosition) -> Session:
     return Session(LOCAL, places, [Prefix("p", LOOK)], 15.0)
 
 
-def listed(after: int, epoch: int = 1) -> Place:
+def listed(after: int, epoch: int = 1) -> WatchPosition:
     return begin(after, epoch, LOOK, listed=True)
 
 
@@ -149,6 +149,6 @@ def test_a_name_used_before_is_told_apart() -> None:
 def test_a_checkpoint_of_another_session_says_nothing() -> None:
     session, other = session_of(a=listed(5)), session_of(a=listed(5))
     for index in range(200):
-        other.trail.tell(f"{'x' * 100}-{index}", 0)
-    session.rewind(parse_composite(other.trail.id().decode()))
+        other.cursor_history.tell(f"{'x' * 100}-{index}", 0)
+    session.rewind(parse_composite(other.cursor_history.id().decode()))
     assert session.places["a"].after == 5

@@ -17,7 +17,7 @@ from headrace.core.config import Durability
 from headrace.core.errors import Refused
 from headrace.core.limits import BUFFER_GRACE_S, COMMAND_BYTES_MAX, FRAMES_PER_TURN, SLOW_CONSUMER_S
 from headrace.surfaces.topics import websocket, wire
-from headrace.surfaces.topics.appends import AppendLimits
+from headrace.surfaces.topics.drafts import AppendLimits
 from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.websocket import SocketLimits, TopicSocket
 from headrace.web.credentials import LOCAL, Principal, Scope

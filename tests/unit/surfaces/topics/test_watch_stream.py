@@ -15,7 +15,7 @@ from headrace.delivery.channel import Channel
 from headrace.delivery.endings import Replaced
 from headrace.surfaces.topics.cursors import parse_composite
 from headrace.surfaces.topics.events import TopicView
-from headrace.surfaces.topics.sessions import Place, Prefix, Session, Sessions, begin
+from headrace.surfaces.topics.sessions import Prefix, Session, Sessions, WatchPosition, begin
 from headrace.surfaces.topics.watchstream import EventView, WatchStream
 from headrace.web.credentials import LOCAL
 from headrace.web.slots import Slots
@@ -42,7 +42,7 @@ class Viewer:
         self._house = house
         self._truth = house.truth
         view = seen or look()
-        places: dict[str, Place] = {}
+        places: dict[str, WatchPosition] = {}
         for topic in topics:
             places[topic] = begin(0, house.engine.live(topic).log.id, view, listed=True)
         prefixes = [] if prefix is None else [Prefix(prefix, view)]

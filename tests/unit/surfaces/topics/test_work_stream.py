@@ -9,7 +9,7 @@ from headrace.core.entry import Claim
 from headrace.core.errors import Code, Refused
 from headrace.engine.timings import Timings
 from headrace.surfaces.topics.queues import QueueLimits
-from headrace.surfaces.topics.work import JobStream, Work
+from headrace.surfaces.topics.work import JobStream, WorkRoutes
 from support.asking import make_call, make_gate, make_request
 from support.plumbing import Pipe
 from support.serving import House, live
@@ -57,7 +57,7 @@ def test_a_stream_opens_when_its_queue_is_there_to_stay() -> None:
         journal = house.engine.journal
         created = journal.tail
         assert journal.synced < created
-        work = Work(QueueLimits(claim=1, node_bytes=1))
+        work = WorkRoutes(QueueLimits(claim=1, node_bytes=1))
         request = make_request("GET", "/v0/topics/q/work?node=w")
         await work.open(make_call(make_gate(house.engine), request, name="q"))
         assert journal.synced >= created

@@ -15,7 +15,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.logs.appender import Appended
 from headrace.engine.timings import Timings
 from headrace.surfaces.topics import wire
-from headrace.surfaces.topics.appends import (
+from headrace.surfaces.topics.drafts import (
     AppendLimits,
     parse_drafts,
     parse_due,
