@@ -66,13 +66,13 @@ from headrace.surfaces.topics.websocket import SocketLimits
 from headrace.surfaces.topics.work import WorkRoutes
 from headrace.web import docs_page, openapi
 from headrace.web.calls import Gate
+from headrace.web.concurrency import Slots
 from headrace.web.connection import Connections
 from headrace.web.credential_store import CredentialStore
 from headrace.web.descriptors import backlog, raise_limit, room_for_connections
 from headrace.web.origin_check import OriginCheck
 from headrace.web.responder import Responder
 from headrace.web.server import HttpServer
-from headrace.web.slots import Slots
 from headrace.web.surface import Surface
 
 SWITCH_INTERVAL_S = 0.0005

@@ -16,9 +16,9 @@ from headrace.surfaces.streams import mount as streams
 from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.routes import StreamLimits
 from headrace.web.calls import Gate
+from headrace.web.concurrency import Slots
 from headrace.web.credential_store import CredentialStore
 from headrace.web.responder import Responder
-from headrace.web.slots import Slots
 from support import asking
 from support.diary import Client, Diary
 from support.hostile import HostileDisk

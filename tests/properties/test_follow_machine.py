@@ -31,8 +31,8 @@ from headrace.surfaces.topics.cursors import parse_composite
 from headrace.surfaces.topics.events import TopicView
 from headrace.surfaces.topics.sessions import Prefix, Session, Sessions, WatchPosition, begin
 from headrace.surfaces.topics.watchstream import WatchStream
+from headrace.web.concurrency import Slots
 from headrace.web.credentials import LOCAL
-from headrace.web.slots import Slots
 from support.hostile import HostileDisk
 from support.listening import Client, ListeningPipe, Spot, Truth
 from support.rig import boot, small

@@ -27,7 +27,7 @@ from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.sessions import Sessions
 from headrace.surfaces.topics.watch import STREAM_PATH, WatchRoutes
 from headrace.surfaces.topics.watchstream import WatchStream
-from headrace.web.slots import Slots
+from headrace.web.concurrency import Slots
 from support.asking import make_call, make_gate, make_request
 from support.eventtext import Event, decode_id, split_events, unchunk
 from support.oracle import History, ModelLog

@@ -11,11 +11,11 @@ from headrace.engine.engine import Engine
 from headrace.surfaces.topics.errors import refuse
 from headrace.web.answers import Answer
 from headrace.web.calls import Call, Gate
+from headrace.web.concurrency import Slots
 from headrace.web.connection import Respond
 from headrace.web.credential_store import CredentialStore
 from headrace.web.credentials import LOCAL, Principal
 from headrace.web.request import Request
-from headrace.web.slots import Slots
 
 
 class Reply(msgspec.Struct):

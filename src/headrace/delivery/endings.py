@@ -25,14 +25,14 @@ class Expired(msgspec.Struct, frozen=True):
     """It was to last no longer."""
 
 
-class Failed(msgspec.Struct, frozen=True):
+class StreamFailed(msgspec.Struct, frozen=True):
     """It cannot go on: a status as HTTP has it, and what happened."""
 
     status: int
     message: str
 
 
-Ending = ShuttingDown | SlowConsumer | Replaced | Over | Expired | Failed
+Ending = ShuttingDown | SlowConsumer | Replaced | Over | Expired | StreamFailed
 
 
 def describe(ending: Ending) -> tuple[int, str] | None:
@@ -44,7 +44,7 @@ def describe(ending: Ending) -> tuple[int, str] | None:
             return 408, "the connection was blocked for too long; connect again to go on"
         case Replaced():
             return 409, "a newer connection took over this session"
-        case Failed(status, message):
+        case StreamFailed(status, message):
             return status, message
         case Over() | Expired():
             return None

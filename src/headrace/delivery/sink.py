@@ -25,7 +25,14 @@ from math import inf
 
 from headrace.core.limits import CLOSE_S, SINK_BUFFER_BYTES, SLOW_CONSUMER_S
 from headrace.delivery.cohort import Follower
-from headrace.delivery.endings import Ending, Expired, Failed, Over, ShuttingDown, SlowConsumer
+from headrace.delivery.endings import (
+    Ending,
+    Expired,
+    Over,
+    ShuttingDown,
+    SlowConsumer,
+    StreamFailed,
+)
 from headrace.delivery.followers import Followers
 from headrace.delivery.hub import Hub
 
@@ -101,7 +108,7 @@ class Sink(asyncio.Protocol):
 
     def on_log_failed(self, follower: Follower) -> None:
         """A log cannot be read."""
-        self.end(Failed(500, "internal error"))
+        self.end(StreamFailed(500, "internal error"))
 
     def heartbeat(self) -> bytes:
         """What goes out when nothing else did for a while."""

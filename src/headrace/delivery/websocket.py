@@ -17,7 +17,7 @@ from headrace.core.limits import (
     MESSAGE_STILL_S,
     MESSAGES_BYTES_MAX,
 )
-from headrace.delivery.endings import Ending, Failed, ShuttingDown, SlowConsumer
+from headrace.delivery.endings import Ending, ShuttingDown, SlowConsumer, StreamFailed
 from headrace.delivery.hub import Hub
 from headrace.delivery.sink import Sink
 
@@ -212,7 +212,7 @@ class Socket(Sink):
         if self._heard or self._held or not (self._opcode or self._buffer):
             self._heard, self._still_since = False, now
         elif now - self._still_since >= MESSAGE_STILL_S and not self.closed:
-            self.end(Failed(408, "a message was not said to its end"))
+            self.end(StreamFailed(408, "a message was not said to its end"))
             return 0
         return super().on_timer(now)
 
@@ -243,7 +243,7 @@ class Socket(Sink):
             behind = self._take_frames()
         except Violation as violation:
             self._close_code = violation.code
-            self.end(Failed(400, str(violation)))
+            self.end(StreamFailed(400, str(violation)))
             return
         if behind and not self.closed:
             self._behind = True
@@ -421,7 +421,7 @@ def _close_code(ending: Ending) -> int:
             return GOING_AWAY
         case SlowConsumer():
             return TRY_AGAIN
-        case Failed(status):
+        case StreamFailed(status):
             return PROTOCOL_ERROR if status < 500 else INTERNAL
         case _:
             return NORMAL

@@ -18,12 +18,12 @@ from headrace.engine.engine import Engine
 from headrace.engine.timings import Timings
 from headrace.web.answers import Answer
 from headrace.web.bodies import read_body, read_bytes
+from headrace.web.concurrency import Slots
 from headrace.web.credential_store import CredentialStore
 from headrace.web.credentials import LOCAL, NOBODY, Principal
 from headrace.web.live_connections import LiveConnections
 from headrace.web.origin_check import OriginCheck
 from headrace.web.request import Request
-from headrace.web.slots import Slots
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.delivery.endings import Failed
+from headrace.delivery.endings import StreamFailed
 from headrace.delivery.sink import Sink
 
-REVOKED = Failed(401, "the credential that opened this was revoked")
+REVOKED = StreamFailed(401, "the credential that opened this was revoked")
 
 
 class LiveConnections:

@@ -22,10 +22,10 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import JWT_BYTES_MAX
 from headrace.core.token import Grants, Token
 from headrace.web.calls import Gate, by_api_key, by_key, by_key_or_password
+from headrace.web.concurrency import Slots
 from headrace.web.credential_store import CredentialStore, digest_of, new_secret
 from headrace.web.credentials import ALL_SCOPES, LOCAL, NO_SCOPE, Keyring, KeyringError, Scope
 from headrace.web.json_web_tokens import Verifier
-from headrace.web.slots import Slots
 from headrace.web.users import UserTable
 from support.asking import make_request
 

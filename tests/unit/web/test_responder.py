@@ -16,11 +16,11 @@ from headrace.core.errors import Code, Refused
 from headrace.web.answers import Answer
 from headrace.web.answers import Reply as OpenReply
 from headrace.web.calls import Call, Gate
+from headrace.web.concurrency import Slots
 from headrace.web.credential_store import CredentialStore
 from headrace.web.credentials import Keyring, Scope
 from headrace.web.envelope import WORDS, close, refuser
 from headrace.web.responder import Responder
-from headrace.web.slots import Slots
 from headrace.web.surface import Described, Route, Surface, complete
 from support.asking import Reply, ask, make_request
 

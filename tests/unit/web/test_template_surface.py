@@ -13,11 +13,11 @@ from typing import Any
 import support.template_surface
 from headrace.web import openapi
 from headrace.web.calls import Gate
+from headrace.web.concurrency import Slots
 from headrace.web.connection import Connections
 from headrace.web.credential_store import CredentialStore
 from headrace.web.credentials import Keyring
 from headrace.web.responder import Responder
-from headrace.web.slots import Slots
 from support.hostile import HostileDisk
 from support.lines import Line, Site
 from support.rig import boot

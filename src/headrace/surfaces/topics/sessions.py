@@ -14,8 +14,8 @@ from headrace.core.limits import FORMER_TOPICS_MAX
 from headrace.delivery.endings import Ending
 from headrace.surfaces.topics.cursors import Composite, CursorHistory, format_label, parse_label
 from headrace.surfaces.topics.events import TopicView
+from headrace.web.concurrency import Slot, Slots
 from headrace.web.credentials import Principal
-from headrace.web.slots import Slot, Slots
 
 _WID_BYTES = 16
 _TAG_BYTES = 3

@@ -20,7 +20,7 @@ from headrace.core.limits import (
 )
 from headrace.core.record import Drafts
 from headrace.delivery.cohort import Follower
-from headrace.delivery.endings import Ending, Failed, ShuttingDown, SlowConsumer, describe
+from headrace.delivery.endings import Ending, ShuttingDown, SlowConsumer, StreamFailed, describe
 from headrace.delivery.events import CaughtUp, Ended, Event, Gone, Held, Lost, Records
 from headrace.delivery.hub import Hub, Note
 from headrace.delivery.websocket import PartialMessages, Socket, frame
@@ -226,7 +226,7 @@ class TopicSocket(Socket):
         self.say(_format_error(code, refused.message, request_id, refused.detail))
 
     def _fail(self) -> None:
-        self.end(Failed(500, "internal error"))
+        self.end(StreamFailed(500, "internal error"))
 
     # --- publishing -------------------------------------------------------------------------------
 
@@ -422,7 +422,7 @@ def _code(ending: Ending) -> str:
             return "shutting_down"
         case SlowConsumer():
             return "slow_consumer"
-        case Failed(status) if status < 500:
+        case StreamFailed(status) if status < 500:
             return "invalid_request"
         case _:
             return "internal"

@@ -6,7 +6,7 @@ from headrace.core.entry import Claim
 from headrace.core.errors import Refused
 from headrace.core.limits import HEARTBEAT_MS_DEFAULT
 from headrace.core.read import Slice
-from headrace.delivery.endings import Failed
+from headrace.delivery.endings import StreamFailed
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream, error, event
 from headrace.engine.open_log import OpenLog
@@ -87,4 +87,4 @@ class JobStream(EventStream):
         self.send(error(429, message, topics=[self._topic], retry_after_ms=HELD_RETRY_MS))
 
     def close(self, refused: Refused) -> None:
-        self.end(Failed(REFUSALS[refused.code].status, refused.message))
+        self.end(StreamFailed(REFUSALS[refused.code].status, refused.message))

@@ -10,8 +10,8 @@ from headrace.core.selector import EVERYTHING
 from headrace.surfaces.topics.cursors import parse_composite
 from headrace.surfaces.topics.events import TopicView
 from headrace.surfaces.topics.sessions import Prefix, Session, Sessions, WatchPosition, begin
+from headrace.web.concurrency import Slots
 from headrace.web.credentials import LOCAL, Principal, Scope
-from headrace.web.slots import Slots
 
 LOOK = TopicView(
     selector=EVERYTHING, records_max=9, bytes_max=9, strong=False, tags=False, meta=True, data=True

@@ -17,8 +17,8 @@ from headrace.surfaces.topics.cursors import parse_composite
 from headrace.surfaces.topics.events import TopicView
 from headrace.surfaces.topics.sessions import Prefix, Session, Sessions, WatchPosition, begin
 from headrace.surfaces.topics.watchstream import EventView, WatchStream
+from headrace.web.concurrency import Slots
 from headrace.web.credentials import LOCAL
-from headrace.web.slots import Slots
 from support.hostile import HostileDisk
 from support.listening import ListeningPipe
 from support.serving import SYNC_S, House, live

@@ -4,8 +4,8 @@ import pytest
 
 from headrace.core.cap import Cap
 from headrace.core.errors import Code, Refused
+from headrace.web.concurrency import Slots
 from headrace.web.credentials import ALL_SCOPES, LOCAL, Principal
-from headrace.web.slots import Slots
 
 ANN = Principal("ann", ALL_SCOPES)
 BOB = Principal("bob", ALL_SCOPES)
