@@ -33,7 +33,7 @@ from headrace.engine.start import Started, start, stop
 from headrace.engine.upkeep.cycle import Upkeep, UpkeepPace
 from headrace.formats import layout
 from headrace.formats.arrow import leave_pandas_out
-from headrace.observe import say
+from headrace.observe import log_line
 from headrace.processes.pipeline_process import PipelineProcess
 from headrace.processes.scheduling import SHORT_NS, ask_for_turns
 from headrace.processes.seal_process import ProcessSealer
@@ -338,8 +338,8 @@ class App:
         self._control.open(signer)
         self.gate.open(started.engine)
         if self._settings.server.development and len(started.engine.tokens):
-            say("warning", "no credential is configured: tokens of the catalog have no effect")
-        say(
+            log_line("warning", "no credential is configured: tokens of the catalog have no effect")
+        log_line(
             "info", "ready",
             topics=len(started.engine.state.logs), records=started.engine.state.count,
             frames_replayed=started.recovered.frames, clean=started.recovered.clean,
@@ -373,10 +373,10 @@ class App:
                     await stop(self._started)
             except OSError as error:  # also when the time is up, which has no text
                 problem = str(error) or f"not within {DRAIN_S:g} s"
-                say("error", "the last snapshot was not written", problem=problem)
+                log_line("error", "the last snapshot was not written", problem=problem)
         await self._sealer.close()
         self._pool.close()
-        say("info", "stopped")
+        log_line("info", "stopped")
 
     def _lock(self) -> None:
         try:
@@ -427,14 +427,14 @@ class App:
                 settings.port_file.write_text(f"{port}\n")
             except OSError as error:
                 raise StartError(f"cannot write TOPICS_PORT_FILE: {error}") from None
-        say(
+        log_line(
             "info",
             f"listening on http://{settings.host}:{port}",
             data=self._settings.storage.data_dir,
         )
         if settings.development:
             where = "this machine" if is_loopback(settings.host) else "ANYONE WHO REACHES THIS PORT"
-            say("warning", f"no API keys: authentication is off, {where} may do everything")
+            log_line("warning", f"no API keys: authentication is off, {where} may do everything")
         return listener
 
 

@@ -84,7 +84,7 @@ class Gauge(_Single):
         self.value = value
 
 
-class Family:
+class MetricFamily:
     """One value for each value of one label, as read at one moment."""
 
     __slots__ = ("help", "kind", "label", "name", "values")
@@ -212,7 +212,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SECRET_FIELDS = frozenset({"authorization", "api_key", "key", "password", "secret", "token"})
 
 
-def say(level: str, message: str, /, trace: BaseException | None = None, **fields: object) -> None:
+def log_line(
+    level: str, message: str, /, trace: BaseException | None = None, **fields: object
+) -> None:
     """Write one log line: what happened, and the facts as key=value."""
     number = logging.getLevelNamesMapping()[level.upper()]
     _LOG.log(number, "%s", message, exc_info=trace, extra={"fields": fields})

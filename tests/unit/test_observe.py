@@ -11,11 +11,11 @@ import pytest
 from headrace.observe import (
     LATENCY_BOUNDS_US,
     Counter,
-    Family,
     Gauge,
     Histogram,
+    MetricFamily,
+    log_line,
     render_prometheus,
-    say,
     snapshot,
     start_log,
 )
@@ -69,7 +69,7 @@ def test_bounds_must_ascend() -> None:
 
 
 def test_labels_and_help_are_escaped() -> None:
-    family = Family("f", "a \\ b\nc", "topic", {'x"y\\z\n': 1})
+    family = MetricFamily("f", "a \\ b\nc", "topic", {'x"y\\z\n': 1})
     assert render_prometheus([family]) == (
         '# HELP f a \\\\ b\\nc\n# TYPE f gauge\nf{topic="x\\"y\\\\z\\n"} 1\n'
     )
@@ -111,8 +111,10 @@ def log() -> Iterator[io.StringIO]:
 
 
 def test_an_event_is_one_line(log: io.StringIO) -> None:
-    say("info", "listening", host="127.0.0.1", port=4000, note='two words\nand "more"', empty="")
-    say("debug", "too quiet to hear")
+    log_line(
+        "info", "listening", host="127.0.0.1", port=4000, note='two words\nand "more"', empty=""
+    )
+    log_line("debug", "too quiet to hear")
     [line] = log.getvalue().splitlines()
     moment, rest = line.split(" ", 1)
     assert moment.endswith("Z")
@@ -122,13 +124,13 @@ def test_an_event_is_one_line(log: io.StringIO) -> None:
 
 
 def test_control_characters_cannot_forge_a_line(log: io.StringIO) -> None:
-    say("warning", "odd\r\nERROR forged \x1b[31m", name="a\u2028b\x1b")
+    log_line("warning", "odd\r\nERROR forged \x1b[31m", name="a\u2028b\x1b")
     assert len(log.getvalue().splitlines()) == 1
     assert "\x1b" not in log.getvalue()
 
 
 def test_secrets_are_not_said(log: io.StringIO) -> None:
-    say("error", "no", token="s3cret", Authorization="Bearer s3cret")
+    log_line("error", "no", token="s3cret", Authorization="Bearer s3cret")
     assert "s3cret" not in log.getvalue()
 
 
@@ -136,7 +138,7 @@ def test_a_failure_brings_its_trace(log: io.StringIO) -> None:
     try:
         raise KeyError("gone")
     except KeyError as problem:
-        say("error", "request failed", trace=problem, path="/v0")
+        log_line("error", "request failed", trace=problem, path="/v0")
     first, *rest = log.getvalue().splitlines()
     assert first.endswith("ERROR   request failed path=/v0")
     assert rest[-1] == "KeyError: 'gone'"

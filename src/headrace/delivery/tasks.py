@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from headrace.observe import say
+from headrace.observe import log_line
 
 
 class Tasks:
@@ -31,5 +31,5 @@ class Tasks:
         try:
             await work
         except Exception as error:  # noqa: BLE001  (a bug or a broken disk: who waits is told)
-            say("error", "a push failed", trace=error)
+            log_line("error", "a push failed", trace=error)
             on_failure()

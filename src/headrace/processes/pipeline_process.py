@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.observe import say
+from headrace.observe import log_line
 from headrace.processes import subprocesses
 from headrace.processes.scheduling import (
     DEFAULT_NS,
@@ -79,12 +79,12 @@ class PipelineProcess:
                 status, self.problem = -1, str(error)
             if status == CANNOT_RUN:
                 self.state = "unavailable"
-                say("warning", "no pipeline: records are not indexed", problem=self.problem)
+                log_line("warning", "no pipeline: records are not indexed", problem=self.problem)
                 return
             failures = 0 if monotonic() - started >= LONG_RUN_S else failures + 1
             wait_s = RESTART_S[min(max(failures, 1), len(RESTART_S)) - 1]
             self.state = "restarting"
-            say("error", "the pipeline ended", problem=self.problem, wait_s=wait_s)
+            log_line("error", "the pipeline ended", problem=self.problem, wait_s=wait_s)
             await asyncio.sleep(wait_s)
             self.restarts += 1
 

@@ -16,7 +16,7 @@ from headrace.core.limits import LOST_LOGS_SHOWN
 from headrace.core.log import Log
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.segment import Derived, derive
-from headrace.observe import say
+from headrace.observe import log_line
 from headrace.storage.objects import Objects
 from headrace.storage.replaced_objects import gone_is_vanished
 
@@ -58,7 +58,7 @@ def restore(objects: Objects, segment: Segment) -> Derived:
         same = xxh3_64_hexdigest(content) == checksum
         if same:
             objects.put(name, content)
-        say(
+        log_line(
             "warning", "a companion of a segment had vanished and was made again",
             segment=segment.number, name=name, stored=same,
         )  # fmt: skip

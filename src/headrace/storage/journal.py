@@ -22,7 +22,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import JOURNAL_RETRY_S
 from headrace.formats import layout
 from headrace.formats.frame import encode_frame, encode_group
-from headrace.observe import Histogram, say
+from headrace.observe import Histogram, log_line
 from headrace.storage import unsynced
 from headrace.storage.disk import AppendFile, Buffer, Disk, SyncFailed, passes
 
@@ -257,9 +257,9 @@ class Journal:
     def _note_stall(self, stall: OSError | None) -> None:
         """The writer has to wait for something, or no longer; who waits for it waits on."""
         if self.stall is None:
-            say("error", "the journal cannot be written, will try again", problem=str(stall))
+            log_line("error", "the journal cannot be written, will try again", problem=str(stall))
         elif stall is None:
-            say("info", "the journal is written again")
+            log_line("info", "the journal is written again")
         self.stall = stall
         if stall is None:
             return
@@ -276,7 +276,7 @@ class Journal:
 
     def _fail(self, failure: OSError) -> None:
         if self.failure is None:
-            say("error", "the journal failed, read-only until a restart", problem=str(failure))
+            log_line("error", "the journal failed, read-only until a restart", problem=str(failure))
         self.failure = failure
         for waiting in (self._waiting_written, self._waiting_synced):
             for _, _, future in waiting:
@@ -396,7 +396,7 @@ class Journal:
                 unsynced.note(self._disk, str(failure))
                 self._noted = True
             except OSError as problem:
-                say("error", "a failed sync could not be noted", problem=str(problem))
+                log_line("error", "a failed sync could not be noted", problem=str(problem))
 
     def fileno(self) -> int:
         assert self._file is not None

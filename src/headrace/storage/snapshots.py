@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
 from headrace.formats.snapshot import Captured, SnapshotHead, decode_snapshot
-from headrace.observe import say
+from headrace.observe import log_line
 from headrace.storage.disk import Disk, write_atomically
 
 KEEP = 2
@@ -28,5 +28,5 @@ def load(disk: Disk) -> tuple[SnapshotHead, Iterator[Captured], bool] | None:
         try:
             return *decode_snapshot(disk.read(path), path), name == names[-1]
         except Corrupt as damage:
-            say("warning", "snapshot is damaged, trying the one before", problem=str(damage))
+            log_line("warning", "snapshot is damaged, trying the one before", problem=str(damage))
     return None

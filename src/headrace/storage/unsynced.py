@@ -8,7 +8,7 @@ failure by a sync of its own, therefore goes by what it finds and not by what th
 from __future__ import annotations
 
 from headrace.formats import layout
-from headrace.observe import say
+from headrace.observe import log_line
 from headrace.storage.disk import Disk, write_atomically
 
 
@@ -37,7 +37,9 @@ def found(disk: Disk, journal_file: str | None) -> bool:
         except OSError as error:
             problem = str(error)
             note(disk, problem)  # nobody is told twice
-    say("error", "a sync of the journal failed: what was not synced may be lost", problem=problem)
+    log_line(
+        "error", "a sync of the journal failed: what was not synced may be lost", problem=problem
+    )
     return True
 
 

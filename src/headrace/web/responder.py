@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import PATH_KNOWN_BYTES_MAX, PATHS_KNOWN_MAX
-from headrace.observe import say
+from headrace.observe import log_line
 from headrace.storage.disk import passes
 from headrace.storage.objects import StoreError
 from headrace.storage.replaced_objects import Vanished
@@ -188,13 +188,13 @@ def failure(error: Exception, request: Request) -> Refused:
         "method": request.method, "path": request.path, "request_id": request.id
     }  # fmt: skip
     if isinstance(error, Vanished):
-        say("error", "records are lost", problem=str(error), **about)
+        log_line("error", "records are lost", problem=str(error), **about)
         return Refused(Code.NOT_READY, f"some of these records cannot be read: {error}")
     if isinstance(error, StoreError):
-        say("error", "the object store failed", problem=str(error), **about)
+        log_line("error", "the object store failed", problem=str(error), **about)
         return Refused(Code.NOT_READY, "the object store with these records cannot be reached")
     if isinstance(error, OSError) and passes(error):
-        say("error", "a request found no room or no descriptor", problem=str(error), **about)
+        log_line("error", "a request found no room or no descriptor", problem=str(error), **about)
         return Refused(Code.STORAGE_UNAVAILABLE, "the server is out of room or of descriptors")
-    say("error", "a request failed", trace=error, **about)
+    log_line("error", "a request failed", trace=error, **about)
     return Refused(Code.INTERNAL, "internal error")

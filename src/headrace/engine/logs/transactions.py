@@ -43,7 +43,7 @@ from headrace.engine.streams.lifecycle import Streams
 from headrace.formats import layout
 from headrace.formats.frame import check_append
 from headrace.formats.staged import encode_staged
-from headrace.observe import say
+from headrace.observe import log_line
 from headrace.storage.staging import Staging
 
 _RETRY_S = 5.0
@@ -135,7 +135,7 @@ class Transactions:
                     if commit := self._pending.get(transaction):
                         await self._finish(commit)
             except (Refused, Corrupt, OSError) as error:
-                say("warning", f"transaction {transaction} has to wait", problem=str(error))
+                log_line("warning", f"transaction {transaction} has to wait", problem=str(error))
 
     async def run(self) -> None:
         """Go on with what was left, and remove chunks that nobody commits."""
@@ -148,7 +148,7 @@ class Transactions:
                     sweep_at = loop.time() + _SWEEP_S
                     await self.sweep()
             except OSError as error:
-                say("error", "staged chunks cannot be removed", problem=str(error))
+                log_line("error", "staged chunks cannot be removed", problem=str(error))
             await asyncio.sleep(_RETRY_S)
 
     async def sweep(self) -> None:

@@ -31,7 +31,7 @@ from headrace.engine.logs.fetcher import Fetcher
 from headrace.engine.open_log import OpenLog
 from headrace.engine.queues.dead_letters import DeadLetters
 from headrace.engine.timings import Timings
-from headrace.observe import say
+from headrace.observe import log_line
 
 
 class Worker(Protocol):
@@ -396,7 +396,7 @@ class JobDispatcher:
             problem = None if task.cancelled() else task.exception()
             if problem is not None:
                 name = self._live.log.name
-                say("error", "jobs could not be handed out", trace=problem, queue=name)
+                log_line("error", "jobs could not be handed out", trace=problem, queue=name)
             for each in waiting:
                 if not each.claim.done() and problem is not None:
                     each.claim.set_exception(problem)

@@ -23,7 +23,7 @@ from headrace.engine.kernel import Kernel
 from headrace.engine.logs.fetcher import Fetcher
 from headrace.engine.open_log import OpenLog
 from headrace.engine.routers.steps import Pass, Router, Shown, Step
-from headrace.observe import say
+from headrace.observe import log_line
 from headrace.storage.segments import UNREADABLE
 
 
@@ -189,7 +189,7 @@ class Forwarder:
         try:
             block = await self._fetcher.read_sealed(source, first, FORWARD_RECORDS_MAX)
         except (*UNREADABLE, Corrupt) as error:
-            say("error", "cannot read what to forward", router=router.name, problem=str(error))
+            log_line("error", "cannot read what to forward", router=router.name, problem=str(error))
             return Step.BLOCKED
         if router.ended or self._closed:
             return Step.DONE

@@ -32,7 +32,7 @@ from headrace.engine.open_log import OpenLog
 from headrace.engine.streams.active_subscriptions import Active, ActiveSubscriptions, id_of
 from headrace.engine.streams.delivery_slots import DeliverySlots
 from headrace.engine.streams.lifecycle import Streams
-from headrace.observe import say
+from headrace.observe import log_line
 
 _TICK_S = 0.25
 _JITTER = 0.2
@@ -240,7 +240,7 @@ class Subscriptions:
         wait_s = min(WEBHOOK_RETRY_S_MAX, 1 << min(failures, 10))
         wait_ms = int(wait_s * 1000 * (1 + random.uniform(-_JITTER, _JITTER)))
         if not failures:  # those that follow tell nothing new
-            say("warning", "a webhook fails", subscription=id_of(active), problem=problem)
+            log_line("warning", "a webhook fails", subscription=id_of(active), problem=problem)
         retry_at_ms = self._kernel.clock.now_ms() + wait_ms
         entry = rules.fail(active.live.log.id, active.subscription, retry_at_ms)
         self._kernel.commit([entry], sync=True)

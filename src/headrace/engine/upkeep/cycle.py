@@ -34,7 +34,7 @@ from headrace.engine.upkeep.unsealed import Unsealed
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment, dropped, sealed
 from headrace.formats.snapshot import FORMAT, Captured, Foot, SnapshotHead, encode_part
-from headrace.observe import say
+from headrace.observe import log_line
 from headrace.storage import manifests, snapshots
 from headrace.storage.companions import held_in, missing, restore
 from headrace.storage.disk import Disk
@@ -210,7 +210,7 @@ class Upkeep:
         extents = sum(segment.logs for segment in segments)
         more = len(self._kernel.touched)
         if len(segments) >= AGED_SEGMENTS_MAX or extents + more > AGED_EXTENTS_MAX:
-            say(
+            log_line(
                 "warning", "there are many segments: records wait until they are many, too; "
                 "run `headrace pipeline compact`", segments=len(segments), extents=extents,
             )  # fmt: skip
@@ -242,14 +242,16 @@ class Upkeep:
                 await self.checkpoint()
                 failures, self._problem = 0, ""
             except Refused as refused:
-                say("error", "upkeep ends until the next start", problem=refused.message)
+                log_line("error", "upkeep ends until the next start", problem=refused.message)
                 self._note_step()
                 return
             except (OSError, Corrupt, manifests.Conflict, SealFailed) as error:
                 wait_s = _RETRY_S[min(failures, len(_RETRY_S) - 1)]
                 failures += 1
                 self._problem = str(error)
-                say("error", "upkeep failed, will try again", problem=str(error), wait_s=wait_s)
+                log_line(
+                    "error", "upkeep failed, will try again", problem=str(error), wait_s=wait_s
+                )
                 await asyncio.sleep(wait_s)
                 self._wake.set()
 
@@ -286,7 +288,7 @@ class Upkeep:
             except Refused:
                 return  # read-only: nothing becomes durable any more
             except (OSError, Corrupt) as error:
-                say("error", "the object store failed, will try again", problem=str(error))
+                log_line("error", "the object store failed, will try again", problem=str(error))
 
     async def checkpoint(self) -> None:
         """Seal parts that ended, free memory, take a snapshot when it pays, tidy up the journal."""
@@ -379,7 +381,7 @@ class Upkeep:
         try:
             segment = await self._sealer.seal(job)
         except (Corrupt, Unreadable) as damage:
-            say(
+            log_line(
                 "error", "the journal is damaged; what it held is sealed from memory",
                 problem=str(damage),
             )  # fmt: skip
@@ -403,7 +405,7 @@ class Upkeep:
         if damaged:
             await self.snapshot()  # from here on no start needs that file
         if segment is not None:
-            say(
+            log_line(
                 "info", "sealed a segment", name=segment.name, rows=segment.rows,
                 bytes=segment.file_bytes, seconds=round(perf_counter() - started, 3),
             )  # fmt: skip
@@ -475,7 +477,7 @@ class Upkeep:
             for name in segment.names:
                 await self._pool.run(self._objects.remove, name)
         if gone:
-            say("info", "dropped segments in which nothing is live", count=len(gone))
+            log_line("info", "dropped segments in which nothing is live", count=len(gone))
 
     async def remove_orphans(self) -> None:
         """Remove what sealers left that nobody can have heard of; the pipeline tidies up itself.
@@ -514,7 +516,7 @@ class Upkeep:
                 await self.manifests.let_go(build.name)
         for segment in self.manifest.segments:
             if segment.name in gone:
-                say(
+                log_line(
                     "error", "a segment is lost: reading what it holds will fail",
                     name=segment.name, rows=segment.rows, holds=self._held_in(segment),
                 )  # fmt: skip
@@ -522,7 +524,7 @@ class Upkeep:
                 try:
                     await self._pool.run(restore, self._objects, segment)
                 except Corrupt as damage:
-                    say("error", "a companion cannot be made again", problem=str(damage))
+                    log_line("error", "a companion cannot be made again", problem=str(damage))
 
     def _held_in(self, segment: Segment) -> str:
         """What a segment holds of which logs, for people."""
@@ -595,7 +597,7 @@ class Upkeep:
             await self._publisher.publish_plans()
             await self._publisher.publish_marks()
         except (OSError, Corrupt) as error:
-            say("warning", "plans and marks are not published", problem=str(error))
+            log_line("warning", "plans and marks are not published", problem=str(error))
         await self.snapshot()
         await self._recycling.clear()
         await journal.wait_synced(journal.enqueue([Stop()], sync=True))

@@ -17,7 +17,7 @@ from headrace.engine.kernel import Kernel
 from headrace.engine.ports import Pool
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment, without_builds
-from headrace.observe import say
+from headrace.observe import log_line
 from headrace.storage import manifests
 from headrace.storage.manifests import Change
 from headrace.storage.objects import Objects, StoreError
@@ -92,7 +92,7 @@ class ManifestFollower:
         if lost is None:
             return False
         await self.publish(lambda manifest: without_builds(manifest, {name}))
-        say(
+        log_line(
             "warning", "a build had vanished: what it covered is to be indexed again",
             name=name, segments=",".join(map(str, lost.segments)),
         )  # fmt: skip

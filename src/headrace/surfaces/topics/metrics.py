@@ -10,7 +10,7 @@ from headrace.core.config import Durability
 from headrace.core.owners import TOPICS
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
-from headrace.observe import Family, Gauge, Number, Sample
+from headrace.observe import Gauge, MetricFamily, Number, Sample
 from headrace.web.calls import Gate
 from headrace.web.credentials import Principal
 
@@ -78,7 +78,7 @@ def read_samples(vitals: TopicsVitals, principal: Principal) -> list[Sample]:
     by_class = vitals.topics_by_class
     return [
         Gauge("topics_topics", "Topics.", sum(by_class.values())),
-        Family("topics_topics_by_class", "Topics by durability class.", "class", by_class),
+        MetricFamily("topics_topics_by_class", "Topics by durability class.", "class", by_class),
         Gauge("topics_routers", "Routers.", vitals.routers),
         Gauge("topics_queue_topics", "Topics of type queue.", vitals.queue_topics),
         Gauge(
@@ -96,13 +96,13 @@ def _topic_samples(topics: Iterable[TopicVitals]) -> list[Sample]:
     rows = list(islice(topics, TOPIC_SERIES_MAX + 1))
     shown = rows[:TOPIC_SERIES_MAX]
 
-    def family(name: str, help: str, read: Callable[[TopicVitals], int | None]) -> Family:
+    def family(name: str, help: str, read: Callable[[TopicVitals], int | None]) -> MetricFamily:
         values: dict[str, Number] = {}
         for row in shown:
             value = read(row)
             if value is not None:
                 values[row.name] = value
-        return Family(f"topics_topic_{name}", help, "topic", values)
+        return MetricFamily(f"topics_topic_{name}", help, "topic", values)
 
     return [
         family("head_seq", "Highest assigned seq.", lambda row: row.head_seq),
