@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import gc
 
-_settled = False
+_frozen = False
 
 
-def settle() -> None:
+def freeze_gc() -> None:
     """Keep what is loaded by now out of every later look for garbage.
 
     Spark has a worker look behind each of its tasks, and modules alone take 40 ms of that.
     """
-    global _settled
-    if not _settled:
+    global _frozen
+    if not _frozen:
         gc.collect()
         gc.freeze()
-        _settled = True
+        _frozen = True

@@ -18,11 +18,11 @@ from headrace.formats.companion import decode_descriptor
 from headrace.formats.manifest import Segment
 from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA
-from headrace.pipeline import commit, compact, crash, erase, index, merge, pieces
+from headrace.pipeline import commit, compact, crash_points, erase, index, merge, segment_index
 from headrace.pipeline.errors import JobFailed
-from headrace.pipeline.pending import Pending
-from headrace.pipeline.retire import find_objects, owner, remove_unnamed
-from headrace.pipeline.rewrite import Written, write
+from headrace.pipeline.index_backlog import IndexBacklogFinder
+from headrace.pipeline.janitor import find_objects, owner, remove_unnamed
+from headrace.pipeline.rewrite import RewrittenSegment, write
 from headrace.storage import manifests
 from headrace.storage.leases import HeldLease, now_ms
 from headrace.storage.objects import Listed, LocalObjects, Objects
@@ -140,10 +140,10 @@ def _rewrite(
     marks: Marks,
     lease: HeldLease,
     spans: object = None,
-) -> list[Written]:
+) -> list[RewrittenSegment]:
     objects: Objects = place.open()
     groups = [[segment] for segment in segments] if spans is None else [list(segments)]
-    made: list[Written] = []
+    made: list[RewrittenSegment] = []
     for output, group in enumerate(groups):
         tables = [pq.read_table(objects.open(segment.name)) for segment in group]
         rows = pa.concat_tables(tables).cast(SCHEMA)
@@ -151,10 +151,12 @@ def _rewrite(
         logs, seqs = (rows.column(name).to_pylist() for name in ("log_id", "seq"))
         live = [not marks.is_dead(log, seq) for log, seq in zip(logs, seqs, strict=True)]
         rows = pc.filter(rows, pa.array(live, pa.bool_())).combine_chunks()
-        crash.point("task")
+        crash_points.point("task")
         if len(rows):
-            made.append(Written(output, write(objects, f"{lease.token}-t-{output}", [rows])))
-    crash.point("rewritten")
+            made.append(
+                RewrittenSegment(output, write(objects, f"{lease.token}-t-{output}", [rows]))
+            )
+    crash_points.point("rewritten")
     return made
 
 
@@ -165,7 +167,7 @@ def _find_dead(
 
 
 def _index(place: Any) -> None:
-    work = Pending(place).look()
+    work = IndexBacklogFinder(place).look()
     index.index(None, place, work, work.units)  # type: ignore[arg-type]
 
 
@@ -200,7 +202,7 @@ def _without_spark() -> Iterator[None]:
         mock.patch.object(index, "run_tasks", _run_tasks),
         mock.patch.object(index, "attempt", return_value=9),
         mock.patch.object(merge, "run_tasks", _run_tasks),
-        mock.patch.object(pieces, "run_tasks", _run_tasks),
+        mock.patch.object(segment_index, "run_tasks", _run_tasks),
         mock.patch.object(compact, "rewrite", _rewrite),
         mock.patch.object(compact, "prove"),
         mock.patch.object(compact, "require_sound"),
@@ -220,11 +222,11 @@ def run(job: str, store: Store, stall_at: int, act: Act) -> tuple[list[str], boo
     def point(step: str) -> None:
         steps.append(step)
         if len(steps) - 1 == stall_at:
-            with mock.patch.object(crash, "point"):
+            with mock.patch.object(crash_points, "point"):
                 act(store)
 
     place = SimpleNamespace(open=lambda: store)
-    with _without_spark(), mock.patch.object(crash, "point", point):
+    with _without_spark(), mock.patch.object(crash_points, "point", point):
         try:
             JOBS[job](place)
         except JobFailed:

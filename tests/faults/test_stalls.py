@@ -20,10 +20,10 @@ from headrace.formats.companion import decode_descriptor
 from headrace.formats.index_plans import IndexPlans, encode_plans, plan
 from headrace.formats.lease import decode_lease
 from headrace.formats.manifest import Named
-from headrace.pipeline import retire
+from headrace.pipeline import janitor as retire
 from headrace.pipeline.commit import Retired, drop_builds
+from headrace.pipeline.janitor import find_objects, remove_unnamed
 from headrace.pipeline.limits import MERGE
-from headrace.pipeline.retire import find_objects, remove_unnamed
 from headrace.storage import leases, manifests
 from headrace.storage.leases import Fenced, hold_lease
 from headrace.storage.objects import Listed, Objects, StoreError

@@ -24,7 +24,7 @@ from headrace.pipeline.audit_rows import AuditView
 from headrace.pipeline.backfill import backfill
 from headrace.pipeline.commit import drop_segments
 from headrace.pipeline.limits import PROBLEMS_MAX
-from headrace.pipeline.place import Place
+from headrace.pipeline.store_location import StoreLocation
 from headrace.storage import manifests
 from support.shelf import Shelf, payloads, search
 
@@ -159,7 +159,7 @@ def test_what_left_the_manifest_meanwhile_is_not_missed(
     gone, build = shelf.manifest.segments[0], shelf.manifest.builds[0]
     files = audit_module.CHECKS["files"]
 
-    def dropped_before(spark: SparkSession, place: Place, view: AuditView) -> None:
+    def dropped_before(spark: SparkSession, place: StoreLocation, view: AuditView) -> None:
         shelf.mark({}, dropped=["a"])
         drop_segments(shelf.objects, [gone])
         for name in (*gone.names, build.name):

@@ -17,8 +17,8 @@ from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.export import Selection, export
 from headrace.pipeline.export_target import BucketTarget
 from headrace.pipeline.follow import follow
-from headrace.pipeline.place import Place, check
-from headrace.pipeline.retire import clean
+from headrace.pipeline.janitor import clean
+from headrace.pipeline.store_location import StoreLocation, check
 from headrace.spark.source import HeadraceSource
 from headrace.storage.objects import StoreError
 from headrace.storage.s3 import S3Objects
@@ -47,7 +47,7 @@ def test_jobs_work_on_a_bucket(
             monkeypatch.setenv(name, value)
             monkeypatch.setitem(spark.sparkContext.environment, name, value)  # for workers
         with pytest.raises(CannotRun, match=f"{where} has no manifest"):
-            check(Place(tmp_path, where))
+            check(StoreLocation(tmp_path, where))
         shelf = Shelf(tmp_path / "data", where)
         shelf.plan({"a": search("w")})
         for _ in range(3):

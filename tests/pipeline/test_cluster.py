@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.pipeline import crash
+from headrace.pipeline import crash_points
 from headrace.pipeline.audit import audit
-from headrace.pipeline.retire import clean
+from headrace.pipeline.janitor import clean
 from support import light, seaweed
 from support.shelf import Shelf, payloads, search
 
@@ -43,7 +43,7 @@ from headrace.pipeline.erase import erase
 from headrace.pipeline.errors import CannotRun
 from headrace.pipeline.export import Selection, export
 from headrace.pipeline.follow import follow
-from headrace.pipeline.place import Place
+from headrace.pipeline.store_location import Place
 from headrace.pipeline.session import session
 from headrace.pipeline.settings import KERNELS, Target
 from headrace.pipeline.tasks import run_tasks
@@ -183,7 +183,7 @@ def test_jobs_run_on_a_cluster_that_loses_a_worker(
         jobs = subprocess.Popen(
             [sys.executable, "-c", JOBS, str(shelf.place.data_dir), cluster.url, *targets],
             env=light.environment(
-                **{crash.VARIABLE: f"task@{marker}", "AWS_PROBE": "secret"}, **store
+                **{crash_points.VARIABLE: f"task@{marker}", "AWS_PROBE": "secret"}, **store
             ),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip

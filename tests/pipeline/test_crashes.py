@@ -16,14 +16,14 @@ from unittest import mock
 
 import pytest
 
-from headrace.pipeline import crash
+from headrace.pipeline import crash_points
 from headrace.pipeline.audit import audit
 from headrace.pipeline.backfill import backfill
 from headrace.pipeline.erase import erase
 from headrace.pipeline.follow import follow
+from headrace.pipeline.janitor import clean
 from headrace.pipeline.merge import merge
 from headrace.pipeline.retain import retain
-from headrace.pipeline.retire import clean
 from headrace.storage import leases
 from support import light
 from support.shelf import Shelf, payloads, search
@@ -112,12 +112,12 @@ def test_a_job_that_dies_at_a_step_harms_nothing(
 
     def kill(pid: int, number: int) -> None:
         assert (pid, number) == (os.getpid(), signal.SIGKILL)
-        monkeypatch.delenv(crash.VARIABLE)
+        monkeypatch.delenv(crash_points.VARIABLE)
         raise Killed
 
-    monkeypatch.setattr(crash.os, "kill", kill)
-    monkeypatch.setattr(crash, "_passed", type(crash._passed)())
-    monkeypatch.setenv(crash.VARIABLE, step)
+    monkeypatch.setattr(crash_points.os, "kill", kill)
+    monkeypatch.setattr(crash_points, "_passed", type(crash_points._passed)())
+    monkeypatch.setenv(crash_points.VARIABLE, step)
     with pytest.raises(Killed):
         jobs[job]()
     monkeypatch.undo()
@@ -131,7 +131,7 @@ def test_a_python_worker_is_killed(
     _fill(shelf, 3)
     marker = tmp_path / "killed"
     # Workers are started with this environment; the driver, which is us, has another.
-    monkeypatch.setitem(spark.sparkContext.environment, crash.VARIABLE, f"task@{marker}")
+    monkeypatch.setitem(spark.sparkContext.environment, crash_points.VARIABLE, f"task@{marker}")
     assert backfill(spark, shelf.place).problems == []
     assert marker.exists()
     _nothing_is_lost(spark, shelf, shelf.all)
@@ -180,7 +180,7 @@ def test_drivers_are_killed_at_every_step_of_a_commit(spark: SparkSession, tmp_p
         shelf = Shelf(tmp_path / job[0])
         _fill(shelf, 3)
         for step, command in deaths:
-            environ = {crash.VARIABLE: step, **(door if command is _attached else {})}
+            environ = {crash_points.VARIABLE: step, **(door if command is _attached else {})}
             died = _run(command(shelf.place.data_dir, job), **environ)
             assert died.returncode == -signal.SIGKILL, died.stderr
             assert shelf.rows() == shelf.all

@@ -18,8 +18,8 @@ from headrace.engine.engine import Engine
 from headrace.formats import layout
 from headrace.pipeline.compact import Sizes, compact
 from headrace.pipeline.erase import erase
-from headrace.pipeline.place import Place
 from headrace.pipeline.report import Report
+from headrace.pipeline.store_location import StoreLocation
 from support.directories import boot
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def said(report: Report) -> set[str]:
 
 
 def test_what_still_holds_deleted_records_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = StoreLocation(tmp_path)
 
     async def delete_unsealed(engine: Engine) -> None:
         await write(engine)

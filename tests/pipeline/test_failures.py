@@ -14,7 +14,7 @@ import pytest
 
 from headrace.cli import main
 from headrace.core.errors import Corrupt
-from headrace.pipeline import commands, retain, retire
+from headrace.pipeline import commands, janitor, retain
 from headrace.pipeline.session import told
 from headrace.pipeline.tasks import run_tasks
 from support.shelf import Shelf, payloads, search
@@ -158,7 +158,7 @@ def test_a_follower_whose_manifest_is_damaged(run: Run, shelf: Shelf) -> None:
 
 def test_signals(run: Run, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
-        monkeypatch.setattr(retire, "clean", lambda *_, n=number: os.kill(os.getpid(), n))
+        monkeypatch.setattr(janitor, "clean", lambda *_, n=number: os.kill(os.getpid(), n))
         status, lines = run("janitor", "--data-dir", str(shelf.place.data_dir))
         assert (status, lines) == (128 + number, [f"headrace: stopped by {number.name}"])
 

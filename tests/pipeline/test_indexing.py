@@ -16,10 +16,10 @@ from headrace.pipeline.compact import Sizes, compact
 from headrace.pipeline.erase import erase
 from headrace.pipeline.follow import follow
 from headrace.pipeline.index import build_segment
+from headrace.pipeline.index_backlog import IndexBacklogFinder, load_plans
+from headrace.pipeline.janitor import clean
 from headrace.pipeline.merge import merge, merge_group
-from headrace.pipeline.pending import Pending, load_plans
 from headrace.pipeline.retain import retain
-from headrace.pipeline.retire import clean
 from headrace.storage.leases import hold_lease
 from support.shelf import Shelf, payloads, search
 
@@ -186,8 +186,8 @@ def test_damaged_builds_are_made_again(shelf: Shelf) -> None:
         if name != build.name:
             objects.put(name, whole)
     shelf.plan({"a": search("w", "v")})
-    assert [unit.segments for unit in Pending(place).look().units] == [(segment,)]
+    assert [unit.segments for unit in IndexBacklogFinder(place).look().units] == [(segment,)]
     assert shelf.manifest.builds == ()
     shelf.damage(shelf.manifest.plans.name if shelf.manifest.plans else "")
     with pytest.raises(Corrupt, match="plans/"):
-        Pending(place).look()
+        IndexBacklogFinder(place).look()

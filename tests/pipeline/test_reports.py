@@ -18,7 +18,7 @@ from headrace.core.dead_letter import stamp
 from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.reports import chart
 from headrace.pipeline.reports.report import Chart, Period
-from headrace.pipeline.reports.run import Wish, rows_of, run
+from headrace.pipeline.reports.run import ReportOptions, rows_of, run
 from headrace.pipeline.reports.studies import STUDIES
 from headrace.pipeline.rows import COLUMNS, NUMBER
 from headrace.printing import count
@@ -212,7 +212,7 @@ def test_times_are_utc_wherever_the_machine_is(
 ) -> None:
     requests = [{"timestamp": f"2026-02-12T12:0{n}:10Z", "duration": 1} for n in range(2)]
     shelf.seal({"web": [json.dumps(request).encode() for request in requests]})
-    wish = Wish(to=tmp_path / "rows.jsonl", chart=tmp_path / "rows.html")
+    wish = ReportOptions(to=tmp_path / "rows.jsonl", chart=tmp_path / "rows.html")
     shown = run(spark, shelf.place, STUDIES["latency"], wish)
     expected = ["2026-02-12T12:00:00Z", "2026-02-12T12:01:00Z"]
     assert [row[2] for row in shown.rows] == expected
@@ -221,7 +221,7 @@ def test_times_are_utc_wherever_the_machine_is(
     page = (tmp_path / "rows.html").read_text()
     assert all(f"<td>{told}</td>" in page for told in expected)
     assert "12:00" in re.findall(r"<!-- (\d\d:\d\d) -->", page)  # the axis
-    run(spark, shelf.place, STUDIES["latency"], Wish(to=tmp_path / "rows.csv"))
+    run(spark, shelf.place, STUDIES["latency"], ReportOptions(to=tmp_path / "rows.csv"))
     told = [line.split(",")[2] for line in (tmp_path / "rows.csv").read_text().splitlines()]
     assert told == ["at", *expected]
 
@@ -301,7 +301,7 @@ def test_times_that_are_none_are_when_it_was_committed(
         ],
     })  # fmt: skip
     for study, rows in (("latency", 2), ("changes", 2), ("failures", 1)):
-        wish = Wish(chart=tmp_path / f"{study}.png")
+        wish = ReportOptions(chart=tmp_path / f"{study}.png")
         made = run(spark, shelf.place, STUDIES[study], wish)
         assert made.summary == f"{study}: {count(rows, 'row')}"
 
@@ -319,7 +319,7 @@ def test_an_empty_chart_says_why(tmp_path: Path) -> None:
 
 def test_reports_of_what_is_not_there(spark: SparkSession, shelf: Shelf) -> None:
     def said(study: str = "latency", **wish: Any) -> str:
-        return run(spark, shelf.place, STUDIES[study], Wish(**wish)).summary
+        return run(spark, shelf.place, STUDIES[study], ReportOptions(**wish)).summary
 
     assert said() == "latency: 0 rows; nothing is sealed yet"
     shelf.seal({"web-1": [b'{"duration":1}'], "orders": [b"{}"]})
@@ -342,7 +342,7 @@ def test_nothing_is_told_of_damaged_bytes(spark: SparkSession, shelf: Shelf) -> 
     other = shelf.seal({"notify:b": [b'{"n":2}']})
     shelf.objects.put(spoilt.name, bytes(shelf.objects.get(other.name)))
     with pytest.raises(JobFailed, match=spoilt.name):
-        run(spark, shelf.place, STUDIES["volume"], Wish())
+        run(spark, shelf.place, STUDIES["volume"], ReportOptions())
 
 
 def test_only_pictures_can_be_drawn() -> None:

@@ -14,8 +14,8 @@ from headrace.pipeline.commit import drop_segments
 from headrace.pipeline.compact import Sizes, compact
 from headrace.pipeline.erase import erase
 from headrace.pipeline.errors import CannotRun
+from headrace.pipeline.janitor import clean
 from headrace.pipeline.retain import retain
-from headrace.pipeline.retire import clean
 from headrace.storage.segments import Segments
 from support.shelf import Shelf, payloads
 

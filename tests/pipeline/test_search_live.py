@@ -17,8 +17,8 @@ from headrace.pipeline.audit import audit
 from headrace.pipeline.backfill import backfill
 from headrace.pipeline.compact import Sizes, compact
 from headrace.pipeline.follow import follow
-from headrace.pipeline.pending import load_plans
-from headrace.pipeline.place import Place
+from headrace.pipeline.index_backlog import load_plans
+from headrace.pipeline.store_location import StoreLocation
 from headrace.search.query import All, Compares, Equals, Not, Query, Words
 from headrace.search.query import Any as AnyOf
 from headrace.storage import manifests
@@ -232,7 +232,7 @@ def asking(shop: Shop) -> Iterator[None]:
 
 def test_answers_stay_right_while_spark_indexes(spark: SparkSession, tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
-    place = Place(data_dir)
+    place = StoreLocation(data_dir)
     with ServerProcess(data_dir, env=ENV) as server:
         shop = Shop(server)
         shop.write()

@@ -17,8 +17,8 @@ from headrace.pipeline.backfill import backfill
 from headrace.pipeline.compact import Sizes, compact
 from headrace.pipeline.erase import erase
 from headrace.pipeline.follow import follow
-from headrace.pipeline.place import Place
-from headrace.pipeline.retire import clean
+from headrace.pipeline.janitor import clean
+from headrace.pipeline.store_location import StoreLocation
 from headrace.storage import manifests
 from headrace.storage.objects import Objects
 from headrace_bench.process import ServerProcess
@@ -104,7 +104,7 @@ def test_the_server_is_killed_while_it_seals_and_changes_over(
 ) -> None:
     data_dir, client = tmp_path / "data", Client()
     server = ServerProcess(data_dir, env=ENV)
-    place = Place(data_dir)
+    place = StoreLocation(data_dir)
     with ExitStack() as stack:
         stack.push(server.__exit__)
         for turn in range(2):
@@ -139,7 +139,7 @@ def test_the_server_is_killed_while_it_seals_and_changes_over(
     assert shelf.objects_there() == shelf.named()
 
 
-def _erase(spark: SparkSession, place: Place) -> bool:
+def _erase(spark: SparkSession, place: StoreLocation) -> bool:
     return bool(erase(spark, place, now=True).rows)
 
 
@@ -173,7 +173,7 @@ def test_a_server_looks_after_its_pipeline(tmp_path: Path) -> None:
     until(
         lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "left a process behind"
     )
-    assert manifests.load(Place(data_dir).open()).builds
+    assert manifests.load(StoreLocation(data_dir).open()).builds
 
 
 def test_without_java_the_server_serves_on(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from headrace.core.errors import Corrupt
 from headrace.formats.segment import derive
-from headrace.pipeline.place import check_object, load
+from headrace.pipeline.store_location import check_object, load
 from support.shelf import Layout, Shelf, layouts
 
 

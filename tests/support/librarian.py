@@ -18,11 +18,11 @@ from headrace.formats.companion import decode_descriptor
 from headrace.formats.index_plans import IndexPlans
 from headrace.formats.manifest import Build, Manifest, Segment
 from headrace.pipeline.commit import add_builds
-from headrace.pipeline.index import Store
+from headrace.pipeline.index import BuildStore
+from headrace.pipeline.index_backlog import generation_of, load_plans
 from headrace.pipeline.kernels.build import build
 from headrace.pipeline.kernels.builds import merge_builds
-from headrace.pipeline.pending import generation_of, load_plans
-from headrace.pipeline.pieces import read_index
+from headrace.pipeline.segment_index import read_index
 from headrace.storage import manifests
 from headrace.storage.leases import hold_lease
 from headrace.storage.objects import LocalObjects, Objects
@@ -59,7 +59,7 @@ class Librarian:
     def merge(self, builds: Iterable[Build]) -> Build:
         """One build in place of these."""
         held = list(builds)
-        store = Store(self._objects, "merge")
+        store = BuildStore(self._objects, "merge")
         described = [decode_descriptor(self._objects.get(b.name), b.name) for b in held]
         made = store.finish(
             merge_builds(
@@ -83,7 +83,7 @@ class Librarian:
                 self._objects.remove(name)
 
     def _build(self, job: str, segment: Segment, plans: IndexPlans, generation: int) -> Build:
-        store = Store(self._objects, job)
+        store = BuildStore(self._objects, job)
         rows = pq.ParquetFile(pa.BufferReader(self._objects.get(segment.name)))
         index = read_index(self._objects, segment)
         return store.finish(

@@ -34,8 +34,8 @@ from headrace.formats.marks import ID_MAX, Marks, encode_marks
 from headrace.formats.postings import decode_postings
 from headrace.formats.segment import LogRows
 from headrace.formats.segment import build as encode_segment
-from headrace.pipeline.place import Place, load
 from headrace.pipeline.rewrite import write
+from headrace.pipeline.store_location import StoreLocation, load
 from headrace.storage import manifests
 from headrace.storage.objects import Objects
 
@@ -86,7 +86,7 @@ class Shelf:
     """Seals whatever it is given; log ids are given out by first mention."""
 
     def __init__(self, data_dir: Path, objects: str | None = None) -> None:
-        self.place = Place(data_dir, objects)
+        self.place = StoreLocation(data_dir, objects)
         self.objects: Objects = self.place.open()
         self.ids: dict[str, int] = {}
         self.heads: dict[str, int] = {}

@@ -25,11 +25,11 @@ from headrace.pipeline.audit_postings import check_postings
 from headrace.pipeline.audit_rollups import check_rollups
 from headrace.pipeline.audit_rows import AuditView, newest
 from headrace.pipeline.limits import EXAMPLES_MAX
-from headrace.pipeline.pieces import SPANNED, read_index
-from headrace.pipeline.place import Place, load, load_marks
 from headrace.pipeline.problems import ProblemKind, Tally, tally_rows
 from headrace.pipeline.report import Progress, Report, no_progress
 from headrace.pipeline.rows import NUMBER, condition, deaths, read, small_table
+from headrace.pipeline.segment_index import SPANNED, read_index
+from headrace.pipeline.store_location import StoreLocation, load, load_marks
 from headrace.pipeline.tasks import run_tasks
 from headrace.printing import count
 from headrace.storage.checks.agreement import Agreement
@@ -43,12 +43,12 @@ from headrace.storage.segments import UNREADABLE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Check = Callable[["SparkSession", Place, AuditView], None]
+Check = Callable[["SparkSession", StoreLocation, AuditView], None]
 
 
 def audit(
     spark: SparkSession,
-    place: Place,
+    place: StoreLocation,
     progress: Progress[tuple[str, Check]] = no_progress,
     examples_max: int = EXAMPLES_MAX,
 ) -> Report:
@@ -72,7 +72,7 @@ def audit(
     return Report("check problems verdict", done, f"{place}: {what}", list(view.tally.lines()))
 
 
-def check_published(spark: SparkSession, place: Place, view: AuditView) -> None:
+def check_published(spark: SparkSession, place: StoreLocation, view: AuditView) -> None:
     """Versions of the manifest, one of which is audited: the newest that can be read; its plans and
     marks.
     """
@@ -115,7 +115,7 @@ def _is_older(objects: Objects, manifest: Manifest) -> bool:
         return False
 
 
-def check_files(spark: SparkSession, place: Place, view: AuditView) -> None:
+def check_files(spark: SparkSession, place: StoreLocation, view: AuditView) -> None:
     """Checksums of segments and companions; order and form of rows; index and tags against rows;
     totals against the manifest.
     """
@@ -135,7 +135,7 @@ def check_files(spark: SparkSession, place: Place, view: AuditView) -> None:
     view.manifest = msgspec.structs.replace(view.manifest, segments=tuple(sound))
 
 
-def _check_file(place: Place, examples_max: int, segment: Segment) -> tuple[Tally, bool]:
+def _check_file(place: StoreLocation, examples_max: int, segment: Segment) -> tuple[Tally, bool]:
     """What is wrong with a segment, and whether its rows can be read at all."""
     tally, agreement = Tally(examples_max), Agreement({}, {})
     held = f"{count(segment.rows, 'record')} of {count(segment.logs, 'log')}"
@@ -166,7 +166,7 @@ def _note_lost(objects: Objects, segment: Segment, lost: dict[int, list[int]]) -
         lost[log] = ranges.add(lost.get(log, []), first, last)
 
 
-def check_seqs(spark: SparkSession, place: Place, view: AuditView) -> None:
+def check_seqs(spark: SparkSession, place: StoreLocation, view: AuditView) -> None:
     """Each seq of a log is in one segment, along their order; what is missing is dead."""
     segments, examples_max = view.manifest.segments, view.tally.examples_max
     if not segments:
@@ -219,7 +219,7 @@ def _with_lost(marks: Marks, lost: dict[int, list[int]]) -> Marks:
     return Marks(marks.live, dead)
 
 
-def _steps(spark: SparkSession, place: Place, segments: Sequence[Segment]) -> DataFrame:
+def _steps(spark: SparkSession, place: StoreLocation, segments: Sequence[Segment]) -> DataFrame:
     """Each row with the one of its log before it, where there is something to say about them."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812

@@ -20,8 +20,8 @@ from headrace.formats.companion import (
 )
 from headrace.formats.manifest import Build
 from headrace.pipeline.audit_rows import AuditView, newest
-from headrace.pipeline.place import Place, damage_of
 from headrace.pipeline.problems import ProblemKind, Tally
+from headrace.pipeline.store_location import StoreLocation, damage_of
 from headrace.pipeline.tasks import run_tasks
 from headrace.storage.objects import Objects, StoreError
 from headrace.storage.segments import UNREADABLE
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def check_build_files(spark: SparkSession, place: Place, view: AuditView) -> None:
+def check_build_files(spark: SparkSession, place: StoreLocation, view: AuditView) -> None:
     """Each segment is in one build; descriptors, files and hashes are what was published."""
     seen: dict[int, str] = {}
     builds = view.manifest.builds
@@ -52,7 +52,7 @@ def check_build_files(spark: SparkSession, place: Place, view: AuditView) -> Non
     view.manifest = msgspec.structs.replace(view.manifest, builds=tuple(sound))
 
 
-def _check_build(place: Place, examples_max: int, build: Build) -> tuple[Tally, bool]:
+def _check_build(place: StoreLocation, examples_max: int, build: Build) -> tuple[Tally, bool]:
     """What is wrong with a build, and whether its files can be read."""
     objects, tally = place.open(), Tally(examples_max)
     try:

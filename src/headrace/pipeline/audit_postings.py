@@ -39,8 +39,8 @@ from headrace.pipeline.audit_rows import (
     rows_of,
 )
 from headrace.pipeline.kernels.build import Documents
-from headrace.pipeline.place import Place
 from headrace.pipeline.problems import ProblemKind, tally_rows
+from headrace.pipeline.store_location import StoreLocation
 from headrace.search.config import Kind, Search
 from headrace.search.extraction import Column, read_columns
 from headrace.search.families.keys import lex_key
@@ -58,7 +58,7 @@ _COLUMNS = {
 }
 
 
-def check_postings(spark: SparkSession, place: Place, view: AuditView) -> None:
+def check_postings(spark: SparkSession, place: StoreLocation, view: AuditView) -> None:
     """Keys, values, fields, words with their places, typed columns: the same as in segments."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -233,7 +233,7 @@ def _coded(value: str | int | float) -> bytes:
 # --- from companions ---
 
 
-def _listed(spark: SparkSession, place: Place, known: Known) -> DataFrame:
+def _listed(spark: SparkSession, place: StoreLocation, known: Known) -> DataFrame:
     """One task for each file."""
     names = {family: known.names(family) for family in _COLUMNS}
     files = [(f, at) for f, of in names.items() for at, name in enumerate(of) if name is not None]

@@ -26,8 +26,8 @@ from headrace.pipeline.audit_rows import (
     rows_of,
 )
 from headrace.pipeline.kernels.build import Documents
-from headrace.pipeline.place import Place
 from headrace.pipeline.problems import ProblemKind, tally_rows
+from headrace.pipeline.store_location import StoreLocation
 from headrace.search import histogram
 from headrace.search.config import Count, Parts, Rollup, Search, Summary
 from headrace.search.families.rollup import roll_key
@@ -50,7 +50,7 @@ _SUM_SHARE = 1e-9
 Cell = tuple[bytes, int, str]
 
 
-def check_rollups(spark: SparkSession, place: Place, view: AuditView) -> None:
+def check_rollups(spark: SparkSession, place: StoreLocation, view: AuditView) -> None:
     """Counts, sums, extremes and histograms of all windows, against the records."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -182,7 +182,7 @@ def _batch(build: int, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([builds, *arrays], [BUILD, *_COLUMNS])
 
 
-def _stored(spark: SparkSession, place: Place, known: Known) -> DataFrame:
+def _stored(spark: SparkSession, place: StoreLocation, known: Known) -> DataFrame:
     """The rows of rollup files, of logs whose plan is known."""
     names, planned = known.names(Family.ROLL), frozenset(known.plans)
 

@@ -19,12 +19,12 @@ from headrace.formats.companion import Descriptor, Family, Part, decode_descript
 from headrace.formats.index_plans import IndexPlan, IndexPlans
 from headrace.formats.manifest import Build, Manifest
 from headrace.pipeline.kernels.build import Documents, promoter_of
-from headrace.pipeline.place import Place
 from headrace.pipeline.problems import Tally
 from headrace.pipeline.rows import NUMBER, read, small_table
+from headrace.pipeline.store_location import StoreLocation
 from headrace.search.config import Search, parse_search
 from headrace.storage import manifests
-from headrace.workers import settle
+from headrace.workers import freeze_gc
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +55,7 @@ class AuditView(msgspec.Struct):
     """What large answers of tasks are named after, while the audit holds a lease."""
 
 
-def newest(place: Place, view: AuditView) -> Manifest:
+def newest(place: StoreLocation, view: AuditView) -> Manifest:
     """What is published by now: what left the manifest meanwhile need not be there any more."""
     try:
         return manifests.load(place.open())
@@ -82,7 +82,7 @@ class Known(msgspec.Struct, frozen=True):
         return sorted({log for _, log in self.plans})
 
 
-def know(place: Place, view: AuditView) -> Known:
+def know(place: StoreLocation, view: AuditView) -> Known:
     """What can be compared."""
     objects, there = place.open(), view.manifest.numbers
     builds = [build for build in view.manifest.builds if there.issuperset(build.segments)]
@@ -93,7 +93,9 @@ def know(place: Place, view: AuditView) -> Known:
     return Known(builds, descriptors, held, parts)
 
 
-def rows_of(spark: SparkSession, place: Place, manifest: Manifest, known: Known) -> DataFrame:
+def rows_of(
+    spark: SparkSession, place: StoreLocation, manifest: Manifest, known: Known
+) -> DataFrame:
     """The rows of all segments that have a build, with its place in the list."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -122,7 +124,7 @@ class Telling:
         self._tell = tell
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
+        freeze_gc()
         for batch in batches:
             builds, logs = batch.column(BUILD).to_numpy(), batch.column("log_id").to_numpy()
             for build, log in sorted(set(zip(builds.tolist(), logs.tolist(), strict=True))):
@@ -143,7 +145,7 @@ def _documents(plan: IndexPlan, batch: pa.RecordBatch) -> Documents:
 
 
 def batches_of(
-    place: Place, names: Sequence[str | None], at: int, columns: list[str]
+    place: StoreLocation, names: Sequence[str | None], at: int, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
     """What is in the file of the build at this place, if it has one."""
     name = names[at]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.index import NOTHING_TO_INDEX, Indexed, index, total
-from headrace.pipeline.pending import Pending, Unit, grouped
-from headrace.pipeline.place import Place
+from headrace.pipeline.index_backlog import IndexBacklogFinder, Unit, grouped
 from headrace.pipeline.report import Progress, Report, no_progress
+from headrace.pipeline.store_location import StoreLocation
 from headrace.printing import count, size
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ def choose(units: list[Unit], segments_max: int | None) -> list[Unit]:
 
 def backfill(
     spark: SparkSession,
-    place: Place,
+    place: StoreLocation,
     segments_max: int | None = None,
     progress: Progress[list[Unit]] = no_progress,
 ) -> Report:
     """Index the oldest segments that want it. Started again, it goes on where it ended."""
-    work = Pending(place).look()
+    work = IndexBacklogFinder(place).look()
     chosen = choose(work.units, segments_max)
     done: list[Indexed] = [
         index(spark, place, work, group) for group in progress(list(grouped(chosen)), "group")

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, get_args
 from headrace.pipeline.errors import CannotRun, JobFailed, NotSealed, Unexpected
 from headrace.pipeline.failures import failure
 from headrace.pipeline.limits import EXAMPLES_MAX, FORMATS, GRACE_S, PROBLEMS_MAX
-from headrace.pipeline.place import Place, check
 from headrace.pipeline.report import Report, show_progress
 from headrace.pipeline.reports.report import Period
 from headrace.pipeline.reports.studies import STUDIES
 from headrace.pipeline.server import API_KEY, ask_to_seal
 from headrace.pipeline.session import session
 from headrace.pipeline.settings import KERNELS, LOCAL, SQL, Target, Weight, parse_given
+from headrace.pipeline.store_location import StoreLocation, check
 from headrace.pipeline.terminal import Stopped, keep, obey_signals, obeying_signals, quiet, show
 from headrace.printing import count
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.pipeline.export import Selection
-    from headrace.pipeline.reports.run import Wish
+    from headrace.pipeline.reports.run import ReportOptions
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -37,7 +37,7 @@ _TIME = "time, as 2026-01-31T12:00:00Z or in milliseconds"
 FAILED = 1
 CANNOT_RUN = 2
 
-Job = Callable[[Any, Place, argparse.Namespace], Report]
+Job = Callable[[Any, StoreLocation, argparse.Namespace], Report]
 
 _DESCRIPTION = """\
 Spark jobs over the published segments of a data directory. A server may run on it meanwhile: jobs
@@ -102,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, data_dir: Path, objects: str | None) -> int:
     """Run the job that was chosen; print what it says. Whatever goes wrong is told in one line."""
     # Tasks may be in other folders, on this machine too.
-    place = Place(data_dir.absolute(), objects)
+    place = StoreLocation(data_dir.absolute(), objects)
     try:
         with quiet(options.debug), obeying_signals():
             report = _do(options, place)
@@ -116,7 +116,7 @@ def run(options: argparse.Namespace, data_dir: Path, objects: str | None) -> int
     return FAILED if report.problems else 0
 
 
-def _do(options: argparse.Namespace, place: Place) -> Report:
+def _do(options: argparse.Namespace, place: StoreLocation) -> Report:
     check(place)
     options.check(options)
     job: Job = options.job
@@ -136,7 +136,7 @@ def _do(options: argparse.Namespace, place: Place) -> Report:
     return report
 
 
-def _tell_unseen(place: Place, options: argparse.Namespace) -> list[str]:
+def _tell_unseen(place: StoreLocation, options: argparse.Namespace) -> list[str]:
     """What a job that reads history does not see of it; one that goes on will see it."""
     if options.name == "follow" and not options.once:
         return []
@@ -270,7 +270,7 @@ def _add_follow(jobs: Commands) -> None:
     parser.add_argument("--tied", action="store_true", help="stop when standard input ends")
 
 
-def _follow(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+def _follow(spark: SparkSession, place: StoreLocation, options: argparse.Namespace) -> Report:
     from headrace.pipeline.follow import follow, stop_on_signals, stop_with_input, telling
 
     stopping = Event()
@@ -304,13 +304,13 @@ def _add_backfill(jobs: Commands) -> None:
     )
 
 
-def _backfill(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+def _backfill(spark: SparkSession, place: StoreLocation, options: argparse.Namespace) -> Report:
     from headrace.pipeline.backfill import backfill
 
     return backfill(spark, place, options.max_segments, show_progress)
 
 
-def _merge(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+def _merge(spark: SparkSession, place: StoreLocation, options: argparse.Namespace) -> Report:
     from headrace.pipeline.merge import merge
 
     return merge(spark, place)
@@ -337,7 +337,7 @@ def _add_compact(jobs: Commands) -> None:
     )  # fmt: skip
 
 
-def _compact(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+def _compact(spark: SparkSession, place: StoreLocation, options: argparse.Namespace) -> Report:
     from headrace.pipeline.compact import Sizes, compact
 
     sizes = Sizes(output_bytes=options.target_mib << 20, run_min=options.min_run)
@@ -369,13 +369,13 @@ def _add_erase(jobs: Commands) -> None:
     )
 
 
-def _erase(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+def _erase(spark: SparkSession, place: StoreLocation, options: argparse.Namespace) -> Report:
     from headrace.pipeline.erase import erase
 
     return erase(spark, place, now=options.now, logs=tuple(options.log), progress=show_progress)
 
 
-def _retain(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+def _retain(spark: SparkSession, place: StoreLocation, options: argparse.Namespace) -> Report:
     from headrace.pipeline.retain import retain
 
     return retain(spark, place)
@@ -399,7 +399,7 @@ def _add_audit(jobs: Commands) -> None:
     )  # fmt: skip
 
 
-def _audit(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+def _audit(spark: SparkSession, place: StoreLocation, options: argparse.Namespace) -> Report:
     from headrace.pipeline.audit import audit
 
     return audit(spark, place, show_progress, PROBLEMS_MAX if options.all else EXAMPLES_MAX)
@@ -458,7 +458,7 @@ def _check_export(options: argparse.Namespace) -> None:
     check_export(_selection(options), options.to, options.format)
 
 
-def _export(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+def _export(spark: SparkSession, place: StoreLocation, options: argparse.Namespace) -> Report:
     from headrace.pipeline.export import export
 
     return export(spark, place, _selection(options), options.to, options.format)
@@ -489,10 +489,10 @@ def _add_report(jobs: Commands) -> None:
     parser.set_defaults(check=_check_report)
 
 
-def _wish(options: argparse.Namespace) -> Wish:
-    from headrace.pipeline.reports.run import Wish
+def _wish(options: argparse.Namespace) -> ReportOptions:
+    from headrace.pipeline.reports.run import ReportOptions
 
-    return Wish(
+    return ReportOptions(
         logs=tuple(options.log),
         from_ts=options.from_ts,
         to_ts=options.to_ts,
@@ -508,7 +508,7 @@ def _check_report(options: argparse.Namespace) -> None:
     check_wish(_wish(options))
 
 
-def _report(spark: SparkSession, place: Place, options: argparse.Namespace) -> Report:
+def _report(spark: SparkSession, place: StoreLocation, options: argparse.Namespace) -> Report:
     from headrace.pipeline.reports.run import run
 
     return run(spark, place, STUDIES[options.study], _wish(options))
@@ -530,8 +530,10 @@ def _add_janitor(jobs: Commands) -> None:
     )  # fmt: skip
 
 
-def _janitor(spark: SparkSession | None, place: Place, options: argparse.Namespace) -> Report:
-    from headrace.pipeline.retire import clean
+def _janitor(
+    spark: SparkSession | None, place: StoreLocation, options: argparse.Namespace
+) -> Report:
+    from headrace.pipeline.janitor import clean
     from headrace.printing import size
 
     removed = clean(place, options.grace)

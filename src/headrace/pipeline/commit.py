@@ -18,7 +18,7 @@ import msgspec
 from headrace.formats import layout
 from headrace.formats.companion import decode_descriptor
 from headrace.formats.manifest import Build, Manifest, Segment, dropped, replaced, without_builds
-from headrace.pipeline import crash
+from headrace.pipeline import crash_points
 from headrace.pipeline.errors import Overtaken, Unpublished
 from headrace.pipeline.limits import DEAD_SHARE_MAX, MERGE
 from headrace.storage import manifests
@@ -147,21 +147,21 @@ def publish(
             return None
         before, after = named(manifest), named(changed)
         gone = frozenset(before - after)
-        crash.point("before-retire")
+        crash_points.point("before-retire")
         if gone:
             retired = Retired(tuple(sorted(gone)))
             objects.put(layout.retired(secrets.token_hex(8)), msgspec.json.encode(retired))
-        crash.point("before-check")
+        crash_points.point("before-check")
         _require_there(objects, after - before, manifest, lease)
         # From here on nothing can go: a fence would be another version, and we would look again.
-        crash.point("before-publish")
+        crash_points.point("before-publish")
         return changed
 
     try:
         manifest = manifests.update(objects, listing)
     except Fenced as fenced:
         raise Unpublished(str(fenced)) from None
-    crash.point("published")
+    crash_points.point("published")
     return Published(manifest, gone)
 
 

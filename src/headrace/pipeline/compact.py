@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.formats.manifest import Manifest, Segment
-from headrace.pipeline import crash
+from headrace.pipeline import crash_points
 from headrace.pipeline.commit import replace_segments
 from headrace.pipeline.errors import Damaged, JobFailed, Overtaken
-from headrace.pipeline.pieces import SPANNED, read_spans
-from headrace.pipeline.place import Place, load
 from headrace.pipeline.proof import prove, require_sound
 from headrace.pipeline.report import Progress, Report, no_progress
 from headrace.pipeline.rewrite import SPANS, rewrite
 from headrace.pipeline.rows import read
+from headrace.pipeline.segment_index import SPANNED, read_spans
+from headrace.pipeline.store_location import StoreLocation, load
 from headrace.printing import count, size
 from headrace.storage import manifests
 from headrace.storage.leases import hold_lease
@@ -92,7 +92,7 @@ def _outputs(ends: np.ndarray, output_bytes: int) -> np.ndarray:
 
 def compact(
     spark: SparkSession,
-    place: Place,
+    place: StoreLocation,
     sizes: Sizes = Sizes(),  # noqa: B008
     progress: Progress[list[Segment]] = no_progress,
 ) -> Report:
@@ -113,7 +113,7 @@ def compact(
 
 
 def _compact(
-    spark: SparkSession, place: Place, run: list[Segment], sizes: Sizes
+    spark: SparkSession, place: StoreLocation, run: list[Segment], sizes: Sizes
 ) -> tuple[object, ...]:
     objects = place.open()
     manifest, marks = load(objects)
@@ -125,7 +125,7 @@ def _compact(
         spans = plan_spans(pieces, names, sizes.output_bytes)
         outputs = [one.segment for one in rewrite(spark, place, run, marks, lease, spans)]
         prove(spark, place, run, outputs, marks, lease)
-        crash.point("proved")
+        crash_points.point("proved")
         replace_segments(objects, run, outputs, lease)
     return (
         f"{run[0].number}–{run[-1].number}",

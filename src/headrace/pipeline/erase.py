@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 from headrace.core.name_patterns import NamePatterns
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.marks import Marks
-from headrace.pipeline import crash
+from headrace.pipeline import crash_points
 from headrace.pipeline.commit import replace_segments
 from headrace.pipeline.errors import JobFailed, Overtaken
+from headrace.pipeline.janitor import remove_now, retired_names
 from headrace.pipeline.logs import check_logs, is_meant, parse_logs
-from headrace.pipeline.pieces import touched_segments
-from headrace.pipeline.place import Place, load
 from headrace.pipeline.proof import find_damages, prove
 from headrace.pipeline.remains import tell_remains
 from headrace.pipeline.report import Progress, Report, no_progress
-from headrace.pipeline.retire import remove_now, retired_names
 from headrace.pipeline.rewrite import rewrite
 from headrace.pipeline.rows import is_live, read
+from headrace.pipeline.segment_index import touched_segments
+from headrace.pipeline.store_location import StoreLocation, load
 from headrace.printing import count
 from headrace.storage.leases import hold_lease
 from headrace.storage.objects import Objects
@@ -37,7 +37,7 @@ _GROUP = 4
 
 
 def find_dead(
-    spark: SparkSession, place: Place, manifest: Manifest, marks: Marks, logs: NamePatterns
+    spark: SparkSession, place: StoreLocation, manifest: Manifest, marks: Marks, logs: NamePatterns
 ) -> tuple[list[tuple[Segment, int]], list[str]]:
     """Segments with rows that are dead, and how many; of these logs, if any are named.
 
@@ -55,7 +55,7 @@ def find_dead(
 
 def erase(
     spark: SparkSession,
-    place: Place,
+    place: StoreLocation,
     *,
     now: bool = False,
     logs: tuple[str, ...] = (),
@@ -99,7 +99,7 @@ def erase(
 
 def _erase(
     spark: SparkSession,
-    place: Place,
+    place: StoreLocation,
     objects: Objects,
     group: Sequence[tuple[Segment, int]],
     marks: Marks,
@@ -111,7 +111,7 @@ def _erase(
     with hold_lease(objects, "erase") as lease:
         written = rewrite(spark, place, sources, marks, lease)
         prove(spark, place, sources, [one.segment for one in written], marks, lease)
-        crash.point("proved")
+        crash_points.point("proved")
         for at, (segment, dead) in enumerate(group):
             outputs = [one.segment for one in written if one.output == at]
             try:

@@ -17,11 +17,11 @@ from headrace.pipeline.export_files import write_part
 from headrace.pipeline.export_target import ExportPart, ExportTarget, parse_target
 from headrace.pipeline.limits import PROBES
 from headrace.pipeline.logs import check_logs, each, is_meant, parse_logs
-from headrace.pipeline.place import Place, load
 from headrace.pipeline.proof import require_sound
 from headrace.pipeline.report import Report, show_stages
 from headrace.pipeline.rows import NUMBER, is_live, read
 from headrace.pipeline.session import is_local
+from headrace.pipeline.store_location import StoreLocation, load
 from headrace.pipeline.tasks import run_tasks
 from headrace.printing import count
 
@@ -44,7 +44,11 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export(
-    spark: SparkSession, place: Place, selection: Selection, to: str | Path, format: str | None
+    spark: SparkSession,
+    place: StoreLocation,
+    selection: Selection,
+    to: str | Path,
+    format: str | None,
 ) -> Report:
     """Write the live, sealed records that are selected: to one file if the target looks like one,
     else to a folder of files. Nothing is there under its name until everything is.
@@ -90,7 +94,7 @@ def check_export(
     return logs, target
 
 
-def _check_workers(spark: SparkSession, place: Place, target: ExportTarget) -> None:
+def _check_workers(spark: SparkSession, place: StoreLocation, target: ExportTarget) -> None:
     """Refuse, before any work, a target that tasks elsewhere cannot write to."""
     if is_local(spark):
         return

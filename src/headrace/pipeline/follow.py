@@ -17,16 +17,16 @@ from tqdm import tqdm
 
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment
-from headrace.pipeline import crash
+from headrace.pipeline import crash_points
 from headrace.pipeline.errors import JobFailed, Unpublished
 from headrace.pipeline.failures import failure
 from headrace.pipeline.index import NOTHING_TO_INDEX, Failure, Indexed, index, total
+from headrace.pipeline.index_backlog import IndexBacklogFinder, Unit, grouped
 from headrace.pipeline.limits import POLL_S
 from headrace.pipeline.merge import merge_all
-from headrace.pipeline.pending import Pending, Unit, grouped
-from headrace.pipeline.place import Place
 from headrace.pipeline.report import Report
 from headrace.pipeline.session import is_remote, scratch_folder
+from headrace.pipeline.store_location import StoreLocation
 from headrace.printing import count, size
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Indexer:
     runs in the server, in a copy: nobody here sees what it notes.
     """
 
-    def __init__(self, place: Place, *, merging: bool, strict: bool) -> None:
+    def __init__(self, place: StoreLocation, *, merging: bool, strict: bool) -> None:
         self._place = place
         self._merging = merging
         self._strict = strict
@@ -75,8 +75,8 @@ class Indexer:
     def __call__(self, frame: DataFrame, batch: int) -> None:
         spark = frame.sparkSession
         wanted = {row.number for row in frame.collect()}
-        crash.point("batch")
-        pending = Pending(self._place)
+        crash_points.point("batch")
+        pending = IndexBacklogFinder(self._place)
         stood_still = False
         while wanted:
             work = pending.look()
@@ -107,11 +107,11 @@ class Indexer:
         return not wanted.isdisjoint(numbers) and self._gave_up.isdisjoint(numbers)
 
 
-class Follower:
+class IndexerStatus:
     """Tells how an indexer is doing: by what it noted, or by what it published."""
 
-    def __init__(self, place: Place, indexer: Indexer | None) -> None:
-        self._pending = Pending(place)
+    def __init__(self, place: StoreLocation, indexer: Indexer | None) -> None:
+        self._pending = IndexBacklogFinder(place)
         self._indexer = indexer
         self._started = time.monotonic()
         self._waited: dict[int, Segment] = {}
@@ -173,7 +173,7 @@ class Follower:
 
 def follow(
     spark: SparkSession,
-    place: Place,
+    place: StoreLocation,
     *,
     once: bool = False,
     merging: bool = True,
@@ -189,7 +189,7 @@ def follow(
     remote = is_remote(spark)
     # What fails in a server can be told only by failing; that ends a query that should go on.
     indexer = Indexer(place, merging=merging, strict=remote and once)
-    follower = Follower(place, None if remote else indexer)
+    follower = IndexerStatus(place, None if remote else indexer)
     follower.look()
     spark.dataSource.register(SegmentsSource)
     where = {"data_dir": str(place.data_dir), "objects": place.objects or ""}
@@ -212,7 +212,7 @@ def follow(
 
 
 def _watch(
-    query: StreamingQuery, follower: Follower, stopping: threading.Event, tell: Tell
+    query: StreamingQuery, follower: IndexerStatus, stopping: threading.Event, tell: Tell
 ) -> None:
     from pyspark.errors import StreamingQueryException
 
@@ -227,7 +227,7 @@ def _watch(
     tell(follower.look())
 
 
-def _report(place: Place, follower: Follower) -> Report:
+def _report(place: StoreLocation, follower: IndexerStatus) -> Report:
     done, status = follower.done, follower.status
     what = (
         f"{count(done.segments, 'segment')} indexed, {count(done.rows, 'record')}, "

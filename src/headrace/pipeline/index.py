@@ -17,13 +17,13 @@ from headrace.formats import layout
 from headrace.formats.companion import Descriptor, encode_descriptor
 from headrace.formats.index_plans import IndexPlans
 from headrace.formats.manifest import Build, Segment
-from headrace.pipeline import crash
+from headrace.pipeline import crash_points
 from headrace.pipeline.commit import add_builds
+from headrace.pipeline.index_backlog import IndexBacklog, Unit
 from headrace.pipeline.kernels.build import build
 from headrace.pipeline.limits import ATTEMPTS
-from headrace.pipeline.pending import Unit, Work
-from headrace.pipeline.pieces import read_index
-from headrace.pipeline.place import Place, get_named
+from headrace.pipeline.segment_index import read_index
+from headrace.pipeline.store_location import StoreLocation, get_named
 from headrace.pipeline.tasks import attempt, run_tasks
 from headrace.storage.leases import HeldLease, hold_lease
 from headrace.storage.objects import Objects
@@ -52,14 +52,16 @@ class Indexed(msgspec.Struct):
     failures: list[Failure] = msgspec.field(default_factory=list)
 
 
-def index(spark: SparkSession, place: Place, work: Work, units: Sequence[Unit]) -> Indexed:
+def index(
+    spark: SparkSession, place: StoreLocation, work: IndexBacklog, units: Sequence[Unit]
+) -> Indexed:
     """Build the companions of these units, one task for each segment, and publish them together."""
     segments = [segment for unit in units for segment in unit.segments]
     objects = place.open()
     with hold_lease(objects, "index") as lease:
         task = partial(build_segment, place, work.plans, work.generation, lease.token)
         answers = run_tasks(spark, place, task, segments, lease.token)
-        crash.point("built")
+        crash_points.point("built")
         return _publish(objects, units, answers, lease)
 
 
@@ -87,15 +89,15 @@ def _publish(
 
 
 def build_segment(
-    place: Place, plans: IndexPlans, generation: int, job: str, segment: Segment
+    place: StoreLocation, plans: IndexPlans, generation: int, job: str, segment: Segment
 ) -> Build | Failure:
     """The task: read one segment, write its companions, say how they are called."""
     objects = place.open()
     try:
         raw = get_named(objects, segment)
-        store = Store(objects, job)
+        store = BuildStore(objects, job)
         table = read_index(objects, segment)
-        crash.point("task")
+        crash_points.point("task")
         rows = pq.ParquetFile(pa.BufferReader(raw))
         number = segment.number
         described = build(rows, table, plans, store.write, segment=number, generation=generation)
@@ -107,7 +109,7 @@ def build_segment(
         return Failure(segment.number, named)
 
 
-class Store:
+class BuildStore:
     """Where the files of one build go: names that nobody else uses, of the job that makes it."""
 
     def __init__(self, objects: Objects, job: str) -> None:

@@ -11,9 +11,9 @@ from headrace.core.name_patterns import STAR, NamePatterns, parse_patterns, unse
 from headrace.formats.manifest import Manifest
 from headrace.formats.marks import Marks
 from headrace.pipeline.errors import CannotRun, NotSealed
-from headrace.pipeline.pending import load_plans
-from headrace.pipeline.place import Place
+from headrace.pipeline.index_backlog import load_plans
 from headrace.pipeline.rows import NUMBER, is_live_log, read
+from headrace.pipeline.store_location import StoreLocation
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -48,7 +48,7 @@ def is_meant(patterns: NamePatterns) -> Column:
 
 def check_logs(
     spark: SparkSession,
-    place: Place,
+    place: StoreLocation,
     manifest: Manifest,
     patterns: NamePatterns,
     marks: Marks | None = None,

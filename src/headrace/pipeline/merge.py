@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 
 from headrace.formats.companion import File, decode_descriptor
 from headrace.formats.manifest import Build, Manifest
-from headrace.pipeline import crash
+from headrace.pipeline import crash_points
 from headrace.pipeline.commit import add_builds, drop_builds
-from headrace.pipeline.index import Store
+from headrace.pipeline.index import BuildStore
+from headrace.pipeline.index_backlog import IndexBacklogFinder, Unit
 from headrace.pipeline.kernels.builds import merge_builds
 from headrace.pipeline.limits import MERGE, MERGE_BYTES_MAX
-from headrace.pipeline.pending import Pending, Unit
-from headrace.pipeline.place import Place, damage_of
 from headrace.pipeline.report import Report
+from headrace.pipeline.store_location import StoreLocation, damage_of
 from headrace.pipeline.tasks import run_tasks
 from headrace.printing import count, size
 from headrace.storage.leases import hold_lease
@@ -42,7 +42,7 @@ def find_groups(manifest: Manifest, stale: Sequence[Unit]) -> list[list[Build]]:
     return [group for group in groups if sum(b.file_bytes for b in group) <= MERGE_BYTES_MAX]
 
 
-def merge(spark: SparkSession, place: Place) -> Report:
+def merge(spark: SparkSession, place: StoreLocation) -> Report:
     """Merge level by level, until no level holds eight."""
     rows: list[tuple[object, ...]] = []
     for level, new in merge_all(spark, place):
@@ -53,9 +53,9 @@ def merge(spark: SparkSession, place: Place) -> Report:
     return Report("level segments records bytes", rows, f"{place}: {what}")
 
 
-def merge_all(spark: SparkSession, place: Place) -> Iterator[tuple[int, list[Build]]]:
+def merge_all(spark: SparkSession, place: StoreLocation) -> Iterator[tuple[int, list[Build]]]:
     """The same, telling of each step."""
-    pending = Pending(place)
+    pending = IndexBacklogFinder(place)
     while True:
         work = pending.look()
         groups = find_groups(work.manifest, work.units)
@@ -66,7 +66,7 @@ def merge_all(spark: SparkSession, place: Place) -> Iterator[tuple[int, list[Bui
         with hold_lease(pending.objects, "merge") as lease:
             task = partial(merge_group, place, lease.token)
             answers = run_tasks(spark, place, task, groups, lease.token)
-            crash.point("merged")
+            crash_points.point("merged")
             lost = {answer for answer in answers if isinstance(answer, str)}
             new = [answer for answer in answers if isinstance(answer, Build)]
             if lost:
@@ -78,7 +78,7 @@ def merge_all(spark: SparkSession, place: Place) -> Iterator[tuple[int, list[Bui
         yield lowest + 1, done
 
 
-def merge_group(place: Place, job: str, group: Sequence[Build]) -> Build | str:
+def merge_group(place: StoreLocation, job: str, group: Sequence[Build]) -> Build | str:
     """The task: one build that says what these say; or the name of one that is lost or damaged."""
     objects = place.open()
     descriptors = []
@@ -89,7 +89,7 @@ def merge_group(place: Place, job: str, group: Sequence[Build]) -> Build | str:
         files = descriptors[-1].files
         if any(damage_of(objects, file.name, file.checksum) is not None for file in files):
             return build.name
-    store = Store(objects, job)
+    store = BuildStore(objects, job)
 
     def open_file(file: File) -> pq.ParquetFile:
         return pq.ParquetFile(objects.open(file.name))

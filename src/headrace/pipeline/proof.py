@@ -16,9 +16,9 @@ from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA
 from headrace.pipeline.commit import require_held
 from headrace.pipeline.errors import Damaged, JobFailed, Unpublished
-from headrace.pipeline.pieces import still_named
-from headrace.pipeline.place import Place, damage_of
 from headrace.pipeline.rows import is_live, read
+from headrace.pipeline.segment_index import still_named
+from headrace.pipeline.store_location import StoreLocation, damage_of
 from headrace.pipeline.tasks import run_tasks
 from headrace.storage.leases import HeldLease
 
@@ -37,7 +37,7 @@ class Proof(msgspec.Struct, frozen=True):
 
 def prove(
     spark: SparkSession,
-    place: Place,
+    place: StoreLocation,
     sources: Sequence[Segment],
     outputs: Sequence[Segment],
     marks: Marks,
@@ -59,7 +59,7 @@ def prove(
 
 
 def _require_written(
-    spark: SparkSession, place: Place, outputs: Sequence[Segment], lease: HeldLease
+    spark: SparkSession, place: StoreLocation, outputs: Sequence[Segment], lease: HeldLease
 ) -> None:
     files = [
         (name, checksum)
@@ -94,14 +94,16 @@ def _sum(rows: DataFrame, marks: Marks) -> tuple[int, int, int | None]:
     return found[0], found[1] or 0, found[2]
 
 
-def require_sound(spark: SparkSession, place: Place, segments: Sequence[Segment]) -> None:
+def require_sound(spark: SparkSession, place: StoreLocation, segments: Sequence[Segment]) -> None:
     """`Damaged` unless these segments of the manifest are what was sealed."""
     damages = find_damages(spark, place, segments)
     if damages:
         raise Damaged([*damages.values()])
 
 
-def find_damages(spark: SparkSession, place: Place, segments: Sequence[Segment]) -> dict[int, str]:
+def find_damages(
+    spark: SparkSession, place: StoreLocation, segments: Sequence[Segment]
+) -> dict[int, str]:
     """By number, what is wrong with segments as files; those that left the manifest are not told.
 
     Spark would rewrite whatever it makes of bytes that are not what was sealed, and everything
@@ -115,12 +117,12 @@ def find_damages(spark: SparkSession, place: Place, segments: Sequence[Segment])
 
 def _damages(
     spark: SparkSession,
-    place: Place,
+    place: StoreLocation,
     files: Sequence[tuple[str, str]],
     sizes: Sequence[int] | None = None,
 ) -> list[str | None]:
     return run_tasks(spark, place, partial(_damage, place), files, sizes=sizes)
 
 
-def _damage(place: Place, file: tuple[str, str]) -> str | None:
+def _damage(place: StoreLocation, file: tuple[str, str]) -> str | None:
     return damage_of(place.open(), *file)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from headrace.core.errors import Corrupt
 from headrace.pipeline.commit import named
+from headrace.pipeline.janitor import find_objects, find_unfinished, owner
 from headrace.pipeline.limits import GRACE_S
-from headrace.pipeline.place import Place, load
-from headrace.pipeline.retire import find_objects, find_unfinished, owner
+from headrace.pipeline.store_location import StoreLocation, load
 from headrace.pipeline.unseen import census_of
 from headrace.printing import count, size
 from headrace.storage.leases import find_earlier
@@ -14,12 +14,12 @@ from headrace.storage.leases import find_earlier
 _RETIRE = "`headrace pipeline erase --url URL` has it let go of them now"
 
 
-def tell_remains(place: Place) -> list[str]:
+def tell_remains(place: StoreLocation) -> list[str]:
     """A line for each place where dead records may still be; nothing if there is none."""
     return [*_tell_journal(place), *_tell_objects(place), *_tell_jobs(place)]
 
 
-def _tell_journal(place: Place) -> list[str]:
+def _tell_journal(place: StoreLocation) -> list[str]:
     manifest, marks = load(place.open())
     try:
         census = census_of(place, manifest, marks)
@@ -39,7 +39,7 @@ def _tell_journal(place: Place) -> list[str]:
     ]
 
 
-def _tell_objects(place: Place) -> list[str]:
+def _tell_objects(place: StoreLocation) -> list[str]:
     objects = place.open()
     there = list(find_objects(objects))
     needed = named(load(objects)[0])  # after the list: what is published since is not in it
@@ -54,7 +54,7 @@ def _tell_objects(place: Place) -> list[str]:
     ]
 
 
-def _tell_jobs(place: Place) -> list[str]:
+def _tell_jobs(place: StoreLocation) -> list[str]:
     """Jobs that may have read what was erased since, and store something that is made from it."""
     objects = place.open()
     jobs = find_earlier(objects, load(objects)[0])

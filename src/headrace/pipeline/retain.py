@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.commit import drop_segments
-from headrace.pipeline.pieces import dead_segments
-from headrace.pipeline.place import Place, load
 from headrace.pipeline.report import Report
+from headrace.pipeline.segment_index import dead_segments
+from headrace.pipeline.store_location import StoreLocation, load
 from headrace.printing import count, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def retain(spark: SparkSession, place: Place) -> Report:
+def retain(spark: SparkSession, place: StoreLocation) -> Report:
     """Take what is dead out of the manifest, with one commit; the janitor removes the objects."""
     objects = place.open()
     manifest, marks = load(objects)

@@ -23,9 +23,9 @@ from headrace.formats import layout
 from headrace.formats.manifest import Segment
 from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA, LogRows, block_of, build
-from headrace.pipeline import crash
-from headrace.pipeline.place import Place
+from headrace.pipeline import crash_points
 from headrace.pipeline.rows import NUMBER, is_live, read
+from headrace.pipeline.store_location import StoreLocation
 from headrace.storage.leases import HeldLease
 from headrace.storage.objects import Objects
 
@@ -45,7 +45,7 @@ SPANS = pa.schema(
 _WANTED = [field.name for field in SCHEMA]
 
 
-class Written(msgspec.Struct, frozen=True):
+class RewrittenSegment(msgspec.Struct, frozen=True):
     """An output as its task left it: a segment without a number, a place in the journal, a past."""
 
     output: int
@@ -73,12 +73,12 @@ def by_segment(rows: DataFrame, numbers: Sequence[int]) -> DataFrame:
 
 def rewrite(
     spark: SparkSession,
-    place: Place,
+    place: StoreLocation,
     segments: Sequence[Segment],
     marks: Marks,
     lease: HeldLease,
     spans: pa.Table | None = None,
-) -> list[Written]:
+) -> list[RewrittenSegment]:
     """Write the live rows of these segments to new files: as planned, or each segment by itself."""
     rows = read(spark, place, segments).where(is_live(marks))
     if spans is None:
@@ -93,15 +93,15 @@ def rewrite(
         .mapInArrow(_Writer(place, lease.token), "answer binary")
         .collect()
     )
-    written: list[Written] = [pickle.loads(row.answer) for row in answers]
-    crash.point("rewritten")
+    written: list[RewrittenSegment] = [pickle.loads(row.answer) for row in answers]
+    crash_points.point("rewritten")
     return sorted(written, key=lambda one: one.output)
 
 
 class _Writer:
     """The task that writes one output."""
 
-    def __init__(self, place: Place, token: str) -> None:
+    def __init__(self, place: StoreLocation, token: str) -> None:
         self._place = place
         self._token = token
 
@@ -114,7 +114,7 @@ class _Writer:
         name = f"{self._token}-{secrets.token_hex(3)}-{output}"
         rows = [table.select(_WANTED).cast(SCHEMA).combine_chunks() for table in tables]
         segment = write(self._place.open(), name, rows)
-        answer = pickle.dumps(Written(output, segment))
+        answer = pickle.dumps(RewrittenSegment(output, segment))
         yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], ["answer"])
 
 

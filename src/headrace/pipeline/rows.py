@@ -15,7 +15,7 @@ from headrace.core.ranges import Ranges
 from headrace.formats.manifest import Segment
 from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA
-from headrace.pipeline.place import Place
+from headrace.pipeline.store_location import StoreLocation
 from headrace.pipeline.tasks import share_tasks
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _READ_ROWS = 16_384
 
 def read(
     spark: SparkSession,
-    place: Place,
+    place: StoreLocation,
     segments: Sequence[Segment],
     columns: Sequence[str] = tuple(SCHEMA.names),
 ) -> DataFrame:
@@ -64,7 +64,7 @@ def small_table(
 
 
 def _read_through_objects(
-    spark: SparkSession, place: Place, segments: Sequence[Segment], columns: Sequence[str]
+    spark: SparkSession, place: StoreLocation, segments: Sequence[Segment], columns: Sequence[str]
 ) -> DataFrame:
     """A task for each segment, or for several small ones; Spark knows nothing of the store."""
     shares = share_tasks([segment.file_bytes for segment in segments])

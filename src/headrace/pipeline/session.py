@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from xxhash import xxh3_64_hexdigest
 
-from headrace.pipeline import crash, reach
+from headrace.pipeline import crash_points, reach
 from headrace.pipeline.errors import CannotRun, JobFailed, NoSpark
 from headrace.pipeline.failures import SPARK_FAILED, failure, is_of_spark
 from headrace.pipeline.java import Java, find_java
@@ -168,7 +168,7 @@ def start(
     spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     # With every function that a worker runs: neither in Spark's settings, which its pages show,
     # nor on the command line of a JVM.
-    passed = {name: os.environ[name] for name in {crash.VARIABLE} & os.environ.keys()}
+    passed = {name: os.environ[name] for name in {crash_points.VARIABLE} & os.environ.keys()}
     spark.sparkContext.environment.update(passed | ({} if local else store_variables()))
     return spark
 

@@ -27,8 +27,8 @@ from pyspark.sql.streaming.datasource import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.pipeline.pending import Pending, Work
-    from headrace.pipeline.place import Place
+    from headrace.pipeline.index_backlog import IndexBacklog, IndexBacklogFinder
+    from headrace.pipeline.store_location import StoreLocation
 
 NAME = "headrace_segments"
 SCHEMA = "number long, rows long"
@@ -49,10 +49,10 @@ class SegmentsSource(DataSource):
         return SegmentsReader(place_of(self.options))
 
 
-def place_of(options: Any) -> Place:
-    from headrace.pipeline.place import Place
+def place_of(options: Any) -> StoreLocation:
+    from headrace.pipeline.store_location import StoreLocation
 
-    return Place(Path(options.get("data_dir")), options.get("objects") or None)
+    return StoreLocation(Path(options.get("data_dir")), options.get("objects") or None)
 
 
 class Waiting(InputPartition):
@@ -67,9 +67,9 @@ class Waiting(InputPartition):
 class SegmentsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches; runs in a process of Spark's for as long as the query does."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StoreLocation) -> None:
         self._place = place
-        self._pending: Pending | None = None
+        self._pending: IndexBacklogFinder | None = None
         self._last: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
@@ -105,11 +105,11 @@ class SegmentsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         pass
 
-    def _look(self) -> Work:
-        from headrace.pipeline.pending import Pending
+    def _look(self) -> IndexBacklog:
+        from headrace.pipeline.index_backlog import IndexBacklogFinder
 
         if self._pending is None:
-            self._pending = Pending(self._place)
+            self._pending = IndexBacklogFinder(self._place)
         return self._pending.look()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import pyarrow as pa
 from headrace.formats import layout
 from headrace.pipeline.errors import JobFailed
 from headrace.pipeline.limits import ANSWER_BYTES_MAX, TASK_BYTES, TASK_ITEMS_MAX
-from headrace.pipeline.place import Place
-from headrace.workers import settle
+from headrace.pipeline.store_location import StoreLocation
+from headrace.workers import freeze_gc
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ _ANSWER = "at int, answer binary, stored string"
 
 def run_tasks(
     spark: SparkSession,
-    place: Place,
+    place: StoreLocation,
     work: Callable[[T], R],
     items: Sequence[T],
     job: str | None = None,
@@ -68,7 +68,7 @@ def share_tasks(sizes: Sequence[int]) -> list[int]:
     return tasks
 
 
-def load_answers(place: Place, rows: Sequence[Any], count: int) -> list[Any]:
+def load_answers(place: StoreLocation, rows: Sequence[Any], count: int) -> list[Any]:
     """The answers of so many tasks, in order; `JobFailed` unless each of them answered once."""
     if sorted(row.at for row in rows) != list(range(count)):
         raise JobFailed(
@@ -96,7 +96,11 @@ class _Task:
     """Works on the items of a task; answers that are too large for the driver it stores."""
 
     def __init__(
-        self, place: Place, work: Callable[[Any], Any], job: str | None, answer_bytes_max: int
+        self,
+        place: StoreLocation,
+        work: Callable[[Any], Any],
+        job: str | None,
+        answer_bytes_max: int,
     ) -> None:
         self._place = place
         self._work = work
@@ -104,7 +108,7 @@ class _Task:
         self._answer_bytes_max = answer_bytes_max
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
+        freeze_gc()
         for batch in batches:
             for row in batch.to_pylist():
                 answer: bytes | None = pickle.dumps(self._work(pickle.loads(row["item"])))

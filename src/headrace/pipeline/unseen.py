@@ -10,7 +10,7 @@ from headrace.core.errors import Corrupt
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest
 from headrace.formats.marks import Marks
-from headrace.pipeline.place import Place, load
+from headrace.pipeline.store_location import StoreLocation, load
 from headrace.printing import count
 from headrace.storage.disk import RealDisk
 from headrace.storage.journal_census import Census, take_census
@@ -21,7 +21,7 @@ from headrace.storage.segments import UNREADABLE
 _ADVICE = "`headrace pipeline seal` has the server seal them"
 
 
-def tell_unseen(place: Place) -> list[str]:
+def tell_unseen(place: StoreLocation) -> list[str]:
     """How many records a job that begins now does not see, in words; nothing if it sees all."""
     try:
         objects = place.open()
@@ -36,7 +36,7 @@ def tell_unseen(place: Place) -> list[str]:
     return [f"{count(census.unsealed, 'record')} not sealed yet, and not seen; {_ADVICE}"]
 
 
-def census_of(place: Place, manifest: Manifest, marks: Marks) -> Census | None:
+def census_of(place: StoreLocation, manifest: Manifest, marks: Marks) -> Census | None:
     """The census of the journal that is sealed into this store; None where only the store is at
     hand.
     """

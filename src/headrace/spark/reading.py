@@ -14,7 +14,7 @@ from headrace.spark.filters import narrow
 from headrace.spark.options import ReadOptions
 from headrace.spark.rows import read
 from headrace.spark.splits import Bundle, SegmentPart, ServerPart, bundled, split, wants_of
-from headrace.workers import settle
+from headrace.workers import freeze_gc
 
 
 class HeadraceReader(DataSourceReader):
@@ -50,7 +50,7 @@ class PushingReader(HeadraceReader):
 
 def read_part(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of a partition; Spark asks for a bare one when there is nothing to read."""
-    settle()
+    freeze_gc()
     parts = partition.parts if isinstance(partition, Bundle) else [partition]
     for part in parts:
         if isinstance(part, SegmentPart | ServerPart):

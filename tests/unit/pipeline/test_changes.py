@@ -15,8 +15,8 @@ from headrace.formats.manifest import Build, Manifest, Segment
 from headrace.formats.marks import ID_MAX, Marks
 from headrace.pipeline.compact import Sizes, find_runs, plan_spans
 from headrace.pipeline.merge import find_groups
-from headrace.pipeline.pieces import SPANNED
 from headrace.pipeline.rows import deaths
+from headrace.pipeline.segment_index import SPANNED
 
 
 def _segment(number: int, record_bytes: int = 10) -> Segment:

@@ -21,23 +21,27 @@ from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA
 from headrace.pipeline import proof
 from headrace.pipeline.errors import Unpublished
-from headrace.pipeline.place import Place
+from headrace.pipeline.janitor import clean
 from headrace.pipeline.proof import prove
-from headrace.pipeline.retire import clean
 from headrace.pipeline.rewrite import write
+from headrace.pipeline.store_location import StoreLocation
 from headrace.storage.leases import HeldLease, hold_lease
 
 ROW = {"log": "a", "log_id": 1, "seq": 1, "ts": 1, "data": b"{}"}
 
 
-def _written(place: Place, lease: HeldLease) -> Segment:
+def _written(place: StoreLocation, lease: HeldLease) -> Segment:
     table = pa.Table.from_pylist([ROW], schema=SCHEMA)
     return write(place.open(), f"{lease.token}-0", [table])
 
 
-def _prove(place: Place, output: Segment, lease: HeldLease) -> None:
+def _prove(place: StoreLocation, output: Segment, lease: HeldLease) -> None:
     def run_tasks(
-        spark: object, place: Place, work: Callable[[Any], Any], items: Sequence[Any], **_: object
+        spark: object,
+        place: StoreLocation,
+        work: Callable[[Any], Any],
+        items: Sequence[Any],
+        **_: object,
     ) -> list[Any]:
         return [work(item) for item in items]
 
@@ -46,7 +50,7 @@ def _prove(place: Place, output: Segment, lease: HeldLease) -> None:
 
 
 def test_a_job_that_stood_still_for_too_long_is_told_so(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = StoreLocation(tmp_path)
     with hold_lease(place.open(), "compact") as lease:
         output = _written(place, lease)
         then = time.time() - 2 * LEASE_S
@@ -57,7 +61,7 @@ def test_a_job_that_stood_still_for_too_long_is_told_so(tmp_path: Path) -> None:
 
 
 def test_what_somebody_else_removed_is_named_as_new(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = StoreLocation(tmp_path)
     with hold_lease(place.open(), "compact") as lease:
         output = _written(place, lease)
         place.open().remove(output.index)

@@ -14,8 +14,8 @@ from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.pipeline import commands
 from headrace.pipeline.errors import NotSealed
-from headrace.pipeline.place import Place
 from headrace.pipeline.report import Report
+from headrace.pipeline.store_location import StoreLocation
 from headrace.pipeline.unseen import tell_unseen
 from support.directories import boot
 
@@ -32,7 +32,7 @@ async def _work(root: Path, count: int, *, seal: bool) -> None:
 
 
 def test_what_is_not_sealed_is_told(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = StoreLocation(tmp_path)
     asyncio.run(_work(tmp_path, 3, seal=False))
     (note,) = tell_unseen(place)
     assert note.startswith("3 records not sealed yet, and not seen;")
@@ -46,7 +46,7 @@ def test_without_the_journal_it_is_told_from_when_on(tmp_path: Path) -> None:
     asyncio.run(_work(tmp_path, 2, seal=True))
     asyncio.run(_work(tmp_path, 2, seal=False))
     (tmp_path / "server.id").unlink()  # as where only the objects are at hand
-    (note,) = tell_unseen(Place(tmp_path))
+    (note,) = tell_unseen(StoreLocation(tmp_path))
     assert note.startswith("records after ")
     assert "Z may not be sealed yet" in note
 
@@ -56,7 +56,7 @@ def test_a_journal_that_cannot_be_read_is_no_reason_to_fail(tmp_path: Path) -> N
     asyncio.run(_work(tmp_path, 3, seal=False))
     first = min((tmp_path / "journal").glob("*.log"))
     first.write_bytes(b"\xff" + first.read_bytes()[1:])
-    (note,) = tell_unseen(Place(tmp_path))
+    (note,) = tell_unseen(StoreLocation(tmp_path))
     assert "cannot be told" in note
 
 
@@ -66,7 +66,7 @@ def test_nor_is_a_damaged_segment_without_the_journal(tmp_path: Path, tail: byte
     (tmp_path / "server.id").unlink()
     (segment,) = (tmp_path / "objects/segments").iterdir()
     segment.write_bytes(tail)
-    (note,) = tell_unseen(Place(tmp_path))
+    (note,) = tell_unseen(StoreLocation(tmp_path))
     assert "cannot be told" in note
     assert segment.name in note
 

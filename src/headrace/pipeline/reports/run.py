@@ -14,12 +14,12 @@ from headrace.core.name_patterns import NamePatterns
 from headrace.formats.manifest import Manifest
 from headrace.pipeline.errors import CannotRun
 from headrace.pipeline.logs import check_logs, is_meant, parse_logs
-from headrace.pipeline.place import Place, load
 from headrace.pipeline.proof import require_sound
 from headrace.pipeline.report import Report, show_stages
 from headrace.pipeline.reports import chart
 from headrace.pipeline.reports.report import Period, Study, told
 from headrace.pipeline.rows import NUMBER, is_live, read
+from headrace.pipeline.store_location import StoreLocation, load
 from headrace.printing import count
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _JSON, _CSV = ".jsonl", ".csv"
 _OUTPUTS = (_JSON, _CSV)
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for beside the report itself."""
 
     logs: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     to: Path | None = None
 
 
-def check_wish(wish: Wish) -> None:
+def check_wish(wish: ReportOptions) -> None:
     """Refuse what cannot be meant, or written to: needs no Spark."""
     if wish.chart is not None:
         chart.check(wish.chart)
@@ -56,7 +56,7 @@ def check_wish(wish: Wish) -> None:
     parse_logs(wish.logs)
 
 
-def run(spark: SparkSession, place: Place, study: Study, wish: Wish) -> Report:
+def run(spark: SparkSession, place: StoreLocation, study: Study, wish: ReportOptions) -> Report:
     """Make the report; its rows are few enough to be held here."""
     check_wish(wish)
     logs = parse_logs(wish.logs or (f"{study.prefix}*",))
@@ -85,7 +85,7 @@ def run(spark: SparkSession, place: Place, study: Study, wish: Wish) -> Report:
     return Report("  ".join(made.columns), shown, f"{what}; {nothing}" if nothing else what)
 
 
-def _nothing(manifest: Manifest, study: Study, wish: Wish) -> str:
+def _nothing(manifest: Manifest, study: Study, wish: ReportOptions) -> str:
     """In words, why a report is empty."""
     if not manifest.segments:
         return "nothing is sealed yet"
@@ -101,7 +101,7 @@ def rows_of(made: DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def _wanted(logs: NamePatterns, wish: Wish) -> Column:
+def _wanted(logs: NamePatterns, wish: ReportOptions) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     wanted = is_meant(logs) & F.col("media").isNull()

@@ -16,8 +16,8 @@ from headrace.formats.index_plans import IndexPlans, decode_plans
 from headrace.formats.manifest import Build, Manifest, Segment
 from headrace.pipeline.commit import drop_builds
 from headrace.pipeline.limits import INDEX_GROUP
-from headrace.pipeline.pieces import read_index
-from headrace.pipeline.place import Place, get_named
+from headrace.pipeline.segment_index import read_index
+from headrace.pipeline.store_location import StoreLocation, get_named
 from headrace.storage import manifests
 from headrace.storage.objects import Objects
 
@@ -32,7 +32,7 @@ class Unit(msgspec.Struct, frozen=True):
         return sum(segment.rows for segment in self.segments)
 
 
-class Work(msgspec.Struct, frozen=True):
+class IndexBacklog(msgspec.Struct, frozen=True):
     """A manifest, what its logs want, and what has to be done for it."""
 
     manifest: Manifest
@@ -56,10 +56,10 @@ def load_plans(objects: Objects, manifest: Manifest) -> IndexPlans:
     return decode_plans(get_named(objects, manifest.plans), manifest.plans.name)
 
 
-class Pending:
+class IndexBacklogFinder:
     """Finds what has to be indexed; remembers what it has read of objects that never change."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StoreLocation) -> None:
         self._place = place
         self.objects = place.open()
         self._logs: dict[str, frozenset[int]] = {}
@@ -67,13 +67,13 @@ class Pending:
         self._plans = IndexPlans()
         self._plans_name = ""
 
-    def look(self) -> Work:
+    def look(self) -> IndexBacklog:
         """What is to be done, oldest segments first."""
         while True:
             manifest = manifests.load(self.objects)
             try:
                 plans = self._load_plans(manifest)
-                return Work(manifest, plans, list(self._units(manifest, plans)))
+                return IndexBacklog(manifest, plans, list(self._units(manifest, plans)))
             except FileNotFoundError:
                 if manifests.load(self.objects).version != manifest.version:
                     continue

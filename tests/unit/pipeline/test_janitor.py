@@ -13,9 +13,9 @@ from headrace.core.limits import LEASE_S
 from headrace.formats import layout
 from headrace.pipeline import audit
 from headrace.pipeline.audit_rows import AuditView
-from headrace.pipeline.place import Place
+from headrace.pipeline.janitor import clean, remove_now
 from headrace.pipeline.remains import tell_remains
-from headrace.pipeline.retire import clean, remove_now
+from headrace.pipeline.store_location import StoreLocation
 from headrace.storage.disk import RealDisk
 from headrace.storage.leases import hold_lease
 from headrace.storage.objects import LocalObjects, StoreError
@@ -25,7 +25,7 @@ from headrace.storage.objects import LocalObjects, StoreError
     "name", [layout.build_file("job-1", "keys"), layout.rewritten("job-1")[0], layout.retired("a")]
 )
 def test_a_file_that_is_being_written_stays(tmp_path: Path, name: str) -> None:
-    place = Place(tmp_path)
+    place = StoreLocation(tmp_path)
     rename, done = RealDisk.rename, []
 
     def late(disk: RealDisk, old: str, new: str) -> None:
@@ -40,9 +40,9 @@ def test_a_file_that_is_being_written_stays(tmp_path: Path, name: str) -> None:
 
 
 def test_answers_of_an_audit_stay_until_it_has_read_them(tmp_path: Path) -> None:
-    place, seen = Place(tmp_path), list[str]()
+    place, seen = StoreLocation(tmp_path), list[str]()
 
-    def check(spark: object, place: Place, view: AuditView) -> None:
+    def check(spark: object, place: StoreLocation, view: AuditView) -> None:
         assert view.job is not None
         name = layout.answer(f"{view.job}-1")
         place.open().put(name, b"x")
@@ -60,11 +60,11 @@ def test_who_may_not_write_can_audit(tmp_path: Path) -> None:
         mock.patch.object(LocalObjects, "put_new", side_effect=StoreError("read-only")),
         mock.patch.dict(audit.CHECKS, {}, clear=True),
     ):
-        assert audit.audit(None, Place(tmp_path)).problems == []  # type: ignore[arg-type]
+        assert audit.audit(None, StoreLocation(tmp_path)).problems == []  # type: ignore[arg-type]
 
 
 def test_a_job_that_may_have_read_what_was_erased_is_told(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = StoreLocation(tmp_path)
     objects = place.open()
     (tmp_path / layout.JOURNAL).mkdir()
     with hold_lease(objects, "index"):
@@ -78,7 +78,7 @@ def test_a_job_that_may_have_read_what_was_erased_is_told(tmp_path: Path) -> Non
 
 
 def test_a_file_that_nobody_will_finish_goes(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = StoreLocation(tmp_path)
     place.open()
     (tmp_path / layout.JOURNAL).mkdir()
     path = tmp_path / layout.OBJECTS / (layout.build_file("job-1", "keys") + layout.TEMPORARY)

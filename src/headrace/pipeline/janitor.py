@@ -11,10 +11,10 @@ from headrace.core.errors import Corrupt
 from headrace.core.limits import LEASE_S
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest
-from headrace.pipeline import crash
+from headrace.pipeline import crash_points
 from headrace.pipeline.commit import Retired, named
 from headrace.pipeline.limits import GRACE_S
-from headrace.pipeline.place import Place
+from headrace.pipeline.store_location import StoreLocation
 from headrace.storage.disk import RealDisk
 from headrace.storage.leases import now_ms, remove_fenced
 from headrace.storage.objects import Listed, Objects
@@ -29,7 +29,7 @@ class Removed(msgspec.Struct):
     """Objects nobody needs that are not old enough, or that a job may still publish."""
 
 
-def clean(place: Place, grace_s: float = GRACE_S) -> Removed:
+def clean(place: StoreLocation, grace_s: float = GRACE_S) -> Removed:
     """Remove what the pipeline left, and files that killed tasks began; times are the store's."""
     objects = place.open()
     now = now_ms(objects)
@@ -72,7 +72,7 @@ def remove_unnamed(objects: Objects, young_ms: int) -> Removed:
                 doomed.append(listed)
         return doomed
 
-    doomed = remove_fenced(objects, doom, lambda name: crash.point("removed"))
+    doomed = remove_fenced(objects, doom, lambda name: crash_points.point("removed"))
     for name in over:
         objects.remove(name)
     return Removed(len(doomed), sum(listed.size_bytes for listed in doomed), waiting)
@@ -86,7 +86,7 @@ def remove_now(objects: Objects, names: Iterable[str]) -> list[str]:
         gone = wanted - named(manifest)
         return [listed for listed in found if owner(listed.name) in gone]
 
-    doomed = remove_fenced(objects, doom, lambda name: crash.point("removed"))
+    doomed = remove_fenced(objects, doom, lambda name: crash_points.point("removed"))
     return [listed.name for listed in doomed]
 
 
@@ -120,7 +120,7 @@ def find_objects(objects: Objects) -> Iterator[Listed]:
                 yield listed
 
 
-def find_unfinished(place: Place) -> Iterator[Listed]:
+def find_unfinished(place: StoreLocation) -> Iterator[Listed]:
     """Files of the pipeline that did not get their name yet, and may never; buckets have none."""
     if place.objects is not None:
         return
@@ -133,7 +133,7 @@ def find_unfinished(place: Place) -> Iterator[Listed]:
                     yield Listed(path, disk.size(path), disk.modified_ms(path))
 
 
-def _sweep(place: Place, young_ms: int) -> int:
+def _sweep(place: StoreLocation, young_ms: int) -> int:
     """Remove files that killed tasks began and nobody will finish."""
     old = [listed for listed in find_unfinished(place) if listed.modified_ms <= young_ms]
     for listed in old:

@@ -20,7 +20,7 @@ from headrace.storage.stores import open_objects
 _CHUNK_BYTES = 1 << 20
 
 
-class Place(msgspec.Struct, frozen=True):
+class StoreLocation(msgspec.Struct, frozen=True):
     """A data directory, or the bucket where its objects are."""
 
     data_dir: Path
@@ -40,7 +40,7 @@ class Place(msgspec.Struct, frozen=True):
         return self.objects or str(self.data_dir)
 
 
-def check(place: Place) -> None:
+def check(place: StoreLocation) -> None:
     """Refuse a directory or a bucket that holds no data: a typing mistake must not create a store,
     nor look like one in which nothing is.
     """

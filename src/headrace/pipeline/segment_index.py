@@ -17,8 +17,8 @@ from headrace.core.errors import Corrupt
 from headrace.formats.manifest import Segment
 from headrace.formats.marks import Marks
 from headrace.pipeline.errors import Damaged
-from headrace.pipeline.place import Place
 from headrace.pipeline.rows import Deaths, deaths
+from headrace.pipeline.store_location import StoreLocation
 from headrace.pipeline.tasks import run_tasks
 from headrace.storage import manifests
 from headrace.storage.companions import load_index
@@ -45,14 +45,14 @@ Chosen = tuple[list[Segment], list[str]]
 
 
 def dead_segments(
-    spark: SparkSession, place: Place, segments: Sequence[Segment], marks: Marks
+    spark: SparkSession, place: StoreLocation, segments: Sequence[Segment], marks: Marks
 ) -> Chosen:
     """The segments in which nothing is live."""
     return _chosen(spark, place, segments, partial(_is_dead, deaths(marks)))
 
 
 def touched_segments(
-    spark: SparkSession, place: Place, segments: Sequence[Segment], marks: Marks
+    spark: SparkSession, place: StoreLocation, segments: Sequence[Segment], marks: Marks
 ) -> Chosen:
     """The segments in which something may be dead: some of the seqs they span are."""
     return _chosen(spark, place, segments, partial(_is_touched, deaths(marks)))
@@ -60,7 +60,7 @@ def touched_segments(
 
 def _chosen(
     spark: SparkSession,
-    place: Place,
+    place: StoreLocation,
     segments: Sequence[Segment],
     test: Callable[[pa.Table], bool],
 ) -> Chosen:
@@ -72,7 +72,7 @@ def _chosen(
     return chosen, [*still_named(place, problems).values()]
 
 
-def still_named(place: Place, problems: dict[int, str]) -> dict[int, str]:
+def still_named(place: StoreLocation, problems: dict[int, str]) -> dict[int, str]:
     """The problems of segments, without those that left the manifest meanwhile."""
     if not problems:
         return {}
@@ -80,7 +80,7 @@ def still_named(place: Place, problems: dict[int, str]) -> dict[int, str]:
     return {number: problem for number, problem in problems.items() if number in there}
 
 
-def _choose(place: Place, test: Callable[[pa.Table], bool], segment: Segment) -> bool | str:
+def _choose(place: StoreLocation, test: Callable[[pa.Table], bool], segment: Segment) -> bool | str:
     """What the test says; or what is wrong with the index."""
     try:
         return test(read_index(place.open(), segment))
@@ -99,7 +99,7 @@ def _is_touched(known: Deaths, index: pa.Table) -> bool:
 
 
 def read_spans(
-    spark: SparkSession, place: Place, segments: Sequence[Segment], job: str
+    spark: SparkSession, place: StoreLocation, segments: Sequence[Segment], job: str
 ) -> pa.Table:
     """The pieces of these segments: log, first and last seq, and bytes of records."""
     sizes = [segment.rows * _PIECE_BYTES for segment in segments]
@@ -110,7 +110,7 @@ def read_spans(
     return pa.concat_tables(found)
 
 
-def _read_spans(place: Place, segment: Segment) -> pa.Table | str:
+def _read_spans(place: StoreLocation, segment: Segment) -> pa.Table | str:
     try:
         return read_index(place.open(), segment).select(SPANNED).combine_chunks()
     except (Corrupt, Vanished) as damage:
