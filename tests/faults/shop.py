@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from headrace.core import log as one
+from headrace.core import log as core_log
 from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
@@ -294,7 +294,7 @@ async def _find(engine: Engine, name: str) -> Found:
 def place_of(log: Log, seq: int) -> str:
     """Where a job is; it must be in one place."""
     queue = log.jobs
-    fresh = any(low <= seq <= high for low, high in one.fresh_ranges(log, log.head))
+    fresh = any(low <= seq <= high for low, high in core_log.fresh_ranges(log, log.head))
     found = [
         place
         for place, there in (

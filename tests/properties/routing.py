@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from headrace.core import copies, deletion, ranges, route
-from headrace.core import log as one
-from headrace.core import state as catalog
+from headrace.core import log as core_log
+from headrace.core import state as core_state
 from headrace.core.config import LogConfig
 from headrace.core.entry import Append, Configure, Create, Entry, Forward, Route, Start, Unroute
 from headrace.core.errors import Refused
@@ -179,7 +179,7 @@ class Net:
 
     def commit(self, entries: list[Entry], stored: list[Entry] | None = None) -> None:
         for entry in entries:
-            catalog.apply(self.state, entry)
+            core_state.apply(self.state, entry)
             if isinstance(entry, Append):
                 self.blocks[entry.log].append(entry.block)
                 if self.state.logs[entry.log].config.journaled:
@@ -245,7 +245,7 @@ class Net:
             self.naive.logs[number].append(drafts, self.now_ms)
         except Full:
             return
-        entry = one.append(log, columns(drafts), None, self.now_ms)
+        entry = core_log.append(log, columns(drafts), None, self.now_ms)
         trim = [entry.trim] if entry.trim else []
         self.commit([entry], [entry] if log.config.journaled else list[Entry](trim))
 
@@ -265,10 +265,10 @@ class Net:
     def configure(self, number: int, config: LogConfig) -> None:
         log = self.log(number)
         if config.trims and log.ledger is None:
-            log.ledger = one.retention.build(iter(self.blocks[number]))
+            log.ledger = core_log.retention.build(iter(self.blocks[number]))
             log.ledger.drop_below(log.floor)
         self.commit([Configure(number, config, log.head)])
-        if trim := one.overflow(log):
+        if trim := core_log.overflow(log):
             self.commit([trim])
         self.naive.logs[number].configure(config, self.now_ms)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.core import lease, ranges
-from headrace.core import log as one
-from headrace.core import state as catalog
+from headrace.core import log as core_log
+from headrace.core import state as core_state
 from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.entry import Configure, Create, Delete, Entry, Lose
 from headrace.core.lease import Asking
@@ -83,7 +83,7 @@ class QueueMachine(RuleBasedStateMachine):
     def commit(self, *entries: Entry) -> None:
         """Apply entries and journal them in one frame."""
         for entry in entries:
-            catalog.apply(self.state, entry)
+            core_state.apply(self.state, entry)
         at = len(self.journal)
         together = len(entries) > 1
         frame = encode_group(entries, at, 0) if together else encode_frame(entries[0], at, 0)
@@ -100,7 +100,7 @@ class QueueMachine(RuleBasedStateMachine):
         keys = [group for group, _ in jobs]
         due = [None if delay is None else self.now_ms + delay for _, delay in jobs]
         drafts = draft([b"1"] * len(jobs), keys=keys if any(keys) else None)
-        entry = one.append(self.log, drafts, None, self.now_ms)
+        entry = core_log.append(self.log, drafts, None, self.now_ms)
         late = lease.delay(self.log, entry.block.first, due, self.now_ms)
         self.commit(entry, *late)
         self.naive.append(keys, due, self.now_ms)
@@ -113,7 +113,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(wait_ms=waits)
     def pass_time(self, wait_ms: int) -> None:
         self.now_ms += wait_ms
-        trim = one.expire(self.log, self.now_ms)
+        trim = core_log.expire(self.log, self.now_ms)
         if trim is not None:
             self.commit(trim)
             self._follow_floor()
@@ -209,7 +209,7 @@ class QueueMachine(RuleBasedStateMachine):
         if config.trims and self.log.ledger is None:
             return  # (whoever builds a ledger is tested elsewhere)
         self.commit(Configure(1, config, self.log.head))
-        if trim := one.overflow(self.log):
+        if trim := core_log.overflow(self.log):
             self.commit(trim)
         self._follow_floor()
 
@@ -278,7 +278,7 @@ class QueueMachine(RuleBasedStateMachine):
                 state.put(item.log)
         for frame in read_frames(memoryview(bytes(self.journal)), 0, "journal", final=True):
             for entry in frame.entries if frame.position >= position else ():
-                catalog.apply(state, entry)
+                core_state.apply(state, entry)
         return state
 
     # --- what is always so -----------------------------------------------------------------------
@@ -310,7 +310,7 @@ class QueueMachine(RuleBasedStateMachine):
             )
             if there
         ]
-        fresh = (low <= seq <= high for low, high in one.fresh_ranges(self.log, self.log.head))
+        fresh = (low <= seq <= high for low, high in core_log.fresh_ranges(self.log, self.log.head))
         found += [FRESH] * any(fresh)
         assert len(found) == 1, f"job {seq} is {found}"
         return found[0]

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headrace.core import log as one
-from headrace.core import state as catalog
+from headrace.core import log as core_log
+from headrace.core import state as core_state
 from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.entry import Configure, Drop, Entry, Start
 from headrace.core.state import State
@@ -37,14 +37,14 @@ class CatalogMachine(RuleBasedStateMachine):
         self.commit(Start(0, "boot"))
 
     def commit(self, entry: Entry) -> None:
-        catalog.apply(self.state, entry)
+        core_state.apply(self.state, entry)
         self.journal += encode_frame(entry, len(self.journal), 0)
 
     @rule(name=names, config=configs)
     def create(self, name: str, config: LogConfig) -> None:
         if name in self.known:
             return
-        entry = catalog.create(self.state, name, "topics", config, 5)
+        entry = core_state.create(self.state, name, "topics", config, 5)
         assert entry.log not in self.ids, "an id is given once"
         self.commit(entry)
         self.known[name] = entry.log
@@ -65,7 +65,7 @@ class CatalogMachine(RuleBasedStateMachine):
     def append(self, name: str, drafts: list[Record]) -> None:
         if name in self.known:
             log = self.state.by_name[name]
-            self.commit(one.append(log, columns(drafts), None, 5))
+            self.commit(core_log.append(log, columns(drafts), None, 5))
 
     @rule(after=st.just("") | names | st.just("a0"), prefix=st.just("") | names)
     def list_names(self, after: str, prefix: str) -> None:
@@ -76,7 +76,7 @@ class CatalogMachine(RuleBasedStateMachine):
     def replay(self) -> None:
         other = State()
         for frame in read_frames(memoryview(bytes(self.journal)), 0, "journal", final=True):
-            catalog.apply(other, frame.entries[0])
+            core_state.apply(other, frame.entries[0])
         assert other.next_id == self.state.next_id
         assert (other.count, other.size_bytes) == (self.state.count, self.state.size_bytes)
         assert {log: plain(held) for log, held in other.logs.items()} == {

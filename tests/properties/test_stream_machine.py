@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.core import state as catalog
+from headrace.core import state as core_state
 from headrace.core import stream_rules
 from headrace.core.entry import Append, Entry
 from headrace.core.errors import Code, Refused
@@ -58,7 +58,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     def commit(self, entries: list[Entry]) -> None:
         for entry in entries:
-            catalog.apply(self.state, entry)
+            core_state.apply(self.state, entry)
             if isinstance(entry, Append):
                 own = self.records.setdefault(entry.log, {})
                 own |= {entry.block.seq_at(at): entry.block.data_at(at) for at in range(1)}
@@ -191,7 +191,7 @@ class StreamMachine(RuleBasedStateMachine):
         other = State()
         for frame in read_frames(memoryview(bytes(self.journal)), 0, "journal", final=True):
             for entry in frame.entries:
-                catalog.apply(other, entry)
+                core_state.apply(other, entry)
         assert (other.retired, other.epoch_floor) == (self.state.retired, self.state.epoch_floor)
         assert {log: plain(held) for log, held in other.logs.items()} == {
             log: plain(held) for log, held in self.state.logs.items()

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import strategies as st
 
 from headrace.core import deletion, idempotency, ranges
-from headrace.core import log as one
-from headrace.core import state as catalog
+from headrace.core import log as core_log
+from headrace.core import state as core_state
 from headrace.core.config import LogConfig
 from headrace.core.entry import Append, Configure, Create, Entry, Lose
 from headrace.core.errors import Code, Refused
@@ -122,13 +122,13 @@ class Rig:
     def commit(self, *entries: Entry | None) -> None:
         for entry in entries:
             if entry is not None:
-                catalog.apply(self.state, entry)
+                core_state.apply(self.state, entry)
                 self.journal += encode_frame(entry, len(self.journal), 0)
 
     # --- writing ---
 
     def expire(self) -> None:
-        self.commit(one.expire(self.log, self.now_ms))
+        self.commit(core_log.expire(self.log, self.now_ms))
         self.naive.expire(self.now_ms)
 
     def append(self, drafts: list[Record], key: str | None = None) -> None:
@@ -137,12 +137,12 @@ class Rig:
             added = self.naive.append(drafts, self.now_ms)
         except Full:
             with pytest.raises(Refused) as refusal:
-                one.append(self.log, columns(drafts), key, self.now_ms)
+                core_log.append(self.log, columns(drafts), key, self.now_ms)
             assert refusal.value.code is Code.LOG_FULL
             return
-        entry = one.append(self.log, columns(drafts), key, self.now_ms)
+        entry = core_log.append(self.log, columns(drafts), key, self.now_ms)
         assert (entry.block.first, entry.block.last) == (added[0].seq, added[-1].seq)
-        self.commit(one.reserve(self.log, entry.block.last, AHEAD))
+        self.commit(core_log.reserve(self.log, entry.block.last, AHEAD))
         if self.log.config.journaled:
             self.commit(entry)
         else:
@@ -156,7 +156,7 @@ class Rig:
     def _apply_only(self, entry: Append) -> None:
         """Class ephemeral: journaled is only a floor that passes records which would come back."""
         trim, floor = entry.trim, self.log.floor
-        catalog.apply(self.state, entry)
+        core_state.apply(self.state, entry)
         if trim and next(ranges.outside(self.log.volatile, floor, trim.floor_cap - 1), None):
             self.journal += encode_frame(trim, len(self.journal), 0)
 
@@ -169,8 +169,8 @@ class Rig:
         if config.trims and self.log.ledger is None:
             self.log.ledger = self.build_ledger(self.log)
         self.commit(Configure(1, config, self.log.head))
-        self.commit(one.expire(self.log, self.now_ms))
-        self.commit(one.overflow(self.log))
+        self.commit(core_log.expire(self.log, self.now_ms))
+        self.commit(core_log.overflow(self.log))
         self.naive.configure(config, self.now_ms)
 
     def build_ledger(self, log: Log) -> Ledger:
@@ -258,7 +258,7 @@ class Rig:
                     state.put(item.log)
         for frame in read_frames(memoryview(bytes(self.journal)), 0, "journal", final=True):
             if frame.position >= position:
-                catalog.apply(state, frame.entries[0])
+                core_state.apply(state, frame.entries[0])
         for log in state.logs.values():
             if log.config.trims and log.ledger is None:
                 log.ledger = self.build_ledger(log)
@@ -284,7 +284,7 @@ class Rig:
             self.save()
         self.state = self.replayed()
         log, naive = self.log, self.naive
-        lost, head = one.lost_by_restart(log, clean=clean, same_boot=same_boot)
+        lost, head = core_log.lost_by_restart(log, clean=clean, same_boot=same_boot)
         lost_seqs = {seq for first, last in ranges.pairs(lost) for seq in range(first, last + 1)}
         assert self.unwritten <= lost_seqs
         self.unwritten = set()

@@ -5,8 +5,7 @@ Decisions (`core.log` and others) return entries, and never change anything them
 
 from __future__ import annotations
 
-from headrace.core import idempotency, ranges, transaction
-from headrace.core import stream_state as flow
+from headrace.core import idempotency, ranges, stream_state, transaction
 from headrace.core import subscription as subscribing
 from headrace.core.entry import (
     Adopt,
@@ -47,7 +46,7 @@ def apply(log: Log, entry: Entry) -> None:
         case Append():
             _apply_append(log, entry)
         case Open():
-            log.stream = flow.opened(entry)
+            log.stream = stream_state.opened(entry)
             log.head, log.last_ts_ms = log.inherited, entry.last_ts_ms
         case Forward():
             _apply_forward(log, entry)
@@ -70,7 +69,7 @@ def apply(log: Log, entry: Entry) -> None:
             log.subscription = subscribing.apply(log.subscription, entry)
         case Advance() | Touch() | Hold() | Bury() | Register() | Adopt():
             assert log.stream is not None, entry
-            flow.apply(log.stream, entry)
+            stream_state.apply(log.stream, entry)
         case Release():
             log.jobs.release(entry.seqs, entry.ready_at_ms)
         case Extend():

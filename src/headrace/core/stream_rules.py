@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from headrace.core import state as catalog
+from headrace.core import state as core_state
 from headrace.core.config import Durability, LogConfig
 from headrace.core.entry import (
     Advance,
@@ -123,7 +123,7 @@ def create(
 ) -> list[Entry]:
     """A new stream under a free name, with its first records."""
     now_ms = now_ns // _NS
-    created = catalog.create(state, name, owner, config, now_ms, created_by)
+    created = core_state.create(state, name, owner, config, now_ms, created_by)
     ttl_ms, expires_at_ms = spec.ttl_ms, spec.expires_at_ms
     content_type, epoch = spec.content_type or BYTES, state.next_epoch(name)
     last_ts_ms = last_ns = 0

@@ -15,9 +15,9 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from headrace.core import log as one
+from headrace.core import log as core_log
 from headrace.core import priority
-from headrace.core import state as catalog
+from headrace.core import state as core_state
 from headrace.core.config import LogConfig
 from headrace.core.entry import (
     Adopt,
@@ -214,7 +214,7 @@ class Kernel:
 
     def apply(self, entry: Entry) -> None:
         """Make an entry true that was put in journal order, without an await between."""
-        catalog.apply(self.state, entry)
+        core_state.apply(self.state, entry)
         match entry:
             case Append():
                 live = self.open_logs[entry.log]
@@ -267,7 +267,7 @@ class Kernel:
 
     def expire_now(self, live: OpenLog) -> None:
         """Move the floor past what is too old."""
-        trim = one.expire(live.log, self.clock.now_ms())
+        trim = core_log.expire(live.log, self.clock.now_ms())
         if trim is None:
             return
         if self.journal.failure is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.core import log as one
+from headrace.core import log as core_log
 from headrace.core.entry import Reserve
 from headrace.core.limits import RESERVE_FAST_MS, RESERVE_SEQS_MAX, RESERVE_SEQS_MIN
 from headrace.core.log import Log
@@ -107,7 +107,7 @@ class OpenLog:
     def promise(self, last: int, now_ms: int) -> Promise | None:
         """What must be promised durably before readers may see `last`, if anything."""
         log = self.log
-        reserve = one.reserve(log, last, self.reserve_ahead)
+        reserve = core_log.reserve(log, last, self.reserve_ahead)
         if reserve is None:
             return None
         ahead = self._plan_ahead(now_ms)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from headrace.core import state as catalog
+from headrace.core import state as core_state
 from headrace.engine.engine import Engine, Parts
 from headrace.engine.upkeep.cycle import Upkeep
 from headrace.formats import layout
@@ -38,7 +38,7 @@ async def start(parts: Parts, progress: Callable[[float], None] = lambda share: 
     await parts.pool.run(settle, parts.disk, recovered)
     await parts.pool.run(sweep, parts.disk, layout.FOLDERS)
     for loss in recovered.losses:
-        catalog.apply(recovered.state, loss)
+        core_state.apply(recovered.state, loss)
     journal = Journal(parts.disk, recovered.position)
     journal.open(parts.writer)
     engine = Engine(parts, recovered, journal, segments, staging, ownership)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pyarrow.parquet as pq
 
-from headrace.core import state as core
+from headrace.core import state as core_state
 from headrace.core.entry import Create
 from headrace.core.errors import Corrupt
 from headrace.core.log import Log
@@ -177,7 +177,7 @@ class DirectoryReport:
                 if attempts == _ATTEMPTS_MAX:
                     raise
         for loss in self._held.losses:
-            core.apply(self._held.state, loss)
+            core_state.apply(self._held.state, loss)
         self._held.losses = []
         return self._held
 

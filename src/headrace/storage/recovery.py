@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.core import lease, ranges
-from headrace.core import state as core
+from headrace.core import state as core_state
 from headrace.core.entry import Append, Drop, Entry, Lose, Release, Start, Stop
 from headrace.core.errors import Corrupt
 from headrace.core.log import Extent, Log, lost_by_restart, place
@@ -196,7 +196,7 @@ class Recovery:
     ) -> None:
         unsealed = position >= sealed_to
         if entry.log == 0 or self._is_fresh(entry.log, position):
-            core.apply(self._state, entry)
+            core_state.apply(self._state, entry)
         match entry:
             case Start():
                 self._boot_id, self._clean = entry.boot_id, False

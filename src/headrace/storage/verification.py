@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headrace.core import state as core
+from headrace.core import state as core_state
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest
@@ -102,7 +102,7 @@ class Verification:
         segments = Segments(self._objects, _CACHE_BYTES)
         recovered = Recovery(self._disk, self._objects, segments, progress).run()
         for loss in recovered.losses:
-            core.apply(recovered.state, loss)
+            core_state.apply(recovered.state, loss)
         return Agreement(recovered.state.logs, recovered.blocks)
 
 

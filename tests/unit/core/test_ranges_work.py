@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core import log as one
+from headrace.core import log as core_log
 from headrace.core import ranges
 from headrace.core.apply import apply
 from headrace.core.config import LogConfig
@@ -118,11 +118,11 @@ def test_retention_does_not_walk_through_deletions_where_a_restart_left_gaps() -
         deleted=Kept([10, 20, 93, 93]), gaps=[30, 40], holes=[50, 60], extents=[(1, 1, 100)],
         ledger=build(iter((new,))),
     )  # fmt: skip
-    trim = one.overflow(log)
+    trim = core_log.overflow(log)
     assert trim is not None
     assert (trim.floor_cap, trim.count) == (97, 5)
-    expired = one.expire(log, 2000)
+    expired = core_log.expire(log, 2000)
     assert expired is not None
     assert (expired.floor_ttl, expired.count) == (101, 9)
-    one.prune_extents(log)
+    core_log.prune_extents(log)
     assert log.extents == [(1, 1, 100)]

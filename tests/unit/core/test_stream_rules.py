@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.core import state as catalog
+from headrace.core import state as core_state
 from headrace.core import stream_rules
 from headrace.core.cap import Cap
 from headrace.core.entry import Advance, Bury, Drop, Entry, Hold, Retire, Touch
@@ -27,7 +27,7 @@ class Bench:
 
     def commit(self, entries: list[Entry]) -> list[Entry]:
         for entry in entries:
-            catalog.apply(self.state, entry)
+            core_state.apply(self.state, entry)
         return entries
 
     def create(self, name: str, *, upto: int | None = None, **spec: object) -> Log:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from headrace.core import idempotency, lease, ranges
-from headrace.core import log as one
-from headrace.core import state as catalog
+from headrace.core import log as core_log
+from headrace.core import state as core_state
 from headrace.core.config import LogConfig
 from headrace.core.entry import Append, Create, Entry
 from headrace.core.log import Log, check_owner
@@ -62,9 +62,9 @@ class Appender:
         now_ms = kernel.clock.now_ms()
         if log is None:
             if create is None:
-                raise catalog.not_found(name)
+                raise core_state.not_found(name)
             kernel.caps.check_logs(kernel.state, owner, created_by)
-            made = catalog.create(kernel.state, name, owner, create, now_ms, created_by)
+            made = core_state.create(kernel.state, name, owner, create, now_ms, created_by)
             return await self._append_new(made, drafts, key, due_ms, now_ms, timings)
         check_owner(log, owner)
         live = kernel.open_logs[log.id]
@@ -75,7 +75,7 @@ class Appender:
                 return Appended(log, *known, live.visible, created=False, deduped=True)
         if log.config.ttl_ms:
             kernel.expire_now(live)
-        entry = one.append(log, drafts, key, now_ms)
+        entry = core_log.append(log, drafts, key, now_ms)
         kernel.caps.check_total(kernel.state, entry)
         delays = lease.delay(log, entry.block.first, due_ms, now_ms) if due_ms else ()
         position = self.enqueue(live, entry, now_ms, delays)
@@ -93,8 +93,8 @@ class Appender:
         timings: Timings,
     ) -> Appended:
         kernel = self._kernel
-        log = catalog.new_log(create)
-        entry = one.append(log, drafts, key, now_ms)
+        log = core_state.new_log(create)
+        entry = core_log.append(log, drafts, key, now_ms)
         kernel.caps.check_total(kernel.state, entry)
         check_append(entry)
         delays = lease.delay(log, entry.block.first, due_ms, now_ms) if due_ms else ()

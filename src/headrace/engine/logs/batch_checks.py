@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from headrace.core import log as one
+from headrace.core import log as core_log
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log, check_owner
 from headrace.core.owners import SYSTEM, reserved
@@ -54,6 +54,6 @@ def check_room(kernel: Kernel, logs: Mapping[str, Log], brought: Sequence[ChunkS
     for name, log in logs.items():
         if log.config.ttl_ms and log.id in kernel.open_logs:
             kernel.expire_now(kernel.open_logs[log.id])
-        one.check_room(log, records[name], sizes_bytes[name])
-        growth_bytes += one.growth_bytes(log, records[name], sizes_bytes[name])
+        core_log.check_room(log, records[name], sizes_bytes[name])
+        growth_bytes += core_log.growth_bytes(log, records[name], sizes_bytes[name])
     kernel.caps.check_growth(kernel.state, growth_bytes)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from headrace.core import log as one
-from headrace.core import state as catalog
+from headrace.core import log as core_log
+from headrace.core import state as core_state
 from headrace.core.config import LogConfig
 from headrace.core.entry import Configure, Drop
 from headrace.core.errors import Code, Refused
@@ -70,7 +70,7 @@ class Logs:
         if log is None:
             kernel.caps.check_logs(kernel.state, owner, created_by)
             now_ms = kernel.clock.now_ms()
-            entry = catalog.create(kernel.state, name, owner, config, now_ms, created_by)
+            entry = core_state.create(kernel.state, name, owner, config, now_ms, created_by)
             position = kernel.commit([entry], sync=True)
             log = kernel.state.logs[entry.log]
             await kernel.journal.wait_synced(position)
@@ -91,13 +91,13 @@ class Logs:
             # Who asked for the same before may still wait for it to be durable.
             await kernel.journal.wait_synced(live.config_position)
             return
-        catalog.check_dead_letter(kernel.state, log.owner, config)
+        core_state.check_dead_letter(kernel.state, log.owner, config)
         if config.trims and log.ledger is None:
             await self._build_ledger(live)
         kernel.check_alive(live)
         kernel.expire_now(live)
         position = kernel.commit([Configure(log.id, config, log.head)], sync=True)
-        if trim := one.overflow(log):
+        if trim := core_log.overflow(log):
             position = kernel.commit([trim], sync=True)
         kernel.expire_now(live)
         await kernel.journal.wait_synced(position)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.core import state as catalog
+from headrace.core import state as core_state
 from headrace.core.errors import Code, Refused
 from headrace.engine.kernel import Kernel
 from headrace.engine.open_log import OpenLog
@@ -20,7 +20,7 @@ class LogLookup:
         """A log whose records are JSON: a topic, or a stream of JSON."""
         log = self._kernel.state.by_name.get(name)
         if log is None or (log.stream is not None and not self._expiry.is_there(log)):
-            raise catalog.not_found(name)
+            raise core_state.not_found(name)
         if log.stream is not None and not log.stream.is_json:
             raise Refused(
                 Code.LOG_INCOMPATIBLE,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from headrace.core import log as one
+from headrace.core import log as core_log
 from headrace.core import ranges
 from headrace.core import read as reading
 from headrace.core.limits import READ_SCANNED_MAX
@@ -106,7 +106,7 @@ class Reader:
         if first <= log.inherited:
             return False
         if log.config.ttl_ms:
-            aged = one.expire(log, self._kernel.clock.now_ms())
+            aged = core_log.expire(log, self._kernel.clock.now_ms())
             if aged is not None and aged.floor_ttl > first:
                 return False
         plan = reading.plan(log, upto, after, None)

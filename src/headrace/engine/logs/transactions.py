@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from headrace.core import log as one
+from headrace.core import log as core_log
 from headrace.core.cap import Cap
 from headrace.core.config import Discard, LogConfig
 from headrace.core.entry import Append, Arrive
@@ -455,7 +455,7 @@ class Transactions:
         if log.config.ttl_ms:
             kernel.expire_now(live)
         now_ms = kernel.clock.now_ms()
-        entry = one.bring(log, chunk.drafts, now_ms)
+        entry = core_log.bring(log, chunk.drafts, now_ms)
         position = self._appender.enqueue(live, entry, now_ms, beside)
         (shown,) = kernel.show_when_committed(position, [(live, entry.block.last)]).values()
         await asyncio.shield(shown)

@@ -12,8 +12,8 @@ from typing import TypeVar
 import msgspec
 
 from headrace.core import dead_letter, lease, ranges
-from headrace.core import log as one
-from headrace.core import state as catalog
+from headrace.core import log as core_log
+from headrace.core import state as core_state
 from headrace.core.config import Kind, LogConfig
 from headrace.core.deletion import delete_seqs
 from headrace.core.entry import Delete
@@ -183,17 +183,17 @@ class DeadLetters:
             check_owner(known, live.log.owner)
             target = kernel.open_logs[known.id]
             kernel.expire_now(target)
-            append = one.append(target.log, drafts, None, now_ms)
+            append = core_log.append(target.log, drafts, None, now_ms)
         elif create is not None:
             owner, created_by = live.log.owner, live.log.created_by
             kernel.caps.check_logs(kernel.state, owner, created_by)
-            made = catalog.create(kernel.state, name, owner, create, now_ms, created_by)
-            append = one.append(catalog.new_log(made), drafts, None, now_ms)
+            made = core_state.create(kernel.state, name, owner, create, now_ms, created_by)
+            append = core_log.append(core_state.new_log(made), drafts, None, now_ms)
             check_append(append)
             kernel.commit([made], sync=True)
             target = kernel.open_logs[made.log]
         else:
-            raise catalog.not_found(name)
+            raise core_state.not_found(name)
         position = self._appender.enqueue(target, append, now_ms, (entry,))
         ends = ((target, append.block.last), (live, live.visible))
         for shown in kernel.show_when_committed(position, ends).values():

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.core import route
-from headrace.core import state as catalog
+from headrace.core import state as core_state
 from headrace.core.cap import add_to
 from headrace.core.config import LogConfig
 from headrace.core.entry import Drop, Entry, Route, Unroute
@@ -190,7 +190,7 @@ class Routers:
         kernel = self._kernel
         source, dest = (kernel.state.by_name.get(name) for name in (plan.source, plan.dest))
         if dest is None and not plan.create_dest:
-            raise catalog.not_found(plan.dest)
+            raise core_state.not_found(plan.dest)
         for log in (source, dest):
             if log is not None:
                 check_owner(log, owner)
@@ -213,7 +213,9 @@ class Routers:
         ids: list[int] = []
         for log, end in zip(ends, (plan.source, plan.dest), strict=True):
             if log is None:
-                create = catalog.create(kernel.state, end, owner, LogConfig(), now_ms, created_by)
+                create = core_state.create(
+                    kernel.state, end, owner, LogConfig(), now_ms, created_by
+                )
                 create = msgspec.structs.replace(create, log=create.log + len(changes))
                 changes.append(create)
             ids.append(log.id if log is not None else create.log)

@@ -14,7 +14,7 @@ from itertools import chain
 import msgspec
 
 from headrace.core import copies, route
-from headrace.core import log as one
+from headrace.core import log as core_log
 from headrace.core.copies import Copying
 from headrace.core.entry import Append, Entry
 from headrace.core.errors import Refused
@@ -104,7 +104,7 @@ class Pass:
         if dest.log.id in self._ends or self._stored_bytes >= FORWARD_FRAME_BYTES:
             self.commit()  # what comes next is decided on what came before
         for live in (source, dest):
-            if one.expire(live.log, self._now_ms) is not None:
+            if core_log.expire(live.log, self._now_ms) is not None:
                 # A frame of its own, behind which the journal may go on in a new file.
                 self.commit()
                 kernel.expire_now(live)

@@ -13,7 +13,7 @@ from itertools import islice
 
 import msgspec
 
-from headrace.core import state as catalog
+from headrace.core import state as core_state
 from headrace.core import subscription as rules
 from headrace.core.entry import Create, Dispatch, Drop, Entry, Follow, Following, Open
 from headrace.core.errors import Code, Refused
@@ -302,7 +302,7 @@ class Subscriptions:
             return active, False
         kernel.caps.check_logs(kernel.state, SUBSCRIPTIONS, created_by)
         state = kernel.state
-        created: Create = catalog.create(state, name, SUBSCRIPTIONS, CONFIG, now_ms, created_by)
+        created: Create = core_state.create(state, name, SUBSCRIPTIONS, CONFIG, now_ms, created_by)
         follow = Follow(created.log, self._links(following.streams), following=following)
         position = kernel.commit([created, follow], sync=True, together=True)
         active = self.active[created.log]
