@@ -15,8 +15,8 @@ import pytest
 from headrace_bench.process import ServerProcess
 
 from .browser import HERE
+from .delivery_promise import ANSWER_S, HEADERS, KEY, TOPICS
 from .reports import Reports
-from .story import ANSWER_S, HEADERS, KEY, TOPICS
 
 REQUIRED = "HEADRACE_REQUIRE_CLIENTS"
 NPM_S = 300.0

@@ -11,8 +11,8 @@ import pytest
 from headrace_bench.process import ServerProcess
 
 from .browser import browsing
+from .delivery_promise import KEY, TOPICS
 from .reports import Reports
-from .story import KEY, TOPICS
 from .watching import Follow, watch_a_killed_server, watch_over_a_broken_line
 
 pytestmark = pytest.mark.system

@@ -9,8 +9,8 @@ import pytest
 from headrace_bench.process import ServerProcess
 
 from .browser import browsing
+from .delivery_promise import KEY, TOPICS
 from .reports import Report, Reports
-from .story import KEY, TOPICS
 
 pytestmark = pytest.mark.system
 

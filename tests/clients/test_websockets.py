@@ -13,8 +13,8 @@ from websockets.exceptions import ConnectionClosed, ConnectionClosedOK
 
 from headrace_bench.process import ServerProcess
 
+from .delivery_promise import ANSWER_S, CUTS, HEADERS, RECORDS, TOPICS, check, is_whole, write
 from .flaky import FlakyLine
-from .story import ANSWER_S, CUTS, HEADERS, RECORDS, TOPICS, check, is_whole, write
 
 pytestmark = pytest.mark.system
 

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 
 from headrace_bench.process import ServerProcess
 
+from .delivery_promise import CUTS, RECORDS, check, is_whole, write
 from .flaky import FlakyLine
 from .reports import Report, Reports
-from .story import CUTS, RECORDS, check, is_whole, write
 
 Follow = Callable[[str], AbstractContextManager[None]]
 """Runs a client that follows the topics at an address and reports what it hears."""

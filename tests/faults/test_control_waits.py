@@ -14,8 +14,8 @@ import pytest
 
 from headrace.delivery.signing import Signer
 from headrace.engine.upkeep.cycle import UpkeepPace
+from support.engine_harness import boot
 from support.hostile import HostileDisk
-from support.rig import boot
 from support.searchworld import NEVER, Meddler, World, web
 from support.virtual import VirtualClock, VirtualLoop
 

@@ -9,12 +9,12 @@ from random import Random
 from headrace.core.errors import Refused
 from headrace.engine.engine import Engine
 from headrace.engine.timings import Timings
+from support.engine_harness import boot
 from support.hostile import HostileDisk, Survival
 from support.oracle import Blow, Mark
-from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop
 
-from .shop import Past, ReadOnly, Shop, find_all, judge, live
+from .queue_model import Past, QueueClient, ReadOnly, find_all, judge, live
 from .test_crash_sweep import Recorder, Trials
 from .test_crash_verify import problems
 
@@ -40,7 +40,7 @@ async def run_story(disk: HostileDisk, clock: VirtualClock, past: Past) -> None:
     started = await boot(disk, clock)
     upkeep = asyncio.create_task(started.upkeep.run())
     try:
-        await live(Shop(started.engine, clock, past))
+        await live(QueueClient(started.engine, clock, past))
     except ReadOnly:
         assert started.engine.journal.failure is not None
     await asyncio.sleep(1)

@@ -13,9 +13,9 @@ import pytest
 
 from headrace.core.errors import Refused
 from headrace.engine.upkeep.cycle import UpkeepPace
+from support.engine_harness import boot, go_on, view_all
 from support.hostile import HARMLESS, HostileDisk, Survival
 from support.oracle import Blow, History, Mark, judge
-from support.rig import boot, go_on, view_all
 from support.virtual import VirtualClock, VirtualLoop
 
 from .workload import Client, ReadOnly, forward, live, probe, stay_read_only

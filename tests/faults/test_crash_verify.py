@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from headrace.storage.checks.findings import Problem
 from headrace.storage.verification import Verification
+from support.engine_harness import boot, small
 from support.hostile import HostileDisk
 from support.oracle import History
-from support.rig import boot, small
 from support.virtual import VirtualClock, VirtualLoop
 
 from .test_crash_sweep import Story, record, stories

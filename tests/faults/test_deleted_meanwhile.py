@@ -15,8 +15,8 @@ from headrace.engine.engine import Engine
 from headrace.engine.ports import Inline
 from headrace.engine.start import Started
 from headrace.engine.timings import Timings
+from support.engine_harness import boot
 from support.hostile import HostileDisk
-from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")

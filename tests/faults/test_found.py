@@ -18,9 +18,9 @@ from headrace.engine.caps import Caps
 from headrace.engine.ports import Inline
 from headrace.engine.start import Started
 from headrace.formats import layout
+from support.engine_harness import boot, view_all
 from support.hostile import Crash, HostileDisk
 from support.oracle import Blow, History, judge
-from support.rig import boot, view_all
 from support.virtual import VirtualClock, VirtualLoop
 
 from .workload import DISK, EPHEMERAL, FSYNC, MEMORY, Client

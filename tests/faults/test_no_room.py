@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headrace.engine.upkeep.cycle import UpkeepPace
+from support.engine_harness import boot
 from support.hostile import HostileDisk
-from support.rig import boot
 from support.searchworld import NEVER, Meddler, World
 from support.virtual import VirtualClock, VirtualLoop
 

@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from headrace.storage.objects import LocalObjects
+from support.engine_harness import PACE, boot, view_all
 from support.hostile import HARMLESS, HostileDisk
 from support.oracle import Blow, History, Mark, judge
-from support.rig import PACE, boot, view_all
 from support.rival import Rival
 from support.virtual import VirtualClock, VirtualLoop
 

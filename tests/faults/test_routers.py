@@ -26,8 +26,8 @@ from headrace.engine.start import Started, stop
 from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.storage.checks.findings import Problem
 from headrace.storage.verification import Verification
+from support.engine_harness import View, boot, go_on, view
 from support.hostile import HostileDisk
-from support.rig import View, boot, go_on, view
 from support.virtual import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")

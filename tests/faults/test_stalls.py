@@ -27,9 +27,9 @@ from headrace.pipeline.limits import MERGE
 from headrace.storage import leases, manifests
 from headrace.storage.leases import Fenced, hold_lease
 from headrace.storage.objects import Listed, Objects, StoreError
+from support.engine_harness import CAPS, boot, view_all
+from support.fake_indexer import FakeIndexer
 from support.hostile import HostileDisk
-from support.librarian import Librarian
-from support.rig import CAPS, boot, view_all
 from support.virtual import VirtualClock, VirtualLoop
 
 from .stalls import HOUR_MS, JOBS, Act, Store, janitor, late_janitor, run, slow_janitor, stranger
@@ -54,7 +54,7 @@ async def _fill(clock: VirtualClock, segments: int, *, indexed: bool) -> Hostile
     await engine.deleter.delete("a", 2, None)
     await upkeep._publisher.publish_marks()
     if indexed:
-        Librarian(Store(disk.world)).index()
+        FakeIndexer(Store(disk.world)).index()
     return disk
 
 

@@ -15,9 +15,9 @@ from headrace.core.stream_state import Producer
 from headrace.core.subscription import PULL, WEBHOOK
 from headrace.storage.checks.findings import Problem
 from headrace.storage.verification import Verification
-from support.diary import JSON, Client, Diary, check_records, done, picture
+from support.engine_harness import boot
 from support.hostile import HARMLESS, HostileDisk, Survival
-from support.rig import boot
+from support.state_journal import JSON, Client, StateJournal, check_records, done, picture
 from support.virtual import VirtualClock, VirtualLoop
 
 
@@ -116,14 +116,14 @@ Story = Callable[[Client], Awaitable[None]]
 
 
 async def run_workload(
-    disk: HostileDisk, clock: VirtualClock, diary: Diary, story: Story = live
+    disk: HostileDisk, clock: VirtualClock, state_journal: StateJournal, story: Story = live
 ) -> None:
     started = await boot(disk, clock)
     upkeep = asyncio.create_task(started.upkeep.run())
     started.engine.subscriptions.deliver = done
-    diary.watch(started.engine)
+    state_journal.watch(started.engine)
     try:
-        await story(Client(started.engine, diary))
+        await story(Client(started.engine, state_journal))
     except Refused as refused:
         if refused.code is not Code.READ_ONLY:
             raise
@@ -147,32 +147,36 @@ class Moment:
 
 
 def record(
-    loop: VirtualLoop, clock: VirtualClock, diary: Diary, story: Story = live
+    loop: VirtualLoop, clock: VirtualClock, state_journal: StateJournal, story: Story = live
 ) -> list[Moment]:
     moments: list[Moment] = []
     disk = HostileDisk()
 
     def note(number: int, kind: str, path: str) -> None:
-        if kind not in HARMLESS and diary.pages:
-            last = len(diary.pages) - 1
-            moments.append(Moment(number, f"{kind} {path}", disk.copy(), diary.promised, last))
+        if kind not in HARMLESS and state_journal.pages:
+            last = len(state_journal.pages) - 1
+            moments.append(
+                Moment(number, f"{kind} {path}", disk.copy(), state_journal.promised, last)
+            )
 
     disk.before = note
-    loop.run(run_workload(disk, clock, diary, story))
+    loop.run(run_workload(disk, clock, state_journal, story))
     return moments
 
 
-async def recover(disk: HostileDisk, clock: VirtualClock, diary: Diary, moment: Moment) -> None:
+async def recover(
+    disk: HostileDisk, clock: VirtualClock, state_journal: StateJournal, moment: Moment
+) -> None:
     engine = (await boot(disk, clock)).engine
-    diary.judge(moment.promised, moment.offered, picture(engine.state))
+    state_journal.judge(moment.promised, moment.offered, picture(engine.state))
     for live in list(engine.open_logs.values()):
-        await check_records(engine, live, diary)
+        await check_records(engine, live, state_journal)
 
 
 @pytest.mark.parametrize(("story", "least"), [(live, 100), (shape, 40)])
 def test_crash_at_every_call(loop: VirtualLoop, story: Story, least: int) -> None:
-    clock, diary = VirtualClock(loop), Diary()
-    moments = record(loop, clock, diary, story)
+    clock, state_journal = VirtualClock(loop), StateJournal()
+    moments = record(loop, clock, state_journal, story)
     assert len(moments) > least, "the workload does too little"
     known: set[object] = set()
     problems: list[str] = []
@@ -183,7 +187,7 @@ def test_crash_at_every_call(loop: VirtualLoop, story: Story, least: int) -> Non
                 continue
             known.add(case)
             try:
-                loop.run(recover(disk, clock, diary, moment))
+                loop.run(recover(disk, clock, state_journal, moment))
             except Exception as problem:  # noqa: BLE001  (reported below, all together)
                 problems.append(f"call {moment.number} ({moment.call}), {how}: {problem!r}")
     head = f"{len(problems)} of {len(known)} went wrong\n"
@@ -192,24 +196,24 @@ def test_crash_at_every_call(loop: VirtualLoop, story: Story, least: int) -> Non
 
 def test_fail_every_call(loop: VirtualLoop) -> None:
     clock = VirtualClock(loop)
-    for moment in record(loop, clock, Diary())[::4]:
-        disk, diary = HostileDisk(), Diary()
+    for moment in record(loop, clock, StateJournal())[::4]:
+        disk, state_journal = HostileDisk(), StateJournal()
         disk.faults[moment.number] = errno.EIO
         try:
-            loop.run(run_workload(disk, clock, diary))
+            loop.run(run_workload(disk, clock, state_journal))
         except OSError:
             continue  # it failed while starting
-        last = len(diary.pages) - 1
+        last = len(state_journal.pages) - 1
         random = Random(moment.number)
         survivors = [disk.kill(evicted=random), disk.lose_power(Survival.PREFIX, random)]
         for left in survivors:
-            then = Moment(0, moment.call, left, diary.promised, last)
-            loop.run(recover(left, clock, diary, then))
+            then = Moment(0, moment.call, left, state_journal.promised, last)
+            loop.run(recover(left, clock, state_journal, then))
 
 
 def test_crashes_leave_nothing_that_verification_minds(loop: VirtualLoop) -> None:
     clock = VirtualClock(loop)
-    for moment in record(loop, clock, Diary())[::11]:
+    for moment in record(loop, clock, StateJournal())[::11]:
         for how, disk in moment.survivors():
             found = Verification(disk).run()
             problems = [str(finding) for finding in found if isinstance(finding, Problem)]

@@ -20,9 +20,9 @@ from headrace.web.concurrency import Slots
 from headrace.web.credential_store import CredentialStore
 from headrace.web.responder import Responder
 from support import asking
-from support.diary import Client, Diary
+from support.engine_harness import boot
 from support.hostile import HostileDisk
-from support.rig import boot
+from support.state_journal import Client, StateJournal
 from support.virtual import VirtualClock, VirtualLoop
 
 
@@ -30,7 +30,7 @@ def test_a_slow_disk_leaves_the_outcome_open(loop: VirtualLoop) -> None:
     async def story() -> None:
         slow = 0.0
         started = await boot(HostileDisk(), VirtualClock(loop), delay_s=lambda: slow)
-        client = Client(started.engine, Diary())
+        client = Client(started.engine, StateJournal())
         await client.create("a", b"1")
         slow = 10.0
         began = loop.time()
@@ -49,7 +49,7 @@ def test_a_slow_disk_leaves_the_outcome_open(loop: VirtualLoop) -> None:
 def test_without_room_nothing_is_written(loop: VirtualLoop) -> None:
     async def story() -> None:
         started = await boot(HostileDisk(), VirtualClock(loop))
-        client = Client(started.engine, Diary())
+        client = Client(started.engine, StateJournal())
         await client.create("a", b"1")
         started.engine.admission.room.clear()
         began = loop.time()
@@ -159,7 +159,7 @@ def test_ends_of_streams_that_are_gone_are_forgotten(loop: VirtualLoop) -> None:
     async def story() -> None:
         started = await boot(HostileDisk(), VirtualClock(loop))
         streams = started.engine.streams
-        client = Client(started.engine, Diary())
+        client = Client(started.engine, StateJournal())
         with mock.patch("headrace.engine.streams.expiry._ENDS_STALE_MAX", 4):
             for _ in range(30):
                 await client.create("a", ttl_ms=10**9)

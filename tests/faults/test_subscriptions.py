@@ -18,9 +18,9 @@ from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
 from headrace.engine.start import stop
 from headrace.engine.streams.subscriptions import DeliveryFailed
-from support.diary import JSON, Client, Diary
+from support.engine_harness import boot, small
 from support.hostile import HostileDisk
-from support.rig import boot, small
+from support.state_journal import JSON, Client, StateJournal
 from support.virtual import VirtualClock, VirtualLoop
 
 Story = Callable[[Engine, Client], Coroutine[Any, Any, None]]
@@ -36,10 +36,10 @@ def tell() -> Iterator[Callable[[Story], None]]:
     def run(story: Story) -> None:
         async def live() -> None:
             started = await boot(HostileDisk(), VirtualClock(loop), caps=CAPS)
-            diary = Diary()
-            diary.watch(started.engine)
+            state_journal = StateJournal()
+            state_journal.watch(started.engine)
             beside = asyncio.create_task(started.engine.subscriptions.run())
-            await story(started.engine, Client(started.engine, diary))
+            await story(started.engine, Client(started.engine, state_journal))
             beside.cancel()
 
         loop.run(live())
@@ -311,7 +311,7 @@ def test_a_receiver_that_failed_before_a_restart_counts_as_slow() -> None:
     async def live() -> None:
         started = await boot(disk, VirtualClock(loop))
         started.engine.subscriptions.deliver = Hook("no")
-        client = Client(started.engine, Diary())
+        client = Client(started.engine, StateJournal())
         await client.subscribe("s", WEBHOOK, pattern="*", url="http://x")
         await client.subscribe("other", WEBHOOK, pattern="b", url="http://x")
         await client.create("a", b"1")
@@ -371,7 +371,7 @@ def test_a_stop_waits_for_no_webhook_and_the_next_start_calls_again() -> None:
         started = await boot(disk, clock)
         engine = started.engine
         engine.subscriptions.deliver = gates[0]
-        client = Client(engine, Diary())
+        client = Client(engine, StateJournal())
         await client.subscribe("s", WEBHOOK, pattern="*", url="http://x")
         await client.create("a", b"1")
         await asyncio.sleep(0.1)

@@ -27,8 +27,8 @@ from headrace.engine.engine import Engine
 from headrace.engine.logs.transactions import BatchCommitted
 from headrace.schemas.evolution import parse_update
 from headrace.storage.verification import Verification
+from support.engine_harness import Unhurried, boot, view, view_all
 from support.hostile import HARMLESS, HostileDisk, Survival
-from support.rig import Unhurried, boot, view, view_all
 from support.virtual import VirtualClock, VirtualLoop
 
 LOGS = ("s", "b", "a")

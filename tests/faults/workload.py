@@ -18,9 +18,9 @@ from headrace.core.match import TagEq, TagMatch, TagPrefix
 from headrace.core.record import draft
 from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import Started
+from support.engine_harness import Record, view_all
 from support.oracle import History, ModelLog, State, judge
 from support.relay import Relay
-from support.rig import Record, view_all
 from support.virtual import VirtualClock
 
 T = TypeVar("T")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from support.shelf import Shelf
+from support.segment_store import SegmentStore
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(tmp_path / "data")
+def shelf(tmp_path: Path) -> SegmentStore:
+    return SegmentStore(tmp_path / "data")

@@ -26,19 +26,19 @@ from headrace.pipeline.commit import drop_segments
 from headrace.pipeline.limits import PROBLEMS_MAX
 from headrace.pipeline.store_location import StoreLocation
 from headrace.storage import manifests
-from support.shelf import Shelf, payloads, search
+from support.segment_store import SegmentStore, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def _problems(spark: SparkSession, shelf: Shelf) -> list[str]:
+def _problems(spark: SparkSession, shelf: SegmentStore) -> list[str]:
     """With their places, without the kinds."""
     lines = audit(spark, shelf.place, examples_max=PROBLEMS_MAX).problems
     return [line.removeprefix("  ") for line in lines if line.startswith("  ")]
 
 
-def _edit(shelf: Shelf, at: int = 0, **changes: Any) -> None:
+def _edit(shelf: SegmentStore, at: int = 0, **changes: Any) -> None:
     def change(manifest: Manifest) -> Manifest:
         segments = list(manifest.segments)
         segments[at] = msgspec.structs.replace(segments[at], **changes)
@@ -47,7 +47,7 @@ def _edit(shelf: Shelf, at: int = 0, **changes: Any) -> None:
     manifests.update(shelf.objects, change)
 
 
-def test_a_store_in_order_has_no_problems(spark: SparkSession, shelf: Shelf) -> None:
+def test_a_store_in_order_has_no_problems(spark: SparkSession, shelf: SegmentStore) -> None:
     shelf.plan({"a": _rolled()})
     for n in range(2):
         shelf.seal({"a": _timed(n), "b": payloads(3)}, keys=["k", "l"], tag="t")
@@ -58,7 +58,7 @@ def test_a_store_in_order_has_no_problems(spark: SparkSession, shelf: Shelf) -> 
     assert [row[2] for row in report.rows] == ["ok"] * 6
 
 
-def test_holes_that_nobody_marked_are_found(spark: SparkSession, shelf: Shelf) -> None:
+def test_holes_that_nobody_marked_are_found(spark: SparkSession, shelf: SegmentStore) -> None:
     shelf.seal({"a": payloads(3)})
     shelf.seal({"a": payloads(3)}, skip=2)
     assert _problems(spark, shelf) == [
@@ -70,14 +70,14 @@ def test_holes_that_nobody_marked_are_found(spark: SparkSession, shelf: Shelf) -
     assert _problems(spark, shelf) == []
 
 
-def test_records_that_are_there_twice_are_found(spark: SparkSession, shelf: Shelf) -> None:
+def test_records_that_are_there_twice_are_found(spark: SparkSession, shelf: SegmentStore) -> None:
     shelf.seal({"a": payloads(3)})
     shelf.heads["a"] = 2
     shelf.seal({"a": payloads(1)})
     assert _problems(spark, shelf) == ['log "a", seq 3: in segment 2, and in 1 as well or after it']
 
 
-def test_counts_that_do_not_fit_are_found(spark: SparkSession, shelf: Shelf) -> None:
+def test_counts_that_do_not_fit_are_found(spark: SparkSession, shelf: SegmentStore) -> None:
     segment = shelf.seal({"a": payloads(3)})
     _edit(shelf, rows=4, logs=2)
     assert _problems(spark, shelf) == [
@@ -87,13 +87,15 @@ def test_counts_that_do_not_fit_are_found(spark: SparkSession, shelf: Shelf) -> 
     ]
 
 
-def test_damaged_files_are_found(spark: SparkSession, shelf: Shelf) -> None:
+def test_damaged_files_are_found(spark: SparkSession, shelf: SegmentStore) -> None:
     segment = shelf.seal({"a": payloads(3)})
     _edit(shelf, checksum="0" * 16)
     assert any(segment.name in p and "checksum" in p for p in _problems(spark, shelf))
 
 
-def test_indexes_that_records_do_not_bear_out_are_found(spark: SparkSession, shelf: Shelf) -> None:
+def test_indexes_that_records_do_not_bear_out_are_found(
+    spark: SparkSession, shelf: SegmentStore
+) -> None:
     shelf.plan({"a": _rolled()})
     shelf.seal({"a": _timed(0)}, keys=["k"])
     backfill(spark, shelf.place)
@@ -121,7 +123,9 @@ def test_indexes_that_records_do_not_bear_out_are_found(spark: SparkSession, she
     assert "typed of log 1 'ms': 10 postings, but not those of the 10 in records" in found
 
 
-def test_windows_that_records_do_not_bear_out_are_found(spark: SparkSession, shelf: Shelf) -> None:
+def test_windows_that_records_do_not_bear_out_are_found(
+    spark: SparkSession, shelf: SegmentStore
+) -> None:
     shelf.plan({"a": _rolled()})
     shelf.seal({"a": _timed(0)})
     backfill(spark, shelf.place)
@@ -151,7 +155,7 @@ def test_windows_that_records_do_not_bear_out_are_found(spark: SparkSession, she
 
 
 def test_what_left_the_manifest_meanwhile_is_not_missed(
-    spark: SparkSession, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, shelf: SegmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf.seal({"a": payloads(3)})
     shelf.seal({"b": payloads(3)})
@@ -170,7 +174,7 @@ def test_what_left_the_manifest_meanwhile_is_not_missed(
     assert _problems(spark, shelf) == []
 
 
-def _describe_fewer_values(shelf: Shelf) -> None:
+def _describe_fewer_values(shelf: SegmentStore) -> None:
     """As earlier versions did: values of a field in the file of which the descriptor is silent."""
     build = shelf.manifest.builds[0]
     descriptor = decode_descriptor(shelf.objects.get(build.name), build.name)
@@ -180,7 +184,7 @@ def _describe_fewer_values(shelf: Shelf) -> None:
     _describe(shelf, msgspec.structs.replace(descriptor, parts=(part,)))
 
 
-def _describe(shelf: Shelf, descriptor: Descriptor) -> None:
+def _describe(shelf: SegmentStore, descriptor: Descriptor) -> None:
     """Let the first build be described so, and everything that vouches for it."""
     build, *others = shelf.manifest.builds
     raw = encode_descriptor(descriptor)
@@ -191,7 +195,7 @@ def _describe(shelf: Shelf, descriptor: Descriptor) -> None:
 
 
 def test_damage_is_named_and_everything_else_is_looked_at(
-    spark: SparkSession, shelf: Shelf
+    spark: SparkSession, shelf: SegmentStore
 ) -> None:
     """One of everything is spoilt; what is wrong elsewhere is found as well."""
     shelf.plan({"a": _rolled()})
@@ -241,7 +245,7 @@ def _with(table: pa.Table, column: str, values: list[Any]) -> pa.Table:
     return table.set_column(at, field, pa.array(values, field.type))
 
 
-def _tamper(shelf: Shelf, family: Family, edit: Any) -> None:
+def _tamper(shelf: SegmentStore, family: Family, edit: Any) -> None:
     """Change a companion, and everything that vouches for it."""
     build = shelf.manifest.builds[0]
     descriptor = decode_descriptor(shelf.objects.get(build.name), build.name)

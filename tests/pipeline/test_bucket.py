@@ -23,7 +23,7 @@ from headrace.spark.source import HeadraceSource
 from headrace.storage.objects import StoreError
 from headrace.storage.s3 import S3Objects
 from support import seaweed
-from support.shelf import Shelf, payloads, search
+from support.segment_store import SegmentStore, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ def test_jobs_work_on_a_bucket(
             monkeypatch.setitem(spark.sparkContext.environment, name, value)  # for workers
         with pytest.raises(CannotRun, match=f"{where} has no manifest"):
             check(StoreLocation(tmp_path, where))
-        shelf = Shelf(tmp_path / "data", where)
+        shelf = SegmentStore(tmp_path / "data", where)
         shelf.plan({"a": search("w")})
         for _ in range(3):
             shelf.seal({"a": payloads(30), "b": payloads(5)}, tag="t", keys=["k"])
@@ -69,7 +69,7 @@ def test_jobs_work_on_a_bucket(
         assert not (tmp_path / "data").exists()
 
 
-def _export(spark: SparkSession, shelf: Shelf, live: dict[tuple[str, int], bytes]) -> None:
+def _export(spark: SparkSession, shelf: SegmentStore, live: dict[tuple[str, int], bytes]) -> None:
     """To one object and to a folder of them, without anything that Spark knows of buckets."""
     there = S3Objects(BUCKET, "out")
     folder, file = f"s3://{BUCKET}/out/all", f"s3://{BUCKET}/out/b.jsonl"

@@ -25,7 +25,7 @@ from headrace.pipeline import crash_points
 from headrace.pipeline.audit import audit
 from headrace.pipeline.janitor import clean
 from support import light, seaweed
-from support.shelf import Shelf, payloads, search
+from support.segment_store import SegmentStore, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -166,7 +166,7 @@ def _bucket(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def test_jobs_run_on_a_cluster_that_loses_a_worker(
-    spark: SparkSession, shelf: Shelf, tmp_path: Path
+    spark: SparkSession, shelf: SegmentStore, tmp_path: Path
 ) -> None:
     shelf.plan({"a": search("w")})
     for _ in range(4):

@@ -26,7 +26,7 @@ from headrace.pipeline.merge import merge
 from headrace.pipeline.retain import retain
 from headrace.storage import leases
 from support import light
-from support.shelf import Shelf, payloads, search
+from support.segment_store import SegmentStore, payloads, search
 
 from . import driver
 
@@ -38,7 +38,7 @@ class Killed(BaseException):
     """Stands for SIGKILL: nobody answers it."""
 
 
-def _fill(shelf: Shelf, segments: int) -> None:
+def _fill(shelf: SegmentStore, segments: int) -> None:
     shelf.plan({"a": search("w")})
     for _ in range(segments):
         shelf.seal({"a": payloads(4), "b": payloads(2)}, keys=["k", "l"])
@@ -47,12 +47,12 @@ def _fill(shelf: Shelf, segments: int) -> None:
 @pytest.fixture(scope="module")
 def indexed(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[int], Shelf]:
+) -> Callable[[int], SegmentStore]:
     """So many segments, each with a build of its own; the same ones for everybody."""
 
     @cache
-    def make(segments: int) -> Shelf:
-        shelf = Shelf(tmp_path_factory.mktemp("indexed") / "data")
+    def make(segments: int) -> SegmentStore:
+        shelf = SegmentStore(tmp_path_factory.mktemp("indexed") / "data")
         _fill(shelf, segments)
         backfill(spark, shelf.place)
         return shelf
@@ -60,7 +60,9 @@ def indexed(
     return make
 
 
-def _nothing_is_lost(spark: SparkSession, shelf: Shelf, live: dict[tuple[str, int], bytes]) -> None:
+def _nothing_is_lost(
+    spark: SparkSession, shelf: SegmentStore, live: dict[tuple[str, int], bytes]
+) -> None:
     """The store holds the live records once, all of them indexed once, and nothing else."""
     backfill(spark, shelf.place)
     assert shelf.rows() == live
@@ -85,7 +87,7 @@ POINTS = [
 @pytest.mark.parametrize(("job", "step"), POINTS)
 def test_a_job_that_dies_at_a_step_harms_nothing(
     spark: SparkSession,
-    indexed: Callable[[int], Shelf],
+    indexed: Callable[[int], SegmentStore],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     job: str,
@@ -126,7 +128,7 @@ def test_a_job_that_dies_at_a_step_harms_nothing(
 
 
 def test_a_python_worker_is_killed(
-    spark: SparkSession, shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, shelf: SegmentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _fill(shelf, 3)
     marker = tmp_path / "killed"
@@ -176,8 +178,10 @@ DEATHS: dict[str, list[tuple[str, Command]]] = {
 
 @pytest.mark.system
 def test_drivers_are_killed_at_every_step_of_a_commit(spark: SparkSession, tmp_path: Path) -> None:
-    def kill(job: list[str], deaths: list[tuple[str, Command]], door: dict[str, str]) -> Shelf:
-        shelf = Shelf(tmp_path / job[0])
+    def kill(
+        job: list[str], deaths: list[tuple[str, Command]], door: dict[str, str]
+    ) -> SegmentStore:
+        shelf = SegmentStore(tmp_path / job[0])
         _fill(shelf, 3)
         for step, command in deaths:
             environ = {crash_points.VARIABLE: step, **(door if command is _attached else {})}

@@ -16,7 +16,7 @@ from headrace import cli
 from headrace.client.http import Sealed
 from headrace.pipeline import commands, follow
 from support.pasted import ROOT, blocks, run
-from support.shelf import Shelf, search
+from support.segment_store import SegmentStore, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def test_the_commands_of_the_pipeline_run(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    shelf = Shelf(tmp_path / "data")
+    shelf = SegmentStore(tmp_path / "data")
     shelf.plan({"web": search("w")})
     requests = [{"timestamp": f"2026-02-12T12:0{n}:10Z", "duration": n} for n in range(5)]
     shelf.seal({"web": [json.dumps(request).encode() for request in requests],

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.export import Selection, export
-from support.shelf import START_MS, Shelf, payloads, search
+from support.segment_store import START_MS, SegmentStore, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 AWKWARD = [b'{"text":"a,\\"b\\"\\n\xc3\xa9"}', b'{\n "pretty": 1\n}', b'"x"', b"null"]
 
 
-def _fill(shelf: Shelf) -> None:
+def _fill(shelf: SegmentStore) -> None:
     shelf.seal({"a": AWKWARD}, tag="red-1", keys=["k", "l"])
     shelf.seal({"a": payloads(2), "b": payloads(3)}, tag="blue")
     shelf.seal({"c": [b"\x00\xff"]}, media="application/octet-stream")
 
 
 def test_json_lines_hold_the_payloads_as_json(
-    spark: SparkSession, shelf: Shelf, tmp_path: Path
+    spark: SparkSession, shelf: SegmentStore, tmp_path: Path
 ) -> None:
     _fill(shelf)
     target = tmp_path / "all.jsonl"
@@ -44,7 +44,9 @@ def test_json_lines_hold_the_payloads_as_json(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_damaged_bytes_are_not_exported(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+def test_damaged_bytes_are_not_exported(
+    spark: SparkSession, shelf: SegmentStore, tmp_path: Path
+) -> None:
     """Bytes that Spark can read are not always those that were sealed."""
     whole = shelf.seal({"a": payloads(3)})
     spoilt, other = shelf.seal({"b": payloads(3, "x")}), shelf.seal({"b": payloads(3, "y")})
@@ -58,7 +60,7 @@ def test_damaged_bytes_are_not_exported(spark: SparkSession, shelf: Shelf, tmp_p
 
 
 def test_csv_survives_commas_quotes_and_line_ends(
-    spark: SparkSession, shelf: Shelf, tmp_path: Path
+    spark: SparkSession, shelf: SegmentStore, tmp_path: Path
 ) -> None:
     _fill(shelf)
     target = tmp_path / "a.csv"
@@ -69,7 +71,7 @@ def test_csv_survives_commas_quotes_and_line_ends(
     assert rows[0]["ts"].startswith("2025-10-09T")
 
 
-def test_parquet_in_a_folder(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+def test_parquet_in_a_folder(spark: SparkSession, shelf: SegmentStore, tmp_path: Path) -> None:
     _fill(shelf)
     export(spark, shelf.place, Selection(logs=("b",)), tmp_path / "b", "parquet")
     table = pq.read_table(tmp_path / "b")
@@ -100,7 +102,11 @@ def test_parquet_in_a_folder(spark: SparkSession, shelf: Shelf, tmp_path: Path) 
     ],
 )
 def test_selections(
-    spark: SparkSession, shelf: Shelf, tmp_path: Path, selection: Selection, expected: list[str]
+    spark: SparkSession,
+    shelf: SegmentStore,
+    tmp_path: Path,
+    selection: Selection,
+    expected: list[str],
 ) -> None:
     _fill(shelf)
     target = tmp_path / "some.jsonl"
@@ -109,7 +115,9 @@ def test_selections(
     assert [f"{line['log']}{line['seq']}" for line in lines] == expected
 
 
-def test_dead_records_are_left_out(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+def test_dead_records_are_left_out(
+    spark: SparkSession, shelf: SegmentStore, tmp_path: Path
+) -> None:
     _fill(shelf)
     shelf.mark({"b": [2, 2]}, dropped=["a"])
     target = tmp_path / "live.jsonl"
@@ -127,7 +135,7 @@ def test_dead_records_are_left_out(spark: SparkSession, shelf: Shelf, tmp_path: 
     ],
 )
 def test_what_cannot_be_there_is_refused(
-    spark: SparkSession, shelf: Shelf, tmp_path: Path, selection: Selection, said: str
+    spark: SparkSession, shelf: SegmentStore, tmp_path: Path, selection: Selection, said: str
 ) -> None:
     _fill(shelf)
     shelf.seal({"gone": payloads(1)})
@@ -137,7 +145,9 @@ def test_what_cannot_be_there_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_why_there_is_nothing_is_told(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+def test_why_there_is_nothing_is_told(
+    spark: SparkSession, shelf: SegmentStore, tmp_path: Path
+) -> None:
     def told(number: int, **selection: Any) -> str:
         to = tmp_path / f"{number}.parquet"
         summary = export(spark, shelf.place, Selection(**selection), to, None).summary
@@ -157,7 +167,7 @@ def test_why_there_is_nothing_is_told(spark: SparkSession, shelf: Shelf, tmp_pat
     assert told(5, tags=("green",)) == nothing + "no record is sealed and live in that selection"
 
 
-def test_nothing_is_written_over(spark: SparkSession, shelf: Shelf, tmp_path: Path) -> None:
+def test_nothing_is_written_over(spark: SparkSession, shelf: SegmentStore, tmp_path: Path) -> None:
     target = tmp_path / "there.csv"
     target.write_text("mine")
     with pytest.raises(CannotRun):

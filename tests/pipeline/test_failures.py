@@ -17,7 +17,7 @@ from headrace.core.errors import Corrupt
 from headrace.pipeline import commands, janitor, retain
 from headrace.pipeline.session import told
 from headrace.pipeline.tasks import run_tasks
-from support.shelf import Shelf, payloads, search
+from support.segment_store import SegmentStore, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +69,7 @@ def _status(*words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def _fill(shelf: Shelf) -> Path:
+def _fill(shelf: SegmentStore) -> Path:
     """A store that every job has something to do in; the file of its second segment."""
     shelf.plan({"a": search("w")})
     segments = [shelf.seal({"a": payloads(20), "b": payloads(5)}, tag="t") for _ in range(3)]
@@ -79,7 +79,7 @@ def _fill(shelf: Shelf) -> Path:
 
 @pytest.mark.parametrize("words", DAMAGED, ids=" ".join)
 def test_a_damaged_store(
-    run: Run, shelf: Shelf, tmp_path: Path, capfd: pytest.CaptureFixture[str],
+    run: Run, shelf: SegmentStore, tmp_path: Path, capfd: pytest.CaptureFixture[str],
     words: tuple[str, ...],
 ) -> None:  # fmt: skip
     damage, *words = (word.format(folder=tmp_path) for word in words)
@@ -120,7 +120,7 @@ def _dead(_: int) -> None:
     ],
 )
 def test_what_workers_raise(
-    run: Run, spark: SparkSession, shelf: Shelf, monkeypatch: pytest.MonkeyPatch,
+    run: Run, spark: SparkSession, shelf: SegmentStore, monkeypatch: pytest.MonkeyPatch,
     work: Callable[[int], None], said: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(retain, "retain", lambda spark, place: run_tasks(spark, place, work, [1]))
@@ -132,7 +132,9 @@ def test_what_workers_raise(
         assert "in _mistaken" in Path(line.rpartition(" ")[2]).read_text()
 
 
-def test_what_spark_itself_says(run: Run, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_spark_itself_says(
+    run: Run, shelf: SegmentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def ask(spark: SparkSession, place: object) -> None:
         spark.sql("select raise_error('no\nway')").collect()
 
@@ -145,7 +147,7 @@ def test_what_spark_itself_says(run: Run, shelf: Shelf, monkeypatch: pytest.Monk
     assert "way" in Path(path).read_text()
 
 
-def test_a_follower_whose_manifest_is_damaged(run: Run, shelf: Shelf) -> None:
+def test_a_follower_whose_manifest_is_damaged(run: Run, shelf: SegmentStore) -> None:
     _fill(shelf)
     plans = shelf.manifest.plans
     assert plans is not None
@@ -156,7 +158,7 @@ def test_a_follower_whose_manifest_is_damaged(run: Run, shelf: Shelf) -> None:
     assert plans.name in line
 
 
-def test_signals(run: Run, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signals(run: Run, shelf: SegmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         monkeypatch.setattr(janitor, "clean", lambda *_, n=number: os.kill(os.getpid(), n))
         status, lines = run("janitor", "--data-dir", str(shelf.place.data_dir))
@@ -180,7 +182,7 @@ def test_signals(run: Run, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_what_cannot_run(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    shelf: SegmentStore, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
     words: tuple[str, ...], said: str,
 ) -> None:  # fmt: skip
     for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -192,7 +194,10 @@ def test_what_cannot_run(
 
 
 def test_a_scratch_folder_that_cannot_be(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    shelf: SegmentStore,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

@@ -21,13 +21,13 @@ from headrace.pipeline.janitor import clean
 from headrace.pipeline.merge import merge, merge_group
 from headrace.pipeline.retain import retain
 from headrace.storage.leases import hold_lease
-from support.shelf import Shelf, payloads, search
+from support.segment_store import SegmentStore, payloads, search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def _indexed_once(shelf: Shelf, log: str, field: str = "w") -> None:
+def _indexed_once(shelf: SegmentStore, log: str, field: str = "w") -> None:
     """All records of the log that are in segments are indexed, each in one build."""
     seqs = sorted(seq for name, seq in shelf.rows() if name == log)
     found = shelf.indexed(log)
@@ -38,7 +38,7 @@ def _indexed_once(shelf: Shelf, log: str, field: str = "w") -> None:
     assert set(builds) >= shelf.manifest.numbers
 
 
-def test_following_indexes_what_is_there(spark: SparkSession, shelf: Shelf) -> None:
+def test_following_indexes_what_is_there(spark: SparkSession, shelf: SegmentStore) -> None:
     for _ in range(3):
         shelf.seal({"a": payloads(20), "b": payloads(5)}, keys=["k1", "k2"])
     shelf.plan({"a": search("w")})
@@ -53,7 +53,7 @@ def test_following_indexes_what_is_there(spark: SparkSession, shelf: Shelf) -> N
     assert last.committed_at_ms
 
 
-def test_following_again_finds_nothing_to_do(spark: SparkSession, shelf: Shelf) -> None:
+def test_following_again_finds_nothing_to_do(spark: SparkSession, shelf: SegmentStore) -> None:
     shelf.seal({"a": payloads(20)})
     follow(spark, shelf.place, once=True)
     before = shelf.manifest
@@ -63,7 +63,7 @@ def test_following_again_finds_nothing_to_do(spark: SparkSession, shelf: Shelf) 
 
 
 def test_only_segments_of_changed_plans_are_indexed_again(
-    spark: SparkSession, shelf: Shelf
+    spark: SparkSession, shelf: SegmentStore
 ) -> None:
     shelf.seal({"a": payloads(4)})
     shelf.seal({"b": payloads(4)})
@@ -81,7 +81,7 @@ def test_only_segments_of_changed_plans_are_indexed_again(
     assert "w" not in shelf.indexed("a")
 
 
-def test_merged_builds_say_the_same(spark: SparkSession, shelf: Shelf) -> None:
+def test_merged_builds_say_the_same(spark: SparkSession, shelf: SegmentStore) -> None:
     shelf.plan({"a": search("w")})
     for _ in range(9):
         shelf.seal({"a": payloads(3)})
@@ -101,7 +101,7 @@ def test_merged_builds_say_the_same(spark: SparkSession, shelf: Shelf) -> None:
     assert [(len(b.segments), b.level) for b in shelf.manifest.builds] == [(8, 1), (1, 0)]
 
 
-def test_backfill_goes_on_where_it_ended(spark: SparkSession, shelf: Shelf) -> None:
+def test_backfill_goes_on_where_it_ended(spark: SparkSession, shelf: SegmentStore) -> None:
     shelf.plan({"a": search("w")})
     for _ in range(5):
         shelf.seal({"a": payloads(3)})
@@ -111,7 +111,7 @@ def test_backfill_goes_on_where_it_ended(spark: SparkSession, shelf: Shelf) -> N
     _indexed_once(shelf, "a")
 
 
-def test_rewritten_segments_are_indexed_anew(spark: SparkSession, shelf: Shelf) -> None:
+def test_rewritten_segments_are_indexed_anew(spark: SparkSession, shelf: SegmentStore) -> None:
     shelf.plan({"a": search("w")})
     for word in ("x", "y", "z"):
         shelf.seal({"a": payloads(6, word)})
@@ -131,7 +131,9 @@ def test_rewritten_segments_are_indexed_anew(spark: SparkSession, shelf: Shelf) 
     assert shelf.objects_there() == set()
 
 
-def test_a_damaged_segment_does_not_keep_others_waiting(spark: SparkSession, shelf: Shelf) -> None:
+def test_a_damaged_segment_does_not_keep_others_waiting(
+    spark: SparkSession, shelf: SegmentStore
+) -> None:
     for _ in range(2):
         shelf.seal({"a": payloads(3)})
     damaged = shelf.manifest.segments[0]
@@ -142,7 +144,7 @@ def test_a_damaged_segment_does_not_keep_others_waiting(spark: SparkSession, she
     assert damaged.name in report.problems[0]
 
 
-def test_builds_of_a_newer_plan_are_not_replaced(spark: SparkSession, shelf: Shelf) -> None:
+def test_builds_of_a_newer_plan_are_not_replaced(spark: SparkSession, shelf: SegmentStore) -> None:
     shelf.plan({"a": search("w")})
     shelf.seal({"a": payloads(3)})
     backfill(spark, shelf.place)
@@ -155,7 +157,7 @@ def test_builds_of_a_newer_plan_are_not_replaced(spark: SparkSession, shelf: She
     assert shelf.manifest == new
 
 
-def test_segments_that_are_gone_are_not_listed(spark: SparkSession, shelf: Shelf) -> None:
+def test_segments_that_are_gone_are_not_listed(spark: SparkSession, shelf: SegmentStore) -> None:
     shelf.seal({"a": payloads(3)})
     backfill(spark, shelf.place)
     builds = shelf.manifest.builds
@@ -166,7 +168,7 @@ def test_segments_that_are_gone_are_not_listed(spark: SparkSession, shelf: Shelf
     assert shelf.objects.list(layout.BUILDS) != []
 
 
-def test_damaged_builds_are_made_again(shelf: Shelf) -> None:
+def test_damaged_builds_are_made_again(shelf: SegmentStore) -> None:
     """Without Spark: what the tasks and the driver say of them."""
     shelf.plan({"a": search("w")})
     segment = shelf.seal({"a": payloads(3)})

@@ -22,7 +22,7 @@ from headrace.pipeline.reports.run import ReportOptions, rows_of, run
 from headrace.pipeline.reports.studies import STUDIES
 from headrace.pipeline.rows import COLUMNS, NUMBER
 from headrace.printing import count
-from support.shelf import Shelf
+from support.segment_store import SegmentStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -208,7 +208,7 @@ def far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("far_away")
 def test_times_are_utc_wherever_the_machine_is(
-    spark: SparkSession, shelf: Shelf, tmp_path: Path
+    spark: SparkSession, shelf: SegmentStore, tmp_path: Path
 ) -> None:
     requests = [{"timestamp": f"2026-02-12T12:0{n}:10Z", "duration": 1} for n in range(2)]
     shelf.seal({"web": [json.dumps(request).encode() for request in requests]})
@@ -288,7 +288,7 @@ def test_a_point_is_inside_its_picture() -> None:
 
 
 def test_times_that_are_none_are_when_it_was_committed(
-    spark: SparkSession, shelf: Shelf, tmp_path: Path
+    spark: SparkSession, shelf: SegmentStore, tmp_path: Path
 ) -> None:
     """Year 1 is how Go writes that there is no time."""
     times = ["0001-01-01T00:00:00Z", "+12345-01-01T00:00:00Z", "2026-02-12T12:00:00Z"]
@@ -317,7 +317,7 @@ def test_an_empty_chart_says_why(tmp_path: Path) -> None:
     assert "1970" not in page
 
 
-def test_reports_of_what_is_not_there(spark: SparkSession, shelf: Shelf) -> None:
+def test_reports_of_what_is_not_there(spark: SparkSession, shelf: SegmentStore) -> None:
     def said(study: str = "latency", **wish: Any) -> str:
         return run(spark, shelf.place, STUDIES[study], ReportOptions(**wish)).summary
 
@@ -337,7 +337,7 @@ def test_reports_of_what_is_not_there(spark: SparkSession, shelf: Shelf) -> None
         said(logs=("web-*", "wen-1"))
 
 
-def test_nothing_is_told_of_damaged_bytes(spark: SparkSession, shelf: Shelf) -> None:
+def test_nothing_is_told_of_damaged_bytes(spark: SparkSession, shelf: SegmentStore) -> None:
     spoilt = shelf.seal({"notify:a": [b'{"n":1}']})
     other = shelf.seal({"notify:b": [b'{"n":2}']})
     shelf.objects.put(spoilt.name, bytes(shelf.objects.get(other.name)))

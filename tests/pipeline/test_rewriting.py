@@ -17,7 +17,7 @@ from headrace.pipeline.errors import CannotRun
 from headrace.pipeline.janitor import clean
 from headrace.pipeline.retain import retain
 from headrace.storage.segments import Segments
-from support.shelf import Shelf, payloads
+from support.segment_store import SegmentStore, payloads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 SMALL = Sizes(output_bytes=4000, run_min=2, run_bytes=1 << 20)
 
 
-def _fill(shelf: Shelf, segments: int = 4) -> None:
+def _fill(shelf: SegmentStore, segments: int = 4) -> None:
     for number in range(segments):
         shelf.seal(
             {"b": payloads(20, "b"), "a": payloads(7, "a")}, tag=f"t{number}", keys=["k", "l"]
         )
 
 
-def _wellformed(spark: SparkSession, shelf: Shelf) -> None:
+def _wellformed(spark: SparkSession, shelf: SegmentStore) -> None:
     report = audit(spark, shelf.place)
     assert report.problems == []
 
 
 def test_compaction_keeps_every_record_and_clusters_by_log(
-    spark: SparkSession, shelf: Shelf
+    spark: SparkSession, shelf: SegmentStore
 ) -> None:
     _fill(shelf)
     shelf.seal({"c": [b"\x00\xff", b""]}, media="application/octet-stream")
@@ -56,7 +56,9 @@ def test_compaction_keeps_every_record_and_clusters_by_log(
     _wellformed(spark, shelf)
 
 
-def test_rewriting_does_not_depend_on_how_spark_shuffles(spark: SparkSession, shelf: Shelf) -> None:
+def test_rewriting_does_not_depend_on_how_spark_shuffles(
+    spark: SparkSession, shelf: SegmentStore
+) -> None:
     """As on a cluster: as many partitions as it likes, joined and split as it goes."""
     settings = {"spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": "7"}
     before = {name: spark.conf.get(name) for name in settings}
@@ -76,7 +78,9 @@ def test_rewriting_does_not_depend_on_how_spark_shuffles(spark: SparkSession, sh
     assert len(shelf.manifest.segments) > 1
 
 
-def test_a_server_reads_compacted_segments_like_its_own(spark: SparkSession, shelf: Shelf) -> None:
+def test_a_server_reads_compacted_segments_like_its_own(
+    spark: SparkSession, shelf: SegmentStore
+) -> None:
     _fill(shelf)
     compact(spark, shelf.place, SMALL)
     segments = Segments(shelf.objects, 1 << 20)
@@ -99,7 +103,7 @@ def test_a_server_reads_compacted_segments_like_its_own(spark: SparkSession, she
 
 
 def test_compaction_leaves_large_segments_and_short_runs_alone(
-    spark: SparkSession, shelf: Shelf
+    spark: SparkSession, shelf: SegmentStore
 ) -> None:
     shelf.seal({"a": payloads(10)})
     before = shelf.seal({"a": payloads(400)})
@@ -107,7 +111,7 @@ def test_compaction_leaves_large_segments_and_short_runs_alone(
     assert shelf.manifest.segments[-1] == before
 
 
-def test_erased_records_leave_the_bytes(spark: SparkSession, shelf: Shelf) -> None:
+def test_erased_records_leave_the_bytes(spark: SparkSession, shelf: SegmentStore) -> None:
     secret = b'{"secret":"7bb1c5e0"}'
     shelf.seal({"a": payloads(5), "b": [secret, *payloads(3)]}, tag="t")
     shelf.seal({"a": payloads(5)})
@@ -126,14 +130,14 @@ def test_erased_records_leave_the_bytes(spark: SparkSession, shelf: Shelf) -> No
     _wellformed(spark, shelf)
 
 
-def test_logs_that_are_gone_are_erased(spark: SparkSession, shelf: Shelf) -> None:
+def test_logs_that_are_gone_are_erased(spark: SparkSession, shelf: SegmentStore) -> None:
     _fill(shelf, 2)
     shelf.mark({}, dropped=["a"])
     erase(spark, shelf.place)
     assert {log for log, _ in shelf.rows()} == {"b"}
 
 
-def test_only_the_named_logs_are_looked_for(spark: SparkSession, shelf: Shelf) -> None:
+def test_only_the_named_logs_are_looked_for(spark: SparkSession, shelf: SegmentStore) -> None:
     shelf.seal({"a": payloads(5)})
     shelf.seal({"b": payloads(5), "c": payloads(1)})
     shelf.mark({"a": [1, 2], "b": [1, 2]})
@@ -145,7 +149,7 @@ def test_only_the_named_logs_are_looked_for(spark: SparkSession, shelf: Shelf) -
     assert len([place for place in shelf.rows() if place[0] == "b"]) == 3
 
 
-def test_nothing_is_erased_without_marks(spark: SparkSession, shelf: Shelf) -> None:
+def test_nothing_is_erased_without_marks(spark: SparkSession, shelf: SegmentStore) -> None:
     _fill(shelf, 1)
     before = shelf.manifest
     erase(spark, shelf.place)
@@ -154,7 +158,7 @@ def test_nothing_is_erased_without_marks(spark: SparkSession, shelf: Shelf) -> N
     assert shelf.manifest.segments == before.segments
 
 
-def test_retention_drops_whole_segments(spark: SparkSession, shelf: Shelf) -> None:
+def test_retention_drops_whole_segments(spark: SparkSession, shelf: SegmentStore) -> None:
     shelf.seal({"a": payloads(5), "b": payloads(2)})
     shelf.seal({"a": payloads(5)})
     shelf.mark({"a": [1, 7]}, dropped=["b"])
@@ -164,7 +168,7 @@ def test_retention_drops_whole_segments(spark: SparkSession, shelf: Shelf) -> No
 
 
 def test_the_janitor_waits_for_readers_of_older_manifests(
-    spark: SparkSession, shelf: Shelf
+    spark: SparkSession, shelf: SegmentStore
 ) -> None:
     _fill(shelf)
     old = shelf.named()
@@ -178,14 +182,14 @@ def test_the_janitor_waits_for_readers_of_older_manifests(
     assert shelf.rows() == shelf.all
 
 
-def test_the_janitor_leaves_what_the_server_may_be_about_to_publish(shelf: Shelf) -> None:
+def test_the_janitor_leaves_what_the_server_may_be_about_to_publish(shelf: SegmentStore) -> None:
     shelf.objects.put("segments/0000000009-x.parquet", b"sealed and not yet published")
     clean(shelf.place, grace_s=0)
     assert "segments/0000000009-x.parquet" in shelf.objects_there()
 
 
 def test_a_source_that_goes_meanwhile_stops_the_commit_only(
-    spark: SparkSession, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, shelf: SegmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _fill(shelf)
     from headrace.pipeline import compact as module
@@ -200,7 +204,9 @@ def test_a_source_that_goes_meanwhile_stops_the_commit_only(
     assert shelf.objects_there() == shelf.named()
 
 
-def test_damage_is_named_and_nothing_is_made_of_it(spark: SparkSession, shelf: Shelf) -> None:
+def test_damage_is_named_and_nothing_is_made_of_it(
+    spark: SparkSession, shelf: SegmentStore
+) -> None:
     segments = [shelf.seal({"a": payloads(3)}) for _ in range(7)]
     spoilt, unknown = segments[0].name, segments[3].index
     shelf.damage(spoilt)

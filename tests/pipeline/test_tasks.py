@@ -12,14 +12,14 @@ from headrace.formats import layout
 from headrace.pipeline import tasks
 from headrace.pipeline.errors import JobFailed
 from headrace.pipeline.tasks import load_answers, run_tasks
-from support.shelf import Shelf
+from support.segment_store import SegmentStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def test_large_answers_go_through_the_store(
-    spark: SparkSession, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, shelf: SegmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks, "ANSWER_BYTES_MAX", 100)
     stored: list[str] = []
@@ -44,7 +44,7 @@ def _row(at: int, **more: Any) -> SimpleNamespace:
     return SimpleNamespace(**{"at": at, "answer": pickle.dumps(at), "stored": None} | more)
 
 
-def test_lost_answers_are_noticed(shelf: Shelf) -> None:
+def test_lost_answers_are_noticed(shelf: SegmentStore) -> None:
     assert load_answers(shelf.place, [_row(1), _row(0)], 2) == [0, 1]
     for rows in ([], [_row(0)], [_row(1)], [_row(0), _row(0)], [_row(0), _row(1), _row(1)]):
         with pytest.raises(JobFailed, match="of 2 tasks answered"):

@@ -36,8 +36,8 @@ from headrace.storage.recovery import Recovered, Recovery, settle
 from headrace.storage.sealing import SealJob, seal
 from headrace.storage.segments import Segments
 
+from .log_harness import columns, plain, records_of
 from .naive import Full, NaiveLog, Record
-from .twins import columns, plain, records_of
 
 AHEAD = 1 << 20
 

@@ -26,9 +26,9 @@ from headrace.formats.companion import Family
 from headrace.search.values import format_date
 from headrace.storage.objects import LocalObjects
 from headrace.web.search_requests import parse_aggregate_request
+from support.engine_harness import CAPS, boot, small
+from support.fake_indexer import FakeIndexer
 from support.hostile import HostileDisk
-from support.librarian import Librarian
-from support.rig import CAPS, boot, small
 from support.virtual import VirtualClock, VirtualLoop
 
 from .rollups import CONFIG as ROLLUPS
@@ -92,7 +92,7 @@ class Scene:
 
     def __init__(self, started: Started, disk: HostileDisk) -> None:
         self.engine, self.upkeep = started.engine, started.upkeep
-        self.librarian = Librarian(LocalObjects(HostileDisk(disk.world)))
+        self.fake_indexer = FakeIndexer(LocalObjects(HostileDisk(disk.world)))
         self.written: list[Document] = []
         self.dead: set[int] = set()
 
@@ -102,16 +102,16 @@ class Scene:
         elif step == "archive":
             await self.append(what)
             await self.take("seal", None)
-            await self.take("index", len(self.librarian.manifest.segments) - 1)
+            await self.take("index", len(self.fake_indexer.manifest.segments) - 1)
         elif step == "seal":
             self.upkeep.close_file()
             await self.upkeep.checkpoint()
         elif step == "index":
-            unindexed = [s.number for s in self.librarian.manifest.segments]
-            self.librarian.index(unindexed[what : what + 2])
+            unindexed = [s.number for s in self.fake_indexer.manifest.segments]
+            self.fake_indexer.index(unindexed[what : what + 2])
             await self.upkeep.manifests.look()
-        elif step == "merge" and len(self.librarian.manifest.builds) > 1:
-            self.librarian.merge(self.librarian.manifest.builds)
+        elif step == "merge" and len(self.fake_indexer.manifest.builds) > 1:
+            self.fake_indexer.merge(self.fake_indexer.manifest.builds)
             await self.upkeep.manifests.look()
         elif step == "delete" and what < len(self.written):
             await self.engine.deleter.delete("t", None, TagEq(str(what)))

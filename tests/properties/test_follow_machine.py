@@ -33,9 +33,9 @@ from headrace.surfaces.topics.sessions import Prefix, Session, Sessions, WatchPo
 from headrace.surfaces.topics.watchstream import WatchStream
 from headrace.web.concurrency import Slots
 from headrace.web.credentials import LOCAL
+from support.engine_harness import boot, small
 from support.hostile import HostileDisk
 from support.listening import Client, ListeningPipe, Spot, Truth
-from support.rig import boot, small
 from support.virtual import VirtualClock, VirtualLoop
 
 TOPICS = ("a", "p:1", "p:2")

@@ -10,8 +10,8 @@ from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.match import TagEq, TagPrefix
 from headrace.core.read import Budget
 
+from .log_harness import LogHarness, drafts_of, plain
 from .naive import Record
-from .twins import Rig, drafts_of, plain
 
 journaled = st.sampled_from([Durability.MEMORY, Durability.DISK, Durability.FSYNC])
 caps = st.sampled_from([0, 0, 1, 2, 5, 9])
@@ -29,7 +29,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @initialize(data=st.data())
     def create(self, data: st.DataObject) -> None:
-        self.rig = Rig(data.draw(self.configs))
+        self.rig = LogHarness(data.draw(self.configs))
         self.floor = 1
 
     @rule(drafts=drafts_of, wait_ms=waits)

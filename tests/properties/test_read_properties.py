@@ -9,8 +9,8 @@ from headrace.core.config import LogConfig
 from headrace.core.match import TagPrefix
 from headrace.core.read import Budget, Gap, Loss, plan
 
+from .log_harness import LogHarness, drafts_of
 from .naive import Record
-from .twins import Rig, drafts_of
 
 
 @settings(max_examples=80)
@@ -32,7 +32,7 @@ def test_paging_gives_each_record_once(
     tag: str | None,
     dedupe_node: bool,
 ) -> None:
-    rig = Rig(LogConfig(dedupe_node=dedupe_node))
+    rig = LogHarness(LogConfig(dedupe_node=dedupe_node))
     for batch in batches:
         rig.append(batch)
     rig.visible = rig.log.head
@@ -59,7 +59,7 @@ def test_paging_gives_each_record_once(
 def test_a_cursor_of_another_instance_starts_anew(
     batches: list[list[Record]], epoch: int, after: int
 ) -> None:
-    rig = Rig(LogConfig())
+    rig = LogHarness(LogConfig())
     for batch in batches:
         rig.append(batch)
     head = rig.log.head

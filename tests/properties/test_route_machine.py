@@ -12,9 +12,9 @@ from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.inbound_route import Rule
 from headrace.core.match import TagEq, TagPrefix
 
+from .log_harness import drafts_of
 from .naive import Record
 from .routing import Net
-from .twins import drafts_of
 
 LOGS = 4
 numbers = st.integers(1, LOGS)

@@ -39,9 +39,9 @@ from headrace.search.query import (
     has_text,
 )
 from headrace.search.query import Any as AnyOf
+from support.engine_harness import small
 from support.evolving import FIRST, Schema, documents, lens, paths, steps
 from support.naive_search import Model, Sort, epoch_of, iso, offset_of, require_summary
-from support.rig import small
 from support.searching import FLAGS, queries, render
 from support.searchworld import World
 from support.virtual import VirtualLoop
@@ -199,22 +199,22 @@ class Story:
         """All segments or some, by the plans of now or of a while ago."""
         if self.draw(st.booleans()):
             await self.world.plan()
-        numbers = sorted(self.world.librarian.manifest.numbers)
+        numbers = sorted(self.world.fake_indexer.manifest.numbers)
         if numbers:
             some = self.draw(st.sets(st.sampled_from(numbers), min_size=1))
-            self.world.librarian.index(numbers if self.draw(st.booleans()) else some)
+            self.world.fake_indexer.index(numbers if self.draw(st.booleans()) else some)
         await self.world.look()
 
     async def merge(self) -> None:
-        manifest = self.world.librarian.manifest
+        manifest = self.world.fake_indexer.manifest
         builds = [b for b in manifest.builds if manifest.numbers.issuperset(b.segments)]
         if len(builds) > 1 and len({b.plans for b in builds}) == 1:
-            self.world.librarian.merge(builds[:3])
+            self.world.fake_indexer.merge(builds[:3])
         await self.world.look()
 
     async def replace(self) -> None:
         """Other segments with the same records, which no build has seen."""
-        numbers = [segment.number for segment in self.world.librarian.manifest.segments]
+        numbers = [segment.number for segment in self.world.fake_indexer.manifest.segments]
         if numbers:
             start = self.draw(st.integers(0, len(numbers) - 1))
             run = numbers[start : start + self.draw(st.integers(1, 3))]
@@ -434,7 +434,7 @@ def test_a_keyword_that_no_indexed_record_has() -> None:
         await world.right("POST", STREAM, [{"at": 1, "w": 7}, {"at": 2}])
         await world.plan()
         await world.seal()
-        world.librarian.index()
+        world.fake_indexer.index()
         await world.look()
         await world.right("POST", STREAM, [{"at": 3, "w": "a"}])
         body: dict[str, Any] = {"q": "NOT w:b", "sort": ["w:asc"]}

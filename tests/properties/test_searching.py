@@ -24,8 +24,8 @@ from headrace.search.config import parse_search
 from headrace.search.evaluate import Matcher
 from headrace.search.query import Query, Rules, has_text, parse_query
 from headrace.web.search_requests import parse_search_request
-from support.librarian import Reading, reading
-from support.rig import small
+from support.engine_harness import small
+from support.fake_indexer import Reading, reading
 from support.rival import Rival
 from support.searching import (
     FLAGS,
@@ -66,8 +66,8 @@ class Story:
 
     async def take(self, step: str, raws: Sequence[bytes]) -> None:
         scene, random = self.scene, self.random
-        numbers = [segment.number for segment in scene.librarian.manifest.segments]
-        builds = scene.librarian.manifest.builds
+        numbers = [segment.number for segment in scene.fake_indexer.manifest.segments]
+        builds = scene.fake_indexer.manifest.builds
         match step:
             case "append":
                 keys = [random.choice([None, "k"]) for _ in raws]
@@ -79,11 +79,11 @@ class Story:
             case "index some":
                 there = {number for build in builds for number in build.segments}
                 rest = [number for number in numbers if number not in there]
-                scene.librarian.index(random.sample(rest, len(rest) // 2))
+                scene.fake_indexer.index(random.sample(rest, len(rest) // 2))
             case "index":
-                scene.librarian.index()
+                scene.fake_indexer.index()
             case "merge" if len(builds) > 1:
-                scene.librarian.merge(builds)
+                scene.fake_indexer.merge(builds)
             case "delete" if self.live:
                 seq = random.choice(sorted(self.live))
                 del self.live[seq]

@@ -15,8 +15,8 @@ from headrace.core.record import Block, block, live_parts
 from headrace.formats import segment
 from headrace.formats.segment import Built, LogRows, Piece, block_of, build
 
+from .log_harness import columns, records_of
 from .naive import Record
-from .twins import columns, records_of
 
 text = st.text(max_size=6)
 json_text = text.map(lambda value: f'"{value}"'.encode())

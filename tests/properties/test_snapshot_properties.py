@@ -20,8 +20,8 @@ from headrace.formats.snapshot import (
     encode_part,
 )
 
+from .log_harness import LogHarness, drafts_of, plain
 from .naive import Record
-from .twins import Rig, drafts_of, plain
 
 numbers = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=8)
@@ -116,7 +116,7 @@ def test_a_loaded_log_goes_on_as_the_saved_one(
     batches: list[list[Record]], before: int, cap: int
 ) -> None:
     """Saved half-way, loaded, and given the rest of the entries."""
-    rig = Rig(LogConfig(cap_records=cap, ttl_ms=50))
+    rig = LogHarness(LogConfig(cap_records=cap, ttl_ms=50))
     for at, batch in enumerate(batches):
         rig.now_ms += 7
         rig.append(batch, key=f"key {at % 3}")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headrace.spark import streaming
 from headrace.spark.rows import DataLost
-from support.shelf import Layout, Shelf, layouts
+from support.segment_store import Layout, SegmentStore, layouts
 from support.source_world import Found, SourceWorld
 
 EVERY_WAY = ("url path", "url", "path")
@@ -51,7 +51,7 @@ def test_a_batch_is_what_is_there(
     shape: Layout, more: list[tuple[str, int]], given: dict[str, Any]
 ) -> None:
     with TemporaryDirectory() as folder:
-        world = SourceWorld(Shelf(Path(folder)).fill(shape))
+        world = SourceWorld(SegmentStore(Path(folder)).fill(shape))
         for name, count in more:
             if name in world.names:
                 world.append(name, count)
@@ -72,7 +72,7 @@ def test_segments_that_are_replaced_between_plan_and_task(
 ) -> None:
     """Their live rows lie elsewhere by then: each is read once all the same."""
     with TemporaryDirectory() as folder:
-        shelf = Shelf(Path(folder, "data")).fill(shape)
+        shelf = SegmentStore(Path(folder, "data")).fill(shape)
         for how in ("url path", "path"):
             world = SourceWorld(shelf.copy(Path(folder, how)))
             if not world.names:
@@ -102,7 +102,7 @@ def test_a_stream_brings_everything_once(
 ) -> None:
     """In steps that are not too large, to the very end; a second run goes on behind the first."""
     with TemporaryDirectory() as folder:
-        shelf = Shelf(Path(folder, "data")).fill(shape)
+        shelf = SegmentStore(Path(folder, "data")).fill(shape)
         for how in EVERY_WAY:
             world = SourceWorld(shelf.copy(Path(folder, how)))
             known = set[tuple[str, int]]()
@@ -133,7 +133,7 @@ def test_a_stream_brings_everything_once(
 @pytest.mark.parametrize("how", ["path", "url path"])
 def test_files_are_segments_however_many_row_groups_they_have(tmp_path: Path, how: str) -> None:
     world = SourceWorld(
-        Shelf(tmp_path).fill(Layout(logs=1, segments=3, rows_max=40, group_rows=3, dead=0))
+        SegmentStore(tmp_path).fill(Layout(logs=1, segments=3, rows_max=40, group_rows=3, dead=0))
     )
     batches, _ = world.available_now(how, None, log="log-0", maxFilesPerTrigger=1)
     assert len(batches) == 3
@@ -142,7 +142,7 @@ def test_files_are_segments_however_many_row_groups_they_have(tmp_path: Path, ho
 def test_what_is_lost_after_a_query_met_the_log_fails_it(tmp_path: Path) -> None:
     """However it is cut into batches; what was lost before that never does."""
     world = SourceWorld(
-        Shelf(tmp_path).fill(Layout(logs=1, segments=3, rows_max=9, dead=0, skip_max=4))
+        SegmentStore(tmp_path).fill(Layout(logs=1, segments=3, rows_max=9, dead=0, skip_max=4))
     )
     assert world.shelf.heads["log-0"] > len(world.shelf.all)
     how: dict[str, Any] = {"log": "log-0", "maxRowsPerTrigger": 2}
@@ -158,7 +158,7 @@ def test_what_is_lost_after_a_query_met_the_log_fails_it(tmp_path: Path) -> None
 def test_offsets_stay_small_whatever_was_lost(tmp_path: Path) -> None:
     """Many ranges are told as fewer, and none behind which a query is."""
     world = SourceWorld(
-        Shelf(tmp_path).fill(Layout(logs=1, segments=9, rows_max=3, dead=0, skip_max=9))
+        SegmentStore(tmp_path).fill(Layout(logs=1, segments=9, rows_max=3, dead=0, skip_max=9))
     )
     with world.served(), patch.object(streaming, "LOST_RANGES_MAX", 3):
         reader = world.stream("url", log="log-0", maxRowsPerTrigger=1)

@@ -15,8 +15,8 @@ from headrace.core.entry import Configure, Drop, Entry, Start
 from headrace.core.state import State
 from headrace.formats.frame import encode_frame, read_frames
 
+from .log_harness import columns, drafts_of, plain
 from .naive import Record
-from .twins import columns, drafts_of, plain
 
 names = st.sampled_from(["a", "a.b", "a:b", "ab", "b", "B", "ba"])
 configs = st.builds(

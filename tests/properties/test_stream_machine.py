@@ -22,7 +22,7 @@ from headrace.core.stream_rules import Spec
 from headrace.core.stream_state import Producer, Write
 from headrace.formats.frame import encode_frame, encode_group, read_frames
 
-from .twins import plain
+from .log_harness import plain
 
 names = st.sampled_from("abcd")
 producers = st.builds(

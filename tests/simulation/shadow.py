@@ -26,9 +26,9 @@ from headrace.core.entry import (
 from headrace.core.match import TagMatch
 from headrace.core.read import Loss, Page
 from headrace.engine.engine import Engine
+from support.engine_harness import Record
 from support.oracle import History, ModelLog
 from support.relay import Relay
-from support.rig import Record
 from support.virtual import VirtualClock
 
 

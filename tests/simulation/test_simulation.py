@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .lives import simulate
+from .crash_simulation import simulate
 
 _FILE = Path(__file__).with_name("seeds.txt")
 _KEPT = [int(line.split("#")[0]) for line in _FILE.read_text().splitlines() if line[:1].isdigit()]

@@ -18,9 +18,9 @@ from headrace.core.subscription import PULL, WEBHOOK
 from headrace.engine.caps import Caps
 from headrace.engine.engine import Engine
 from headrace.engine.upkeep.cycle import UpkeepPace
-from support.diary import JSON, Client, Diary, check_records, done, picture
+from support.engine_harness import boot, small
 from support.hostile import HostileDisk, Survival
-from support.rig import boot, small
+from support.state_journal import JSON, Client, StateJournal, check_records, done, picture
 from support.virtual import VirtualClock, VirtualLoop
 
 FIXED = range(8)
@@ -45,7 +45,7 @@ class World:
         self.loop = VirtualLoop()
         self.clock = VirtualClock(self.loop)
         self.disk = HostileDisk()
-        self.diary = Diary()
+        self.state_journal = StateJournal()
         self.commits = 0
         self._beside: list[asyncio.Task[None]] = []
         self._caps = Caps(tail_bytes=self.random.choice((400, 3000)))
@@ -72,13 +72,16 @@ class World:
             delay_s=lambda: random.choice((0.0, 0.001, 0.02)),
         )
         engine = started.engine
-        before, self.diary = self.diary, Diary(records=self.diary.records)
+        before, self.state_journal = (
+            self.state_journal,
+            StateJournal(records=self.state_journal.records),
+        )
         if before.pages:
             before.judge(before.promised, len(before.pages) - 1, picture(engine.state))
         for live in list(engine.open_logs.values()):
-            await check_records(engine, live, self.diary)
+            await check_records(engine, live, self.state_journal)
         engine.subscriptions.deliver = done
-        self.diary.watch(engine)
+        self.state_journal.watch(engine)
         upkeep, streams = started.upkeep, engine.streams
         works = (
             upkeep.run(),
@@ -93,11 +96,11 @@ class World:
         ended, _ = await asyncio.wait(clients, timeout=random.uniform(0.05, 4.0))
         for task in ended:
             task.result()
-        self.commits += len(self.diary.pages)
+        self.commits += len(self.state_journal.pages)
 
     async def _work(self, engine: Engine, id: str) -> None:
         """One thing after another, for ever."""
-        client = Client(engine, self.diary)
+        client = Client(engine, self.state_journal)
         counts: dict[tuple[str, int], int] = {}
         while True:
             try:

@@ -29,10 +29,10 @@ from headrace.surfaces.topics.watch import STREAM_PATH, WatchRoutes
 from headrace.surfaces.topics.watchstream import WatchStream
 from headrace.web.concurrency import Slots
 from support.asking import make_call, make_gate, make_request
+from support.engine_harness import Record
 from support.eventtext import Event, decode_id, split_events, unchunk
 from support.oracle import History, ModelLog
 from support.plumbing import Pipe
-from support.rig import Record
 
 SESSION_TTL_MS = 2000
 _LIMITS = FollowLimits(topics=100, records=100)

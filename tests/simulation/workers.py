@@ -25,13 +25,13 @@ from headrace.engine.start import stop
 from headrace.engine.timings import Timings
 from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.storage.checks.states import state_problems
+from support.engine_harness import boot, small, view
 from support.hostile import Crash, HostileDisk, Survival
 from support.job_oracle import Hold, Oracle
-from support.rig import boot, small, view
 from support.virtual import VirtualClock, VirtualLoop
 from support.writers import LoopWriter, server_writer
 
-from .lives import SlowPool
+from .crash_simulation import SlowPool
 
 LIVES = 5
 LIFE_S = 6.0

@@ -9,7 +9,7 @@ import pytest
 
 from headrace_bench.process import ServerProcess
 
-from .shop import Shop
+from .server_fixture import ServerFixture
 
 SEAL_BYTES = 64 << 10
 ROW_GROUP_ROWS = 100
@@ -31,8 +31,8 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]
 
 
 @pytest.fixture(scope="session")
-def shop(process: ServerProcess) -> Shop:
-    return Shop(process)
+def shop(process: ServerProcess) -> ServerFixture:
+    return ServerFixture(process)
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 
 from headrace.pipeline.compact import Sizes, compact
 from support.pasted import blocks, programs, run, run_shell
-from support.shelf import Layout, Shelf
+from support.segment_store import Layout, SegmentStore
 
-from .shop import Shop
+from .server_fixture import ServerFixture
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ SPARK, FORMATS = "docs/SPARK.md", "docs/FORMATS.md"
 
 def test_the_page_on_spark(
     spark: SparkSession,
-    shop: Shop,
+    shop: ServerFixture,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -74,7 +74,7 @@ def test_programs_of_other_tools_count_right_after_a_compaction(
     import duckdb
 
     monkeypatch.chdir(tmp_path)
-    shelf = Shelf(tmp_path / "data").fill(Layout(seed=4, segments=4, dead=0))
+    shelf = SegmentStore(tmp_path / "data").fill(Layout(seed=4, segments=4, dead=0))
     shelf.seal({"bytes": [b"\xff\x00", b"\xfe"]}, media="application/octet-stream")
     compact(spark, shelf.place, Sizes(output_bytes=4000, run_min=2, run_bytes=1 << 20))
     files = f"{tmp_path}/data/objects/segments/*.parquet"

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support import light
-from support.shelf import Shelf, payloads, search
+from support.segment_store import SegmentStore, payloads, search
 
-from .shop import Shop
+from .server_fixture import ServerFixture
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +71,7 @@ def submitted(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_driver_that_is_killed_in_the_middle(
-    spark: SparkSession, shop: Shop, tmp_path: Path
+    spark: SparkSession, shop: ServerFixture, tmp_path: Path
 ) -> None:
     """spark-submit, killed when some batches are there; another driver goes on from there."""
     script, log, checkpoint = tmp_path / "job.py", tmp_path / "submit.log", str(tmp_path / "c")
@@ -126,11 +126,11 @@ def connect_server(spark: SparkSession) -> Iterator[str]:
         service.stop(none, none)
 
 
-def test_over_connect(spark: SparkSession, shop: Shop, tmp_path: Path) -> None:
+def test_over_connect(spark: SparkSession, shop: ServerFixture, tmp_path: Path) -> None:
     """A Connect server from the pip package, and clients that have no JVM: the data source, and
     every job of the pipeline.
     """
-    shelf = Shelf(tmp_path / "data")
+    shelf = SegmentStore(tmp_path / "data")
     shelf.plan({"a": search("w")})
     for _ in range(3):
         shelf.seal({"a": payloads(4), "b": payloads(2)}, keys=["k"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .shop import Row, Shop
+from .server_fixture import Row, ServerFixture
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +17,7 @@ COLUMNS = ["log", "seq", "ts", "key", "tag", "node", "data", "meta"]
 
 
 @pytest.fixture(scope="module")
-def filled(shop: Shop) -> Shop:
+def filled(shop: ServerFixture) -> ServerFixture:
     """Two logs in several segments, with holes, one that was made anew, and a tail of each."""
     shop.numbers("old", 0, 300, pad=200)
     shop.drop("old")
@@ -33,7 +33,7 @@ def filled(shop: Shop) -> Shop:
     return shop
 
 
-def load(spark: SparkSession, shop: Shop, how: str, **options: Any) -> DataFrame:
+def load(spark: SparkSession, shop: ServerFixture, how: str, **options: Any) -> DataFrame:
     reader = spark.read.format("headrace")
     if "url" in how:
         reader = reader.option("url", shop.url)
@@ -53,18 +53,24 @@ def rows_of(frame: DataFrame) -> list[Row]:
 
 
 @pytest.mark.parametrize("how", ["url", "url path"])
-def test_a_batch_is_complete_to_the_head(spark: SparkSession, filled: Shop, how: str) -> None:
+def test_a_batch_is_complete_to_the_head(
+    spark: SparkSession, filled: ServerFixture, how: str
+) -> None:
     frame = load(spark, filled, how, log="read-a,read-b")
     assert rows_of(frame) == sorted(filled.rows("read-a") + filled.rows("read-b"))
     types = dict(frame.dtypes)
     assert types == dict.fromkeys(COLUMNS, "string") | {"seq": "bigint", "ts": "timestamp"}
 
 
-def test_a_log_made_anew_has_nothing_of_the_old_one(spark: SparkSession, filled: Shop) -> None:
+def test_a_log_made_anew_has_nothing_of_the_old_one(
+    spark: SparkSession, filled: ServerFixture
+) -> None:
     assert rows_of(load(spark, filled, "url path", log="ol*")) == filled.rows("old")
 
 
-def test_sealed_records_come_from_the_object_store(spark: SparkSession, filled: Shop) -> None:
+def test_sealed_records_come_from_the_object_store(
+    spark: SparkSession, filled: ServerFixture
+) -> None:
     from headrace.client.store import Store
     from headrace.spark.options import parse_read
     from headrace.spark.reading import HeadraceReader
@@ -85,7 +91,7 @@ def test_sealed_records_come_from_the_object_store(spark: SparkSession, filled: 
     assert 10 <= asked < 1500
 
 
-def test_bounds_keys_and_columns(spark: SparkSession, filled: Shop) -> None:
+def test_bounds_keys_and_columns(spark: SparkSession, filled: ServerFixture) -> None:
     known = filled.rows("read-a")
     at = datetime.fromtimestamp(known[900][2] / 1000, UTC)
     cases: list[tuple[dict[str, Any], Any]] = [
@@ -105,7 +111,9 @@ def test_bounds_keys_and_columns(spark: SparkSession, filled: Shop) -> None:
     assert sorted(row[:2] for row in frame.collect()) == [(row[1], row[6]) for row in known]
 
 
-def test_pushed_filters_change_nothing_but_the_work(spark: SparkSession, filled: Shop) -> None:
+def test_pushed_filters_change_nothing_but_the_work(
+    spark: SparkSession, filled: ServerFixture
+) -> None:
     known = filled.rows("read-a") + filled.rows("read-b")
     at = datetime.fromtimestamp(known[500][2] / 1000, UTC).replace(tzinfo=None)
     conditions = [
@@ -131,7 +139,9 @@ def test_pushed_filters_change_nothing_but_the_work(spark: SparkSession, filled:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_without_a_server_what_is_sealed_and_not_deleted(spark: SparkSession, filled: Shop) -> None:
+def test_without_a_server_what_is_sealed_and_not_deleted(
+    spark: SparkSession, filled: ServerFixture
+) -> None:
     (plan,) = filled.call("GET", "/v0/logs?name=read-b&extents=true")["logs"]
     last = plan["sealed"][-1][1]
     found = rows_of(load(spark, filled, "path", log="read-b"))
@@ -142,7 +152,7 @@ def test_without_a_server_what_is_sealed_and_not_deleted(spark: SparkSession, fi
     assert rows_of(bounded) == known[149:420]
 
 
-def test_data_that_is_not_json(spark: SparkSession, shop: Shop) -> None:
+def test_data_that_is_not_json(spark: SparkSession, shop: ServerFixture) -> None:
     from urllib.request import Request, urlopen
 
     headers = {"content-type": "application/octet-stream"}
@@ -157,7 +167,7 @@ def test_data_that_is_not_json(spark: SparkSession, shop: Shop) -> None:
     assert tuple(row) == ("/wA=", bytearray(b"\xff\x00"), "application/octet-stream")
 
 
-def test_native_segments(spark: SparkSession, filled: Shop) -> None:
+def test_native_segments(spark: SparkSession, filled: ServerFixture) -> None:
     from headrace.spark import segments
 
     frame = segments(spark, filled.path, "read-b")
@@ -169,7 +179,7 @@ def test_native_segments(spark: SparkSession, filled: Shop) -> None:
     assert all(row.log.startswith("read-") for row in begun)
 
 
-def test_sql(spark: SparkSession, filled: Shop) -> None:
+def test_sql(spark: SparkSession, filled: ServerFixture) -> None:
     spark.sql(
         "create or replace temporary view shop using headrace "
         f"options (url '{filled.url}', path '{filled.path}', log 'read-a,read-b')"
@@ -199,7 +209,7 @@ def test_what_is_wrong_is_said(spark: SparkSession, options: dict[str, str], sai
         spark.read.format("headrace").options(**options).load().collect()
 
 
-def test_what_is_not_there(spark: SparkSession, filled: Shop, tmp_path: Path) -> None:
+def test_what_is_not_there(spark: SparkSession, filled: ServerFixture, tmp_path: Path) -> None:
     """A mistake is never an empty answer; a known log that has nothing to give is one."""
     from pyspark.errors import PySparkException, StreamingQueryException
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .shop import Shop, uncommit
+from .server_fixture import ServerFixture, uncommit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def stream(spark: SparkSession, shop: Shop, log: str, **options: Any) -> DataFrame:
+def stream(spark: SparkSession, shop: ServerFixture, log: str, **options: Any) -> DataFrame:
     reader = spark.readStream.format("headrace").option("url", shop.url).option("log", log)
     for name, value in options.items():
         reader = reader.option(name, value)
@@ -46,7 +46,7 @@ class Gatherer:
 
 
 def test_in_steps_over_restarts_exactly_once(
-    spark: SparkSession, shop: Shop, checkpoint: str
+    spark: SparkSession, shop: ServerFixture, checkpoint: str
 ) -> None:
     shop.numbers("st-a", 0, 900, pad=100)
     shop.numbers("st-b", 0, 40)
@@ -69,7 +69,7 @@ def test_in_steps_over_restarts_exactly_once(
 
 
 def test_a_batch_that_was_not_finished_comes_again_the_same(
-    spark: SparkSession, shop: Shop, checkpoint: str
+    spark: SparkSession, shop: ServerFixture, checkpoint: str
 ) -> None:
     """Also where it was read from the server, and lies in segments by now."""
     shop.numbers("rep", 0, 1000, pad=100)
@@ -90,7 +90,9 @@ def test_a_batch_that_was_not_finished_comes_again_the_same(
 
 
 @pytest.mark.parametrize("limit", ["maxBytesPerTrigger", "maxFilesPerTrigger"])
-def test_other_limits(spark: SparkSession, shop: Shop, checkpoint: str, limit: str) -> None:
+def test_other_limits(
+    spark: SparkSession, shop: ServerFixture, checkpoint: str, limit: str
+) -> None:
     name = f"lim-{limit}"
     shop.numbers(name, 0, 1500, pad=100)
     shop.wait_sealed(name, 2)
@@ -101,7 +103,7 @@ def test_other_limits(spark: SparkSession, shop: Shop, checkpoint: str, limit: s
     assert 3 <= len(gatherer.batches) <= 20
 
 
-def test_only_what_is_new(spark: SparkSession, shop: Shop, checkpoint: str) -> None:
+def test_only_what_is_new(spark: SparkSession, shop: ServerFixture, checkpoint: str) -> None:
     """And how far a query came, people can read."""
     shop.numbers("new", 0, 10)
     frame = stream(spark, shop, "new", startingOffsets="latest")
@@ -114,7 +116,7 @@ def test_only_what_is_new(spark: SparkSession, shop: Shop, checkpoint: str) -> N
     assert json.loads(text)["logs"]["new"]["seq"] == 12
 
 
-def test_a_log_made_anew(spark: SparkSession, shop: Shop, checkpoint: str) -> None:
+def test_a_log_made_anew(spark: SparkSession, shop: ServerFixture, checkpoint: str) -> None:
     from pyspark.errors import StreamingQueryException
 
     shop.numbers("anew", 0, 10)
@@ -127,7 +129,7 @@ def test_a_log_made_anew(spark: SparkSession, shop: Shop, checkpoint: str) -> No
     assert Gatherer(lenient, checkpoint).run() == [("anew", n) for n in (1, 2, 3)]
 
 
-def test_what_retention_took(spark: SparkSession, shop: Shop, checkpoint: str) -> None:
+def test_what_retention_took(spark: SparkSession, shop: ServerFixture, checkpoint: str) -> None:
     from pyspark.errors import StreamingQueryException
 
     shop.call("PUT", "/v0/topics/capped", {"cap_records": 20})
@@ -140,7 +142,9 @@ def test_what_retention_took(spark: SparkSession, shop: Shop, checkpoint: str) -
     assert Gatherer(lenient, checkpoint).run() == [("capped", n) for n in range(31, 51)]
 
 
-def test_what_users_deleted_is_no_loss(spark: SparkSession, shop: Shop, checkpoint: str) -> None:
+def test_what_users_deleted_is_no_loss(
+    spark: SparkSession, shop: ServerFixture, checkpoint: str
+) -> None:
     shop.numbers("del", 0, 10)
     assert len(Gatherer(stream(spark, shop, "del"), checkpoint).run()) == 10
     shop.numbers("del", 10, 30)

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.client.http import Server
 
-from .shop import Shop, uncommit
+from .server_fixture import ServerFixture, uncommit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,21 +24,21 @@ def numbers(frame: DataFrame) -> DataFrame:
     return frame.selectExpr("to_json(struct(id as n)) as data")
 
 
-def found(shop: Shop, topic: str) -> list[int]:
+def found(shop: ServerFixture, topic: str) -> list[int]:
     return [json.loads(row[6])["n"] for row in shop.rows(topic)]
 
 
-def save(frame: DataFrame, shop: Shop, **options: Any) -> None:
+def save(frame: DataFrame, shop: ServerFixture, **options: Any) -> None:
     frame.write.format("headrace").mode("append").options(url=shop.url, **options).save()
 
 
-def test_a_batch(spark: SparkSession, shop: Shop) -> None:
+def test_a_batch(spark: SparkSession, shop: ServerFixture) -> None:
     frame = spark.range(2500).repartition(3)
     save(numbers(frame), shop, log="out", chunkRows=300)
     assert sorted(found(shop, "out")) == list(range(2500))
 
 
-def test_every_column_and_where_column_log_says(spark: SparkSession, shop: Shop) -> None:
+def test_every_column_and_where_column_log_says(spark: SparkSession, shop: ServerFixture) -> None:
     frame = spark.createDataFrame(
         [("out-1", "1", "k", "t", "n", '{"m":1}'), ("out-2", "2", None, None, None, None)],
         "log string, data string, key string, tag string, node string, meta string",
@@ -64,7 +64,7 @@ def test_every_column_and_where_column_log_says(spark: SparkSession, shop: Shop)
     ],
 )
 def test_what_is_wrong_is_said(
-    spark: SparkSession, shop: Shop, columns: str, options: dict[str, str], said: str
+    spark: SparkSession, shop: ServerFixture, columns: str, options: dict[str, str], said: str
 ) -> None:
     from pyspark.errors import PySparkException
 
@@ -72,7 +72,7 @@ def test_what_is_wrong_is_said(
         save(spark.range(1).selectExpr(columns), shop, **options)
 
 
-def test_nothing_is_written_when_one_task_fails(spark: SparkSession, shop: Shop) -> None:
+def test_nothing_is_written_when_one_task_fails(spark: SparkSession, shop: ServerFixture) -> None:
     from pyspark.errors import PySparkException
 
     frame = spark.range(100).repartition(4)
@@ -83,7 +83,7 @@ def test_nothing_is_written_when_one_task_fails(spark: SparkSession, shop: Shop)
         assert server.logs(["none"], extents=False) == []
 
 
-def test_a_named_batch_is_written_once(spark: SparkSession, shop: Shop) -> None:
+def test_a_named_batch_is_written_once(spark: SparkSession, shop: ServerFixture) -> None:
     """As in foreachBatch, where Spark may come with the same batch again."""
     frame = numbers(spark.range(50))
     for _ in range(2):
@@ -92,7 +92,9 @@ def test_a_named_batch_is_written_once(spark: SparkSession, shop: Shop) -> None:
     assert sorted(found(shop, "named")) == list(range(60))
 
 
-def copy_all(spark: SparkSession, shop: Shop, log: str, checkpoint: str, **more: Any) -> None:
+def copy_all(
+    spark: SparkSession, shop: ServerFixture, log: str, checkpoint: str, **more: Any
+) -> None:
     """What is in `in-<log>` goes to `out-<log>`."""
 
     def stumble(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -123,14 +125,16 @@ def copy_all(spark: SparkSession, shop: Shop, log: str, checkpoint: str, **more:
     query.awaitTermination()
 
 
-def test_a_stream_with_a_task_that_fails(spark: SparkSession, shop: Shop, checkpoint: str) -> None:
+def test_a_stream_with_a_task_that_fails(
+    spark: SparkSession, shop: ServerFixture, checkpoint: str
+) -> None:
     shop.numbers("in-task", 0, 300)
     copy_all(spark, shop, "task", checkpoint, maxRowsPerTrigger=100)
     assert sorted(found(shop, "out-task")) == list(range(300))
 
 
 def test_a_driver_that_dies_behind_the_commit(
-    spark: SparkSession, shop: Shop, checkpoint: str
+    spark: SparkSession, shop: ServerFixture, checkpoint: str
 ) -> None:
     """The batch is in the log, but Spark does not know: it comes again, and changes nothing."""
     shop.numbers("in-die", 0, 60)
@@ -143,7 +147,7 @@ def test_a_driver_that_dies_behind_the_commit(
 
 
 def test_a_driver_that_dies_before_the_commit(
-    spark: SparkSession, shop: Shop, checkpoint: str
+    spark: SparkSession, shop: ServerFixture, checkpoint: str
 ) -> None:
     """Chunks are staged, and nobody commits them: the batch comes again with others."""
     shop.numbers("in-half", 0, 40)
@@ -161,7 +165,7 @@ def test_a_driver_that_dies_before_the_commit(
         assert server.committed(meta["id"]) == 1
 
 
-def test_overwriting_is_refused(spark: SparkSession, shop: Shop) -> None:
+def test_overwriting_is_refused(spark: SparkSession, shop: ServerFixture) -> None:
     from pyspark.errors import PySparkException
 
     frame = spark.range(1).selectExpr("'1' as data")

@@ -18,7 +18,7 @@ from enum import Enum
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.inbound_route import Rule
 from headrace.core.read import Loss
-from support.rig import Record, View
+from support.engine_harness import Record, View
 
 
 class Blow(Enum):

@@ -9,8 +9,8 @@ import msgspec
 
 from headrace.core.entry import Append, Entry, Forward, Route, Unroute
 from headrace.engine.engine import Engine
+from support.engine_harness import Record
 from support.oracle import Forwarded, History, ModelInlet, ModelLog
-from support.rig import Record
 
 
 class Relay:

@@ -20,9 +20,9 @@ from headrace.surfaces.streams.control import Control
 from headrace.web.calls import Gate
 from headrace.web.connection import Respond
 from support.asking import Reply, ask
+from support.engine_harness import boot
+from support.fake_indexer import FakeIndexer
 from support.hostile import HostileDisk
-from support.librarian import Librarian
-from support.rig import boot
 from support.rival import Rival
 from support.virtual import VirtualClock, VirtualLoop
 
@@ -71,7 +71,7 @@ class World:
     def __init__(self, started: Started, disk: HostileDisk, pool: Meddler, random: Random) -> None:
         self.engine, self.upkeep, self.pool = started.engine, started.upkeep, pool
         objects = LocalObjects(HostileDisk(disk.world))
-        self.librarian = Librarian(objects)
+        self.fake_indexer = FakeIndexer(objects)
         self._rival = Rival(objects, random)
         pool.busy = started.upkeep.manifests._changing.locked
         self._web = web()

@@ -10,9 +10,9 @@ from headrace.core.record import draft
 from headrace.delivery.hub import Hub
 from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
+from support.engine_harness import boot
 from support.hostile import HostileDisk
 from support.listening import Truth
-from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop
 
 SYNC_S = 0.01

@@ -25,7 +25,7 @@ from headrace.spark import catalog, rows
 from headrace.spark.options import parse_read
 from headrace.spark.reading import HeadraceReader
 from headrace.spark.streaming import HeadraceStreamReader, Offset
-from support.shelf import START_MS, Shelf, payloads
+from support.segment_store import START_MS, SegmentStore, payloads
 
 URL = "http://127.0.0.1:1"
 Found = list[tuple[str, int]]
@@ -34,7 +34,7 @@ Found = list[tuple[str, int]]
 class SourceWorld:
     """What is sealed, and what only the server has."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: SegmentStore) -> None:
         self.shelf = shelf
         self.tail: dict[str, dict[int, bytes]] = {}
         """Records that are in no segment yet."""

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.storage.disk import RealDisk
 from headrace.storage.objects import LocalObjects
-from support.librarian import Librarian
+from support.fake_indexer import FakeIndexer
 
 from .launching import Servers
 
@@ -119,8 +119,8 @@ def check(client: Client, data_dir: Path) -> None:
     assert count(before) == RECORDS
     _, keys_before = client.call("GET", "/_routing_keys?limit=3")
 
-    librarian = Librarian(LocalObjects(RealDisk(data_dir)))
-    made = {build.name for build in librarian.index()}
+    fake_indexer = FakeIndexer(LocalObjects(RealDisk(data_dir)))
+    made = {build.name for build in fake_indexer.index()}
     status = client.wait_for("_index_status", covered=len(made), segments=len(made))
     col = next(f for f in status["search_families"] if f["family"] == "col")
     assert (col["object_count"], col["stale_segment_count"]) == (len(made), 0)

@@ -21,19 +21,19 @@ _write = msgspec.json.Decoder(wire.WriteRequest)
 
 
 async def write(call: Call) -> Answer:
-    diary = parse_diary(call.name)
-    call.principal.require(Scope.WRITE, diary)
+    state_journal = parse_diary(call.name)
+    call.principal.require(Scope.WRITE, state_journal)
     request = decode(_write, await call.command())
     drafts = draft([msgspec.json.encode(request.text)])
-    done = await call.engine.appender.append(diary, drafts, owner=OWNER, create=LogConfig())
+    done = await call.engine.appender.append(state_journal, drafts, owner=OWNER, create=LogConfig())
     return json_answer(msgspec.json.encode(wire.WriteReply(done.last)), 201)
 
 
 async def follow(call: Call) -> Handover:
     check_accepts(call)
-    diary = parse_diary(call.name)
-    call.principal.require(Scope.READ, diary)
-    return open_events(call, DiarySink(call.hub, call.engine.live(diary)))
+    state_journal = parse_diary(call.name)
+    call.principal.require(Scope.READ, state_journal)
+    return open_events(call, DiarySink(call.hub, call.engine.live(state_journal)))
 
 
 def surface() -> Surface:

@@ -19,9 +19,9 @@ from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
 from headrace.surfaces.streams.following import StreamSink, StreamView
+from support.engine_harness import boot
 from support.hostile import HostileDisk
 from support.plumbing import Pipe
-from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop
 
 CLOSED = b'"streamClosed":true'

@@ -26,7 +26,7 @@ class Watched(EventStream):
     def __init__(self, hub: Hub, deadline_s: float = inf) -> None:
         super().__init__(hub, BEAT_S, deadline_s)
         self.hub = hub
-        self.diary: list[str] = []
+        self.state_journal: list[str] = []
         self.pipe = Pipe()
         self.pipe.protocol = self
 
@@ -34,18 +34,18 @@ class Watched(EventStream):
         self.attach(
             self.pipe,
             b"head|",
-            lambda: self.diary.append("free"),
-            lambda: self.diary.append("gone"),
+            lambda: self.state_journal.append("free"),
+            lambda: self.state_journal.append("gone"),
         )
 
     def on_open(self) -> None:
-        self.diary.append("opened")
+        self.state_journal.append("opened")
 
     def on_writable(self) -> None:
-        self.diary.append("writable")
+        self.state_journal.append("writable")
 
     def on_end(self) -> None:
-        self.diary.append("ended")
+        self.state_journal.append("ended")
 
 
 @pytest.fixture
@@ -85,11 +85,11 @@ def test_an_idle_stream_beats_and_a_busy_one_does_not(live: Callable[[Story], No
 def test_the_peer_hangs_up(live: Callable[[Story], None]) -> None:
     async def story(stream: Watched) -> None:
         stream.connection_lost(None)
-        assert stream.diary == ["opened", "free", "ended", "gone"]
+        assert stream.state_journal == ["opened", "free", "ended", "gone"]
         assert len(stream.hub.wheel) == 0
         stream.send(b"too late")
         stream.end(Over())
-        assert stream.diary == ["opened", "free", "ended", "gone"]
+        assert stream.state_journal == ["opened", "free", "ended", "gone"]
         assert stream.pipe.take() == b"head|"
 
     live(story)
@@ -105,12 +105,12 @@ def test_the_server_ends_it_and_the_peer_takes_the_last_words(
         assert b"event: error" in last
         assert b'"code":409' in last
         assert last.endswith(sse.LAST_CHUNK)
-        assert stream.diary == ["opened", "free", "ended"]
+        assert stream.state_journal == ["opened", "free", "ended"]
         assert stream.pipe.closing
         stream.connection_lost(None)
         await asyncio.sleep(CLOSE_S * 2)
         assert not stream.pipe.aborted
-        assert stream.diary == ["opened", "free", "ended", "gone"]
+        assert stream.state_journal == ["opened", "free", "ended", "gone"]
 
     live(story)
 
@@ -148,7 +148,7 @@ def test_a_blocked_stream_gets_no_heartbeats_and_goes_on_when_it_drains(
         assert stream.pipe.take() == b""
         stream.pipe.drain()
         assert not stream.blocked
-        assert stream.diary == ["opened", "writable"]
+        assert stream.state_journal == ["opened", "writable"]
         await asyncio.sleep(SLOW_CONSUMER_S)
         assert b": hb" in stream.pipe.take()
 
@@ -161,7 +161,7 @@ def test_a_stream_that_stays_blocked_is_closed(live: Callable[[Story], None]) ->
         stream.pipe.take()
         await asyncio.sleep(SLOW_CONSUMER_S + 2 * WHEEL_TICK_S)
         assert b'"code":408' in stream.pipe.take()
-        assert stream.diary == ["opened", "free", "ended"]
+        assert stream.state_journal == ["opened", "free", "ended"]
         await asyncio.sleep(CLOSE_S + 2 * WHEEL_TICK_S)
         assert stream.pipe.aborted
 
@@ -182,7 +182,7 @@ def test_a_stream_lasts_no_longer_than_to_its_deadline(
         stream.pipe.take()
         await asyncio.sleep(2 * WHEEL_TICK_S)
         assert stream.pipe.take() == sse.LAST_CHUNK
-        assert stream.diary == ["opened", "free", "ended"]
+        assert stream.state_journal == ["opened", "free", "ended"]
 
     live(story)
 
@@ -192,7 +192,7 @@ def test_a_connection_that_is_gone_already_opens_nothing(live: Callable[[Story],
         stream = Watched(other.hub)
         stream.pipe.closing = True
         stream.open()
-        assert stream.diary == ["free", "gone"]
+        assert stream.state_journal == ["free", "gone"]
         assert stream.pipe.take() == b""
 
     live(story)

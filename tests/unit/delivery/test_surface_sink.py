@@ -18,9 +18,9 @@ from headrace.delivery.events import CaughtUp, Event, Records
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import LAST_CHUNK, EventStream, chunk
 from headrace.delivery.timer_wheel import TimerWheel
+from support.engine_harness import boot
 from support.hostile import HostileDisk
 from support.plumbing import Pipe
-from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop
 
 DEADLINE_S = 20.0

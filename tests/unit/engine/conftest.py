@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from support.rig import loop
+from support.engine_harness import loop
 
 __all__ = ["loop"]

@@ -17,7 +17,7 @@ from headrace.engine.search.aggregating import Aggregated, aggregate
 from headrace.engine.search.keys import list_keys
 from headrace.schemas.evolution import parse_update
 from headrace.web.search_requests import parse_aggregate_request
-from support.scenes import Scene, stage
+from support.virtual_server import Scene, stage
 
 
 def bound(kind: str, *pointers: str, **more: Any) -> dict[str, Any]:

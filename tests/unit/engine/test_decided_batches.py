@@ -24,8 +24,8 @@ from headrace.engine.logs.transactions import BatchCommitted
 from headrace.engine.ports import Load
 from headrace.profiles.catalogue import parse_profile
 from headrace.schemas.evolution import parse_update
+from support.engine_harness import CAPS, Unhurried, boot, view
 from support.hostile import HostileDisk, Survival
-from support.rig import CAPS, Unhurried, boot, view
 from support.virtual import VirtualClock, VirtualLoop
 
 Step = Callable[[Engine], Awaitable[object]]

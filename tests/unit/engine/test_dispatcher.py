@@ -24,8 +24,8 @@ from headrace.engine.queues.jobs import Claimed, Queues
 from headrace.engine.start import Started
 from headrace.engine.timings import Timings
 from headrace.engine.upkeep.cycle import UpkeepPace
+from support.engine_harness import boot
 from support.hostile import HostileDisk
-from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")

@@ -7,8 +7,8 @@ from random import Random
 
 from headrace.core.stream_rules import Spec
 from headrace.core.stream_state import JSON
+from support.engine_harness import boot
 from support.hostile import HostileDisk, Survival
-from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop
 
 TTL_MS = 10_000

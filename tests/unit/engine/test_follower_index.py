@@ -12,8 +12,8 @@ from headrace.core.subscription import PULL
 from headrace.engine.start import stop
 from headrace.engine.streams.active_subscriptions import id_of
 from headrace.engine.streams.subscriptions import Subscriptions
+from support.engine_harness import boot, small
 from support.hostile import HostileDisk
-from support.rig import boot, small
 from support.virtual import VirtualClock, VirtualLoop
 
 MANY = 40

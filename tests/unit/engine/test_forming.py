@@ -24,8 +24,8 @@ from headrace.engine.streams.metering import Meter, Metering
 from headrace.profiles.catalogue import parse_profile
 from headrace.schemas.evolution import parse_update
 from headrace.schemas.validation import Validator
+from support.engine_harness import boot
 from support.hostile import HostileDisk
-from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")

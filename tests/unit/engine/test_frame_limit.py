@@ -24,8 +24,8 @@ from headrace.engine.timings import Timings
 from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.schemas.evolution import parse_update
 from headrace.storage.replay import frames_of, journal_files
+from support.engine_harness import boot, view, view_all
 from support.hostile import HostileDisk
-from support.rig import boot, view, view_all
 from support.virtual import VirtualClock, VirtualLoop
 
 FRAME_BYTES = 4000

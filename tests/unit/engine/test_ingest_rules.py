@@ -23,8 +23,8 @@ from headrace.engine.streams import ingest_rules
 from headrace.schemas.evolution import Update, parse_update
 from headrace.schemas.registry import decode_registry
 from headrace.surfaces.streams.following import StreamView
+from support.engine_harness import Unhurried, boot
 from support.hostile import HostileDisk
-from support.rig import Unhurried, boot
 from support.virtual import VirtualClock, VirtualLoop
 
 

@@ -12,8 +12,8 @@ from headrace.core.stream_rules import Spec
 from headrace.core.stream_state import JSON, Write
 from headrace.core.subscription import PULL
 from headrace.schemas.registry import Boundary, Registry, encode_registry
+from support.engine_harness import boot
 from support.hostile import HostileDisk
-from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop
 
 PATTERN = "tenant42:" + "*a" * 100 + "*b"

@@ -25,8 +25,8 @@ from headrace.engine.engine import Engine
 from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import stop
 from headrace.engine.timings import Timings
+from support.engine_harness import boot, small
 from support.hostile import HostileDisk
-from support.rig import boot, small
 from support.virtual import VirtualClock, VirtualLoop
 
 CAPS = Caps(

@@ -12,8 +12,8 @@ from headrace.core.names import METRICS_STREAM
 from headrace.engine.engine import Engine
 from headrace.engine.streams.metering import Meter, Metering
 from headrace.schemas.registry import decode_registry
+from support.engine_harness import boot
 from support.hostile import HostileDisk
-from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop
 
 

@@ -19,8 +19,8 @@ from headrace.core.transaction import Chunk
 from headrace.engine.engine import Engine
 from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import stop
+from support.engine_harness import boot, small, view
 from support.hostile import HostileDisk
-from support.rig import boot, small, view
 from support.virtual import VirtualClock, VirtualLoop
 
 JSON = Spec(content_type="application/json")

@@ -14,8 +14,8 @@ from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
 from headrace.storage.ownership import NotOurs
 from headrace.storage.sealing import SealJob
+from support.engine_harness import CAPS, PACE, boot, view
 from support.hostile import HostileDisk
-from support.rig import CAPS, PACE, boot, view
 from support.virtual import VirtualClock, VirtualLoop
 from support.writers import server_writer
 

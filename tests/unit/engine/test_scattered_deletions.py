@@ -10,7 +10,7 @@ from headrace.core.config import LogConfig
 from headrace.core.match import TagEq
 from headrace.core.record import RECORD_OVERHEAD_BYTES, draft
 from headrace.engine.search.scope import SearchScope
-from support.librarian import Reading, reading
+from support.fake_indexer import Reading, reading
 from support.virtual import VirtualClock, VirtualLoop
 
 RECORDS = 64

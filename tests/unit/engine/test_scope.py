@@ -12,7 +12,7 @@ from headrace.engine.search.scope import SearchScope
 from headrace.engine.search.search_configs import searchable
 from headrace.engine.search.time_slices import Deadline
 from headrace.search.query import parse_query
-from support.librarian import Reading, reading
+from support.fake_indexer import Reading, reading
 from support.virtual import VirtualClock, VirtualLoop
 
 SEARCH = {
@@ -68,13 +68,13 @@ def run(loop: VirtualLoop, story: Callable[[Reading], object], tail_bytes: int =
 def test_every_record_is_somewhere_once(loop: VirtualLoop, tail_bytes: int) -> None:
     async def story(scene: Reading) -> None:
         assert seen(scene) == ([], list(range(1, 13)))
-        scene.librarian.index([1])
+        scene.fake_indexer.index([1])
         await scene.take_over()
         assert seen(scene) == ([1, 2, 3, 4], list(range(5, 13)))
-        scene.librarian.index([2])
+        scene.fake_indexer.index([2])
         await scene.take_over()
         assert seen(scene) == (list(range(1, 9)), [9, 10, 11, 12])
-        scene.librarian.merge(scene.librarian.manifest.builds)
+        scene.fake_indexer.merge(scene.fake_indexer.manifest.builds)
         await scene.take_over()
         assert seen(scene) == (list(range(1, 9)), [9, 10, 11, 12])
 
@@ -83,7 +83,7 @@ def test_every_record_is_somewhere_once(loop: VirtualLoop, tail_bytes: int) -> N
 
 def test_the_dead_are_left_out(loop: VirtualLoop) -> None:
     async def story(scene: Reading) -> None:
-        scene.librarian.index([1])
+        scene.fake_indexer.index([1])
         await scene.take_over()
         for seq in (2, 6, 11):
             await scene.delete(seq)
@@ -108,7 +108,7 @@ def test_holes_do_not_make_batches_small(loop: VirtualLoop) -> None:
 
 def test_builds_of_another_plan_say_nothing(loop: VirtualLoop) -> None:
     async def story(scene: Reading) -> None:
-        scene.librarian.index()
+        scene.fake_indexer.index()
         await scene.take_over()
         other = msgspec.json.encode({**SEARCH, "aliases": {"m": "n"}})
         await scene.engine.search_configs.put("a", "topics", other)
@@ -121,7 +121,7 @@ def test_builds_of_another_plan_say_nothing(loop: VirtualLoop) -> None:
 
 def test_what_was_not_looked_at_is_counted(loop: VirtualLoop) -> None:
     async def story(scene: Reading) -> None:
-        scene.librarian.index([1])
+        scene.fake_indexer.index([1])
         await scene.take_over()
         await scene.delete(6)
         scope = scope_of(scene)
@@ -145,7 +145,7 @@ def test_what_was_not_looked_at_is_counted(loop: VirtualLoop) -> None:
 
 def test_documents_are_fetched_from_wherever_they_are(loop: VirtualLoop) -> None:
     async def story(scene: Reading) -> None:
-        scene.librarian.index([1])
+        scene.fake_indexer.index([1])
         await scene.take_over()
         found = scope_of(scene).fetch([1, 4, 5, 12, 13])
         assert found == {n: b'{"n":%d}' % n for n in (1, 4, 5, 12)}
@@ -155,16 +155,16 @@ def test_documents_are_fetched_from_wherever_they_are(loop: VirtualLoop) -> None
 
 def test_a_build_that_vanished_is_looked_for_again(loop: VirtualLoop) -> None:
     async def story(scene: Reading) -> None:
-        first = scene.librarian.index()
+        first = scene.fake_indexer.index()
         await scene.take_over()
-        second = scene.librarian.merge(first)
-        scene.librarian.forget(first)
+        second = scene.fake_indexer.merge(first)
+        scene.fake_indexer.forget(first)
 
         async def take() -> tuple[list[int], list[int]]:
             return seen(scene)
 
         assert await scene.engine.fetcher.again(take) == (list(range(1, 9)), [9, 10, 11, 12])
-        scene.librarian.forget([second])
+        scene.fake_indexer.forget([second])
         scene.engine.segments.builds.use(scene.upkeep.manifest.__class__())  # nothing is open
         scene.engine.segments.builds.use(scene.upkeep.manifest)
         assert await scene.engine.fetcher.again(take) == ([], list(range(1, 13))), "all is scanned"

@@ -16,8 +16,8 @@ from headrace.core.record import draft
 from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import Started, stop
 from headrace.engine.upkeep.cycle import UpkeepPace
+from support.engine_harness import boot, view_all
 from support.hostile import HostileDisk
-from support.rig import boot, view_all
 from support.virtual import VirtualClock, VirtualLoop
 
 SEAL_MS = 60_000

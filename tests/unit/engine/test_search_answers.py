@@ -22,8 +22,8 @@ from headrace.engine.search.filtering import Filter
 from headrace.engine.search.searching import SearchAnswer, search
 from headrace.engine.search.time_slices import Deadline
 from headrace.web.search_requests import parse_search_request
-from support.librarian import Reading, reading
-from support.rig import small
+from support.engine_harness import small
+from support.fake_indexer import Reading, reading
 from support.virtual import VirtualClock, VirtualLoop
 
 
@@ -62,7 +62,7 @@ def tell() -> Iterator[Callable[[Story], None]]:
             await scene.seal()
             await scene.append(docs(5, 6, 7, 8))
             await scene.seal()
-            scene.librarian.index([1])
+            scene.fake_indexer.index([1])
             await scene.take_over()
             await scene.append(docs(9, 10, 11, 12))
             await story(scene)
@@ -182,10 +182,10 @@ def _noted(saw: Callable[..., None], seen: list[object]) -> Callable[..., None]:
 def test_a_change_of_generations_meanwhile(tell: Callable[[Story], None]) -> None:
     async def story(scene: Reading) -> None:
         before = seqs(await ask(scene, "n:>0"))
-        old = scene.librarian.manifest.builds
-        scene.librarian.index([2])
-        scene.librarian.merge(scene.librarian.manifest.builds)
-        scene.librarian.forget(old)
+        old = scene.fake_indexer.manifest.builds
+        scene.fake_indexer.index([2])
+        scene.fake_indexer.merge(scene.fake_indexer.manifest.builds)
+        scene.fake_indexer.forget(old)
         scene.engine.segments.builds.use(scene.upkeep.manifest.__class__())  # nothing is open
         scene.engine.segments.builds.use(scene.upkeep.manifest)
         found = await ask(scene, "n:>0")
@@ -231,7 +231,7 @@ def test_a_fork_uses_the_builds_of_its_source(tell: Callable[[Story], None]) -> 
         await plans.put("source", "streams", msgspec.json.encode(SEARCH))
         await scene.upkeep._publisher.publish_plans()
         await scene.seal()
-        scene.librarian.index([3])
+        scene.fake_indexer.index([3])
         await scene.take_over()
         await streams.create("fork", Spec(source="source", at=3), draft(docs(7, 8)))
         fork = scene.engine.live("fork")

@@ -16,7 +16,7 @@ from headrace.engine.search.searching import search
 from headrace.engine.streams import top_streams
 from headrace.storage.object_store_stats import RequestCounts
 from headrace.web.search_requests import parse_search_request
-from support.scenes import Scene, stage
+from support.virtual_server import Scene, stage
 
 SEARCH = {
     "primaryTimestampField": "at",

@@ -22,8 +22,8 @@ from headrace.formats.marks import Marks
 from headrace.storage import manifests
 from headrace.storage.objects import LocalObjects
 from headrace.storage.sealing import SealJob
+from support.engine_harness import CAPS, boot, view
 from support.hostile import HostileDisk, Survival
-from support.rig import CAPS, boot, view
 from support.rival import Rival
 from support.virtual import VirtualClock, VirtualLoop
 

@@ -7,7 +7,7 @@ from unittest import mock
 from headrace.core.match import TagEq, TagPrefix
 from headrace.core.record import Block, block, draft
 from headrace.engine.tail import Tail
-from support.librarian import reading
+from support.fake_indexer import reading
 from support.virtual import VirtualClock, VirtualLoop
 
 

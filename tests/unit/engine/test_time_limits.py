@@ -20,8 +20,8 @@ from headrace.engine.search.time_slices import Deadline
 from headrace.search.companions import Sorted
 from headrace.storage.segments import Segments
 from headrace.web.search_requests import parse_aggregate_request, parse_search_request
-from support.librarian import Reading, reading
-from support.rig import small
+from support.engine_harness import small
+from support.fake_indexer import Reading, reading
 from support.virtual import VirtualClock, VirtualLoop
 
 
@@ -101,7 +101,7 @@ def tell() -> Iterator[Tell]:
                 await scene.append(docs(*range(start, start + 4)), KEYS)
                 await scene.plan(SEARCH)
                 await scene.seal()
-            scene.librarian.index([1])
+            scene.fake_indexer.index([1])
             await scene.take_over()
             await scene.append(docs(13, 14, 15, 16), KEYS)
             await story(scene)
@@ -179,7 +179,7 @@ def test_hits_come_with_their_documents_or_not_at_all(
     monkeypatch.setattr(searching, "_FETCHED_AT_ONCE", 2)
 
     async def story(scene: Reading) -> None:
-        scene.librarian.index([2, 3])
+        scene.fake_indexer.index([2, 3])
         await scene.take_over()
         time.is_up_after(Segments, "read", 1)
         found = await find(scene, "n:<=12", sort=["n:asc"], size=12)

@@ -13,8 +13,8 @@ from headrace.core.token import Grants
 from headrace.engine.start import Started, stop
 from headrace.storage.checks.findings import Problem
 from headrace.storage.verification import Verification
+from support.engine_harness import boot, small
 from support.hostile import HostileDisk, Survival
-from support.rig import boot, small
 from support.virtual import VirtualClock, VirtualLoop
 
 ONE, TWO = sha256(b"one").digest(), sha256(b"two").digest()

@@ -18,8 +18,8 @@ from headrace.engine.streams.touch_notifier import Interest, TouchNotifier
 from headrace.profiles.catalogue import parse_profile
 from headrace.profiles.templates import Template, parse_wanted
 from headrace.profiles.touchkeys import id_of, table_key, watch_key
+from support.engine_harness import boot
 from support.hostile import HostileDisk
-from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop
 
 TODOS = id_of(table_key("todos"))

@@ -29,8 +29,8 @@ from headrace.surfaces.bulk.routes import Bulk
 from headrace.web.credential_store import CredentialStore
 from headrace.web.credentials import ALL_SCOPES, Keyring, Principal, Scope
 from support.asking import make_call, make_gate, make_request
+from support.engine_harness import Unhurried, boot, view
 from support.hostile import HostileDisk
-from support.rig import Unhurried, boot, view
 from support.virtual import VirtualClock, VirtualLoop
 
 ANN, BOB = Caller("ann"), Caller("bob")

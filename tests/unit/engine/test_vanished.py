@@ -19,9 +19,9 @@ from headrace.storage.objects import LocalObjects
 from headrace.storage.replaced_objects import Vanished
 from headrace.web.responder import failure
 from support.asking import make_request
+from support.engine_harness import CAPS, boot, view
+from support.fake_indexer import Reading, reading
 from support.hostile import HostileDisk
-from support.librarian import Reading, reading
-from support.rig import CAPS, boot, view
 from support.virtual import VirtualClock, VirtualLoop
 
 NAMES = ("a", "b")
@@ -176,10 +176,10 @@ def test_a_build_that_vanished_is_dropped_and_can_be_made_again(loop: VirtualLoo
     async def story() -> None:
         server = await _indexed(loop)
         lost, kept = server.upkeep.manifest.builds
-        server.librarian.forget([lost])
+        server.fake_indexer.forget([lost])
         await server.upkeep.find_vanished()
         assert [build.name for build in server.upkeep.manifest.builds] == [kept.name]
-        server.librarian.index(lost.segments)
+        server.fake_indexer.index(lost.segments)
         await server.take_over()
         assert len(server.upkeep.manifest.builds) == 2
         assert not await server.upkeep.manifests.let_go("builds/unknown.json")
@@ -192,7 +192,7 @@ async def _indexed(loop: VirtualLoop) -> Reading:
     for _ in range(2):
         await server.append([b'{"n":1}'] * 4)
         await server.seal()
-    server.librarian.index()
+    server.fake_indexer.index()
     await server.take_over()
     return server
 

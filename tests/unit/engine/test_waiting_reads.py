@@ -6,7 +6,7 @@ import asyncio
 
 from headrace.core.read import Page
 from headrace.engine.open_log import OpenLog
-from support.librarian import reading
+from support.fake_indexer import reading
 from support.virtual import VirtualClock, VirtualLoop
 
 

@@ -14,14 +14,14 @@ from headrace.core.errors import Corrupt
 from headrace.formats.manifest import Manifest
 from headrace.formats.segment import Piece
 from headrace.spark import catalog
-from support.shelf import Shelf, payloads
+from support.segment_store import SegmentStore, payloads
 from support.source_world import SourceWorld
 
 
 @pytest.mark.parametrize("how", ["path", "url path"])
 def test_one_log_among_many_costs_what_it_has(tmp_path: Path, how: str) -> None:
     """Not what all of them have: segments may hold 100,000 logs."""
-    world = SourceWorld(Shelf(tmp_path))
+    world = SourceWorld(SegmentStore(tmp_path))
     for _ in range(3):
         rows = {f"log-{n:03}": payloads(3) for n in range(200)}
         world.shelf.seal(rows, group_rows=30)
@@ -49,7 +49,7 @@ def test_one_log_among_many_costs_what_it_has(tmp_path: Path, how: str) -> None:
 
 def test_marks_that_were_replaced_while_somebody_read(tmp_path: Path) -> None:
     """The server removes the old ones at once."""
-    world = SourceWorld(Shelf(tmp_path))
+    world = SourceWorld(SegmentStore(tmp_path))
     world.shelf.seal({"a": payloads(5)})
     world.shelf.mark({"a": [1, 1]})
     before = world.shelf.manifest
@@ -68,7 +68,7 @@ def test_marks_that_were_replaced_while_somebody_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("which", ["marks", "companions"])
 def test_marks_and_indexes_that_are_not_what_was_published(tmp_path: Path, which: str) -> None:
     """They would be read without a word: others of the same form."""
-    world = SourceWorld(Shelf(tmp_path))
+    world = SourceWorld(SegmentStore(tmp_path))
     segments = [world.shelf.seal({"a": payloads(5)}) for _ in range(2)]
     world.shelf.mark({"a": [1, 1]})
     old = world.shelf.manifest.marks

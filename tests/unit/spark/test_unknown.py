@@ -15,13 +15,13 @@ from headrace.formats.manifest import StoreOwner
 from headrace.spark.catalog import Catalog
 from headrace.spark.options import OptionError, Where, parse_read
 from headrace.storage import manifests
-from support.shelf import Layout, Shelf
+from support.segment_store import Layout, SegmentStore
 from support.source_world import SourceWorld
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> SourceWorld:
-    world = SourceWorld(Shelf(tmp_path / "data").fill(Layout(logs=2, recreated=1, dead=0.3)))
+    world = SourceWorld(SegmentStore(tmp_path / "data").fill(Layout(logs=2, recreated=1, dead=0.3)))
     world.append("log-1", 5)
     world.append("fresh", 3)
     return world

@@ -24,9 +24,9 @@ from headrace.web.credentials import ALL_SCOPES
 from headrace.web.responder import Responder
 from support import lines
 from support.asking import ask
+from support.engine_harness import boot
 from support.hostile import HostileDisk
 from support.lines import Line, Site
-from support.rig import boot
 from support.virtual import VirtualClock, VirtualLoop
 
 WORK = "/v0/topics/q/work?node=w"

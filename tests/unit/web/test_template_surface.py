@@ -18,9 +18,9 @@ from headrace.web.connection import Connections
 from headrace.web.credential_store import CredentialStore
 from headrace.web.credentials import Keyring
 from headrace.web.responder import Responder
+from support.engine_harness import boot
 from support.hostile import HostileDisk
 from support.lines import Line, Site
-from support.rig import boot
 from support.template_surface.routes import surface
 from support.virtual import VirtualClock, VirtualLoop
 

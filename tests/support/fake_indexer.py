@@ -26,12 +26,12 @@ from headrace.pipeline.segment_index import read_index
 from headrace.storage import manifests
 from headrace.storage.leases import hold_lease
 from headrace.storage.objects import LocalObjects, Objects
+from support.engine_harness import CAPS, boot
 from support.hostile import HostileDisk
-from support.rig import CAPS, boot
 from support.virtual import VirtualClock
 
 
-class Librarian:
+class FakeIndexer:
     """Indexes what it is told to, by the plans that are published."""
 
     def __init__(self, objects: Objects) -> None:
@@ -100,7 +100,7 @@ class Reading:
         self.started = started
         self.engine, self.upkeep = started.engine, started.upkeep
         self.objects = LocalObjects(HostileDisk(disk.world))
-        self.librarian = Librarian(self.objects)
+        self.fake_indexer = FakeIndexer(self.objects)
 
     @property
     def live(self) -> OpenLog:

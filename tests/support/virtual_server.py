@@ -10,9 +10,9 @@ from headrace.core.stream_rules import Spec
 from headrace.core.stream_state import JSON
 from headrace.engine.start import Started
 from headrace.storage.objects import LocalObjects
+from support.engine_harness import CAPS, boot, small
+from support.fake_indexer import FakeIndexer
 from support.hostile import HostileDisk
-from support.librarian import Librarian
-from support.rig import CAPS, boot, small
 from support.virtual import VirtualClock, VirtualLoop
 
 S = TypeVar("S", bound="Scene")
@@ -23,7 +23,7 @@ class Scene:
 
     def __init__(self, started: Started, disk: HostileDisk) -> None:
         self.engine, self.upkeep = started.engine, started.upkeep
-        self.librarian = Librarian(LocalObjects(HostileDisk(disk.world)))
+        self.fake_indexer = FakeIndexer(LocalObjects(HostileDisk(disk.world)))
 
     async def begin(self) -> None:
         """What is there when a story begins."""
@@ -38,7 +38,7 @@ class Scene:
         await self.upkeep.checkpoint()
 
     async def index(self, numbers: list[int] | None = None) -> None:
-        self.librarian.index(numbers)
+        self.fake_indexer.index(numbers)
         await self.upkeep.manifests.look()
 
 

@@ -99,7 +99,7 @@ def plain(log: Log) -> dict[str, object]:
     return held
 
 
-class Rig:
+class LogHarness:
     """One log in its state, its journal and snapshot as bytes, its blocks, and its naive twin."""
 
     def __init__(self, config: LogConfig) -> None:

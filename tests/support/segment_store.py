@@ -1,9 +1,10 @@
 """A store with segments as a server would publish them, and what is in them.
 
-`Shelf` seals what it is given; `Layout` describes a store of any shape that a seed decides, and
-`layouts` draws such descriptions for properties. `damage` and `remove` spoil what is there.
+`SegmentStore` seals what it is given; `Layout` describes a store of any shape that a seed decides,
+and `layouts` draws such descriptions for properties. `damage` and `remove` spoil what is there.
 
-    shelf = Shelf(tmp_path).fill(Layout(seed=3, logs=5, segments=4, group_rows=8, recreated=1))
+    layout = Layout(seed=3, logs=5, segments=4, group_rows=8, recreated=1)
+    shelf = SegmentStore(tmp_path).fill(layout)
     assert found == shelf.live()
 """
 
@@ -82,7 +83,7 @@ def layouts(**fixed: Any) -> st.SearchStrategy[Layout]:
     return st.builds(Layout, **drawn | {name: st.just(value) for name, value in fixed.items()})
 
 
-class Shelf:
+class SegmentStore:
     """Seals whatever it is given; log ids are given out by first mention."""
 
     def __init__(self, data_dir: Path, objects: str | None = None) -> None:
@@ -99,10 +100,10 @@ class Shelf:
         self._ids_given = 0
         self._marks = 0
 
-    def copy(self, data_dir: Path) -> Shelf:
+    def copy(self, data_dir: Path) -> SegmentStore:
         """A store that is the same, and goes its own way from here."""
         shutil.copytree(self.place.data_dir, data_dir)
-        copied = Shelf(data_dir)
+        copied = SegmentStore(data_dir)
         copied.ids, copied.heads, copied.all = dict(self.ids), dict(self.heads), dict(self.all)
         copied.dead, copied.dropped = dict(self.dead), set(self.dropped)
         copied._ids_gone, copied._ids_given = list(self._ids_gone), self._ids_given
@@ -217,7 +218,7 @@ class Shelf:
         self.all = {at: data for at, data in self.all.items() if at[0] != name}
         self.mark(self.dead, self.dropped)
 
-    def fill(self, shape: Layout) -> Shelf:
+    def fill(self, shape: Layout) -> SegmentStore:
         """Seal what a layout says, all of it."""
         rng = random.Random(shape.seed)
         names = [f"log-{at}" for at in range(shape.logs)]

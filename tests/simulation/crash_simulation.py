@@ -21,9 +21,9 @@ from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import Started, stop
 from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.storage.objects import LocalObjects, StoreError
+from support.engine_harness import Record, boot, go_on, halt, small, view_all
 from support.hostile import HARMLESS, Crash, HostileDisk, Survival
 from support.oracle import Blow, History, Mark, judge
-from support.rig import Record, boot, go_on, halt, small, view_all
 from support.rival import Rival
 from support.virtual import Stuck, VirtualClock, VirtualLoop
 from support.writers import LoopWriter, server_writer

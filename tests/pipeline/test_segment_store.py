@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from headrace.core.errors import Corrupt
 from headrace.formats.segment import derive
 from headrace.pipeline.store_location import check_object, load
-from support.shelf import Layout, Shelf, layouts
+from support.segment_store import Layout, SegmentStore, layouts
 
 
 @settings(max_examples=20)
 @given(layouts())
 def test_a_store_is_what_its_shelf_tells(shape: Layout) -> None:
     with TemporaryDirectory() as folder:
-        shelf = Shelf(Path(folder)).fill(shape)
+        shelf = SegmentStore(Path(folder)).fill(shape)
         manifest, marks = load(shelf.objects)
         assert len(manifest.segments) == shape.segments
         found = {}
@@ -34,14 +34,14 @@ def test_a_store_is_what_its_shelf_tells(shape: Layout) -> None:
                     assert (row["log"], row["seq"]) not in found
                     found[row["log"], row["seq"]] = row["data"]
         assert found == shelf.live()
-        again = Shelf(Path(folder) / "again").fill(shape)
+        again = SegmentStore(Path(folder) / "again").fill(shape)
         assert again.live() == found
         assert [s.checksum for s in again.manifest.segments] == [
             s.checksum for s in manifest.segments
         ]
 
 
-def test_logs_lie_in_several_row_groups_and_came_anew(shelf: Shelf) -> None:
+def test_logs_lie_in_several_row_groups_and_came_anew(shelf: SegmentStore) -> None:
     """The shape that the defaults have is one that shows mistakes."""
     shelf.fill(Layout(seed=1, logs=4, recreated=2, dropped=1, dead=0.3))
     segment = shelf.manifest.segments[0]
@@ -55,7 +55,7 @@ def test_logs_lie_in_several_row_groups_and_came_anew(shelf: Shelf) -> None:
     assert len(heads) < max(heads), "no seq was lost"
 
 
-def test_damage_is_there_and_nowhere_else(shelf: Shelf) -> None:
+def test_damage_is_there_and_nowhere_else(shelf: SegmentStore) -> None:
     shelf.fill(Layout(seed=2, segments=3))
     spoilt, gone, whole = shelf.manifest.segments
     before = bytes(shelf.objects.get(spoilt.name))

@@ -18,9 +18,9 @@ from headrace.core.log import Log
 from headrace.core.record import draft
 from headrace.engine.engine import Engine
 from headrace.engine.timings import Timings
+from support.engine_harness import view
 from support.naive_queue import DELAYED, FRESH, LEASED, PARKED, RETURNED, NaiveQueue
 from support.oracle import Blow, Mark
-from support.rig import view
 from support.virtual import VirtualClock
 
 DISK, FSYNC = Durability.DISK, Durability.FSYNC
@@ -31,7 +31,7 @@ class ReadOnly(Exception):
 
 
 @dataclass
-class Shelf:
+class QueueLog:
     """One log in the model: its jobs, and what is in them."""
 
     config: LogConfig
@@ -54,14 +54,14 @@ class Shelf:
         self.queue.remove({*taken})
         return [self.data.pop(seq) for seq in taken]
 
-    def left_by_crash(self) -> Shelf:
+    def left_by_crash(self) -> QueueLog:
         left = deepcopy(self)
         if not self.config.leases_durable:
             left.queue.release([seq for seq, job in left.queue.jobs.items() if job.lease], 0)
         return left
 
 
-State = dict[str, Shelf]
+State = dict[str, QueueLog]
 
 
 class Past:
@@ -92,7 +92,7 @@ class Past:
         return Mark(self.step, self.written, self.durable, {})
 
 
-class Shop:
+class QueueClient:
     """Does what producers and workers may do, and tells the model before."""
 
     def __init__(self, engine: Engine, clock: VirtualClock, past: Past) -> None:
@@ -111,7 +111,7 @@ class Shop:
         if name in state:
             state[name].config = known
         else:
-            state[name] = Shelf(known)
+            state[name] = QueueLog(known)
         step = self.past.step
         await self._writing(self.engine.logs.put(name, "topics", known))
         self.past.promise(step, FSYNC)
@@ -164,7 +164,7 @@ class Shop:
 
     def _bury(self, name: str, place: str, spent: list[int], now_ms: int) -> None:
         if place not in self.now:
-            self.past.next()[place] = Shelf(LogConfig())
+            self.past.next()[place] = QueueLog(LogConfig())
         state = self.past.next()
         state[place].add(state[name].take(spent), now_ms)
         state[name].queue.dead_lettered += len(spent)
@@ -224,7 +224,7 @@ class Shop:
             raise ReadOnly from None
 
 
-async def live(shop: Shop) -> None:
+async def live(shop: QueueClient) -> None:
     """Everything that can happen to a job, some of it at once."""
     queue = {"kind": Kind.QUEUE, "lease_ms": 5_000}
     dying = {"max_deliveries": 1, "dead_letter": "dead"}

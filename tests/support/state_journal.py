@@ -42,7 +42,7 @@ def _plain(log: Log) -> bytes:
 
 
 @dataclass
-class Diary:
+class StateJournal:
     """The states an engine went through, one for each commit, and how much of it was promised."""
 
     pages: list[tuple[object, ...]] = field(default_factory=list)
@@ -85,16 +85,16 @@ class Diary:
 class Client:
     """Does what writers do; tells the diary what it was told."""
 
-    def __init__(self, engine: Engine, diary: Diary) -> None:
+    def __init__(self, engine: Engine, state_journal: StateJournal) -> None:
         self.engine = engine
-        self._diary = diary
+        self._state_journal = state_journal
 
     async def create(self, name: str, *datas: bytes, **spec: Any) -> None:
         wanted = Spec(**{"content_type": None if "source" in spec else TEXT, **spec})
         source = self.engine.state.by_name[wanted.source] if wanted.source else None
         kind = source.stream.content_type if source and source.stream else wanted.content_type
         await self.engine.streams.create(name, wanted, _drafts(datas, kind) if datas else None)
-        self._diary.acknowledge()
+        self._state_journal.acknowledge()
 
     async def write(self, name: str, *datas: bytes, **wanted: Any) -> None:
         stream = self.engine.state.by_name[name].stream
@@ -102,21 +102,21 @@ class Client:
         asked = Write(**{"content_type": stream.content_type if datas else None, **wanted})
         drafts = _drafts(datas, asked.content_type) if datas else None
         await self.engine.streams.write(name, drafts, asked)
-        self._diary.acknowledge()
+        self._state_journal.acknowledge()
 
     async def delete(self, name: str) -> None:
         await self.engine.streams.delete(name)
-        self._diary.acknowledge()
+        self._state_journal.acknowledge()
 
     async def evolve(self, name: str, **update: Any) -> None:
         live = self.engine.streams.own(name)
         await self.engine.ingest.install_schema(live, parse_update(msgspec.json.encode(update)))
-        self._diary.acknowledge()
+        self._state_journal.acknowledge()
 
     async def adopt(self, name: str, **profile: Any) -> None:
         live = self.engine.streams.own(name)
         await self.engine.ingest.install_profile(live, parse_profile(profile))
-        self._diary.acknowledge()
+        self._state_journal.acknowledge()
 
     async def subscribe(self, id: str, kind: str, created_by: str = "", **more: Any) -> None:
         asked = {"pattern": None, "streams": [], "url": None, "wake_stream": None, **more}
@@ -125,19 +125,19 @@ class Client:
             None, "", self.engine.clock.now_ms(),
         )  # fmt: skip
         await self.engine.subscriptions.put(id, following, created_by)
-        self._diary.acknowledge()
+        self._state_journal.acknowledge()
 
     async def work(self, id: str) -> None:
         """Claim, ack all there is, and say that it is done."""
         subscriptions = self.engine.subscriptions
         active, works = await subscriptions.claim(id, "worker")
-        self._diary.acknowledge()
+        self._state_journal.acknowledge()
         subscription = active.subscription
         acks = [(work.path, work.tail.epoch, work.tail.seq) for work in works]
         await subscriptions.acknowledge(
             active, subscription.wake or "", subscription.generation, acks, done=True
         )
-        self._diary.acknowledge()
+        self._state_journal.acknowledge()
 
 
 def _drafts(datas: tuple[bytes, ...], content_type: str | None) -> Drafts:
@@ -151,7 +151,7 @@ async def done(live: OpenLog, works: list[LinkWork]) -> bool:
     return True
 
 
-async def check_records(engine: Engine, live: OpenLog, diary: Diary) -> None:
+async def check_records(engine: Engine, live: OpenLog, state_journal: StateJournal) -> None:
     """Every record up to the head is there, those of the source before those of its own."""
     page = await engine.reader.read(live, 0, records_max=1000, bytes_max=1 << 20)
     found = {
@@ -159,7 +159,9 @@ async def check_records(engine: Engine, live: OpenLog, diary: Diary) -> None:
         for piece in page.slices
         for at in piece.picks
     }
-    assert found == {seq: diary.records[origin(engine, live.log, seq), seq] for seq in found}
+    assert found == {
+        seq: state_journal.records[origin(engine, live.log, seq), seq] for seq in found
+    }
     assert len(found) == live.log.head, f"{live.log.name}: {sorted(found)} of {live.log.head}"
 
 

@@ -17,7 +17,7 @@ PATIENCE_S = 300.0
 Row = tuple[str, int, int, str | None, str | None, str | None, str, str | None]
 
 
-class Shop:
+class ServerFixture:
     """One server, as a user sees it."""
 
     def __init__(self, process: ServerProcess) -> None:

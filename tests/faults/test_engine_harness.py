@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headrace.delivery.tasks import Tasks
-from support.rig import nothing_swallowed, small
+from support.engine_harness import nothing_swallowed, small
 
 
 def test_an_assertion_inside_a_push_escapes() -> None:
