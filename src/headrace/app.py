@@ -26,7 +26,7 @@ from headrace.delivery.addresses import is_loopback
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
 from headrace.engine.caps import Caps, KeyCaps
-from headrace.engine.engine import Parts
+from headrace.engine.engine import EngineParts
 from headrace.engine.flow.loop_lag import LoopLag
 from headrace.engine.ports import RandomIds, SystemClock, ThreadPool
 from headrace.engine.start import Started, start, stop
@@ -298,9 +298,9 @@ class App:
             self.drain()
             server.stop()
 
-    def _parts(self) -> Parts:
+    def _parts(self) -> EngineParts:
         settings = self._settings
-        return Parts(
+        return EngineParts(
             disk=self._disk,
             objects=open_objects(settings.storage.objects, self._disk),
             clock=SystemClock(),

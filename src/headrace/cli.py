@@ -268,7 +268,7 @@ def _server_url() -> str:
 
 
 def _run_offline(options: argparse.Namespace, run: Callable[[Path, str | None], int]) -> int:
-    from headrace.offline import CannotRun
+    from headrace.offline import CommandFailed
 
     try:
         given = {"HEADRACE_OBJECTS": options.objects} if options.objects else {}
@@ -276,7 +276,7 @@ def _run_offline(options: argparse.Namespace, run: Callable[[Path, str | None], 
         return run(options.data_dir or config.load().storage.data_dir, objects)
     except config.ConfigError as error:
         return _fail(*error.problems)
-    except CannotRun as error:
+    except CommandFailed as error:
         return _fail(str(error))
     except PermissionError as error:
         return _fail(f"{error}; run this as the user who runs the server")

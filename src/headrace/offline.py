@@ -31,7 +31,7 @@ from headrace.storage.verification import Verification
 _LARGEST_MAX = 10
 
 
-class CannotRun(Exception):
+class CommandFailed(Exception):
     """The command could not do what was asked; says why."""
 
 
@@ -56,7 +56,7 @@ def verify(root: Path, objects: str | None) -> int:
                 problems, notes = problems + wrong, notes + (not wrong)
                 tqdm.write(str(finding) if wrong else f"note: {finding}", file=sys.stdout)
         except StoreError as error:
-            raise CannotRun(f"cannot read the object store: {error}") from None
+            raise CommandFailed(f"cannot read the object store: {error}") from None
     print(
         f"{root}: {count(problems, 'problem')}, {count(notes, 'note')} in "
         f"{count(work.journal_files, 'journal file')}, {count(work.snapshots, 'snapshot')} and "
@@ -72,18 +72,18 @@ def _lock(disk: RealDisk) -> None:
     try:
         disk.lock(layout.LOCK)
     except BlockingIOError:
-        raise CannotRun(f"{disk.root} is in use by a headrace process; stop it first") from None
+        raise CommandFailed(f"{disk.root} is in use by a headrace process; stop it first") from None
     except OSError as error:
         if error.errno != errno.EROFS:  # where nothing can be written, no server is at work
-            raise CannotRun(f"cannot lock {disk.root}: {error.strerror}") from None
+            raise CommandFailed(f"cannot lock {disk.root}: {error.strerror}") from None
 
 
 def _open(root: Path) -> RealDisk:
     if not root.is_dir():
-        raise CannotRun(f"{root} is not a directory; --data-dir names another")
+        raise CommandFailed(f"{root} is not a directory; --data-dir names another")
     disk = RealDisk(root)
     if not any(map(disk.exists, (layout.JOURNAL, layout.SNAPSHOTS, layout.OBJECTS))):
-        raise CannotRun(f"{root} is not a data directory: there is no journal in it")
+        raise CommandFailed(f"{root} is not a data directory: there is no journal in it")
     return disk
 
 
@@ -103,11 +103,13 @@ def inspect(root: Path, objects: str | None, options: Namespace) -> int:
             inspection = DirectoryReport(disk, lambda share: bar.update(share - bar.n), objects)
             listing = _LISTINGS[options.what](inspection, options.log, limit)
         except NoSuchLog as unknown:
-            raise CannotRun(f'{root} holds no log "{unknown}"') from None
+            raise CommandFailed(f'{root} holds no log "{unknown}"') from None
         except Corrupt as damage:
-            raise CannotRun(f"{damage}; `headrace verify` lists everything that is wrong") from None
+            raise CommandFailed(
+                f"{damage}; `headrace verify` lists everything that is wrong"
+            ) from None
         except OSError as error:
-            raise CannotRun(f"cannot read {root}: {error}") from None
+            raise CommandFailed(f"cannot read {root}: {error}") from None
     if options.json:
         print(msgspec.json.format(msgspec.json.encode(listing.plain), indent=2).decode())
     else:

@@ -22,7 +22,7 @@ from headrace.pipeline.kernels.builds import merge_builds
 from headrace.search.aggregate import Buckets
 from headrace.search.companions import Companions
 from headrace.search.config import parse_search
-from headrace.search.lookup import Lookup
+from headrace.search.lookup import IndexLookup
 from headrace.search.query import parse_query
 from headrace_bench import evlog
 
@@ -92,7 +92,7 @@ def _ask(build: Descriptor, files: dict[str, pa.Buffer]) -> None:
         lambda file: pq.ParquetFile(pa.BufferReader(files[file.name])),
         lambda file: decode_hashes(files[file.name]),
     )
-    lookup = Lookup(companions, 1, search)
+    lookup = IndexLookup(companions, 1, search)
 
     def timed(name: str, ask: Callable[[], int]) -> None:
         times = []

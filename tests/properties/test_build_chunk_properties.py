@@ -16,7 +16,7 @@ from headrace.pipeline.audit_rows import log_of
 from headrace.pipeline.kernels import build as building
 from headrace.pipeline.kernels import builds as merging
 from headrace.search.config import parse_search
-from headrace.search.lookup import Lookup
+from headrace.search.lookup import IndexLookup
 from headrace.search.query import Equals
 from support.searching import Rows, Store, index, merged
 
@@ -95,7 +95,7 @@ def _values(rows: Rows) -> set[tuple[str, Any]]:
 def _answers(build: Descriptor, store: Store, rows: Rows) -> dict[Any, list[int]]:
     search = parse_search(CONFIG)
     return {
-        (log, name, value): Lookup(store.companions(build), log, search)
+        (log, name, value): IndexLookup(store.companions(build), log, search)
         .find(Equals(name, value))
         .tolist()
         for log in rows

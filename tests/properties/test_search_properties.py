@@ -22,12 +22,12 @@ from headrace.search.companions import NotIndexed
 from headrace.search.config import Search, parse_search
 from headrace.search.evaluate import Fields, Matcher
 from headrace.search.families.keys import KeyReader
-from headrace.search.lookup import Lookup
+from headrace.search.lookup import IndexLookup
 from headrace.search.query import (
     Equals,
     Has,
 )
-from headrace.search.values import Reader, values_of
+from headrace.search.values import PathReader, values_of
 from support.searching import (
     FLAGS,
     POINTERS,
@@ -118,7 +118,7 @@ def test_naive_hot_and_cold_agree(data: st.DataObject) -> None:
                 assert list(hot) == naive, query
                 matched = matcher.match([raw for _, raw, _ in found])
                 assert matched == [sc is not None for sc in scores], query
-                lookup = Lookup(store.companions(build), log, search)
+                lookup = IndexLookup(store.companions(build), log, search)
                 cold = lookup.find(query)
                 assert cold.tolist() == naive, query
                 assert lookup.score(query, cold).tolist() == list(hot.values()), query
@@ -191,7 +191,7 @@ def test_documents_are_searched_as_they_are_in_the_current_version(data: st.Data
         hot = Matcher(query, search).match(raws)
         assert [seq for (seq, _, _), yes in zip(found, hot, strict=True) if yes] == naive, query
         for log in (1, 3):
-            lookup = Lookup(store.companions(build), log, search)
+            lookup = IndexLookup(store.companions(build), log, search)
             assert lookup.find(query).tolist() == naive, query
 
 
@@ -255,7 +255,7 @@ def test_dates_mean_the_same_to_arrow(texts: list[str | None]) -> None:
         }
     ).fields["at"]
     raws = [msgspec.json.encode({"a": text}) for text in texts]
-    (column,), _ = reading.read_columns([field], Reader([field.path()]), raws)
+    (column,), _ = reading.read_columns([field], PathReader([field.path()]), raws)
     expected = [values_of(field, text) for text in texts]
     assert column.values.to_pylist() == [value for values in expected for value in values]
     assert column.rows.tolist() == [at for at, values in enumerate(expected) if values]
@@ -271,12 +271,12 @@ def test_a_build_without_the_field_does_not_pretend() -> None:
     }
     store = Store()
     build = index({1: [(1, b'{"b":"x"}', None)]}, config, store)
-    lookup = Lookup(store.companions(build), 1, parse_search(config))
+    lookup = IndexLookup(store.companions(build), 1, parse_search(config))
     with pytest.raises(NotIndexed):
         lookup.find(Equals("plain", "x"))
     assert np.array_equal(lookup.find(Has("plain")), [1])
     with pytest.raises(NotIndexed):
-        Lookup(store.companions(build), 2, parse_search(config))
+        IndexLookup(store.companions(build), 2, parse_search(config))
 
 
 @COMMON
@@ -310,5 +310,5 @@ def test_the_latest_of_what_is_alive(values: list[str], spans: list[int], dead: 
         if within(seq, spans) and not within(seq, dead)
         for stamp in naive_values(config["fields"]["at"], naive_document(raw))
     ]
-    lookup = Lookup(store.companions(build), 1, parse_search(config))
+    lookup = IndexLookup(store.companions(build), 1, parse_search(config))
     assert lookup.latest("at", spans, dead) == max(stamps, default=None)

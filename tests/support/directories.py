@@ -13,7 +13,7 @@ from headrace.core.config import Durability, LogConfig
 from headrace.core.match import TagEq
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
-from headrace.engine.engine import Engine, Parts
+from headrace.engine.engine import Engine, EngineParts
 from headrace.engine.ports import CountedIds, Inline, InlineSealer
 from headrace.engine.start import Started, start, stop
 from headrace.engine.upkeep.cycle import UpkeepPace
@@ -65,7 +65,7 @@ async def boot(root: Path) -> Started:
     disk, pool = RealDisk(root), Inline()
     objects = LocalObjects(disk)
     return await start(
-        Parts(
+        EngineParts(
             disk=disk,
             objects=objects,
             clock=_Clock(),

@@ -17,7 +17,7 @@ from headrace.core.inbound_route import Rule
 from headrace.core.read import Gap
 from headrace.core.record import RECORD_OVERHEAD_BYTES
 from headrace.engine.caps import Caps
-from headrace.engine.engine import Engine, Parts
+from headrace.engine.engine import Engine, EngineParts
 from headrace.engine.ports import CountedIds, Inline, InlineSealer, Load, Pool
 from headrace.engine.routers.forwarding import Forwarder
 from headrace.engine.start import Started, start
@@ -125,7 +125,7 @@ async def boot(
     disk.lock("LOCK")
     ids, pool = CountedIds(), pool or Inline()
     objects = LocalObjects(disk, CountedIds().token)
-    parts = Parts(
+    parts = EngineParts(
         disk=disk,
         objects=objects,
         clock=clock,

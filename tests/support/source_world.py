@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
-from headrace.client.http import Page
+from headrace.client.http import RecordPage
 from headrace.core import ranges
 from headrace.formats.log_plan import LogPlan
 from headrace.formats.segment import SCHEMA
@@ -172,7 +172,7 @@ class Double:
     def some_names(self) -> list[str]:
         return self._world.names
 
-    def page(self, name: str, after: int, upto: int, epoch: int) -> Page:
+    def page(self, name: str, after: int, upto: int, epoch: int) -> RecordPage:
         world = self._world
         assert name in world.names
         assert epoch == world.shelf.ids[name]
@@ -185,7 +185,7 @@ class Double:
             for seq in seqs
         ]
         table = pa.Table.from_pylist(held, schema=SCHEMA)
-        return Page(table, seqs[-1] if rest else upto, world.head(name), epoch, None)
+        return RecordPage(table, seqs[-1] if rest else upto, world.head(name), epoch, None)
 
     def _plan(self, name: str, extents: bool) -> LogPlan:
         world, shelf = self._world, self._world.shelf

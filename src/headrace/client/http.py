@@ -43,7 +43,7 @@ class Failed(Exception):
         return self.message
 
 
-class Page(msgspec.Struct):
+class RecordPage(msgspec.Struct):
     """Records of one log in the columns of a segment."""
 
     table: pa.Table
@@ -160,7 +160,7 @@ class Server:
         self.store = found.store or self.store
         return found
 
-    def page(self, name: str, after: int, upto: int, epoch: int) -> Page:
+    def page(self, name: str, after: int, upto: int, epoch: int) -> RecordPage:
         """The records behind `after`, as many as one page holds, and none behind `upto`."""
         query = {"name": name, "after": after, "upto": upto, "epoch": epoch}
         body, headers = self._call("GET", f"/v0/logs/records?{urlencode(query)}")
@@ -171,7 +171,7 @@ class Server:
             gap = int(first), int(last), reason
         with pa.ipc.open_stream(body) as reader:
             table = reader.read_all()
-        return Page(
+        return RecordPage(
             table,
             int(headers["headrace-next-seq"]),
             int(headers["headrace-head-seq"]),

@@ -47,7 +47,7 @@ from headrace.storage.segments import Segments
 from headrace.storage.staging import Staging
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine is made of."""
 
     disk: Disk
@@ -74,7 +74,7 @@ class Engine(Kernel):
 
     def __init__(
         self,
-        parts: Parts,
+        parts: EngineParts,
         recovered: Recovered,
         journal: Journal,
         segments: Segments,

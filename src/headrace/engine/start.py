@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.core import state as core_state
-from headrace.engine.engine import Engine, Parts
+from headrace.engine.engine import Engine, EngineParts
 from headrace.engine.upkeep.cycle import Upkeep
 from headrace.formats import layout
 from headrace.storage import unsynced
@@ -25,7 +25,9 @@ class Started(msgspec.Struct, frozen=True):
     recovered: Recovered
 
 
-async def start(parts: Parts, progress: Callable[[float], None] = lambda share: None) -> Started:
+async def start(
+    parts: EngineParts, progress: Callable[[float], None] = lambda share: None
+) -> Started:
     """Recover what the disk holds and go into operation; losses are durable before anybody sees
     them.
     """

@@ -41,10 +41,10 @@ from headrace.pipeline.audit_rows import (
 from headrace.pipeline.kernels.build import Documents
 from headrace.pipeline.problems import ProblemKind, tally_rows
 from headrace.pipeline.store_location import StoreLocation
-from headrace.search.config import Kind, Search
+from headrace.search.config import FieldKind, Search
 from headrace.search.extraction import Column, read_columns
 from headrace.search.families.keys import lex_key
-from headrace.search.values import Reader, analyze
+from headrace.search.values import PathReader, analyze
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -179,7 +179,7 @@ def _of_documents(
 ) -> Iterator[pa.RecordBatch]:
     seqs = batch.column("seq").to_numpy()
     fields = [search.fields[name] for name in sorted(search.fields)]
-    columns, _ = read_columns(fields, Reader([field.path() for field in fields]), documents)
+    columns, _ = read_columns(fields, PathReader([field.path() for field in fields]), documents)
     cells = _Cells()
     cells.add(Family.EXACT, log_key(log), _marks(seqs))
     for field, column in zip(fields, columns, strict=True):
@@ -192,7 +192,7 @@ def _of_documents(
         if field.typed:
             values = column.values.to_numpy(zero_copy_only=False)
             cells.add(Family.TYPED, own, _marks(seqs[column.rows], values))
-        elif field.kind is Kind.TEXT:
+        elif field.kind is FieldKind.TEXT:
             _add_words(cells, log, field.name, seqs, column)
     yield cells.batch(build)
 

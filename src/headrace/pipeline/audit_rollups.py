@@ -33,7 +33,7 @@ from headrace.search.config import Count, Parts, Rollup, Search, Summary
 from headrace.search.families.rollup import roll_key
 from headrace.search.parts import Summed, paths_of, read_parts
 from headrace.search.pointers import Path
-from headrace.search.values import Reader, format_date, shown, values_of
+from headrace.search.values import PathReader, format_date, shown, values_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -125,7 +125,7 @@ def _contributions(
             paths.append(search.fields[measure.field].path())
         elif isinstance(measure, Parts):
             paths += paths_of(measure)
-    for row in zip(*Reader(paths).read(documents), strict=True):
+    for row in zip(*PathReader(paths).read(documents), strict=True):
         values = [values_of(field, found) for field, found in zip(fields, row, strict=False)]
         if len(values[0]) != 1 or any(len(value) > 1 for value in values[1:]):
             continue

@@ -36,7 +36,7 @@ _TEXTS = ("message", "path", "why", "fix", "link")
 """Where people put secrets without meaning to."""
 
 
-class Config(
+class EvlogConfig(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
     """What can be said of the profile."""
@@ -91,14 +91,14 @@ class Evlog:
 
     kind: ClassVar[str] = "evlog"
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: EvlogConfig) -> None:
         self._redactor = Redactor(config.redact_keys, texts=config.redact_text)
         self.config = msgspec.json.encode(config)
         self.touch: TouchConfig | None = None
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Evlog:
-        config = parse_config(raw, Config)
+        config = parse_config(raw, EvlogConfig)
         keys = list(dict.fromkeys(key.strip().lower() for key in config.redact_keys))
         if len(config.redact_keys) > EVLOG_KEYS_MAX:
             raise Refused(Code.INVALID, f"profile.redactKeys has at most {EVLOG_KEYS_MAX} keys")

@@ -11,7 +11,7 @@ from headrace.profiles.configs import parse_config
 from headrace.profiles.profile import Installed
 
 
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
 
 
@@ -24,7 +24,7 @@ class Generic:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Generic:
-        parse_config(raw, Config)
+        parse_config(raw, GenericConfig)
         return GENERIC
 
     def check(self, *, is_json: bool, empty: bool) -> None:

@@ -34,11 +34,11 @@ Number = int | float
 Histogram = dict[str, Number]
 
 
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
 
 
-class Summary(msgspec.Struct):
+class MetricsSummary(msgspec.Struct):
     count: Number
     sum: Number
     min: Number | None
@@ -46,7 +46,7 @@ class Summary(msgspec.Struct):
     histogram: Histogram
 
 
-class Interval(msgspec.Struct, rename="camel"):
+class MetricsInterval(msgspec.Struct, rename="camel"):
     """A record as the stream holds it."""
 
     api_version: str
@@ -74,7 +74,7 @@ class Interval(msgspec.Struct, rename="camel"):
     p95: Number | None
     p99: Number | None
     buckets: Histogram
-    summary: Summary
+    summary: MetricsSummary
 
 
 class _Series(msgspec.Struct, rename="camel"):
@@ -92,12 +92,12 @@ class Metrics:
     kind: ClassVar[str] = "metrics"
 
     def __init__(self) -> None:
-        self.config = msgspec.json.encode(Config(self.kind))
+        self.config = msgspec.json.encode(MetricsConfig(self.kind))
         self.touch: TouchConfig | None = None
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Metrics:
-        parse_config(raw, Config)
+        parse_config(raw, MetricsConfig)
         return cls()
 
     def check(self, *, is_json: bool, empty: bool) -> None:
@@ -118,7 +118,7 @@ def encode_interval(given: dict[str, Any]) -> bytes:
     return _encode(canonical(given))
 
 
-def canonical(given: dict[str, Any]) -> Interval:
+def canonical(given: dict[str, Any]) -> MetricsInterval:
     """A record in its one form; refuses what is no interval of a metric."""
     if given.get("apiVersion", API) != API:
         _refuse(f"apiVersion must be {API}")
@@ -136,7 +136,7 @@ def canonical(given: dict[str, Any]) -> Interval:
     series = "|".join((kind, temporality, metric, unit, stream or "", instance or "", dimensions))
     summary = _summarise(given)
     low, middle, high = (_percentile(summary.histogram, share) for share in (0.5, 0.95, 0.99))
-    return Interval(
+    return MetricsInterval(
         API, "interval", metric, unit, kind, temporality, start, end, end - start, instance, stream,
         attributes, attributes, pairs, dimensions, series,
         summary.count, summary.sum, summary.min, summary.max,
@@ -152,7 +152,7 @@ def _decode(raw: bytes) -> dict[str, Any]:
         _refuse(describe(error))
 
 
-def _summarise(given: dict[str, Any]) -> Summary:
+def _summarise(given: dict[str, Any]) -> MetricsSummary:
     """Its numbers stand at the top, or in a summary."""
     inner = given.get("summary")
     inner = inner if isinstance(inner, dict) else {}
@@ -173,8 +173,10 @@ def _summarise(given: dict[str, Any]) -> Summary:
     buckets = given.get("buckets")
     histogram = _histogram(inner.get("histogram") if buckets is None else buckets)
     if not count:
-        return Summary(_plain(count), _plain(total), None, None, histogram)
-    return Summary(_plain(count), _plain(total), _plain(low or 0), _plain(high or 0), histogram)
+        return MetricsSummary(_plain(count), _plain(total), None, None, histogram)
+    return MetricsSummary(
+        _plain(count), _plain(total), _plain(low or 0), _plain(high or 0), histogram
+    )
 
 
 def _histogram(given: object) -> Histogram:
@@ -282,7 +284,7 @@ SCHEMA = msgspec.json.encode(
     {
         "type": "object",
         "additionalProperties": False,
-        "required": [field.encode_name for field in msgspec.structs.fields(Interval)],
+        "required": [field.encode_name for field in msgspec.structs.fields(MetricsInterval)],
         "properties": {
             "apiVersion": {"const": API},
             "kind": {"const": "interval"},

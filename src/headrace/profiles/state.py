@@ -19,7 +19,7 @@ _OFFSET = re.compile(r"-1|[0-9A-TV-Za-tv-z]{26}", re.ASCII)
 _TIME = re.compile(r"[0-9-]{10}[Tt][0-9:]{8}(?:\.[0-9]{1,9})?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
-class Config(
+class StateConfig(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
     kind: str
@@ -52,7 +52,7 @@ class StateProtocol:
 
     kind: ClassVar[str] = "state-protocol"
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: StateConfig) -> None:
         touch = config.touch
         self.touch = touch if touch is not None and touch.enabled else None
         self.config = _format(config)
@@ -60,7 +60,7 @@ class StateProtocol:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> StateProtocol:
-        return cls(parse_config(raw, Config))
+        return cls(parse_config(raw, StateConfig))
 
     def check(self, *, is_json: bool, empty: bool) -> None:
         need_json(self.kind, is_json)
@@ -90,7 +90,7 @@ class StateProtocol:
                 _refuse(f"old_value is required for {headers.operation}: onMissingBefore is error")
 
 
-def _format(config: Config) -> bytes:
+def _format(config: StateConfig) -> bytes:
     """As it is kept and told: with every default of what is there."""
     told: dict[str, Any] = {"kind": config.kind}
     if config.touch is not None:

@@ -24,7 +24,7 @@ _FEW: dict[str, list[Any]] = {"boolean": [False, True], "null": [None]}
 _ENFORCED_FORMAT = "date-time"
 
 
-class Placed(dict[str, Any]):
+class PlacedByLens(dict[str, Any]):
     """What is known of a value that a lens put where it is: the new schema must know of it."""
 
 
@@ -177,7 +177,7 @@ class Implication:
 def _undeclared(known: Known, new: Known, at: str) -> str | None:
     named = new.get("properties", {}) if isinstance(new, dict) else {}
     for name, value in known.get("properties", {}).items() if isinstance(known, dict) else ():
-        if isinstance(value, Placed) and name not in named:
+        if isinstance(value, PlacedByLens) and name not in named:
             return f"{at}/{name} is not declared in the new schema"
     return None
 

@@ -22,7 +22,7 @@ from headrace.schemas.implication import (
     OBJECT,
     Implication,
     Known,
-    Placed,
+    PlacedByLens,
     elements_of,
     finite,
     kinds_of,
@@ -208,7 +208,7 @@ def _replace(
 
 
 def _placed(value: Known) -> Known:
-    return Placed({} if value is True else value) if value is not False else value
+    return PlacedByLens({} if value is True else value) if value is not False else value
 
 
 def _create(known: Known, host: Sequence[str], where: str) -> Known:

@@ -15,10 +15,10 @@ from headrace.search import histogram
 from headrace.search.cells import NO_HISTOGRAMS, NOTHING, Cells, format_cells, reduce_cells
 from headrace.search.companions import Companions, NotIndexed
 from headrace.search.config import Parts, Rollup, Search, Summary
-from headrace.search.contributions import Documents
+from headrace.search.contributions import RollupDocuments
 from headrace.search.families.rollup import Dims, Rolled, read_rolled
 from headrace.search.histogram import Histograms
-from headrace.search.lookup import Lookup
+from headrace.search.lookup import IndexLookup
 from headrace.search.query import All, Compares, Equals, Query
 from headrace.search.values import format_date, shown
 
@@ -61,7 +61,7 @@ class Buckets:
         self._group_by = group_by
         self._groups: dict[Dims, int] = {}
         self._chunks: dict[str, list[Cells]] = {m.name: [] for m in self._measures}
-        self._documents: Documents | None = None
+        self._documents: RollupDocuments | None = None
 
     # --- sources ---------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Buckets:
             Histograms(places[shape.rows[inside]], shape.ats[inside], shape.counts[inside]),
         )
 
-    def add_columns(self, lookup: Lookup, search: Search, seqs: Ints) -> None:
+    def add_columns(self, lookup: IndexLookup, search: Search, seqs: Ints) -> None:
         """What these records of a build add, without their documents; they have a time each.
 
         Raises `NotIndexed` when there are values that columns do not tell apart.
@@ -174,7 +174,7 @@ class Buckets:
         time of all of them, by the field that tells it.
         """
         if self._documents is None or not self._documents.is_for(search, query):
-            self._documents = Documents(self._rollup, search, query)
+            self._documents = RollupDocuments(self._rollup, search, query)
         read = self._documents.read(raws)
         stamps = read.columns[self._rollup.timestamp].dense(len(raws)).astype(np.int64)
         rows = read.rows[(stamps[read.rows] >= start_ms) & (stamps[read.rows] < stop_ms)]
@@ -244,13 +244,13 @@ class Buckets:
         return told
 
 
-def _having(lookup: Lookup, field: str, seqs: Ints) -> Ints:
+def _having(lookup: IndexLookup, field: str, seqs: Ints) -> Ints:
     """Those of the records that have a value of a typed field."""
     missing = lookup.firsts(field, seqs)[1]
     return seqs if missing is None else seqs[~missing]
 
 
-def _choices(lookup: Lookup, search: Search, name: str, seqs: Ints) -> tuple[Ints, list[Any]]:
+def _choices(lookup: IndexLookup, search: Search, name: str, seqs: Ints) -> tuple[Ints, list[Any]]:
     """For each record the place of its value of a field in a list; none is the first."""
     field = search.fields[name]
     texts: Sequence[bytes] | None = None

@@ -31,7 +31,7 @@ OpenFile = Callable[[File], pq.ParquetFile]
 OpenHashes = Callable[[File], Hashes]
 
 
-class Cache(Protocol):
+class BuildCache(Protocol):
     """Keeps what was decoded of one build, while there is room."""
 
     def get(self, key: object) -> Any:
@@ -153,13 +153,13 @@ class Companions:
         build: Descriptor,
         open_file: OpenFile,
         open_hashes: OpenHashes | None = None,
-        cache: Cache | None = None,
+        cache: BuildCache | None = None,
         clock: Callable[[], float] = lambda: 0.0,
         note: Callable[[], None] = _go_on,
     ) -> None:
         """`note` is told of every read of a file."""
         self.build = build
-        self.cache: Cache = cache or Forgetful()
+        self.cache: BuildCache = cache or Forgetful()
         self.spent: dict[Family, Spent] = {}
         """What was used since somebody last looked."""
         self.tick: Callable[[], None] = _go_on

@@ -37,7 +37,7 @@ _FLAGS = (
 )
 
 
-class Kind(StrEnum):
+class FieldKind(StrEnum):
     """What a field's values are."""
 
     KEYWORD = "keyword"
@@ -48,11 +48,11 @@ class Kind(StrEnum):
     BOOL = "bool"
 
 
-TYPED = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.DATE, Kind.BOOL})
+TYPED = frozenset({FieldKind.INTEGER, FieldKind.FLOAT, FieldKind.DATE, FieldKind.BOOL})
 
 _ALLOWED = {
-    Kind.KEYWORD: {"exact", "prefix", "exists", "sortable", "aggregatable", "contains"},
-    Kind.TEXT: {"exists", "positions", "contains"},
+    FieldKind.KEYWORD: {"exact", "prefix", "exists", "sortable", "aggregatable", "contains"},
+    FieldKind.TEXT: {"exists", "positions", "contains"},
     **{kind: {"exact", "column", "exists", "sortable", "aggregatable"} for kind in TYPED},
 }
 
@@ -68,7 +68,7 @@ class Field(msgspec.Struct, frozen=True):
     """One field of the documents."""
 
     name: str
-    kind: Kind
+    kind: FieldKind
     bindings: tuple[Binding, ...]
     """By ascending version."""
     flags: frozenset[str]
@@ -101,7 +101,7 @@ class Field(msgspec.Struct, frozen=True):
     @property
     def known_present(self) -> bool:
         """Whether `has:` may ask for it."""
-        return self.kind is Kind.TEXT or bool(self.flags & {"exists", "exact", "column"})
+        return self.kind is FieldKind.TEXT or bool(self.flags & {"exists", "exact", "column"})
 
     def path(self, version: int | None = None) -> Path:
         """Where documents of this version have it; of the newest one, if none is given."""
@@ -210,19 +210,19 @@ def parse_duration_ms(text: str) -> int | None:
 def _parse_field(name: str, raw: object, where: str) -> Field:
     field = _object(raw, where)
     _no_others(field, ("kind", "bindings", "normalizer", "analyzer", *_FLAGS), where)
-    if field.get("kind") not in list(Kind):
-        refuse_invalid(f"{where}.kind must be one of {', '.join(Kind)}")
-    kind = Kind(field["kind"])
+    if field.get("kind") not in list(FieldKind):
+        refuse_invalid(f"{where}.kind must be one of {', '.join(FieldKind)}")
+    kind = FieldKind(field["kind"])
     for flag in _FLAGS:
         if flag in field and flag not in _ALLOWED[kind]:
             refuse_invalid(f"{where}.{flag} is not supported for kind {kind}")
-    if kind is Kind.TEXT:
+    if kind is FieldKind.TEXT:
         if field.get("analyzer") != "unicode_word_v1":
             refuse_invalid(f"{where}.analyzer must be unicode_word_v1")
     elif "analyzer" in field:
         refuse_invalid(f"{where}.analyzer is not supported for kind {kind}")
     if "normalizer" in field:
-        if kind is not Kind.KEYWORD:
+        if kind is not FieldKind.KEYWORD:
             refuse_invalid(f"{where}.normalizer is not supported for kind {kind}")
         if field["normalizer"] not in ("identity_v1", "lowercase_v1"):
             refuse_invalid(f"{where}.normalizer must be identity_v1 or lowercase_v1")
@@ -274,7 +274,7 @@ def _parse_defaults(raw: object, fields: dict[str, Field]) -> tuple[tuple[str, f
             refuse_invalid(f"{where}.boost must be a positive number")
         found.append((field.name, float(boost)))
     if not found:
-        found = [(f.name, 1.0) for f in fields.values() if f.kind is Kind.TEXT]
+        found = [(f.name, 1.0) for f in fields.values() if f.kind is FieldKind.TEXT]
     return tuple(found)
 
 
@@ -335,7 +335,7 @@ def _parse_measure(name: str, raw: object, where: str, fields: dict[str, Field])
         case "summary":
             _no_others(measure, ("kind", "field", "histogram"), where)
             field = fields.get(str(measure.get("field")))
-            if field is None or field.kind not in (Kind.INTEGER, Kind.FLOAT):
+            if field is None or field.kind not in (FieldKind.INTEGER, FieldKind.FLOAT):
                 refuse_invalid(f"{where}.field must name an integer or float field")
             if not field.aggregatable:
                 refuse_invalid(f"{where}.field must be aggregatable")
@@ -354,7 +354,7 @@ def _parse_measure(name: str, raw: object, where: str, fields: dict[str, Field])
 def _need_date(fields: dict[str, Field], name: str, where: str) -> None:
     if name not in fields:
         refuse_invalid(f"{where} must name a declared field")
-    if fields[name].kind is not Kind.DATE:
+    if fields[name].kind is not FieldKind.DATE:
         refuse_invalid(f"{where} must be a date field")
 
 

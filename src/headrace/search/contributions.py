@@ -17,10 +17,10 @@ from headrace.search.extraction import Column, read_columns
 from headrace.search.histogram import Histograms
 from headrace.search.parts import Summed, paths_of, read_parts
 from headrace.search.query import Query
-from headrace.search.values import Reader, shown
+from headrace.search.values import PathReader, shown
 
 
-class Documents:
+class RollupDocuments:
     """Reads what documents contribute to a rollup, of those that match."""
 
     def __init__(self, rollup: Rollup, search: Search, query: Query | None) -> None:
@@ -32,7 +32,7 @@ class Documents:
         self._fields = [search.fields[name] for name in names]
         self._parts = [measure for measure in rollup.measures if isinstance(measure, Parts)]
         ready = [path for measure in self._parts for path in paths_of(measure)]
-        self._reader = Reader([*(field.path() for field in self._fields), *ready])
+        self._reader = PathReader([*(field.path() for field in self._fields), *ready])
 
     def is_for(self, search: Search, query: Query | None) -> bool:
         return self._asked[0] is search and self._asked[1] is query

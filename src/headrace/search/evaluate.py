@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import eq, ge, gt, le, lt, not_
 from typing import Any as Anything
 
-from headrace.search.config import Field, Kind, Search
+from headrace.search.config import Field, FieldKind, Search
 from headrace.search.query import (
     All,
     Any,
@@ -22,7 +22,7 @@ from headrace.search.query import (
     clauses,
 )
 from headrace.search.values import (
-    Reader,
+    PathReader,
     Value,
     accepted,
     analyze,
@@ -41,7 +41,7 @@ class Fields:
 
     def __init__(self, search: Search, names: Sequence[str]) -> None:
         self._fields = [search.fields[name] for name in names]
-        self._reader = Reader([field.path() for field in self._fields])
+        self._reader = PathReader([field.path() for field in self._fields])
 
     def columns(self, raws: Sequence[bytes | None]) -> Documents:
         """The same by field."""
@@ -140,7 +140,7 @@ def _test_equals(clause: Equals, field: Field, is_so: Test) -> Test:
             return (found.lower() if lowercase else found) == value
         return found is not None and is_so(found)
 
-    return equals if field.kind is Kind.KEYWORD else _test_number(eq, value, field, is_so)
+    return equals if field.kind is FieldKind.KEYWORD else _test_number(eq, value, field, is_so)
 
 
 def _test_compares(clause: Compares, field: Field, is_so: Test) -> Test:
@@ -150,14 +150,14 @@ def _test_compares(clause: Compares, field: Field, is_so: Test) -> Test:
 def _test_number(
     compare: Callable[[Anything, Anything], bool], limit: Anything, field: Field, is_so: Test
 ) -> Test:
-    plain: Anything = float if field.kind is Kind.FLOAT else int
+    plain: Anything = float if field.kind is FieldKind.FLOAT else int
 
     def passes(found: Anything) -> bool:
         if type(found) is plain and -_PLAIN_MAX < found < _PLAIN_MAX:
             return compare(found, limit)
         return found is not None and is_so(found)
 
-    return is_so if field.kind is Kind.BOOL else passes
+    return is_so if field.kind is FieldKind.BOOL else passes
 
 
 def _test_starts(clause: Starts, field: Field, is_so: Test) -> Test:
@@ -186,7 +186,7 @@ def _test_words(clause: Words, field: Field, is_so: Test) -> Test:
 
 
 def _test_has(clause: Has, field: Field, is_so: Test) -> Test:
-    plain = {Kind.KEYWORD: str, Kind.TEXT: str}.get(field.kind)
+    plain = {FieldKind.KEYWORD: str, FieldKind.TEXT: str}.get(field.kind)
 
     def has(found: Anything) -> bool:
         return type(found) is plain or (found is not None and is_so(found))
@@ -211,7 +211,7 @@ class Presenter:
 
     def __init__(self, search: Search) -> None:
         self._fields = list(search.fields.values())
-        self._reader = Reader([field.path() for field in self._fields])
+        self._reader = PathReader([field.path() for field in self._fields])
 
     def read(self, raws: Sequence[bytes | None]) -> list[dict[str, Anything]]:
         """For each document its fields: one value as it is, several as a list."""

@@ -16,19 +16,19 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.formats.leb128 import Ints
-from headrace.search.config import Field, Kind
-from headrace.search.values import DATE_MS_MAX, Reader, values_of
+from headrace.search.config import Field, FieldKind
+from headrace.search.values import DATE_MS_MAX, PathReader, values_of
 
 BATCH_ROWS = 8192
 """Documents that are parsed together: few enough to stay in the processor's cache."""
 
 ARROW = {
-    Kind.KEYWORD: pa.string(),
-    Kind.TEXT: pa.string(),
-    Kind.INTEGER: pa.int64(),
-    Kind.FLOAT: pa.float64(),
-    Kind.DATE: pa.int64(),
-    Kind.BOOL: pa.int64(),
+    FieldKind.KEYWORD: pa.string(),
+    FieldKind.TEXT: pa.string(),
+    FieldKind.INTEGER: pa.int64(),
+    FieldKind.FLOAT: pa.float64(),
+    FieldKind.DATE: pa.int64(),
+    FieldKind.BOOL: pa.int64(),
 }
 _UNUSUAL = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
@@ -60,7 +60,7 @@ class Column(NamedTuple):
 
 
 def read_columns(
-    fields: Sequence[Field], reader: Reader, raws: Sequence[bytes | None]
+    fields: Sequence[Field], reader: PathReader, raws: Sequence[bytes | None]
 ) -> tuple[list[Column], list[list[Any]]]:
     """The columns of fields, and what the reader's further paths led to."""
     parts: list[list[Column]] = [[] for _ in fields]
@@ -110,7 +110,7 @@ def _any(field: Field, raw: list[Any], start: int) -> Column:
 
 def _usual(field: Field, raw: list[Any]) -> pa.Array | None:
     """The values as Arrow sees them; None or an error where it might see something else."""
-    if field.kind in (Kind.KEYWORD, Kind.TEXT):
+    if field.kind in (FieldKind.KEYWORD, FieldKind.TEXT):
         texts = pa.array(raw, pa.string())
         if not field.lowercase:
             return texts
@@ -119,13 +119,13 @@ def _usual(field: Field, raw: list[Any]) -> pa.Array | None:
         return pc.ascii_lower(texts)
     kinds = set(map(type, raw))
     kinds.discard(type(None))
-    if field.kind is Kind.INTEGER and kinds <= {int}:
+    if field.kind is FieldKind.INTEGER and kinds <= {int}:
         return pa.array(raw, pa.int64())
-    if field.kind is Kind.FLOAT and kinds <= {int, float}:
+    if field.kind is FieldKind.FLOAT and kinds <= {int, float}:
         return pc.add(pa.array(raw, pa.float64()), 0.0)
-    if field.kind is Kind.BOOL and kinds <= {bool}:
+    if field.kind is FieldKind.BOOL and kinds <= {bool}:
         return pa.array(raw, pa.bool_()).cast(pa.int64())
-    if field.kind is Kind.DATE:
+    if field.kind is FieldKind.DATE:
         return _dates(raw, kinds)
     return None
 

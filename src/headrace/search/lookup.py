@@ -33,7 +33,7 @@ _UNITED_AT_ONCE = 4 << 20
 """Records of clauses that are held before they are made one set."""
 
 
-class Lookup:
+class IndexLookup:
     """Answers for one log from one build, by the configuration that the build was made by.
 
     Not to be used by several threads at once, as its companions are not.

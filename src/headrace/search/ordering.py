@@ -27,7 +27,7 @@ class Sort(NamedTuple):
     descending: bool
 
 
-class Key(NamedTuple):
+class SortKey(NamedTuple):
     """The values of a sort key, one for each record; numbers that sort as the values do."""
 
     values: Array
@@ -38,7 +38,7 @@ class Key(NamedTuple):
     """Where a page goes on, in the same numbers; None is a missing value."""
 
 
-def first(keys: Sequence[Key], count: int, *, after: bool) -> Ints:
+def first(keys: Sequence[SortKey], count: int, *, after: bool) -> Ints:
     """The indices of the first records in the order of these keys, behind the marks if `after`.
 
     The last key must tell all records apart.
@@ -66,7 +66,7 @@ def first(keys: Sequence[Key], count: int, *, after: bool) -> Ints:
     return found
 
 
-def _columns(keys: Sequence[Key]) -> tuple[list[Array], list[int | float]]:
+def _columns(keys: Sequence[SortKey]) -> tuple[list[Array], list[int | float]]:
     """All of it as columns that sort ascending, and where the page before ended."""
     columns: list[Array] = []
     marks: list[int | float] = []

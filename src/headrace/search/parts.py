@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 
 from headrace.search import histogram as hist
-from headrace.search.config import Kind, Parts
+from headrace.search.config import FieldKind, Parts
 from headrace.search.histogram import Histogram
 from headrace.search.pointers import Path
 from headrace.search.values import CANONICAL, flatten
 
 Canonical = Callable[[object], Any]
 
-_number = CANONICAL[Kind.FLOAT]
-_integer = CANONICAL[Kind.INTEGER]
+_number = CANONICAL[FieldKind.FLOAT]
+_integer = CANONICAL[FieldKind.INTEGER]
 
 
 class Summed(msgspec.Struct, gc=False):

@@ -20,7 +20,7 @@ import msgspec
 
 from headrace.core.errors import refuse_invalid
 from headrace.core.limits import QUERY_CHARS_MAX, QUERY_CLAUSES_MAX, QUERY_DEPTH_MAX
-from headrace.search.config import Field, Kind, Search
+from headrace.search.config import Field, FieldKind, Search
 from headrace.search.values import CANONICAL, Value, analyze, clean
 
 
@@ -270,7 +270,7 @@ class _Clauses:
             refuse_invalid("a filter needs a field for every value")
         found = [
             self._words(self._search.fields[name], text, quoted, boost)
-            if self._search.fields[name].kind is Kind.TEXT
+            if self._search.fields[name].kind is FieldKind.TEXT
             else self._keyword(self._search.fields[name], text, literal=False)
             for name, boost in self._search.defaults
         ]
@@ -292,7 +292,7 @@ class _Clauses:
             return self._typed(field, name, operator, text)
         if operator not in ("", "="):
             refuse_invalid(f"field {name} does not support comparisons")
-        if field.kind is Kind.TEXT:
+        if field.kind is FieldKind.TEXT:
             if self._rules is Rules.FILTER:
                 refuse_invalid(f"filter field {name} is not indexed")
             return self._words(field, text, quoted, 1.0)

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from headrace.core.limits import I64_MAX
-from headrace.search.config import Field, Kind
+from headrace.search.config import Field, FieldKind
 from headrace.search.pointers import Path, is_index, resolve
 
 Value = str | int | float
@@ -69,7 +69,7 @@ def accepted(field: Field, found: object) -> list[object]:
 
 def shown(field: Field, value: Value | None) -> object:
     """A canonical value as answers have it."""
-    return bool(value) if field.kind is Kind.BOOL and value is not None else value
+    return bool(value) if field.kind is FieldKind.BOOL and value is not None else value
 
 
 def parse_date_ms(text: str) -> int | None:
@@ -186,18 +186,18 @@ def _bool(value: object) -> int | None:
     return None
 
 
-CANONICAL: dict[Kind, Callable[[object], Any]] = {
-    Kind.KEYWORD: _string,
-    Kind.TEXT: _string,
-    Kind.INTEGER: _integer,
-    Kind.FLOAT: _float,
-    Kind.DATE: _date,
-    Kind.BOOL: _bool,
+CANONICAL: dict[FieldKind, Callable[[object], Any]] = {
+    FieldKind.KEYWORD: _string,
+    FieldKind.TEXT: _string,
+    FieldKind.INTEGER: _integer,
+    FieldKind.FLOAT: _float,
+    FieldKind.DATE: _date,
+    FieldKind.BOOL: _bool,
 }
 """A scalar of a document or query in its canonical form; None if the kind has no such value."""
 
 
-class Reader:
+class PathReader:
     """Finds what some paths lead to, in many documents at once, parsing nothing else of them."""
 
     def __init__(self, paths: Sequence[Path]) -> None:

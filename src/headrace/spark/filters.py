@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from headrace.spark.options import Wanted, micros
+from headrace.spark.options import RecordSelection, micros
 
 _TEXTS = ("log", "key", "tag", "node")
 
 
-def narrow(wanted: Wanted, filters: Iterable[Any]) -> Wanted:
+def narrow(wanted: RecordSelection, filters: Iterable[Any]) -> RecordSelection:
     """What is wanted when all these filters must hold."""
     for filter in filters:
         attribute: tuple[str, ...] = getattr(filter, "attribute", ())
@@ -30,7 +30,7 @@ def _value(filter: Any) -> Any:
     return getattr(filter, "value", None)
 
 
-def _narrow(wanted: Wanted, kind: str, column: str, value: Any) -> Wanted:
+def _narrow(wanted: RecordSelection, kind: str, column: str, value: Any) -> RecordSelection:
     replace = msgspec.structs.replace
     if kind in ("EqualTo", "EqualNullSafe") and column in _TEXTS and isinstance(value, str):
         return replace(wanted, sets=(*wanted.sets, (column, frozenset((value,)))))

@@ -56,7 +56,7 @@ class Where(msgspec.Struct, frozen=True):
     patience_s: float
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class RecordSelection(msgspec.Struct, frozen=True):
     """Which records are wanted. Bounds are inclusive; times are microseconds."""
 
     logs: NamePatterns = NamePatterns()
@@ -88,7 +88,7 @@ class Pace(msgspec.Struct, frozen=True):
 
 class ReadOptions(msgspec.Struct, frozen=True):
     where: Where
-    wanted: Wanted
+    wanted: RecordSelection
     columns: tuple[str, ...]
     pushdown: bool
     pace: Pace
@@ -123,7 +123,7 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
         raise OptionError("from_ts lies behind to_ts")
     return ReadOptions(
         where=where,
-        wanted=Wanted(_logs(options), first, last, since_us, until_us, sets),
+        wanted=RecordSelection(_logs(options), first, last, since_us, until_us, sets),
         columns=parse_columns(options),
         pushdown=_switch(options, "pushdown", default=False),
         pace=Pace(

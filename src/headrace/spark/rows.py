@@ -13,7 +13,7 @@ from headrace.client.http import Server
 from headrace.client.store import Store, unreadable
 from headrace.formats.log_plan import LogPlan
 from headrace.spark.catalog import Catalog
-from headrace.spark.options import TS_MAX, TS_MIN, Wanted, Where
+from headrace.spark.options import TS_MAX, TS_MIN, RecordSelection, Where
 from headrace.spark.splits import Part, Rows, SegmentPart, ServerPart, Want, split
 
 _NEEDS = {
@@ -30,7 +30,7 @@ class DataLost(Exception):
 
 
 def read(
-    where: Where, wanted: Wanted, columns: Sequence[str], part: Part
+    where: Where, wanted: RecordSelection, columns: Sequence[str], part: Part
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition."""
     if isinstance(part, ServerPart):
@@ -43,7 +43,7 @@ def read(
             yield from _convert(table, columns).to_batches()
 
 
-def _needed(wanted: Wanted, columns: Sequence[str]) -> list[str]:
+def _needed(wanted: RecordSelection, columns: Sequence[str]) -> list[str]:
     """The columns of a segment that must be read."""
     names = {"seq"}
     for column in columns:
@@ -126,7 +126,7 @@ def _read_elsewhere(where: Where, part: SegmentPart, columns: list[str]) -> Iter
         return
     wants = [_want_again(rows) for rows in part.rows]
     placed = Catalog(where).placed([want.plan for want in wants])
-    for other in split(wants, placed, Wanted(), served=False):
+    for other in split(wants, placed, RecordSelection(), served=False):
         assert isinstance(other, SegmentPart)
         if other.segment == part.segment:
             raise unreadable(part.segment, FileNotFoundError())
@@ -152,7 +152,7 @@ def _want_again(rows: Rows) -> Want:
     return Want(plan, rows.first, rows.last)
 
 
-def _filter(table: pa.Table, wanted: Wanted) -> pa.Table:
+def _filter(table: pa.Table, wanted: RecordSelection) -> pa.Table:
     masks = []
     if (wanted.since_us, wanted.until_us) != (TS_MIN, TS_MAX):
         at_us = _micros(table)

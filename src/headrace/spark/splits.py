@@ -14,7 +14,7 @@ from headrace.core import ranges
 from headrace.core.ranges import Ranges
 from headrace.formats.log_plan import LogPlan
 from headrace.spark.catalog import Placed
-from headrace.spark.options import Wanted
+from headrace.spark.options import RecordSelection
 
 GROUPS_MAX = 8
 """Row groups of a segment that are read in one go."""
@@ -94,7 +94,11 @@ class Bundle(InputPartition):
 
 
 def split(
-    wants: Iterable[Want], placed: Mapping[int, list[Placed]], wanted: Wanted, *, served: bool
+    wants: Iterable[Want],
+    placed: Mapping[int, list[Placed]],
+    wanted: RecordSelection,
+    *,
+    served: bool,
 ) -> list[Part]:
     """Partitions for these ranges; without a server, what is in no segment is not there."""
     by_segment: dict[str, list[Rows]] = {}
@@ -157,7 +161,7 @@ def _sealed(
         before = max(before, piece.last_ts)
 
 
-def _is_out_of_time(place: _Place, wanted: Wanted) -> bool:
+def _is_out_of_time(place: _Place, wanted: RecordSelection) -> bool:
     """Times never fall inside a log: a piece that ends too early, or begins too late, is out."""
     _, _, _, last_ts, before = place
     return (last_ts + 1) * 1000 <= wanted.since_us or before * 1000 > wanted.until_us
@@ -201,7 +205,7 @@ def bundled(parts: Iterable[Part], cores: int) -> list[InputPartition]:
     return [*found, Bundle(bundle)] if bundle else found
 
 
-def wants_of(plans: Iterable[LogPlan], wanted: Wanted) -> list[Want]:
+def wants_of(plans: Iterable[LogPlan], wanted: RecordSelection) -> list[Want]:
     """For a batch: all that is there now."""
     found = []
     for plan in plans:

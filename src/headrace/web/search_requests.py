@@ -11,7 +11,7 @@ import msgspec
 from headrace.core.digits import parse_digits
 from headrace.core.errors import refuse_invalid
 from headrace.core.limits import I64_MAX, SEARCH_SIZE_DEFAULT, SEARCH_SIZE_MAX, SEARCH_TIMEOUT_MS
-from headrace.search.config import Field, Kind, Search
+from headrace.search.config import Field, FieldKind, Search
 from headrace.search.ordering import OFFSET, SCORE, Sort
 from headrace.search.query import has_text, parse_query
 from headrace.search.requests import AggregateRequest, SearchRequest
@@ -206,12 +206,12 @@ def _string(value: Any, field: Field) -> str:
     return value
 
 
-_MARKS: dict[Kind, Callable[[Any, Field], Any]] = {
-    Kind.KEYWORD: _string,
-    Kind.INTEGER: _integer,
-    Kind.DATE: _integer,
-    Kind.FLOAT: lambda value, field: _number(value, field.name),
-    Kind.BOOL: _bool,
+_MARKS: dict[FieldKind, Callable[[Any, Field], Any]] = {
+    FieldKind.KEYWORD: _string,
+    FieldKind.INTEGER: _integer,
+    FieldKind.DATE: _integer,
+    FieldKind.FLOAT: lambda value, field: _number(value, field.name),
+    FieldKind.BOOL: _bool,
 }
 
 

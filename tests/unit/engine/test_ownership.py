@@ -6,7 +6,7 @@ import pytest
 
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
-from headrace.engine.engine import Parts
+from headrace.engine.engine import EngineParts
 from headrace.engine.ports import CountedIds, Inline, InlineSealer
 from headrace.engine.start import Started, start, stop
 from headrace.formats import layout
@@ -30,7 +30,7 @@ async def serve(disk: HostileDisk, bucket: HostileDisk, clock: VirtualClock) -> 
     """A server with its data directory here and its objects there."""
     disk.make_folder(layout.OBJECTS)
     pool, objects = Inline(), LocalObjects(bucket)
-    parts = Parts(
+    parts = EngineParts(
         disk=disk,
         objects=objects,
         clock=clock,

@@ -7,7 +7,7 @@ import asyncio
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
-from headrace.engine.engine import Parts
+from headrace.engine.engine import EngineParts
 from headrace.engine.ports import CountedIds, Inline, InlineSealer, SystemClock
 from headrace.engine.start import start
 from headrace.engine.upkeep.cycle import UpkeepPace
@@ -40,7 +40,7 @@ def test_sealing_hurries_while_much_waits_for_it() -> None:
         objects = LocalObjects(disk)
         sealer = ToldSealer(disk, objects)
         started = await start(
-            Parts(
+            EngineParts(
                 disk=disk,
                 objects=objects,
                 clock=SystemClock(),

@@ -28,7 +28,7 @@ from headrace.pipeline.kernels.builds import merge_builds
 from headrace.search.companions import Companions
 from headrace.search.config import parse_search
 from headrace.search.families.text import split
-from headrace.search.lookup import Lookup
+from headrace.search.lookup import IndexLookup
 from headrace.search.query import Equals, Starts
 from headrace.search.values import analyze
 
@@ -143,7 +143,7 @@ def test_long_values_stay_in_order_and_are_found() -> None:
         keys = shelf.keys(found, family)
         assert keys == sorted(keys)
         assert max(map(len, keys)) < 1200
-    lookup = Lookup(shelf.companions(found), 1, parse_search(search))
+    lookup = IndexLookup(shelf.companions(found), 1, parse_search(search))
     for seq, value in enumerate(values, 1):
         assert lookup.find(Equals("user", value)).tolist() == [seq]
     assert lookup.find(Starts("user", "x" * 900)).tolist() == [1, 2, 3, 4, 5]
@@ -165,7 +165,7 @@ def test_older_documents_are_promoted_first() -> None:
     found = shelf.build(
         {1: raws}, {1: config(user=KEYWORD)}, versions={1: msgspec.json.encode(versions)}
     )
-    lookup = Lookup(shelf.companions(found), 1, parse_search(config(user=KEYWORD)))
+    lookup = IndexLookup(shelf.companions(found), 1, parse_search(config(user=KEYWORD)))
     assert lookup.find(Equals("user", "a")).tolist() == [1]
     assert lookup.find(Equals("user", "b")).tolist() == [3]
     assert found.parts[0].rows == 3
@@ -178,7 +178,7 @@ def test_values_of_a_column_are_exact_only_where_they_repeat() -> None:
     found = shelf.build({1: raws}, {1: config(code=typed, id=typed)})
     assert found.parts[0].exact == ("code",)
     search = parse_search(config(code=typed, id=typed))
-    lookup = Lookup(shelf.companions(found), 1, search)
+    lookup = IndexLookup(shelf.companions(found), 1, search)
     assert lookup.find(Equals("code", 1)).tolist() == [2, 4, 6, 8]
     assert lookup.find(Equals("id", 5)).tolist() == [6]
     seqs, values = lookup.column("id")
@@ -195,7 +195,7 @@ def test_of_two_plans_of_a_log_the_newer_counts_in_a_merge() -> None:
     merged = merge_builds([older, newer], shelf.open, shelf.write)
     assert (merged.segments, merged.level, merged.plans) == ((1, 2), 1, 2)
     assert [(part.log, part.spans) for part in merged.parts] == [(1, ((50, 50),)), (2, ((1, 1),))]
-    lookup = Lookup(shelf.companions(merged), 1, parse_search(config(user=KEYWORD)))
+    lookup = IndexLookup(shelf.companions(merged), 1, parse_search(config(user=KEYWORD)))
     assert lookup.everything().tolist() == [50]
     assert shelf.companions(merged).postings(Family.LEX, log_key(1) + b"k").tolist() == [1, 50]
 
@@ -225,7 +225,7 @@ def test_many_logs_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         assert keys == sorted(keys)
         assert len(keys) == len(set(keys))
     for log in raws:
-        lookup = Lookup(shelf.companions(found), log, parse_search(search))
+        lookup = IndexLookup(shelf.companions(found), log, parse_search(search))
         assert lookup.find(Equals("user", f"u{log % 3}")).tolist() == [
             *range(1, 1 + len(raws[log]))
         ]

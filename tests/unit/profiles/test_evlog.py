@@ -11,7 +11,7 @@ import pytest
 from headrace.core.errors import Refused
 from headrace.profiles.evlog import SCHEMA, SEARCH, Evlog
 from headrace.profiles.redaction import MARK, Redactor
-from headrace.search.config import Kind, parse_search
+from headrace.search.config import FieldKind, parse_search
 
 NOW = 1_794_764_932_403
 KEYS = [
@@ -280,7 +280,7 @@ def test_what_comes_with_it() -> None:
     assert sorted(search.aliases) == ["env", "msg", "req", "span", "time", "trace", "ts"]
     folded = {name for name, field in search.fields.items() if field.lowercase}
     assert folded == {"level", "service", "environment", "method"}
-    texts = {name for name, field in search.fields.items() if field.kind is Kind.TEXT}
+    texts = {name for name, field in search.fields.items() if field.kind is FieldKind.TEXT}
     assert texts == {"message", "why", "fix", "error.message"}
     assert search.fields["error.message"].path() == ("context", "error", "message")
     typed = {name: field.kind.value for name, field in search.fields.items() if field.typed}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import Code, Refused
-from headrace.search.config import Count, Kind, Parts, Summary, parse_duration_ms, parse_search
+from headrace.search.config import Count, FieldKind, Parts, Summary, parse_duration_ms, parse_search
 
 BIND = [{"version": 1, "jsonPointer": "/x"}]
 CONFIG: dict[str, Any] = {
@@ -59,7 +59,7 @@ def test_a_configuration_is_understood() -> None:
     assert search.find("nobody") is None
     assert search.defaults == (("msg", 2.0),)
     assert search.fields["service"].lowercase
-    assert search.fields["msg"].kind is Kind.TEXT
+    assert search.fields["msg"].kind is FieldKind.TEXT
     assert search.fields["msg"].path() == ("new",)
     assert search.fields["msg"].path(2) == ("a/b", "c~d")
     rollup = search.rollups["latency"]

@@ -2,41 +2,45 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.search.config import Binding, Field, Kind
+from headrace.search.config import Binding, Field, FieldKind
 from headrace.search.pointers import parse_pointer, resolve
-from headrace.search.values import Reader, analyze, format_date, parse_date_ms, values_of
+from headrace.search.values import PathReader, analyze, format_date, parse_date_ms, values_of
 
 
-def field(kind: Kind, *, lowercase: bool = False) -> Field:
+def field(kind: FieldKind, *, lowercase: bool = False) -> Field:
     return Field("f", kind, (Binding(1, ("f",)),), frozenset(), lowercase)
 
 
 @pytest.mark.parametrize(
     ("kind", "found", "values"),
     [
-        (Kind.KEYWORD, ["a", [["B"], 7, None, {"c": 1}], True], ["a", "B"]),
-        (Kind.INTEGER, [7, "7", "-0", 1e3, -0.0, 2.5, "07", " 7", True, 2**63], [7, 7, 0, 1000, 0]),
-        (Kind.INTEGER, [-(2**63), str(2**63 - 1), 1e30], [-(2**63), 2**63 - 1]),
+        (FieldKind.KEYWORD, ["a", [["B"], 7, None, {"c": 1}], True], ["a", "B"]),
         (
-            Kind.FLOAT,
+            FieldKind.INTEGER,
+            [7, "7", "-0", 1e3, -0.0, 2.5, "07", " 7", True, 2**63],
+            [7, 7, 0, 1000, 0],
+        ),
+        (FieldKind.INTEGER, [-(2**63), str(2**63 - 1), 1e30], [-(2**63), 2**63 - 1]),
+        (
+            FieldKind.FLOAT,
             [1, "2.5", "1e3", ".5", "nan", "", "1_0", 10**400],
             [1, 2.5, 1000, 0.5],
         ),
-        (Kind.BOOL, [True, "FALSE", "yes", 1], [1, 0]),
-        (Kind.DATE, [1.9, "2026-01-01", "12", True, 1e300], [1, 1767225600000, 12]),
-        (Kind.TEXT, ["a b", 5], ["a b"]),
+        (FieldKind.BOOL, [True, "FALSE", "yes", 1], [1, 0]),
+        (FieldKind.DATE, [1.9, "2026-01-01", "12", True, 1e300], [1, 1767225600000, 12]),
+        (FieldKind.TEXT, ["a b", 5], ["a b"]),
     ],
 )
-def test_values_have_canonical_forms(kind: Kind, found: object, values: list[object]) -> None:
+def test_values_have_canonical_forms(kind: FieldKind, found: object, values: list[object]) -> None:
     assert values_of(field(kind), found) == values
 
 
 def test_minus_zero_is_zero() -> None:
-    assert str(values_of(field(Kind.FLOAT), [-0.0])[0]) == "0.0"
+    assert str(values_of(field(FieldKind.FLOAT), [-0.0])[0]) == "0.0"
 
 
 def test_lower_case_is_unicode() -> None:
-    assert values_of(field(Kind.KEYWORD, lowercase=True), "ÀÉ") == ["àé"]
+    assert values_of(field(FieldKind.KEYWORD, lowercase=True), "ÀÉ") == ["àé"]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +89,7 @@ def test_pointers() -> None:
 
 
 def test_a_reader_takes_what_is_there() -> None:
-    reader = Reader([("a", "b"), ("a",), ("c", "0", "d"), ("e/f",)])
+    reader = PathReader([("a", "b"), ("a",), ("c", "0", "d"), ("e/f",)])
     raws = [
         b'{"a":{"b":1},"c":[{"d":2}],"e/f":3}',
         b'{"a":{"b":1},"a":{"b":5,"b":6}}',

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 
 from headrace.core.name_patterns import NamePatterns
 from headrace.spark.filters import narrow
-from headrace.spark.options import OptionError, Wanted, parse_read, parse_write
+from headrace.spark.options import OptionError, RecordSelection, parse_read, parse_write
 
 URL = {"url": "http://127.0.0.1:1", "log": "a"}
 
@@ -33,7 +33,7 @@ def test_filters_narrow_bounds() -> None:
         In(("log",), ("a", "b")),
         StringStartsWith(("log",), "a"),
     ]
-    wanted = narrow(Wanted(NamePatterns((), ("",))), filters)
+    wanted = narrow(RecordSelection(NamePatterns((), ("",))), filters)
     assert (wanted.first, wanted.last) == (11, 20)
     assert wanted.since_us == int(at.timestamp()) * 1_000_000 + 1
     assert ("tag", frozenset(("x",))) in wanted.sets
@@ -53,7 +53,7 @@ def test_filters_narrow_bounds() -> None:
     ],
 )
 def test_what_is_not_understood_changes_nothing(filter: Filter) -> None:
-    assert narrow(Wanted(), [filter]) == Wanted()
+    assert narrow(RecordSelection(), [filter]) == RecordSelection()
 
 
 def test_options() -> None:

@@ -18,7 +18,7 @@ from headrace.formats.log_plan import LogPlan, Span
 from headrace.formats.segment import Piece
 from headrace.spark import splits
 from headrace.spark.catalog import Placed
-from headrace.spark.options import SEQ_MAX, TS_MAX, TS_MIN, Wanted
+from headrace.spark.options import SEQ_MAX, TS_MAX, TS_MIN, RecordSelection
 from headrace.spark.splits import (
     Bundle,
     Part,
@@ -71,7 +71,7 @@ class World(msgspec.Struct):
     pieces: list[Placed]
     live: dict[int, int]
     """Seq → time in milliseconds, of every record that is to be read if it is wanted."""
-    wanted: Wanted
+    wanted: RecordSelection
 
 
 @st.composite
@@ -118,7 +118,7 @@ def worlds(draw: st.DrawFn) -> World:
         spans({seq for seq in lost if seq >= earliest}),
     )
     bound = st.integers(0, head + 2)
-    wanted = Wanted(
+    wanted = RecordSelection(
         NamePatterns(("a",)),
         first=max(1, draw(bound)),
         last=draw(st.one_of(bound, st.just(SEQ_MAX))),
@@ -214,7 +214,9 @@ def test_what_the_server_cannot_tell_comes_from_it() -> None:
     """Too much of a log is dead to say what: no segment of it is read."""
     told = plan(20, [], [])
     told.deleted = told.lost = UNSET
-    parts = split([Want(told, 3, 20)], {3: [Placed("s", piece(1, 20))]}, Wanted(), served=True)
+    parts = split(
+        [Want(told, 3, 20)], {3: [Placed("s", piece(1, 20))]}, RecordSelection(), served=True
+    )
     assert [(part.first, part.last) for part in parts if isinstance(part, ServerPart)] == [(3, 20)]
     assert len(parts) == 1
 
@@ -222,7 +224,9 @@ def test_what_the_server_cannot_tell_comes_from_it() -> None:
 def test_a_later_row_group_of_a_span_is_none_of_an_earlier_range() -> None:
     """Several row groups of a log in one span, and only some of its seqs wanted."""
     pieces = [Placed("s", piece(n * 10 + 1, n * 10 + 10, group=n)) for n in range(4)]
-    parts = split([Want(plan(40, [(1, 40)], []), 12, 18)], {3: pieces}, Wanted(), served=True)
+    parts = split(
+        [Want(plan(40, [(1, 40)], []), 12, 18)], {3: pieces}, RecordSelection(), served=True
+    )
     (part,) = parts
     assert isinstance(part, SegmentPart)
     assert [(rows.group, rows.first, rows.last) for rows in part.rows] == [(1, 12, 18)]
@@ -234,7 +238,7 @@ def test_times_leave_out_whole_pieces() -> None:
     want = Want(plan(30, [(1, 30)], []), 1, 30)
 
     def segments(**bounds: int) -> list[str]:
-        parts = split([want], {3: places}, Wanted(**bounds), served=False)  # type: ignore[arg-type]
+        parts = split([want], {3: places}, RecordSelection(**bounds), served=False)  # type: ignore[arg-type]
         return [part.segment for part in parts if isinstance(part, SegmentPart)]
 
     assert segments() == ["s1", "s2", "s3"]
@@ -247,7 +251,7 @@ def test_times_leave_out_whole_pieces() -> None:
 def test_many_row_groups_are_several_tasks() -> None:
     pieces = [Placed("s", piece(n * 10 + 1, n * 10 + 10, group=n)) for n in range(20)]
     want = Want(plan(200, [(1, 200)], []), 1, 200)
-    parts = split([want], {3: pieces}, Wanted(), served=False)
+    parts = split([want], {3: pieces}, RecordSelection(), served=False)
     assert [len(part.rows) for part in parts if isinstance(part, SegmentPart)] == [8, 8, 4]
 
 
@@ -259,7 +263,7 @@ def test_tasks_are_large_but_not_too_few(mebibytes: list[int], cores: int) -> No
     ]
     head = len(pieces) * 10
     want = Want(plan(head + 5, [(1, head)] if head else [], []), 1, head + 5)
-    parts = split([want], {3: pieces}, Wanted(), served=True)
+    parts = split([want], {3: pieces}, RecordSelection(), served=True)
     tasks = bundled(parts, cores)
     bundles = [task.parts for task in tasks if isinstance(task, Bundle)]
     served = [task for task in tasks if isinstance(task, ServerPart)]
@@ -286,7 +290,7 @@ def test_many_small_segments_are_bundled_in_one_pass(
     monkeypatch.setattr(SegmentPart, "size_bytes", property(weigh))
     pieces = [Placed(f"s{n}", piece(n + 1, n + 1, size=100)) for n in range(1000)]
     want = Want(plan(1000, [(1, 1000)], []), 1, 1000)
-    (bundle,) = bundled(split([want], {3: pieces}, Wanted(), served=True), 2)
+    (bundle,) = bundled(split([want], {3: pieces}, RecordSelection(), served=True), 2)
     assert isinstance(bundle, Bundle)
     assert len(bundle.parts) == 1000
     assert len(weighed) <= 2 * 1000

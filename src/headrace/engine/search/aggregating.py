@@ -22,7 +22,7 @@ from headrace.engine.search.search_configs import Searchable, searchable
 from headrace.engine.search.time_slices import Deadline, in_slices
 from headrace.search.aggregate import Buckets, aligned, fixed_dimensions, within
 from headrace.search.companions import NotIndexed
-from headrace.search.lookup import Lookup
+from headrace.search.lookup import IndexLookup
 from headrace.search.requests import AggregateRequest, ReadAggregate
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class AggregateRun:
         """What a build knows. What it cannot answer is looked at instead."""
         scope, search, request = self._scope, self._search, self._request
         with scope.companions(indexed) as companions, self._buckets.whole():
-            lookup = Lookup(companions, indexed.log, search)
+            lookup = IndexLookup(companions, indexed.log, search)
             start, stop = self._windows(indexed, lookup)
             edges = [(request.start_ms, request.stop_ms)]
             if start < stop:
@@ -150,7 +150,7 @@ class AggregateRun:
             self.coverage.note_families(lookup.take_used())
         self.coverage.saw_indexed(indexed)
 
-    def _windows(self, indexed: IndexedSpan, lookup: Lookup) -> tuple[int, int]:
+    def _windows(self, indexed: IndexedSpan, lookup: IndexLookup) -> tuple[int, int]:
         """Which windows of a build can be taken as they are; none, as a rule, when some of its
         records are not to be counted.
         """
@@ -160,7 +160,7 @@ class AggregateRun:
             return 0, 0
         return start, stop
 
-    def _is_whole(self, indexed: IndexedSpan, lookup: Lookup) -> bool:
+    def _is_whole(self, indexed: IndexedSpan, lookup: IndexLookup) -> bool:
         """Whether everything that a build covers is to be counted."""
         scope = self._scope
         covered: list[int] = []

@@ -27,7 +27,7 @@ from headrace.formats.leb128 import Ints
 from headrace.formats.manifest import Build
 from headrace.search.companions import Companions
 from headrace.search.config import Search
-from headrace.search.lookup import Lookup
+from headrace.search.lookup import IndexLookup
 from headrace.storage.segments import Segments
 
 if TYPE_CHECKING:
@@ -214,10 +214,10 @@ class SearchScope:
             yield companions
 
     @contextmanager
-    def lookup(self, indexed: IndexedSpan, search: Search) -> Iterator[Lookup]:
+    def lookup(self, indexed: IndexedSpan, search: Search) -> Iterator[IndexLookup]:
         """Answers from a build, for this thread alone meanwhile."""
         with self.companions(indexed) as companions:
-            yield Lookup(companions, indexed.log, search)
+            yield IndexLookup(companions, indexed.log, search)
 
     def only(self, indexed: IndexedSpan, seqs: Ints) -> Ints:
         """Those of a build's answer that are live and that the build speaks for."""

@@ -21,8 +21,8 @@ from headrace.engine.search.time_slices import Deadline, in_slices
 from headrace.formats.leb128 import Ints
 from headrace.search.companions import NotIndexed
 from headrace.search.evaluate import Documents, Fields, Presenter, score
-from headrace.search.lookup import Lookup
-from headrace.search.ordering import OFFSET, SCORE, Key, first, is_after, merge
+from headrace.search.lookup import IndexLookup
+from headrace.search.ordering import OFFSET, SCORE, SortKey, first, is_after, merge
 from headrace.search.query import clauses, text_fields
 from headrace.search.requests import ReadSearch, SearchRequest
 from headrace.search.values import shown
@@ -175,30 +175,30 @@ class SearchRun:
         coverage.saw_indexed(indexed)
         coverage.indexed_s += perf_counter() - started
 
-    def _first(self, lookup: Lookup, seqs: Ints) -> list[Row]:
+    def _first(self, lookup: IndexLookup, seqs: Ints) -> list[Row]:
         """The best of these records."""
         if not len(seqs):
             return []
         query, marks = self._request.query, self._request.after
         scores: Any = None
-        keys: list[Key] = []
+        keys: list[SortKey] = []
         texts: dict[int, Sequence[bytes]] = {}
         for at, (name, descending) in enumerate(self._sorts):
             mark: Any = marks[at] if marks is not None else 0
             if name == OFFSET:
-                keys.append(Key(seqs, None, descending, mark))
+                keys.append(SortKey(seqs, None, descending, mark))
             elif name == SCORE:
                 scores = lookup.score(query, seqs)
-                keys.append(Key(scores, None, descending, mark))
+                keys.append(SortKey(scores, None, descending, mark))
             elif self._search.fields[name].typed:
                 values, missing = lookup.firsts(name, seqs)
-                keys.append(Key(values, missing, descending, mark))
+                keys.append(SortKey(values, missing, descending, mark))
             else:
                 ranked = lookup.ranked(name)
                 ranks, missing = ranked.ranks.firsts(seqs)
                 if marks is not None and mark is not None:
                     mark = ranked.place(mark)
-                keys.append(Key(ranks, missing, descending, mark))
+                keys.append(SortKey(ranks, missing, descending, mark))
                 texts[at] = ranked.texts
         chosen = first(keys, self._request.size, after=marks is not None)
         if scores is not None:

@@ -17,7 +17,7 @@ from headrace.pipeline.kernels.merge import merge_tables
 from headrace.pipeline.kernels.output import Write, join_parts, store
 from headrace.schemas.promotion import Promoter
 from headrace.schemas.registry import decode_registry
-from headrace.search.config import Field, Kind, Search, parse_search
+from headrace.search.config import Field, FieldKind, Search, parse_search
 from headrace.search.extraction import Column, read_columns
 from headrace.search.families.exact import (
     TypedValues,
@@ -30,7 +30,7 @@ from headrace.search.families.keys import key_piece
 from headrace.search.families.rollup import extra_paths, roll_pieces
 from headrace.search.families.text import text_piece
 from headrace.search.families.typed import typed_piece
-from headrace.search.values import Reader
+from headrace.search.values import PathReader
 
 CHUNK_ROWS = 131_072
 CHUNK_BYTES = 48 << 20
@@ -48,7 +48,7 @@ class _Wanted:
         self.search: Search = parse_search(msgspec.json.decode(plan.search))
         self.fields = [self.search.fields[name] for name in sorted(self.search.fields)]
         paths = [field.path() for field in self.fields]
-        self.reader = Reader([*paths, *extra_paths(self.search)])
+        self.reader = PathReader([*paths, *extra_paths(self.search)])
         self._promoter = promoter_of(plan)
         self.repeated = {f.name: TypedValues() for f in self.fields if f.typed and _is_exact(f)}
         """What may come to be in `exact`, by field."""
@@ -245,7 +245,7 @@ def _add_field(
     pieces[Family.EXACT].append(presence_piece(records, field, column))
     if field.typed:
         pieces[Family.TYPED].append(typed_piece(records, field, column))
-    elif field.kind is Kind.TEXT:
+    elif field.kind is FieldKind.TEXT:
         pieces[Family.TEXT].append(text_piece(records, field, column))
     if field.name in own.repeated:
         own.repeated[field.name].add(records, column)

@@ -14,7 +14,7 @@ from headrace.formats.companion import SCHEMAS, Family, field_key
 from headrace.formats.leb128 import Ints
 from headrace.search import columns
 from headrace.search.companions import Companions, Keys, Sorted
-from headrace.search.config import Field, Kind
+from headrace.search.config import Field, FieldKind
 from headrace.search.docsets import EMPTY
 from headrace.search.extraction import Column
 from headrace.search.families.groups import Piece, Records, order_by_key
@@ -62,7 +62,7 @@ class TypedReader:
         held: columns.Column | None = cache.get(key)
         if held is None:
             parts = list(self._read(field))
-            kind: Any = np.float64 if field.kind is Kind.FLOAT else np.int64
+            kind: Any = np.float64 if field.kind is FieldKind.FLOAT else np.int64
             seqs, values = zip(*parts, strict=True) if parts else ((EMPTY,), (np.zeros(0, kind),))
             held = columns.column(np.concatenate(seqs), np.concatenate(values))
             cache.put(key, held, held.nbytes)
@@ -74,7 +74,7 @@ class TypedReader:
         if file is None:
             return
         key = field_key(self._log, field.name)
-        name = "f64" if field.kind is Kind.FLOAT else "i64"
+        name = "f64" if field.kind is FieldKind.FLOAT else "i64"
         whole: list[int] = []
         for group in file.groups(key, key + b"\0"):
             stats = file.metadata.row_group(group).column(0).statistics

@@ -23,7 +23,7 @@ from headrace.engine.search.search_configs import searchable
 from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Profile
 from headrace.schemas.registry import Registry, decode_registry, view
-from headrace.search.config import Kind, Search
+from headrace.search.config import FieldKind, Search
 from headrace.storage.object_store_stats import RequestCounts
 from headrace.surfaces.streams import fields
 from headrace.surfaces.streams.events import tag_matches
@@ -272,7 +272,7 @@ def _families(
     if search is None:
         return []
     columns = [field.name for field in search.fields.values() if field.typed]
-    texts = [field.name for field in search.fields.values() if field.kind is Kind.TEXT]
+    texts = [field.name for field in search.fields.values() if field.kind is FieldKind.TEXT]
     wanted = {"col": columns, "fts": texts, "agg": list(search.rollups)}
     return [
         {
