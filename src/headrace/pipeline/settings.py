@@ -42,7 +42,7 @@ _NO_STORE = ("AWS_CONTAINER_", "AWS_EXECUTION_", "AWS_LAMBDA_", "AWS_WEB_IDENTIT
 """What AWS tells a machine about itself is not true of another."""
 
 
-class Setting(msgspec.Struct, frozen=True):
+class SparkSetting(msgspec.Struct, frozen=True):
     """What the user wants, and where it is said."""
 
     value: str
@@ -87,7 +87,7 @@ def parse_given(texts: Sequence[str]) -> dict[str, str]:
 class SparkSettings(msgspec.Struct, frozen=True):
     """Everything the user says about Spark; the last to say something wins."""
 
-    of_user: Mapping[str, Setting]
+    of_user: Mapping[str, SparkSetting]
     given: Mapping[str, str] = {}
 
     def get(self, key: str) -> str | None:
@@ -114,23 +114,23 @@ class SparkSettings(msgspec.Struct, frozen=True):
 
 def load_settings(target: Target, environ: Mapping[str, str] = os.environ) -> SparkSettings:
     """Settings as spark-submit would find them: environment, files, command line."""
-    found: dict[str, Setting] = {}
+    found: dict[str, SparkSetting] = {}
     arguments = _arguments(environ)
     replaced = [Path(value) for key, value in arguments if key == "--properties-file"]
     for path in replaced or [_folder(environ) / "spark-defaults.conf"]:
-        found |= {key: Setting(value, str(path)) for key, value in _properties(path)}
+        found |= {key: SparkSetting(value, str(path)) for key, value in _properties(path)}
     for name, key in _EXPORTED.items():
         if value := environ.get(name):
-            found.setdefault(key, Setting(value, name))
+            found.setdefault(key, SparkSetting(value, name))
     for key, value in arguments:
         if key in _SUBMITTED:
-            found[_SUBMITTED[key]] = Setting(value, "PYSPARK_SUBMIT_ARGS")
+            found[_SUBMITTED[key]] = SparkSetting(value, "PYSPARK_SUBMIT_ARGS")
         elif key in ("--conf", "-c"):
             name, _, value = value.partition("=")
-            found[name] = Setting(value.strip(), "PYSPARK_SUBMIT_ARGS")
-    found |= {key: Setting(value, "--conf") for key, value in target.given.items()}
+            found[name] = SparkSetting(value.strip(), "PYSPARK_SUBMIT_ARGS")
+    found |= {key: SparkSetting(value, "--conf") for key, value in target.given.items()}
     if target.master is not None:
-        found["spark.master"] = Setting(target.master, "--master")
+        found["spark.master"] = SparkSetting(target.master, "--master")
     return SparkSettings(found, target.given)
 
 

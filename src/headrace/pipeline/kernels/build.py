@@ -25,7 +25,7 @@ from headrace.search.families.exact import (
     record_piece,
     value_piece,
 )
-from headrace.search.families.groups import Piece, Records, assemble
+from headrace.search.families.groups import FamilyRows, PlanRecords, assemble
 from headrace.search.families.keys import key_piece
 from headrace.search.families.rollup import extra_paths, roll_pieces
 from headrace.search.families.text import text_piece
@@ -34,10 +34,10 @@ from headrace.search.values import PathReader
 
 CHUNK_ROWS = 131_072
 CHUNK_BYTES = 48 << 20
-"""Records are worked on in chunks of whole row groups, so many rows or bytes at once."""
+"""PlanRecords are worked on in chunks of whole row groups, so many rows or bytes at once."""
 
 Documents = Sequence[bytes | None]
-Pieces = dict[Family, list[Piece]]
+Pieces = dict[Family, list[FamilyRows]]
 
 
 class _Wanted:
@@ -108,7 +108,7 @@ def build(
 
 def _add_repeated(shared: Iterable[_Wanted], tables: list[pa.Table]) -> set[tuple[str, str]]:
     """Add the values of typed fields that repeat; which fields of which plans do not."""
-    pieces: list[Piece] = []
+    pieces: list[FamilyRows] = []
     left_out: set[tuple[str, str]] = set()
     for own in shared:
         for name, values in own.repeated.items():
@@ -197,9 +197,9 @@ def _by_id(table: pa.Table) -> pa.Table:
     return table.take(pa.array(np.argsort(ids, kind="stable"))).combine_chunks()
 
 
-def _records(table: pa.Table) -> Records:
+def _records(table: pa.Table) -> PlanRecords:
     ids, logs = np.unique(table.column("log_id").to_numpy(), return_inverse=True)
-    return Records(ids, logs, table.column("seq").to_numpy())
+    return PlanRecords(ids, logs, table.column("seq").to_numpy())
 
 
 def _add_plan(own: _Wanted, table: pa.Table, pieces: Pieces) -> Iterator[Part]:
@@ -229,7 +229,7 @@ def _add_plan(own: _Wanted, table: pa.Table, pieces: Pieces) -> Iterator[Part]:
         )
 
 
-def _several(records: Records, columns: dict[str, Column]) -> dict[str, set[int]]:
+def _several(records: PlanRecords, columns: dict[str, Column]) -> dict[str, set[int]]:
     """For each field of which a record has more than one value, the logs of such records."""
     found = {name: column.rows for name, column in columns.items() if column.several}
     return {n: {*records.logs[rows[1:][np.diff(rows) == 0]].tolist()} for n, rows in found.items()}
@@ -240,7 +240,7 @@ def _is_exact(field: Field) -> bool:
 
 
 def _add_field(
-    own: _Wanted, records: Records, field: Field, column: Column, pieces: Pieces
+    own: _Wanted, records: PlanRecords, field: Field, column: Column, pieces: Pieces
 ) -> None:
     pieces[Family.EXACT].append(presence_piece(records, field, column))
     if field.typed:

@@ -25,7 +25,7 @@ from headrace.search.companions import Companions, Keys, NotIndexed
 from headrace.search.config import Field
 from headrace.search.docsets import EMPTY, unite
 from headrace.search.extraction import Column
-from headrace.search.families.groups import Piece, Records
+from headrace.search.families.groups import FamilyRows, PlanRecords
 from headrace.search.families.postings import (
     POSTINGS,
     decode_column,
@@ -40,17 +40,17 @@ _KEY_BYTES_MAX = 4096
 """No key of a value is as long."""
 
 
-def record_piece(records: Records) -> Piece:
+def record_piece(records: PlanRecords) -> FamilyRows:
     """All records of each log."""
     return presence_rows(records, b"", np.arange(len(records.seqs)))
 
 
-def presence_piece(records: Records, field: Field, column: Column) -> Piece:
+def presence_piece(records: PlanRecords, field: Field, column: Column) -> FamilyRows:
     """Which records have the field."""
     return presence_rows(records, field.name.encode(), column.documents)
 
 
-def value_piece(records: Records, field: Field, column: Column) -> Piece:
+def value_piece(records: PlanRecords, field: Field, column: Column) -> FamilyRows:
     """The values of a field that is not typed."""
     coded = shorts(column.values.cast(pa.binary())).dictionary_encode()
     return value_rows(records, field.name.encode() + NUL, column, coded)
@@ -69,7 +69,7 @@ class TypedValues:
         self._values: list[pa.Array] = []
         self._several = False
 
-    def add(self, records: Records, column: Column) -> None:
+    def add(self, records: PlanRecords, column: Column) -> None:
         self._logs.append(records.ids[records.logs[column.rows]])
         self._seqs.append(records.seqs[column.rows])
         self._values.append(column.values)
@@ -79,7 +79,7 @@ class TypedValues:
     def empty(self) -> bool:
         return not self._values
 
-    def piece(self, name: str) -> Piece | None:
+    def piece(self, name: str) -> FamilyRows | None:
         """Their postings; None when they hardly ever repeat and are left to the column."""
         values = pa.concat_arrays(self._values)
         coded = values.dictionary_encode()
@@ -91,7 +91,7 @@ class TypedValues:
             order = np.argsort(logs, kind="stable")
             logs, seqs, coded = logs[order], seqs[order], coded.take(pa.array(order))
         column = Column(np.arange(len(seqs)), values, self._several)
-        return value_rows(Records(ids, logs, seqs), name.encode() + NUL, column, coded)
+        return value_rows(PlanRecords(ids, logs, seqs), name.encode() + NUL, column, coded)
 
 
 class ExactReader:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from headrace.formats.leb128 import Ints
 
 
-class Records(NamedTuple):
+class PlanRecords(NamedTuple):
     """The records of a chunk that share a plan, in the order of log and seq."""
 
     ids: Ints
@@ -39,7 +39,7 @@ class Groups(NamedTuple):
     """The value of each group."""
 
 
-class Piece(NamedTuple):
+class FamilyRows(NamedTuple):
     """Rows of a family, sorted within each log."""
 
     logs: Ints
@@ -87,7 +87,7 @@ def joined(prefixes: pa.Array, values: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(prefixes, values, pa.scalar(b"", pa.binary()))
 
 
-def assemble(pieces: Iterable[Piece]) -> pa.Table | None:
+def assemble(pieces: Iterable[FamilyRows]) -> pa.Table | None:
     """One sorted table from pieces whose keys ascend from piece to piece within each log."""
     found = [piece for piece in pieces if len(piece.logs)]
     if not found:

@@ -20,7 +20,7 @@ from headrace.formats.companion import (
 from headrace.formats.leb128 import Ints
 from headrace.search.companions import Companions, NotIndexed
 from headrace.search.extraction import Column
-from headrace.search.families.groups import Piece, Records
+from headrace.search.families.groups import FamilyRows, PlanRecords
 from headrace.search.families.postings import POSTINGS, value_rows
 
 
@@ -29,7 +29,7 @@ def lex_key(log: int, key: str) -> bytes:
     return log_key(log) + short(key.encode())
 
 
-def key_piece(records: Records, keys: pa.Array) -> Piece:
+def key_piece(records: PlanRecords, keys: pa.Array) -> FamilyRows:
     """The keys of records that have one."""
     rows = np.flatnonzero(keys.is_valid())
     values = shorts(keys.drop_null().cast(pa.binary()))

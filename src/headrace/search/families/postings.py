@@ -14,12 +14,18 @@ from headrace.formats.companion import SCHEMAS, Family, sortable
 from headrace.formats.leb128 import Ints
 from headrace.formats.postings import cut, decode_postings, encode_postings
 from headrace.search.extraction import Column
-from headrace.search.families.groups import Piece, Records, group_coded, joined, order_by_key
+from headrace.search.families.groups import (
+    FamilyRows,
+    PlanRecords,
+    group_coded,
+    joined,
+    order_by_key,
+)
 
 POSTINGS = ("k", "n", "first", "last", "post")
 
 
-def presence_rows(records: Records, name: bytes, rows: Ints) -> Piece:
+def presence_rows(records: PlanRecords, name: bytes, rows: Ints) -> FamilyRows:
     """For each log the records that are at some rows."""
     logs = records.logs[rows]
     starts = np.flatnonzero(np.diff(logs, prepend=-1))
@@ -27,7 +33,9 @@ def presence_rows(records: Records, name: bytes, rows: Ints) -> Piece:
     return _piece(records, logs[starts], keys, records.seqs[rows], starts)
 
 
-def value_rows(records: Records, prefix: bytes, column: Column, coded: pa.DictionaryArray) -> Piece:
+def value_rows(
+    records: PlanRecords, prefix: bytes, column: Column, coded: pa.DictionaryArray
+) -> FamilyRows:
     """For each log and value the records that have it."""
     logs = records.logs[column.rows]
     found = group_coded(logs, coded)
@@ -50,9 +58,11 @@ def _binary(values: pa.Array) -> pa.Array:
     return sortable(values.to_numpy(zero_copy_only=False))
 
 
-def _piece(records: Records, logs: Ints, keys: pa.Array, seqs: Ints, starts: Ints) -> Piece:
+def _piece(
+    records: PlanRecords, logs: Ints, keys: pa.Array, seqs: Ints, starts: Ints
+) -> FamilyRows:
     table = pa.table({"k": keys, **encode_postings(seqs, starts)}, schema=SCHEMAS[Family.EXACT])
-    return Piece(records.ids[logs], table)
+    return FamilyRows(records.ids[logs], table)
 
 
 def decode_rows(table: pa.Table) -> list[Ints]:

@@ -19,7 +19,7 @@ from headrace.search.companions import Companions
 from headrace.search.config import Count, Parts, Rollup, Search, Summary
 from headrace.search.contributions import contributing
 from headrace.search.extraction import Column
-from headrace.search.families.groups import Piece, Records, ranks
+from headrace.search.families.groups import FamilyRows, PlanRecords, ranks
 from headrace.search.histogram import Histogram, Histograms, decode_many
 from headrace.search.parts import paths_of, read_parts
 from headrace.search.pointers import Path
@@ -71,8 +71,8 @@ def extra_paths(search: Search) -> list[Path]:
 
 
 def roll_pieces(
-    records: Records, search: Search, columns: dict[str, Column], extra: list[list[Any]]
-) -> Iterator[Piece]:
+    records: PlanRecords, search: Search, columns: dict[str, Column], extra: list[list[Any]]
+) -> Iterator[FamilyRows]:
     """The rows of all rollups, by ascending key within each log."""
     taken = 0
     found: dict[str, dict[str, list[Any]]] = {}
@@ -88,12 +88,12 @@ def roll_pieces(
 
 
 def _rollup(
-    records: Records,
+    records: PlanRecords,
     search: Search,
     rollup: Rollup,
     columns: dict[str, Column],
     parts: dict[str, list[Any]],
-) -> Iterator[Piece]:
+) -> Iterator[FamilyRows]:
     rows = np.flatnonzero(contributing(len(records.seqs), rollup, columns, parts))
     if not len(rows):
         return
@@ -119,7 +119,7 @@ def _rollup(
                 },
                 schema=SCHEMAS[Family.ROLL],
             )
-            yield Piece(records.ids[cells.logs], table)
+            yield FamilyRows(records.ids[cells.logs], table)
 
 
 def _dimensions(

@@ -31,7 +31,7 @@ from headrace.search.companions import Companions, NotIndexed
 from headrace.search.config import Field
 from headrace.search.docsets import EMPTY, contained, counted, distinct, intersect, unite
 from headrace.search.extraction import Column
-from headrace.search.families.groups import Piece, Records, group, joined
+from headrace.search.families.groups import FamilyRows, PlanRecords, group, joined
 from headrace.search.families.postings import POSTINGS, decode_rows
 from headrace.search.query import Words
 from headrace.search.values import analyze
@@ -53,7 +53,7 @@ class SplitTexts(NamedTuple):
     words: pa.Array
 
 
-def text_piece(records: Records, field: Field, column: Column) -> Piece:
+def text_piece(records: PlanRecords, field: Field, column: Column) -> FamilyRows:
     """The words of a field."""
     found = split(column.values)
     rows = column.rows[found.owners]
@@ -75,7 +75,7 @@ def text_piece(records: Records, field: Field, column: Column) -> Piece:
         },
         schema=SCHEMAS[Family.TEXT],
     )
-    return Piece(records.ids[groups.logs], table)
+    return FamilyRows(records.ids[groups.logs], table)
 
 
 def split(texts: pa.Array) -> SplitTexts:

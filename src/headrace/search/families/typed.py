@@ -17,7 +17,7 @@ from headrace.search.companions import Companions, Keys, Sorted
 from headrace.search.config import Field, FieldKind
 from headrace.search.docsets import EMPTY
 from headrace.search.extraction import Column
-from headrace.search.families.groups import Piece, Records, order_by_key
+from headrace.search.families.groups import FamilyRows, PlanRecords, order_by_key
 
 Numbers = NDArray[Any]
 """Of int64 or float64."""
@@ -26,7 +26,7 @@ _GROUPS_AT_ONCE = 16
 """Row groups of a column that are read together."""
 
 
-def typed_piece(records: Records, field: Field, column: Column) -> Piece:
+def typed_piece(records: PlanRecords, field: Field, column: Column) -> FamilyRows:
     """The values of a field."""
     logs = records.logs[column.rows]
     whole = pa.types.is_integer(column.values.type)
@@ -40,7 +40,7 @@ def typed_piece(records: Records, field: Field, column: Column) -> Piece:
         },
         schema=SCHEMAS[Family.TYPED],
     )
-    return Piece(records.ids[logs], table)
+    return FamilyRows(records.ids[logs], table)
 
 
 def merge_typed(table: pa.Table) -> pa.Table:
