@@ -153,7 +153,8 @@ class Client:
         await self._settle(name)
         await self._calm()
         self._log(name)
-        for router, dest in self.engine.routers.routes.outlets.get(self._log(name).id, {}).items():
+        leading = self.engine.routers.routes.outbound_routes.get(self._log(name).id, {})
+        for router, dest in leading.items():
             cut = self.engine.state.logs[dest].name
             held = self.history.now[cut]
             left = {k: inbound for k, inbound in held.inbound_routes.items() if k != router}

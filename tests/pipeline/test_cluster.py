@@ -43,12 +43,12 @@ from headrace.pipeline.erase import erase
 from headrace.pipeline.errors import CannotRun
 from headrace.pipeline.export import Selection, export
 from headrace.pipeline.follow import follow
-from headrace.pipeline.store_location import Place
+from headrace.pipeline.store_location import StoreLocation
 from headrace.pipeline.session import session
 from headrace.pipeline.settings import KERNELS, Target
 from headrace.pipeline.tasks import run_tasks
 
-place = Place(Path(sys.argv[1]))
+place = StoreLocation(Path(sys.argv[1]))
 with session("cluster", Target(master=sys.argv[2]), KERNELS) as spark:
     # Workers elsewhere get what the bucket needs, and nobody sees it in Spark's settings.
     assert run_tasks(spark, place, os.getenv, ["AWS_PROBE"]) == ["secret"]

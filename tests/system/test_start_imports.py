@@ -42,7 +42,7 @@ def say(level, text, **_):
     if text == "ready":
         print(json.dumps(sorted(sys.modules)), flush=True)
         os._exit(0)
-app.say = say
+app.log_line = say
 cli.main(["serve", "--port", "0", "--data-dir", sys.argv[1]])
 """
 
