@@ -68,6 +68,8 @@ class Connections(msgspec.Struct):
     """How long a connection may take for the head of a request, or for its first byte."""
     body_s: float = 30.0
     """How long a body may stand still, and how long one that nobody wants may take."""
+    stopping: bool = False
+    """Whether the server is about to stop: no connection waits for another request."""
     keep_alive_s: float = 75.0
     """How long a connection may wait for its next request."""
     head_bytes: int = 0
@@ -198,10 +200,14 @@ class Connection(asyncio.Protocol):
         self._incoming = self.under_way = None
         self._headers = []
         self._url = b""
-        if self._charged_bytes:
-            self._shared.head_bytes -= self._charged_bytes
-            self._charged_bytes = 0
+        self._release_heads(0)
         self._since, self._patience_s = self._loop.time(), self._shared.keep_alive_s
+
+    def _release_heads(self, held_bytes: int) -> None:
+        """Of heads no more than so many bytes are still held."""
+        if self._charged_bytes > held_bytes:
+            self._shared.head_bytes -= self._charged_bytes - held_bytes
+            self._charged_bytes = held_bytes
 
     def _hand_over(self, given: Handover) -> None:
         """Give the connection to a sink; HTTP is over on it.
@@ -400,7 +406,7 @@ class Connection(asyncio.Protocol):
             heads.check_coding(coding)
             self._chunked, self._framing_bytes = True, 0
         if parser.should_upgrade():
-            if not self._is_for_us:
+            if version == "1.0" or not self._is_for_us:
                 return  # it is read once more, without the offer
             if self._body_left or self._chunked:
                 raise Unacceptable("a request for a WebSocket has no body")
@@ -410,9 +416,9 @@ class Connection(asyncio.Protocol):
         request = Request(self, _METHODS.get(method) or method.decode("ascii"), target, fields)
         if version == "1.0":
             request.is_http10, request.keep_alive = True, False
-        elif not parser.should_keep_alive():
-            request.keep_alive = False
-        request.expects = b"expect" in fields and heads.expects(fields[b"expect"])
+        else:
+            request.keep_alive = parser.should_keep_alive()
+            request.expects = b"expect" in fields and heads.expects(fields[b"expect"])
         self._incoming = request
         self._phase = _BODY
         self._since = None
@@ -491,25 +497,29 @@ class Connection(asyncio.Protocol):
     def _send(self, request: Request, answer: Answer) -> None:
         request.answered = True
         self.under_way = None
+        shared = self._shared
         headers, body, status = answer.headers, answer.body, answer.status
+        if shared.stopping and not self._queue:
+            request.keep_alive = False
+        size = 0
         if status not in NO_BODY:
             size = len(body) if isinstance(body, bytes) else sum(map(len, body))
             headers.append(("content-length", str(size)))
         if not request.keep_alive:
             headers.append(("connection", "close"))
-        head = format_head(status, self._shared.date, headers)
+        pieces = [format_head(status, shared.date, headers)]
+        if request.method != "HEAD" and status not in NO_BODY:
+            pieces += (body,) if isinstance(body, bytes) else body
+        if not (request.keep_alive or request.complete):
+            # The peer still sends: closed at once, the connection would take the answer back.
+            self._end_with(LingeringClose(b"".join(pieces)))
+            return
         transport = self.transport
-        if request.method == "HEAD" or status in NO_BODY:
-            transport.write(head)
-        elif isinstance(body, bytes):
-            if len(body) <= _JOINED_BYTES_MAX:
-                transport.write(head + body)
-            else:
-                transport.writelines((head, body))
-        elif size <= _JOINED_BYTES_MAX:
-            transport.write(b"".join((head, *body)))
+        if len(pieces) > 1 and size > _JOINED_BYTES_MAX:
+            transport.writelines(pieces)
         else:
-            transport.writelines((head, *body))
+            transport.write(b"".join(pieces))
+        self._release_heads(self._head_bytes if self._phase == _HEAD else 0)
         if not request.keep_alive:
             self._queue.clear()
             transport.close()
@@ -554,7 +564,7 @@ class Connection(asyncio.Protocol):
         assert self._parser is not None
         if self._parser.get_method() == b"CONNECT":
             self._turn_away(Unacceptable("this is not a proxy"))
-        elif self._is_for_us:
+        elif self._parser.get_http_version() != "1.0" and self._is_for_us:
             self._stopped = self._upgrading = True  # a handler answers; see web/sockets.py
         else:
             self._decline()
@@ -562,7 +572,8 @@ class Connection(asyncio.Protocol):
     def _decline(self) -> None:
         """Have the request read once more, without the offer; what follows it comes after that."""
         assert self._parser is not None
-        lines = [b"%b %b HTTP/1.1" % (self._parser.get_method(), self._url)]
+        version = self._parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self._parser.get_method(), self._url, version)]
         lines += [b"%b: %b" % pair for pair in self._headers if pair[0] not in _OFFER]
         closes = (b"close" in value.lower() for name, value in self._headers if name == _OFFER[2])
         if any(closes):

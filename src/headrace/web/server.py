@@ -47,11 +47,13 @@ class HttpServer:
 
     def stop(self) -> None:
         """Stop gracefully."""
+        self._shared.stopping = True
         self._stopping.set()
 
     def _on_signal(self, number: signal.Signals, on_stop: Callable[[], None]) -> None:
         """Stop gracefully, and at once when asked by Ctrl-C a second time."""
         self._at_once = self._stopping.is_set() and number == signal.SIGINT
+        self._shared.stopping = True  # whoever is woken by this gets the last answer
         on_stop()
         self._stopping.set()
 

@@ -496,6 +496,71 @@ def test_what_is_left_of_a_body_that_nobody_wants_has_its_time() -> None:
     run(story, refuses, PATIENCE)
 
 
+def test_an_early_answer_on_a_connection_that_ends_can_be_read() -> None:
+    async def refuses(request: Request) -> Answer | Handover:
+        return Answer(401, [])
+
+    async def story(site: Site) -> None:
+        for head in (POST + b"connection: close\r\n", b"POST / HTTP/1.0\r\n"):
+            line = site.connect()
+            await line.send(head + b"content-length: 100000\r\n\r\n" + b"a" * 1000)
+            assert line.statuses == [401]
+            assert line.ended
+            assert not line.closing, "a close would take the answer back"
+            await line.send(b"a" * 1000)
+            assert not line.closing
+
+    run(story, refuses)
+
+
+def test_a_connection_that_always_begins_another_head_holds_only_that() -> None:
+    async def story(site: Site) -> None:
+        line = site.connect()
+        large = GET[:-2] + b"x: " + b"a" * 12_000 + b"\r\n\r\n"
+        await line.send(large[:20])
+        for _ in range(50):
+            await line.send(large[20:] + large[:20])
+        assert line.statuses == [200] * 50
+        assert site.shared.head_bytes <= len(large)
+
+    run(story)
+
+
+@pytest.mark.parametrize("upgrade", [b"h2c", b"websocket"])
+def test_nothing_is_offered_or_expected_in_http_1_0(upgrade: bytes) -> None:
+    seen = []
+
+    async def app(request: Request) -> Answer | Handover:
+        seen.append((request.is_http10, b"upgrade" in request.headers, request.expects))
+        return Answer(200, [])
+
+    async def story(site: Site) -> None:
+        line = site.connect()
+        offer = b"connection: upgrade\r\nupgrade: " + upgrade + b"\r\n"
+        await line.send(b"GET / HTTP/1.0\r\n" + offer + b"expect: 100-continue\r\n\r\n")
+        assert line.statuses == [200]
+        assert b"connection: close" in line.heard
+        assert seen == [(True, False, False)]
+
+    run(story, app)
+
+
+def test_the_last_answer_of_a_server_that_stops_says_so() -> None:
+    echo = Echo()
+    echo.waiting = asyncio.Event()
+
+    async def story(site: Site) -> None:
+        line = site.connect()
+        await line.send(GET)
+        site.shared.stopping = True
+        echo.waiting.set()
+        await line.settle()
+        assert b"connection: close" in line.heard
+        assert line.closing
+
+    run(story, echo)
+
+
 def test_an_idle_connection_keeps_its_own_time() -> None:
     async def story(site: Site) -> None:
         line = site.connect()
