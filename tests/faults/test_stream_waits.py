@@ -17,11 +17,13 @@ from headrace.surfaces.streams.control import Control
 from headrace.surfaces.streams.routes import StreamLimits
 from headrace.web.calls import Gate
 from headrace.web.concurrency import Slots
+from headrace.web.connection import Connections
 from headrace.web.credential_store import CredentialStore
 from headrace.web.responder import Responder
 from support import asking
 from support.engine_harness import boot
 from support.hostile import HostileDisk
+from support.lines import Site
 from support.state_journal import Client, StateJournal
 from support.virtual import VirtualClock, VirtualLoop
 
@@ -66,6 +68,14 @@ def test_without_room_nothing_is_written(loop: VirtualLoop) -> None:
     loop.run(story())
 
 
+def make_responder(engine: Engine, wait_ms: int) -> tuple[Gate, Responder]:
+    gate = Gate(CredentialStore(), Slots(), Slots(), 1 << 20)
+    gate.open(engine)
+    limits = StreamLimits(1 << 20, 5000, wait_ms)
+    surface = streams.surface(gate, "native", limits, Control(mock.Mock()), mock.Mock())
+    return gate, Responder(gate, [surface])
+
+
 async def ask(
     engine: Engine,
     method: str,
@@ -77,13 +87,32 @@ async def ask(
 ) -> tuple[int, str]:
     """The status and the code of an error that a client of the stream "a" is answered with."""
 
-    gate = Gate(CredentialStore(), Slots(), Slots(), 1 << 20)
-    gate.open(engine)
-    limits = StreamLimits(1 << 20, 5000, wait_ms)
-    surface = streams.surface(gate, "native", limits, Control(mock.Mock()), mock.Mock())
-    respond = Responder(gate, [surface])
+    _, respond = make_responder(engine, wait_ms)
     answer = await asking.ask(respond, method, f"/v1/stream/a?{query}", body, **headers)
     return answer.status, answer.json["error"]["code"] if answer.status >= 400 else ""
+
+
+@pytest.mark.parametrize("what", ["?offset=-1&", "/_details?", "/_index_status?"])
+def test_who_hangs_up_waits_no_longer(loop: VirtualLoop, what: str) -> None:
+    async def story() -> None:
+        started = await boot(HostileDisk(), VirtualClock(loop))
+        assert await ask(started.engine, "PUT") == (201, "")
+        gate, respond = make_responder(started.engine, 4900)
+        known = ""
+        if "_" in what:
+            shown = await asking.ask(respond, "GET", f"/v1/stream/a{what}")
+            known = f"if-none-match: {shown.headers['etag']}\r\n"
+        line = Site(respond, Connections()).connect()
+        target = f"/v1/stream/a{what}live=long-poll&timeout=4s"
+        await line.send(f"GET {target} HTTP/1.1\r\nhost: here\r\n{known}\r\n".encode())
+        await asyncio.sleep(1)
+        assert (len(gate.slots), line.heard) == (1, b"")
+        line.close()
+        await line.settle()
+        await asyncio.sleep(0.1)
+        assert len(gate.slots) == 0
+
+    loop.run(story())
 
 
 def test_every_request_is_answered_in_time(loop: VirtualLoop) -> None:

@@ -28,11 +28,18 @@ class Reply(msgspec.Struct):
         return json.loads(self.body)
 
 
+class NoConnection:
+    """The connection of a request that is all there."""
+
+    gone = False
+    on_gone = None
+
+
 def make_request(method: str, target: str, body: bytes = b"", **fields: str) -> Request:
     """A request that is all there."""
     headers = {name.replace("_", "-").encode(): value.encode() for name, value in fields.items()}
     headers[b"content-length"] = b"%d" % len(body)
-    request = Request(None, method, target.encode(), headers)  # type: ignore[arg-type]
+    request = Request(NoConnection(), method, target.encode(), headers)  # type: ignore[arg-type]
     if body:
         request.add(body)
     request.end()

@@ -84,10 +84,11 @@ class Inspector:
                 if not tag_matches(known, tag):
                     headers.append(("content-type", "application/json"))
                     return Answer(200, headers, _joined(body, picture.beside))
-                if engine.draining:
+                if engine.draining or call.gone:
                     return Answer(304, headers)
-                async with asyncio.timeout_at(deadline):
-                    await woken
+                with call.unless_gone(live.wake):
+                    async with asyncio.timeout_at(deadline):
+                        await woken
             except TimeoutError:
                 return Answer(304, headers)
             finally:

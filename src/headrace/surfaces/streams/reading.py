@@ -37,6 +37,7 @@ from headrace.surfaces.streams.positions import (
     resolve,
 )
 from headrace.web.answers import Answer, Headers
+from headrace.web.calls import Call
 
 LIVE_MODES = (None, "true", "long-poll", "sse")
 _SANDBOX = ("content-security-policy", "sandbox")
@@ -158,19 +159,21 @@ async def catch_up(
     return _with_body(live, page, asked, headers)
 
 
-async def long_poll(engine: Engine, live: OpenLog, asked: Asked, dialect: Dialect) -> Answer:
-    """A page, or nothing when nothing comes for a while."""
+async def long_poll(call: Call, live: OpenLog, asked: Asked, dialect: Dialect) -> Answer:
+    """A page, or nothing when nothing comes for a while, or the caller hung up."""
+    engine = call.engine
     filter = None if asked.filter is None else Filter(engine, asked.filter)
-    page = await engine.reader.read_or_wait(
-        live,
-        asked.after,
-        wait_ms=asked.wait_ms,
-        over=engine.streams.is_over,
-        read=None if filter is None else filter.read,
-        records_max=STREAM_PAGE_RECORDS,
-        bytes_max=STREAM_PAGE_BYTES,
-        selector=asked.selector,
-    )
+    with call.unless_gone(live.wake):
+        page = await engine.reader.read_or_wait(
+            live,
+            asked.after,
+            wait_ms=asked.wait_ms,
+            over=lambda live: call.gone or engine.streams.is_over(live),
+            read=None if filter is None else filter.read,
+            records_max=STREAM_PAGE_RECORDS,
+            bytes_max=STREAM_PAGE_BYTES,
+            selector=asked.selector,
+        )
     engine.streams.expiry.use(live)  # all the while
     await engine.settle(live)
     engine.streams.find(live.log.name)

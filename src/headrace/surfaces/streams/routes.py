@@ -166,7 +166,7 @@ class StreamRoutes:
             return await reading.catch_up(engine, live, asked, self._dialect, tags)
         if asked.mode == "sse":
             return self._follow(call, live, asked)
-        return await reading.long_poll(engine, live, asked, self._dialect)
+        return await reading.long_poll(call, live, asked, self._dialect)
 
     def _follow(self, call: Call, live: OpenLog, asked: reading.Asked) -> Handover:
         """Hand the connection over to a sink that follows the stream."""
