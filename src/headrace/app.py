@@ -278,7 +278,8 @@ class App:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            # Nobody may hold up the stop: what does not end now ends with the loop.
+            await asyncio.wait(tasks, timeout=DRAIN_S)
             await self._close()
         if self._failure is not None:
             raise self._failure

@@ -135,6 +135,7 @@ class Upkeep:
         self._recycling = JournalRecycling(kernel.journal, disk, sealer, pool, ids, pace.seal_bytes)
         self._memory_max = kernel.caps.tail_bytes + _BACKLOG_FILES * pace.seal_bytes
         kernel.observe_growth(self._look)
+        kernel.observe_drain(self._wake.set)
         kernel.observe_drain(self._note_step)
 
     @property
@@ -238,6 +239,8 @@ class Upkeep:
                     await self.find_vanished()
                     swept = True
                 await self._wake.wait()
+                if self._kernel.draining:
+                    return  # what is left to do is done at the stop, or at the next start
                 self._wake.clear()
                 await self.checkpoint()
                 failures, self._problem = 0, ""
