@@ -449,3 +449,14 @@ JWKS_BYTES_MAX = 1 << 20
 JWKS_KEYS_MAX = 100
 USER_NAME_MAX = 256
 """Characters in the name of a user."""
+
+# Notifications.
+SUBJECT_BYTES_MAX = 4096
+"""All values of an identifier, as tag and key of a record."""
+IDENTIFIER_FIELDS_MAX = 64
+IDENTIFIER_NAME_MAX = 128
+IDENTIFIER_VALUE_BYTES_MAX = 1024
+CONSTRAINT_VALUES_MAX = 1000
+"""Values that an `in` lists."""
+POLYGON_POINTS_MAX = 10_000
+POLYGON_BYTES_MAX = 512 << 10

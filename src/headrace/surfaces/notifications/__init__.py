@@ -1,0 +1,1 @@
+"""The notifications protocol: typed identifiers, watch and replay, under /api/v1."""

@@ -1,0 +1,185 @@
+"""Shapes: polygons of notifications, and what watchers ask of them.
+
+Coordinates are (latitude, longitude) in degrees, on a plane: nothing wraps around the date line.
+Polygons that touch intersect; a point on the edge of a polygon is not in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from headrace.core.limits import POLYGON_BYTES_MAX, POLYGON_POINTS_MAX
+from headrace.surfaces.notifications.handlers import parse_float, refuse_field
+
+LatLon = tuple[float, float]
+PolygonForm = Literal["text", "array"]
+Sent = str | Sequence[Sequence[float]]
+"""A polygon as a client wrote it: `lat,lon,lat,lon,…` or `[[lat,lon],…]`."""
+
+_POINTS_MIN = 4
+_NUMBERS = re.compile(r"[-+0-9.eE, ]*")
+
+
+class Box(NamedTuple):
+    """The smallest rectangle around a shape; its edges belong to it."""
+
+    min_lat: float
+    min_lon: float
+    max_lat: float
+    max_lon: float
+
+    def intersects(self, other: Box) -> bool:
+        """Whether they have a point in common."""
+        return (
+            self.min_lat <= other.max_lat
+            and other.min_lat <= self.max_lat
+            and self.min_lon <= other.max_lon
+            and other.min_lon <= self.max_lon
+        )
+
+
+class Polygon(msgspec.Struct, frozen=True, dict=True):
+    """An area within one closed ring that neither crosses nor touches itself."""
+
+    ring: tuple[LatLon, ...]
+
+    @cached_property
+    def box(self) -> Box:
+        lats, lons = zip(*self.ring, strict=True)
+        return Box(min(lats), min(lons), max(lats), max(lons))
+
+    @cached_property
+    def geometry(self) -> Any:
+        """For Shapely, with longitude as x."""
+        import shapely  # takes a tenth of a second, and nobody may ever send a polygon
+
+        return shapely.Polygon([(lon, lat) for lat, lon in self.ring])
+
+
+class WantedPolygon(msgspec.Struct, frozen=True):
+    """Wants polygons that have at least a point in common with this one."""
+
+    polygon: Polygon
+
+    def may_match(self, box: Box) -> bool:
+        """Whether a polygon within this box can match; the cheap question that comes first."""
+        return self.polygon.box.intersects(box)
+
+    def matches(self, polygon: Polygon) -> bool:
+        """Whether this polygon is wanted."""
+        import shapely
+
+        if not self.may_match(polygon.box):
+            return False
+        shapely.prepare(self.polygon.geometry)  # once; it knows if it is
+        return bool(shapely.intersects(self.polygon.geometry, polygon.geometry))
+
+
+class WantedPoint(msgspec.Struct, frozen=True):
+    """Wants polygons that have this point inside, not on their edge."""
+
+    lat: float
+    lon: float
+
+    def may_match(self, box: Box) -> bool:
+        """Whether a polygon within this box can match; the cheap question that comes first."""
+        return box.min_lat < self.lat < box.max_lat and box.min_lon < self.lon < box.max_lon
+
+    def matches(self, polygon: Polygon) -> bool:
+        """Whether this polygon is wanted."""
+        import shapely
+
+        return self.may_match(polygon.box) and bool(
+            shapely.contains_xy(polygon.geometry, self.lon, self.lat)
+        )
+
+
+WantedShape = WantedPolygon | WantedPoint
+
+
+def parse_polygon(name: str, sent: object) -> Polygon:
+    """A polygon in any of its forms; refuses what is none, naming the field."""
+    ring = tuple(_parse_points(name, sent))
+    if len(ring) < _POINTS_MIN:
+        refuse_field(name, f"has {len(ring)} points; a polygon has at least {_POINTS_MIN}")
+    if ring[0] != ring[-1]:
+        refuse_field(name, "is not closed: the last point of a polygon is its first")
+    polygon = Polygon(ring)
+    import shapely
+
+    if not shapely.is_valid(polygon.geometry):
+        refuse_field(name, "crosses or touches itself")
+    return polygon
+
+
+def read_polygon(sent: Sent) -> Polygon:
+    """A polygon that was stored: it was looked at when it came."""
+    return Polygon(tuple(_parse_points("polygon", sent)))
+
+
+def parse_point(name: str, sent: object) -> WantedPoint:
+    """A point: `lat,lon` or `[lat,lon]`; refuses what is none, naming the field."""
+    if isinstance(sent, list) and sent and not isinstance(sent[0], list):
+        sent = [sent]
+    points = _parse_points(name, sent)
+    if len(points) != 1:
+        refuse_field(name, "is one latitude and one longitude")
+    return WantedPoint(*points[0])
+
+
+def format_polygon(sent: Sent, form: PolygonForm) -> Sent:
+    """A stored polygon in the form that is emitted; as it was sent, if that is the one."""
+    if isinstance(sent, str) and form == "array":
+        return [list(point) for point in read_polygon(sent).ring]
+    if not isinstance(sent, str) and form == "text":
+        return ",".join(f"{lat},{lon}" for lat, lon in sent)
+    return sent
+
+
+def _parse_points(name: str, sent: object) -> list[LatLon]:
+    if isinstance(sent, str):
+        sent = _parse_text(name, sent)
+    if not isinstance(sent, list):
+        refuse_field(name, "is a text lat,lon,lat,lon,… or an array [[lat,lon],…]")
+    if len(sent) > POLYGON_POINTS_MAX:
+        refuse_field(name, f"has more than {POLYGON_POINTS_MAX} points")
+    return [_parse_pair(name, pair) for pair in sent]
+
+
+def _parse_text(name: str, text: str) -> object:
+    if len(text) > POLYGON_BYTES_MAX:
+        refuse_field(name, f"has more than {POLYGON_BYTES_MAX} bytes")
+    text = text.strip(" ")
+    if text.startswith("["):
+        try:
+            return msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+            refuse_field(name, "begins with [ and is not JSON")
+    if text.startswith("(") and text.endswith(")"):
+        text = text[1:-1]
+    if not text or not _NUMBERS.fullmatch(text):
+        refuse_field(name, "is not a list of numbers, joined by commas")
+    numbers = [parse_float(part.strip(" ")) for part in text.split(",")]
+    if len(numbers) % 2:
+        refuse_field(name, "has a latitude without a longitude")
+    pairs = iter(numbers)
+    return [[lat, lon] for lat, lon in zip(pairs, pairs, strict=True)]
+
+
+def _parse_pair(name: str, pair: object) -> LatLon:
+    if not isinstance(pair, list) or len(pair) != 2:
+        refuse_field(name, "is made of pairs of a latitude and a longitude")
+    lat, lon = pair
+    for number in pair:
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            refuse_field(name, "is made of numbers")
+    if not -90 <= lat <= 90:  # NaN is not either
+        refuse_field(name, "has a latitude that is not from -90 to 90")
+    if not -180 <= lon <= 180:
+        refuse_field(name, "has a longitude that is not from -180 to 180")
+    return lat + 0.0, lon + 0.0

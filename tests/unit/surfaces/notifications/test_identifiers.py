@@ -1,0 +1,200 @@
+"""Identifiers of requests: what notify stores, what watch and replay ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import (
+    IDENTIFIER_FIELDS_MAX,
+    IDENTIFIER_NAME_MAX,
+    IDENTIFIER_VALUE_BYTES_MAX,
+)
+from headrace.surfaces.notifications.constraints import Compare, OneOf
+from headrace.surfaces.notifications.identifiers import (
+    NotificationFilter,
+    parse_notified,
+    parse_wanted,
+)
+from headrace.surfaces.notifications.shapes import Box, WantedPoint, WantedPolygon
+from headrace.surfaces.notifications.subjects import parse_subject
+from support.storms import SQUARE, STORM
+
+WHOLE: dict[str, Any] = {
+    "region": "NORTH",
+    "severity": 4,
+    "anomaly": 1.5,
+    "name": "a.b",
+    "polygon": SQUARE,
+}
+
+
+def test_notify_stores_canonical_texts_and_the_polygon_as_it_was_sent() -> None:
+    notified = parse_notified(STORM, "storm", WHOLE)
+    assert notified.values == {
+        "region": "north",
+        "severity": "4",
+        "anomaly": "1.5",
+        "name": "a.b",
+    }
+    assert notified.subject == "storms.north.4.1%2E5.a%2Eb"
+    assert notified.polygon is not None
+    assert notified.polygon.sent == SQUARE
+    assert notified.bbox == Box(50, 10, 52, 12)
+
+
+@pytest.mark.parametrize("key", list(WHOLE))
+def test_notify_needs_every_field_whether_required_or_not(key: str) -> None:
+    with pytest.raises(Refused, match=f"Field '{key}' is missing"):
+        parse_notified(STORM, "storm", {k: v for k, v in WHOLE.items() if k != key})
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"other": "x"}, "'other' is not a field of storm"),
+        ({"point": "51,11"}, "'point' is for watch and replay only"),
+        ({"region": "*"}, "'region' is a wildcard"),
+        ({"severity": "*"}, "'severity' is a wildcard"),
+        ({"name": "*"}, "'name' is a wildcard"),
+        ({"polygon": "*"}, "'polygon' is a wildcard"),
+        ({"severity": {"eq": 4}}, "'severity' is a constraint"),
+        ({"polygon": {"eq": SQUARE}}, "'polygon' is a text"),
+        ({"region": None}, "'region' is not a text"),
+        ({"region": ["north"]}, "'region' is not a text"),
+        ({"severity": 10**30}, "'severity' is not a text"),
+        ({"severity": 4.0}, "'severity' is not a whole number"),
+        ({"severity": True}, "'severity' is not a whole number"),
+        ({"name": ""}, "'name' is empty"),
+        ({"name": "a\nb"}, "Field 'name' has no control characters"),
+        ({"name": "a\u2028b"}, "Field 'name' has no control characters"),
+        ({"name": "\ud800"}, "'name' is not Unicode text"),
+        ({"name": "x" * (IDENTIFIER_VALUE_BYTES_MAX + 1)}, "'name' has more than"),
+        ({"name": "ü" * IDENTIFIER_VALUE_BYTES_MAX}, "'name' has more than"),
+    ],
+)
+def test_notify_refuses(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(Refused, match=problem) as refused:
+        parse_notified(STORM, "storm", WHOLE | change)
+    assert refused.value.code is Code.INVALID
+
+
+def test_numbers_and_booleans_are_texts() -> None:
+    values = {"a": True, "b": 5, "c": 1.5, "d": "x"}
+    notified = parse_notified(None, "free", values)
+    assert notified.values == {"a": "true", "b": "5", "c": "1.5", "d": "x"}
+    assert notified.subject == "free.true.5.1%2E5.x"
+
+
+def test_without_a_schema_the_sorted_keys_make_the_subject() -> None:
+    notified = parse_notified(None, "free.type", {"z": "1", "a": "2", "polygon": SQUARE})
+    assert notified.subject == "free%2Etype.2.1"
+    assert notified.bbox == Box(50, 10, 52, 12)
+    assert parse_notified(None, "free", {}).subject == "free"
+
+
+@pytest.mark.parametrize(
+    "identifier",
+    [
+        {f"k{n}": "x" for n in range(IDENTIFIER_FIELDS_MAX + 1)},
+        {"k" * (IDENTIFIER_NAME_MAX + 1): "x"},
+        {"": "x"},
+        {"k": ""},
+        {"a\0b": "x"},
+        {"\ud800": "x"},
+        {f"k{n}": "x" * 1000 for n in range(5)},
+    ],
+)
+def test_without_a_schema_there_are_bounds(identifier: dict[str, Any]) -> None:
+    with pytest.raises(Refused):
+        parse_notified(None, "free", identifier)
+
+
+def test_watch_leaves_out_what_is_optional() -> None:
+    wanted = parse_wanted(STORM, "storm", {"region": "North", "polygon": SQUARE})
+    assert wanted.tokens == ("storms", "north", None, None, None)
+    assert wanted.topic == "storms.north.*.*.*"
+    assert isinstance(wanted.shape, WantedPolygon)
+
+
+def test_watch_ignores_what_the_schema_does_not_declare() -> None:
+    wanted = parse_wanted(STORM, "storm", {"region": "north", "point": "51,11", "other": None})
+    assert wanted == NotificationFilter(
+        ("storms", "north", None, None, None), (), WantedPoint(51, 11)
+    )
+
+
+def test_a_constraint_stands_at_the_position_of_its_token() -> None:
+    wanted = parse_wanted(
+        STORM,
+        "storm",
+        {"region": {"in": ["south", "NORTH"]}, "severity": {"gt": 3}, "point": [51, 11]},
+    )
+    assert wanted.tokens == ("storms", None, None, None, None)
+    assert wanted.constraints == ((1, OneOf(("north", "south"))), (2, Compare("gt", 3)))
+
+
+def test_equal_requests_make_equal_filters() -> None:
+    first = {"region": {"in": ["south", "north"]}, "severity": "04", "polygon": f"({SQUARE})"}
+    second = {"region": {"in": ["NORTH", "south", "north"]}, "severity": 4, "polygon": SQUARE}
+    a, b = (parse_wanted(STORM, "storm", identifier) for identifier in (first, second))
+    assert a == b
+    assert hash(a) == hash(b)
+
+
+@pytest.mark.parametrize("key", ["region", "severity", "name"])
+def test_a_star_is_any_value(key: str) -> None:
+    identifier = {"region": "north", "polygon": "*"} | {key: "*"}
+    wanted = parse_wanted(STORM, "storm", identifier)
+    assert wanted.tokens[1 + STORM.key_order.index(key)] is None
+    assert wanted.shape is None
+
+
+@pytest.mark.parametrize(
+    ("identifier", "problem"),
+    [
+        ({"polygon": SQUARE}, "'region' is required"),
+        ({"region": "north"}, "'polygon' is required"),
+        ({"region": "north", "polygon": SQUARE, "point": "51,11"}, "exclude each other"),
+        ({"region": None, "polygon": SQUARE}, "'region' is not a text"),
+        ({"region": "west", "polygon": SQUARE}, "'region' is not one of North, south: 'west'"),
+        ({"region": "north", "point": {"eq": "51,11"}}, "'point'"),
+        ({"region": "north", "point": "*"}, "'point'"),
+        ({"region": "north", "polygon": SQUARE, "name": {"eq": "x"}}, "'name' takes a value"),
+        ({"region": "north", "polygon": {"eq": SQUARE}}, "'polygon'"),
+        ({"region": "north", "polygon": None}, "'polygon'"),
+    ],
+)
+def test_watch_refuses(identifier: dict[str, Any], problem: str) -> None:
+    with pytest.raises(Refused, match=problem):
+        parse_wanted(STORM, "storm", identifier)
+
+
+def test_without_a_schema_constraints_are_refused() -> None:
+    with pytest.raises(Refused, match="constraints need a schema"):
+        parse_wanted(None, "free", {"a": {"eq": 1}})
+
+
+@pytest.mark.parametrize(
+    ("tokens", "wanted"),
+    [
+        (("storms", "north", "4", "1", "x"), True),
+        (("storms", "north", "3", "1", "x"), False),
+        (("storms", "south", "4", "1", "x"), False),
+        (("storms", "north", "4", "1"), False),
+        (("other", "north", "4", "1", "x"), False),
+        (("storms", "north", "x", "1", "x"), False),
+    ],
+)
+def test_tokens_are_compared_by_position(tokens: tuple[str, ...], wanted: bool) -> None:
+    asked = {"region": "north", "severity": {"gte": 4}, "point": "51,11"}
+    assert parse_wanted(STORM, "storm", asked).wants_tokens(tokens) is wanted
+
+
+def test_what_notify_stores_is_found_by_the_same_values() -> None:
+    notified = parse_notified(STORM, "storm", WHOLE)
+    wanted = parse_wanted(STORM, "storm", WHOLE)
+    assert wanted.wants_tokens(parse_subject(notified.subject))
+    assert wanted.topic == "storms.north.4.1.5.a.b"
