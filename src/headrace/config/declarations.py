@@ -50,8 +50,8 @@ class Setting(NamedTuple):
     help: str
     type: ValueType
     default: str | None = None
-    also: str | None = None
-    """Its other name in the environment: that of the contract of topics."""
+    contract: bool = False
+    """Whether the contract of topics has a name for it, too."""
     secret: bool = False
     name: str = ""
     section: str = ""
@@ -61,6 +61,11 @@ class Setting(NamedTuple):
     def key(self) -> str:
         """Its name in a file."""
         return f"{self.section}.{self.field}"
+
+    @property
+    def also(self) -> str | None:
+        """Its other name in the environment: that of the contract of topics."""
+        return f"TOPICS_{self.field.upper()}" if self.contract else None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,15 +78,13 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     PREFIX: ClassVar = "HEADRACE_"
 
-    host: Annotated[str, Setting("address to listen on", HOST, "127.0.0.1", also="TOPICS_HOST")]
+    host: Annotated[str, Setting("address to listen on", HOST, "127.0.0.1", contract=True)]
     port: Annotated[
         int,
-        Setting(
-            "port to listen on; 0 picks a free one", whole(0, 65535), "4000", also="TOPICS_PORT"
-        ),
+        Setting("port to listen on; 0 picks a free one", whole(0, 65535), "4000", contract=True),
     ]
     port_file: Annotated[
-        Path | None, Setting("file to write the bound port to", PATH, also="TOPICS_PORT_FILE")
+        Path | None, Setting("file to write the bound port to", PATH, contract=True)
     ] = None
     log_level: Annotated[
         str,
@@ -93,7 +96,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         Setting(
             "bearer keys as secret[:scopes[:prefixes]], joined by commas; unset: no keys",
             KEYS,
-            also="TOPICS_API_KEYS",
+            contract=True,
             secret=True,
         ),
     ] = Keyring()
@@ -129,16 +132,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = UserTable()
     allow_insecure_no_auth: Annotated[
         bool,
-        Setting(
-            "1 allows a public address without any credential",
-            SWITCH,
-            "0",
-            also="TOPICS_ALLOW_INSECURE_NO_AUTH",
-        ),
+        Setting("1 allows a public address without any credential", SWITCH, "0", contract=True),
     ]
     probe_auth: Annotated[
-        bool,
-        Setting("1 asks for a key on health and ready too", SWITCH, "0", also="TOPICS_PROBE_AUTH"),
+        bool, Setting("1 asks for a key on health and ready too", SWITCH, "0", contract=True)
     ]
     allowed_hosts: Annotated[
         tuple[str, ...],
@@ -146,7 +143,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "without keys: hosts, without ports, that requests may come for beside loopback ones,"
             " joined by commas; * for any",
             HOSTS,
-            also="TOPICS_ALLOWED_HOSTS",
+            contract=True,
         ),
     ] = ()
     cors_origins: Annotated[
@@ -155,7 +152,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "origins of pages that may call, as https://app.example.com, joined by commas; * for"
             " any; unset: none, with keys all for streams",
             ORIGINS,
-            also="TOPICS_CORS_ORIGINS",
+            contract=True,
         ),
     ] = ()
     webhook_hosts: Annotated[
@@ -190,10 +187,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_batch_records: Annotated[
         int,
         Setting(
-            "most records in one write",
-            whole(1, BATCH_RECORDS_CEILING),
-            "10000",
-            also="TOPICS_MAX_BATCH_RECORDS",
+            "most records in one write", whole(1, BATCH_RECORDS_CEILING), "10000", contract=True
         ),
     ]
     max_record_bytes: Annotated[
@@ -202,7 +196,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "largest data and meta of a record together",
             size(1, BODY_BYTES_CEILING),
             "1MiB",
-            also="TOPICS_MAX_RECORD_BYTES",
+            contract=True,
         ),
     ]
     max_body_bytes: Annotated[
@@ -211,53 +205,29 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "largest request body, also once unzipped",
             size(1, BODY_BYTES_CEILING),
             "64MiB",
-            also="TOPICS_MAX_BODY_BYTES",
+            contract=True,
         ),
     ]
     max_meta_bytes: Annotated[
         int,
-        Setting(
-            "largest meta of a record",
-            size(1, BODY_BYTES_CEILING),
-            "16KiB",
-            also="TOPICS_MAX_META_BYTES",
-        ),
+        Setting("largest meta of a record", size(1, BODY_BYTES_CEILING), "16KiB", contract=True),
     ]
     max_tag_bytes: Annotated[
-        int,
-        Setting("largest tag", size(1, NAME_BYTES_CEILING), "256", also="TOPICS_MAX_TAG_BYTES"),
+        int, Setting("largest tag", size(1, NAME_BYTES_CEILING), "256", contract=True)
     ]
     max_node_bytes: Annotated[
-        int,
-        Setting(
-            "largest node id", size(1, NAME_BYTES_CEILING), "128", also="TOPICS_MAX_NODE_BYTES"
-        ),
+        int, Setting("largest node id", size(1, NAME_BYTES_CEILING), "128", contract=True)
     ]
     max_sse_connections: Annotated[
-        int,
-        Setting(
-            "most open streams; 0: unlimited",
-            whole(0),
-            "10000",
-            also="TOPICS_MAX_SSE_CONNECTIONS",
-        ),
+        int, Setting("most open streams; 0: unlimited", whole(0), "10000", contract=True)
     ]
     max_sse_connections_per_key: Annotated[
-        int,
-        Setting(
-            "most open streams of one key; 0: unlimited",
-            whole(0),
-            "1000",
-            also="TOPICS_MAX_SSE_CONNECTIONS_PER_KEY",
-        ),
+        int, Setting("most open streams of one key; 0: unlimited", whole(0), "1000", contract=True)
     ]
     max_inflight_per_key: Annotated[
         int,
         Setting(
-            "most requests of one key at a time; 0: unlimited",
-            whole(0),
-            "1000",
-            also="TOPICS_MAX_INFLIGHT_PER_KEY",
+            "most requests of one key at a time; 0: unlimited", whole(0), "1000", contract=True
         ),
     ]
 
@@ -279,7 +249,7 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True):
     PREFIX: ClassVar = "HEADRACE_"
 
     data_dir: Annotated[
-        Path, Setting("directory that holds all data", PATH, "./data", also="TOPICS_DATA_DIR")
+        Path, Setting("directory that holds all data", PATH, "./data", contract=True)
     ]
     objects: Annotated[
         str | None,
@@ -290,13 +260,7 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     max_total_bytes: Annotated[
-        int,
-        Setting(
-            "most live record bytes in all; 0: unlimited",
-            size(0),
-            "0",
-            also="TOPICS_MAX_TOTAL_BYTES",
-        ),
+        int, Setting("most live record bytes in all; 0: unlimited", size(0), "0", contract=True)
     ]
     seal_bytes: Annotated[
         int, Setting("journal bytes sealed into one segment", size(1, SEAL_BYTES_CEILING), "64MiB")
