@@ -55,7 +55,7 @@ from headrace.surfaces.topics import mount as topics
 from headrace.surfaces.topics.drafts import AppendLimits
 from headrace.surfaces.topics.errors import REFUSALS as TOPIC_REFUSALS
 from headrace.surfaces.topics.following import FollowLimits
-from headrace.surfaces.topics.metrics import TopicsVitals, read_samples
+from headrace.surfaces.topics.metrics import read_samples
 from headrace.surfaces.topics.queues import QueueLimits, QueueRoutes
 from headrace.surfaces.topics.routers import RouterRoutes
 from headrace.surfaces.topics.routes import Topics
@@ -145,7 +145,7 @@ def build_web(
             SearchRoutes(),
             WatchRoutes(sessions, follow),
             SocketLimits(limits, follow, settings.server.max_body_bytes),
-            lambda principal: read_samples(TopicsVitals(gate, len(sessions)), principal),
+            lambda principal: read_samples(gate, len(sessions), principal),
         ),
         bulk.surface(Bulk(chunks, settings.server.max_body_bytes), TOPIC_REFUSALS),
         streams.surface(gate, settings.streams.dialect, _stream_limits(settings), control, server),

@@ -16,43 +16,6 @@ from headrace.observe import Counter, Gauge, Histogram, Number, Sample
 from headrace.web.calls import Gate
 
 
-class ServerVitals:
-    """The server at this moment; zeros while it recovers."""
-
-    def __init__(self, gate: Gate, loop_lag: LoopLag, uptime_ms: int) -> None:
-        self._engine: Engine | None = gate.engine if gate.ready else None
-        self.ready = gate.ready
-        self.sse_connections = len(gate.streams)
-        self.recovery_progress = gate.progress
-        self.uptime_ms = uptime_ms
-        self.loop_stall_max_ms = loop_lag.stall_max_ms
-        self.pressure = self._engine.scheduler.pressure.level if self._engine else 0.0
-
-    @property
-    def records_live(self) -> int:
-        return self._engine.state.count if self._engine else 0
-
-    @property
-    def bytes_live(self) -> int:
-        return self._engine.state.size_bytes if self._engine else 0
-
-    @property
-    def staged(self) -> StagedTotals:
-        return self._engine.transactions.waiting if self._engine else StagedTotals()
-
-    @property
-    def backlog(self) -> SealBacklog:
-        return self._engine.backlog() if self._engine else SealBacklog()
-
-    @property
-    def segments(self) -> int:
-        return self._engine.segments.count if self._engine else 0
-
-    @property
-    def journal(self) -> JournalVitals:
-        return JournalVitals(self._engine)
-
-
 class JournalVitals:
     """The journal's own counts."""
 
@@ -108,30 +71,37 @@ def pipeline_samples(pipeline: PipelineVitals) -> list[Sample]:
     ]
 
 
-def read_samples(vitals: ServerVitals) -> list[Sample]:
-    """Metrics of the server."""
+def read_samples(gate: Gate, loop_lag: LoopLag, uptime_ms: int) -> list[Sample]:
+    """Metrics of the server at this moment; zeros while it recovers."""
+    engine = gate.engine if gate.ready else None
     return [
-        *_process_samples(vitals),
-        *_staged_samples(vitals.staged),
-        *_sealing_samples(vitals.backlog, vitals.segments),
-        *_journal_samples(vitals.journal),
+        *_process_samples(engine, gate, loop_lag, uptime_ms),
+        *_staged_samples(engine.transactions.waiting if engine else StagedTotals()),
+        *_sealing_samples(
+            engine.backlog() if engine else SealBacklog(), engine.segments.count if engine else 0
+        ),
+        *_journal_samples(JournalVitals(engine)),
     ]
 
 
-def _process_samples(vitals: ServerVitals) -> list[Sample]:
+def _process_samples(
+    engine: Engine | None, gate: Gate, loop_lag: LoopLag, uptime_ms: int
+) -> list[Sample]:
+    records, size_bytes = (engine.state.count, engine.state.size_bytes) if engine else (0, 0)
+    pressure = engine.scheduler.pressure.level if engine else 0.0
     return [
-        Gauge("topics_records_live", "Live records, those of streams too.", vitals.records_live),
-        Gauge("topics_bytes_live", "Live record bytes, those of streams too.", vitals.bytes_live),
-        Gauge("topics_sse_connections", "Open streams.", vitals.sse_connections),
-        Gauge("topics_ready", "1 once recovery is done.", vitals.ready),
-        Gauge("topics_recovery_progress", "Recovery from 0 to 1.", vitals.recovery_progress),
-        Gauge("topics_uptime_ms", "Milliseconds since the start.", vitals.uptime_ms),
+        Gauge("topics_records_live", "Live records, those of streams too.", records),
+        Gauge("topics_bytes_live", "Live record bytes, those of streams too.", size_bytes),
+        Gauge("topics_sse_connections", "Open streams.", len(gate.streams)),
+        Gauge("topics_ready", "1 once recovery is done.", gate.ready),
+        Gauge("topics_recovery_progress", "Recovery from 0 to 1.", gate.progress),
+        Gauge("topics_uptime_ms", "Milliseconds since the start.", uptime_ms),
         Gauge(
             "headrace_loop_stall_max_ms",
             "Longest time the event loop was kept from its work.",
-            vitals.loop_stall_max_ms,
+            loop_lag.stall_max_ms,
         ),
-        Gauge("headrace_pressure", "How hard pressed the server is, 0 to 1.", vitals.pressure),
+        Gauge("headrace_pressure", "How hard pressed the server is, 0 to 1.", pressure),
     ]
 
 

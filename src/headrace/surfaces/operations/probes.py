@@ -18,12 +18,7 @@ from headrace.engine.flow.loop_lag import LoopLag
 from headrace.observe import render_prometheus, snapshot
 from headrace.processes.pipeline_process import PipelineProcess
 from headrace.surfaces.operations import wire
-from headrace.surfaces.operations.metrics import (
-    PIPELINE_NUMBERS,
-    ServerVitals,
-    pipeline_samples,
-    read_samples,
-)
+from headrace.surfaces.operations.metrics import PIPELINE_NUMBERS, pipeline_samples, read_samples
 from headrace.web.accept import prefers
 from headrace.web.answers import JSON, Answer, json_answer
 from headrace.web.calls import Call, Gate
@@ -79,7 +74,7 @@ class Probes:
 
     async def metrics(self, call: Call) -> Answer:
         call.principal.require(Scope.READ)
-        samples = read_samples(ServerVitals(self._gate, self._loop_lag, self.uptime_ms))
+        samples = read_samples(self._gate, self._loop_lag, self.uptime_ms)
         for of_surface in self._samples:
             samples += of_surface(call.principal)
         if self._pipeline is not None:

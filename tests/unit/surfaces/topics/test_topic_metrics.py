@@ -1,14 +1,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-import msgspec
 import pytest
 
-from headrace.observe import render_prometheus, snapshot
-from headrace.surfaces.topics.metrics import TOPIC_SERIES_MAX, read_samples
+from headrace.core.config import Kind, LogConfig
+from headrace.core.owners import TOPICS
+from headrace.core.record import draft
+from headrace.engine.timings import Timings
+from headrace.observe import Sample, render_prometheus, snapshot
+from headrace.surfaces.topics import metrics
+from headrace.surfaces.topics.metrics import read_samples
+from headrace.web.calls import Gate
+from headrace.web.concurrency import Slots
+from headrace.web.credential_store import CredentialStore
 from headrace.web.credentials import LOCAL, Principal, Scope
+from support.engine_harness import boot
+from support.hostile import HostileDisk
+from support.virtual import VirtualClock, VirtualLoop
 
 NAMES = [
     "topics_topics",
@@ -27,69 +38,101 @@ NAMES = [
 ]
 
 
-class Topic(msgspec.Struct, frozen=True):
-    name: str
-    head_seq: int = 9
-    earliest_seq: int = 3
-    records_live: int = 7
-    bytes_live: int = 700
-    queue_ready: int | None = None
-    queue_in_flight: int | None = None
+QUEUE = LogConfig(kind=Kind.QUEUE)
 
 
-class Topics:
-    routers = 0
-    queue_topics = 1
-    queue_leases_in_flight = 2
-    watch_sessions = 4
+def new_gate() -> Gate:
+    return Gate(CredentialStore(), Slots(), Slots(), 0)
 
-    def __init__(self, *topics: Topic) -> None:
-        self._topics = topics
-        self.topics_by_class = {"disk": len(topics), "fsync": 0}
-        self.read = 0
 
-    def topics(self, wanted: Callable[[str], bool]) -> Iterator[Topic]:
-        for topic in self._topics:
-            if wanted(topic.name):
-                self.read += 1
-                yield topic
+@contextmanager
+def serving(*topics: str, queues: tuple[str, ...] = (), records: int = 3) -> Iterator[Gate]:
+    """A gate to an engine with these topics; a worker holds a job of each queue."""
+    loop, gate = VirtualLoop(), new_gate()
+
+    async def begin() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        for name in (*topics, *queues):
+            config = QUEUE if name in queues else LogConfig()
+            written = draft([b"1"] * records)
+            await engine.appender.append(name, written, owner=TOPICS, create=config)
+        for queue in queues:
+            await engine.queues.claim(queue, "worker", 1, 1000, Timings())
+        gate.open(engine)
+
+    try:
+        loop.run(begin())
+        yield gate
+        assert not loop.complaints
+    finally:
+        loop.close()
+
+
+def read(gate: Gate, principal: Principal = LOCAL) -> list[Sample]:
+    return read_samples(gate, 4, principal)
 
 
 def test_the_names_are_those_of_the_contract() -> None:
-    samples = read_samples(Topics(Topic("jobs")), LOCAL)
-    assert sorted(sample.name for sample in samples) == sorted(NAMES)
-    assert all(sample.help for sample in samples)
+    with serving("news", queues=("jobs",)) as gate:
+        for samples in (read(gate), read(new_gate())):
+            assert [sample.name for sample in samples] == NAMES
+            assert all(sample.help for sample in samples)
 
 
 def test_a_topic_has_its_series_and_a_queue_two_more() -> None:
-    topics = Topics(Topic("news"), Topic("jobs", queue_ready=5, queue_in_flight=2))
-    values = snapshot(read_samples(topics, LOCAL))
+    with serving("news", queues=("jobs",)) as gate:
+        values = snapshot(read(gate))
     assert values["topics_topics"] == 2
-    assert values["topics_topics_by_class"] == {"disk": 2, "fsync": 0}
-    assert values["topics_topic_head_seq"] == {"news": 9, "jobs": 9}
-    assert values["topics_topic_queue_ready"] == {"jobs": 5}
-    assert values["topics_topic_queue_in_flight"] == {"jobs": 2}
+    assert values["topics_topics_by_class"] == {"ephemeral": 0, "memory": 0, "disk": 2, "fsync": 0}
+    assert values["topics_routers"] == 0
+    assert values["topics_queue_topics"] == 1
+    assert values["topics_queue_leases_in_flight"] == 1
+    assert values["topics_watch_sessions"] == 4
+    assert values["topics_topic_head_seq"] == {"news": 3, "jobs": 3}
+    assert values["topics_topic_earliest_seq"] == {"news": 1, "jobs": 1}
+    assert values["topics_topic_records_live"] == {"news": 3, "jobs": 3}
+    assert values["topics_topic_queue_ready"] == {"jobs": 2}
+    assert values["topics_topic_queue_in_flight"] == {"jobs": 1}
+    assert values["topics_topic_metrics_truncated"] == 0
+
+
+def test_a_server_that_recovers_tells_zeros() -> None:
+    values = snapshot(read(new_gate()))
+    assert values["topics_topics"] == 0
+    assert set(values["topics_topics_by_class"].values()) == {0}
+    assert values["topics_topic_head_seq"] == {}
     assert values["topics_topic_metrics_truncated"] == 0
 
 
 def test_a_key_with_prefixes_sees_only_its_own_names() -> None:
     ann = Principal("ann", Scope.READ, ("ann:",))
-    topics = Topics(Topic("ann:jobs"), Topic("bob:secret"))
-    text = render_prometheus(read_samples(topics, ann))
-    assert 'topics_topic_head_seq{topic="ann:jobs"} 9' in text
+    with serving("ann:jobs", "bob:secret") as gate:
+        text = render_prometheus(read(gate, ann))
+    assert 'topics_topic_head_seq{topic="ann:jobs"} 3' in text
     assert "bob" not in text
 
 
-@pytest.mark.parametrize(("extra", "truncated"), [(0, 0), (1, 1), (5000, 1)])
-def test_the_topic_block_is_bounded(extra: int, truncated: int) -> None:
-    topics = Topics(*(Topic(f"t{number}") for number in range(TOPIC_SERIES_MAX + extra)))
-    text = render_prometheus(read_samples(topics, LOCAL))
-    assert text.count("topics_topic_head_seq{") == TOPIC_SERIES_MAX
+@pytest.mark.parametrize(("extra", "truncated"), [(0, 0), (1, 1), (20, 1)])
+def test_the_topic_block_is_bounded(
+    extra: int, truncated: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "TOPIC_SERIES_MAX", 5)
+    with serving(*(f"t{number}" for number in range(5 + extra)), records=1) as gate:
+        looked_at: list[str] = []
+        known = gate.engine.state.names
+        monkeypatch.setattr(
+            gate.engine.state,
+            "names",
+            lambda *args: (looked_at.append(name) or name for name in known(*args)),
+        )
+        text = render_prometheus(read(gate))
+    assert text.count("topics_topic_head_seq{") == 5
     assert f"topics_topic_metrics_truncated {truncated}\n" in text
-    assert topics.read <= TOPIC_SERIES_MAX + 1
+    assert len(looked_at) == 5 + truncated, "no more is read than shown, and one to know of more"
 
 
 def test_every_line_is_prometheus_text() -> None:
-    text = render_prometheus(read_samples(Topics(Topic("a:b"), Topic("c")), LOCAL))
+    with serving("a:b", "c") as gate:
+        text = render_prometheus(read(gate))
     line = re.compile(r'# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z]+="[^"]*"\})? [0-9.e+-]+')
     assert all(line.fullmatch(each) for each in text.splitlines())
