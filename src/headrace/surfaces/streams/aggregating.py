@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -15,7 +14,7 @@ from headrace.engine.search.keys import list_keys
 from headrace.schemas.registry import decode_registry
 from headrace.surfaces.streams.positions import format_position
 from headrace.surfaces.streams.reading import parse_query
-from headrace.web.answers import Answer
+from headrace.web.answers import Answer, json_answer
 from headrace.web.calls import Call
 from headrace.web.credentials import Scope
 from headrace.web.search_replies import format_aggregated, format_keys
@@ -30,7 +29,7 @@ async def post_aggregate(call: Call) -> Answer:
     live.last_read_at_ms = engine.clock.now_ms()
     found = await aggregate(engine, live, partial(parse_aggregate_request, body))
     told = {"stream": call.name, **format_aggregated(found, partial(format_position, live.log))}
-    return _json(told, 408 if found.timed_out else 200)
+    return json_answer(msgspec.json.encode(told), 408 if found.timed_out else 200)
 
 
 async def get_keys(call: Call) -> Answer:
@@ -44,7 +43,7 @@ async def get_keys(call: Call) -> Answer:
         raise Refused(Code.INVALID, "routing key not configured")
     live.last_read_at_ms = engine.clock.now_ms()
     found = await list_keys(engine, live, query.get("after"), limit)
-    return _json({"stream": call.name, **format_keys(found)})
+    return json_answer(msgspec.json.encode({"stream": call.name, **format_keys(found)}))
 
 
 def _parse_limit(text: str | None) -> int:
@@ -54,8 +53,3 @@ def _parse_limit(text: str | None) -> int:
     if not limit:
         raise Refused(Code.INVALID, "invalid limit")
     return limit
-
-
-def _json(body: dict[str, Any], status: int = 200) -> Answer:
-    headers = [("content-type", "application/json"), ("cache-control", "no-store")]
-    return Answer(status, headers, msgspec.json.encode(body))

@@ -21,7 +21,7 @@ from headrace.core.limits import (
     WORKER_LENGTH_MAX,
 )
 from headrace.core.names import check_printable
-from headrace.core.subscription import WEBHOOK, LinkWork
+from headrace.core.subscription import WEBHOOK, LinkWork, Subscription
 from headrace.delivery.signing import Claims, Signer
 from headrace.delivery.webhooks import Webhooks
 from headrace.engine.open_log import OpenLog
@@ -30,7 +30,7 @@ from headrace.surfaces.streams import wire
 from headrace.surfaces.streams.fields import format_time
 from headrace.surfaces.streams.names import CONTROL, parse_name
 from headrace.surfaces.streams.offsets import Mark, format_offset, parse_offset
-from headrace.web.answers import Answer
+from headrace.web.answers import Answer, json_answer
 from headrace.web.calls import Authenticate, Call, Gate, by_key, decode
 from headrace.web.credentials import NO_SCOPE, Principal, Scope
 from headrace.web.request import Request
@@ -96,7 +96,7 @@ class Control:
         active, created = await subscriptions.put(id, following, call.principal.id)
         if not created:
             active = _find(call, id, Scope.ADMIN)  # it may follow more by now
-        return _json(self._show(call, active), 201 if created else 200)
+        return json_answer(msgspec.json.encode(self._show(call, active)), 201 if created else 200)
 
     def _parse(self, call: Call, request: wire.SubscribeRequest) -> Following:
         if request.filter is not None:
@@ -136,7 +136,7 @@ class Control:
     async def get(self, call: Call) -> Answer:
         id = _parse_id(call)
         active = _find(call, id, Scope.READ)
-        answer = _json(self._show(call, active))
+        answer = json_answer(msgspec.json.encode(self._show(call, active)))
         await call.engine.settle(active.live)
         return answer
 
@@ -202,20 +202,19 @@ class Control:
         if not 0 < len(request.worker) <= WORKER_LENGTH_MAX:
             raise Refused(Code.INVALID, f"worker has 1 to {WORKER_LENGTH_MAX} characters")
         active, works = await call.engine.subscriptions.claim(id, request.worker)
-        return _json(
-            wire.ClaimReply(
-                wake_id=active.subscription.wake or "",
-                generation=active.subscription.generation,
-                token=self._token(active.live, active),
-                streams=_works(works),
-                lease_ttl_ms=active.subscription.following.lease_ms,
-            )
-        )
-
-    def _token(self, live: OpenLog, active: Active) -> str:
         subscription = active.subscription
-        claims = Claims(live.log.id, subscription.generation, subscription.wake or "")
-        return self.signer.make_token(claims)
+        reply = wire.ClaimReply(
+            wake_id=subscription.wake or "",
+            generation=subscription.generation,
+            token=self._token(active.live.log.id, subscription),
+            streams=_works(works),
+            lease_ttl_ms=subscription.following.lease_ms,
+        )
+        return json_answer(msgspec.json.encode(reply))
+
+    def _token(self, log: int, subscription: Subscription) -> str:
+        """What proves that somebody was woken for just this."""
+        return self.signer.make_token(Claims(log, subscription.generation, subscription.wake or ""))
 
     async def ack(self, call: Call) -> Answer:
         id = _parse_id(call)
@@ -226,7 +225,7 @@ class Control:
         more = await call.engine.subscriptions.acknowledge(
             active, request.wake_id, request.generation, acks, done=request.done
         )
-        return _json(wire.AckReply(ok=True, next_wake=more))
+        return json_answer(msgspec.json.encode(wire.AckReply(ok=True, next_wake=more)))
 
     async def release(self, call: Call) -> Answer:
         id = _parse_id(call)
@@ -255,7 +254,6 @@ class Control:
         following = subscription.following
         assert following.url is not None
         id = live.log.name.rpartition("/")[2]
-        claims = Claims(live.log.id, subscription.generation, subscription.wake or "")
         body = msgspec.json.encode(
             wire.WebhookBody(
                 subscription_id=id,
@@ -263,7 +261,7 @@ class Control:
                 generation=subscription.generation,
                 streams=_works(works),
                 callback_url=f"{following.base_url}/subscriptions/{quote(id, safe='')}/callback",
-                callback_token=self.signer.make_token(claims),
+                callback_token=self._token(live.log.id, subscription),
             )
         )
         headers = {
@@ -362,11 +360,6 @@ def _link_type(work: LinkWork) -> str:
 
 async def _body(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
     return decode(decoder, await call.raw_body(_BODY_BYTES_MAX) or b"{}")
-
-
-def _json(value: Any, status: int = 200) -> Answer:
-    headers = [("content-type", "application/json"), ("cache-control", "no-store")]
-    return Answer(status, headers, msgspec.json.encode(value))
 
 
 def _base_url(req: Request) -> str:

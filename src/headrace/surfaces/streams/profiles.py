@@ -7,7 +7,7 @@ import msgspec
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import COMMAND_BYTES_MAX
 from headrace.profiles.catalogue import load_profile, parse_profile
-from headrace.web.answers import Answer
+from headrace.web.answers import Answer, json_answer
 from headrace.web.calls import Call, decode
 from headrace.web.credentials import Scope
 
@@ -41,4 +41,4 @@ async def post(call: Call) -> Answer:
 
 def _show(kept: bytes | None) -> Answer:
     body = b'{"apiVersion":"%b","profile":%b}' % (API.encode(), load_profile(kept).config)
-    return Answer(200, [("content-type", "application/json"), ("cache-control", "no-store")], body)
+    return json_answer(body)

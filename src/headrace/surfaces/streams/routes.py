@@ -17,7 +17,7 @@ from headrace.surfaces.streams.creation import parse_spec, type_of_body
 from headrace.surfaces.streams.dialect import Dialect
 from headrace.surfaces.streams.following import StreamSink, StreamView
 from headrace.surfaces.streams.positions import content_type_of, format_position
-from headrace.web.answers import Answer, Handover, Headers
+from headrace.web.answers import Answer, Handover, Headers, json_answer
 from headrace.web.calls import Call, parse_whole
 from headrace.web.credentials import Scope
 from headrace.web.event_streams import open_events
@@ -189,11 +189,11 @@ class StreamRoutes:
         shown = [
             wire.summarise(engine, each) for each in found if streams.expiry.is_there(each.log)
         ]
-        headers: Headers = [("content-type", "application/json"), ("cache-control", "no-store")]
+        answer = json_answer(msgspec.json.encode(shown))
         if more:
-            headers.append(("stream-next-cursor", encode_cursor(found[-1].log.name)))
+            answer.headers.append(("stream-next-cursor", encode_cursor(found[-1].log.name)))
         await engine.settle_control()
-        return Answer(200, headers, msgspec.json.encode(shown))
+        return answer
 
 
 def timed_out() -> Refused:

@@ -8,7 +8,7 @@ from headrace.core.limits import SCHEMA_UPDATE_BYTES_MAX
 from headrace.core.log import Log
 from headrace.schemas.evolution import parse_update
 from headrace.schemas.registry import decode_registry, view
-from headrace.web.answers import Answer
+from headrace.web.answers import Answer, json_answer
 from headrace.web.calls import Call
 from headrace.web.credentials import Scope
 
@@ -35,4 +35,4 @@ async def post(call: Call) -> Answer:
 def _show(log: Log) -> Answer:
     registry = decode_registry(log.stream.registry if log.stream is not None else None)
     body = msgspec.json.encode(view(log.name, registry, log.search))
-    return Answer(200, [("content-type", "application/json"), ("cache-control", "no-store")], body)
+    return json_answer(body)

@@ -13,7 +13,7 @@ from headrace.engine.open_log import OpenLog
 from headrace.engine.search.searching import search
 from headrace.surfaces.streams.offsets import Offset, parse_offset
 from headrace.surfaces.streams.positions import format_position, resolve
-from headrace.web.answers import Answer
+from headrace.web.answers import Answer, json_answer
 from headrace.web.calls import Call
 from headrace.web.credentials import Scope
 from headrace.web.search_replies import format_found, search_headers
@@ -37,12 +37,9 @@ async def _search(call: Call, body: Body) -> Answer:
     read = partial(parse_search_request, body, partial(_parse_mark, live))
     found = await search(engine, live, read)
     told = {"stream": call.name, **format_found(found, partial(format_position, live.log))}
-    headers = [
-        ("content-type", "application/json"),
-        ("cache-control", "no-store"),
-        *search_headers(told),
-    ]
-    return Answer(408 if found.timed_out else 200, headers, msgspec.json.encode(told))
+    answer = json_answer(msgspec.json.encode(told), 408 if found.timed_out else 200)
+    answer.headers += search_headers(told)
+    return answer
 
 
 def _parse_mark(live: OpenLog, value: Any) -> int:

@@ -6,7 +6,6 @@ The names come from a server in JavaScript; `docs/surfaces/streams.md` says what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.flow.process_memory import Peaks, ProcessMemory, look_at_collector, measure
 from headrace.engine.streams.top_streams import Ranking
 from headrace.surfaces.streams.fields import format_time
-from headrace.web.answers import Answer, Headers
+from headrace.web.answers import Answer, json_answer
 from headrace.web.calls import Call, Gate
 from headrace.web.credentials import Principal, Scope
 
@@ -65,33 +64,32 @@ class ServerRoutes:
         call.principal.require(Scope.READ)
         engine = call.engine
         state = await self._look(engine)
-        return _json(
-            {
-                "auto_tune": {
-                    "enabled": False,
-                    "requested_memory_mb": None,
-                    "preset_mb": None,
-                    "effective_memory_limit_mb": None,
+        told = {
+            "auto_tune": {
+                "enabled": False,
+                "requested_memory_mb": None,
+                "preset_mb": None,
+                "effective_memory_limit_mb": None,
+            },
+            "configured_limits": self._configured(engine),
+            "runtime": {
+                "memory": {
+                    "pressure_active": not engine.admission.room.is_set(),
+                    "last_rss_bytes": state.memory.rss,
+                    "process": _process(state.memory),
+                    "process_breakdown": _breakdown(state.memory),
+                    "sqlite": _SQLITE,
+                    "gc": _gc(),
+                    "subsystems": {**state.groups, "counts": state.counts},
+                    "totals": state.totals,
+                    "high_water": self._high_water(),
                 },
-                "configured_limits": self._configured(engine),
-                "runtime": {
-                    "memory": {
-                        "pressure_active": not engine.admission.room.is_set(),
-                        "last_rss_bytes": state.memory.rss,
-                        "process": _process(state.memory),
-                        "process_breakdown": _breakdown(state.memory),
-                        "sqlite": _SQLITE,
-                        "gc": _gc(),
-                        "subsystems": {**state.groups, "counts": state.counts},
-                        "totals": state.totals,
-                        "high_water": self._high_water(),
-                    },
-                    **_queues(engine),
-                    "concurrency": self._concurrency(engine),
-                    "top_streams": _top(engine, call.principal),
-                },
-            }
-        )
+                **_queues(engine),
+                "concurrency": self._concurrency(engine),
+                "top_streams": _top(engine, call.principal),
+            },
+        }
+        return json_answer(msgspec.json.encode(told))
 
     async def memory(self, call: Call) -> Answer:
         """The part of it that tells of memory."""
@@ -99,27 +97,26 @@ class ServerRoutes:
         engine = call.engine
         state = await self._look(engine)
         collector = look_at_collector()
-        return _json(
-            {
-                "ts": format_time(engine.clock.now_ms()),
-                "process": _process(state.memory),
-                "process_breakdown": _breakdown(state.memory),
-                "sqlite": _SQLITE,
-                "gc": _gc(),
-                "high_water": self._high_water(),
-                "counters": {
-                    "allocated_blocks": collector.blocks,
-                    "gc_tracked_new_objects": sum(collector.tracked),
-                    "logs": len(engine.state.logs),
-                    "followed_connections": len(self._gate.streams),
-                    "requests_under_way": len(self._gate.slots),
-                },
-                "runtime_counts": state.counts,
-                "runtime_bytes": state.groups,
-                "runtime_totals": state.totals,
-                "top_streams": _top(engine, call.principal),
-            }
-        )
+        told = {
+            "ts": format_time(engine.clock.now_ms()),
+            "process": _process(state.memory),
+            "process_breakdown": _breakdown(state.memory),
+            "sqlite": _SQLITE,
+            "gc": _gc(),
+            "high_water": self._high_water(),
+            "counters": {
+                "allocated_blocks": collector.blocks,
+                "gc_tracked_new_objects": sum(collector.tracked),
+                "logs": len(engine.state.logs),
+                "followed_connections": len(self._gate.streams),
+                "requests_under_way": len(self._gate.slots),
+            },
+            "runtime_counts": state.counts,
+            "runtime_bytes": state.groups,
+            "runtime_totals": state.totals,
+            "top_streams": _top(engine, call.principal),
+        }
+        return json_answer(msgspec.json.encode(told))
 
     async def _look(self, engine: Engine) -> _State:
         memory = await engine.pool.run(measure)
@@ -348,8 +345,3 @@ def _top(engine: Engine, principal: Principal) -> dict[str, Any]:
         "touch_journal_filter_bytes": shown(engine.touch_notifiers.largest(), "bytes"),
         "notifier_waiters": shown(leaders.waiters, "waiters"),
     }
-
-
-def _json(body: Mapping[str, Any]) -> Answer:
-    headers: Headers = [("content-type", "application/json"), ("cache-control", "no-store")]
-    return Answer(200, headers, msgspec.json.encode(body))

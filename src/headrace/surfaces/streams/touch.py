@@ -24,7 +24,7 @@ from headrace.profiles.templates import Wanted, parse_wanted
 from headrace.profiles.touchkeys import format_key, parse_key_id, parse_template_id
 from headrace.surfaces.streams.positions import format_position
 from headrace.surfaces.streams.routes import StreamLimits, timed_out
-from headrace.web.answers import Answer
+from headrace.web.answers import Answer, json_answer
 from headrace.web.calls import Call, decode
 from headrace.web.credentials import Scope
 
@@ -139,7 +139,7 @@ class TouchRoutes:
                 raise Refused(Code.INVALID, "settle is flush")
             await notifier.wait_settled(_parse_settle_ms(call, self._settle_ms))
         await engine.settle(notifier.live)
-        return _json(_describe(call, notifier))
+        return json_answer(msgspec.json.encode(_describe(call, notifier)))
 
     async def activate(self, call: Call) -> Answer:
         notifier = _notifier(call)
@@ -160,7 +160,7 @@ class TouchRoutes:
             limits.max_active_templates_per_stream, limits.max_active_templates_per_entity
         )
         await call.engine.settle(notifier.live)
-        return _json(ActivateReply(activated, denied, shown))
+        return json_answer(msgspec.json.encode(ActivateReply(activated, denied, shown)))
 
     async def wait(self, call: Call) -> Answer:
         """Answers when something is touched, or when the time that was asked for is up."""
@@ -178,7 +178,7 @@ class TouchRoutes:
             notifier.totals.stales += 1
             stale = _stale(notifier, watch)
             await engine.settle(notifier.live)
-            return _json(stale)
+            return json_answer(msgspec.json.encode(stale))
         touched = notifier.is_touched(watch, after)
         if not touched and request.timeout_ms:
             with (
@@ -190,7 +190,7 @@ class TouchRoutes:
         engine.streams.expiry.use(notifier.live)
         reply = _reply(notifier, watch, touched=touched)
         await engine.settle(notifier.live)
-        return _json(reply)
+        return json_answer(msgspec.json.encode(reply))
 
 
 async def wrong_method(call: Call) -> Answer:
@@ -307,8 +307,3 @@ def _describe(call: Call, notifier: TouchNotifier) -> dict[str, Any]:
         "timeoutsTotal": totals.timeouts,
         "staleTotal": totals.stales,
     }
-
-
-def _json(value: Any) -> Answer:
-    headers = [("content-type", "application/json"), ("cache-control", "no-store")]
-    return Answer(200, headers, msgspec.json.encode(value))
