@@ -309,6 +309,12 @@ COHORT_MAX = 256
 """Followers that are written to in one go; others get a turn before the next ones are."""
 INDEXED_COHORTS_MIN = 16
 """A log with fewer cohorts asks their selectors one by one."""
+SELECTOR_CONDITIONS_MAX = 8
+"""Conditions by which an index finds a selector; what is left is asked of those it finds."""
+SELECTOR_ENTRIES_MAX = 64
+"""Combinations of values under which an index holds a selector, unless one list alone has more."""
+LINGERING_SELECTORS_MAX = 1_024
+"""Selectors that a channel's index keeps though none of their cohorts is idle at the moment."""
 FRAMES_KEPT = 8
 """Encoded frames a channel keeps for followers that are a little behind."""
 

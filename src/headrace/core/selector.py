@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Hashable
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -12,22 +13,92 @@ from headrace.core.record import Block
 
 Picks = range | list[int]
 """Records of a block by index, ascending."""
+Rectangle = tuple[float, float, float, float]
+"""The lowest of both coordinates, then the highest of both; its edges belong to it."""
 
 
-class Anchor(msgspec.Struct, frozen=True):
-    """A text that every record has in this column that a selector picks; or a prefix of it."""
+class Features:
+    """What one record of a block has, read once for all who ask."""
+
+    __slots__ = ("_known", "at", "block")
+
+    def __init__(self, block: Block, at: int) -> None:
+        self.block = block
+        self.at = at
+        self._known: dict[Feature, Any] = {}
+
+    def get(self, feature: Feature) -> Any:
+        known = self._known
+        if feature in known:
+            return known[feature]
+        found = known[feature] = feature.read(self)
+        return found
+
+
+class Feature(Protocol):
+    """Something that a record has and conditions may be about. Hashable."""
+
+    def read(self, features: Features) -> Any:
+        """What a record has; None if it has nothing of the kind.
+
+        A hashable value for `IsOneOf`, a number for `IsWithin`, a rectangle for `Overlaps`.
+        """
+        ...
+
+
+class ColumnFeature(msgspec.Struct, frozen=True, cache_hash=True):
+    """The text of a column; of it as many characters as said."""
 
     column: Literal["keys", "nodes", "tags"]
-    text: str
-    is_prefix: bool = False
+    length: int | None = None
+
+    def read(self, features: Features) -> str | None:
+        values = getattr(features.block, self.column)
+        if values is None or (text := values[features.at]) is None:
+            return None
+        found: str = text if self.length is None else text[: self.length]
+        return found
+
+
+class IsOneOf(msgspec.Struct, frozen=True):
+    """The feature is one of these values."""
+
+    values: tuple[Hashable, ...]
+    """Each once."""
+
+
+class IsWithin(msgspec.Struct, frozen=True):
+    """The feature is a number from one to another, both included."""
+
+    low: float
+    high: float
+
+
+class Overlaps(msgspec.Struct, frozen=True):
+    """The feature is a rectangle that has at least a point in common with this one."""
+
+    rectangle: Rectangle
+
+
+Test = IsOneOf | IsWithin | Overlaps
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """Something that every record fulfils that a selector picks."""
+
+    feature: Feature
+    test: Test
 
 
 class Selector(Protocol):
     """Picks records of blocks. Hashable: equal selectors pick the same. Made by a surface."""
 
     @property
-    def anchor(self) -> Anchor | None:
-        """By what an index of many selectors finds this one, if there is such a thing."""
+    def conditions(self) -> tuple[Condition, ...]:
+        """By what an index of many selectors finds this one; the most selective first.
+
+        Records that fulfil all of them may still not be wanted. Without any it cannot be found.
+        """
         ...
 
     def bind(self, config: LogConfig) -> Selector:
@@ -52,14 +123,17 @@ class ColumnSelector(msgspec.Struct, frozen=True):
     key: str | None = None
 
     @property
-    def anchor(self) -> Anchor | None:
+    def conditions(self) -> tuple[Condition, ...]:
         if self.key is not None:
-            return Anchor("keys", self.key)
-        if self.match is None:
-            return None
-        if isinstance(self.match, TagEq):
-            return Anchor("tags", self.match.tag)
-        return Anchor("tags", self.match.prefix, is_prefix=True)
+            return (Condition(ColumnFeature("keys"), IsOneOf((self.key,))),)
+        match self.match:
+            case None:
+                return ()
+            case TagEq(tag=tag):
+                return (Condition(ColumnFeature("tags"), IsOneOf((tag,))),)
+            case prefix:
+                text = prefix.prefix
+                return (Condition(ColumnFeature("tags", len(text)), IsOneOf((text,))),)
 
     def bind(self, config: LogConfig) -> ColumnSelector:
         if config.dedupe_node or not self.exclude:

@@ -6,6 +6,7 @@ move on behind it together, without a look at each.
 
 from __future__ import annotations
 
+from headrace.core.limits import LINGERING_SELECTORS_MAX
 from headrace.core.selector import Selector
 from headrace.core.selector_index import Picked, SelectorIndex
 from headrace.delivery.cohort import Cohort
@@ -20,6 +21,10 @@ class IdleCohorts:
         """Where all of them are."""
         self._by_selector: dict[Selector, dict[Cohort, None]] = {}
         self._index = SelectorIndex()
+        self._lingering: dict[Selector, None] = {}
+        """Still in the index, though none of their cohorts is idle: those that want a record are
+        back in a moment. The first are the ones that left first.
+        """
         self._picked: dict[Selector, Picked] = {}
         """What was found for those that were idle before this pass, behind `_picked_after`."""
         self._picked_after = 0
@@ -30,13 +35,14 @@ class IdleCohorts:
     def add(self, cohort: Cohort) -> bool:
         """Take a cohort in that is at rest; False if it cannot be found, or is elsewhere."""
         selector = cohort.view.selector
-        if selector.anchor is None or cohort.view.strong or not cohort.at_rest:
+        if not selector.conditions or cohort.view.strong or not cohort.at_rest:
             return False
         if self and self.position != cohort.position:
             return False
         self.position = cohort.position
         cohort.idle = True
         self._by_selector.setdefault(selector, {})[cohort] = None
+        self._lingering.pop(selector, None)
         self._index.add(selector)
         return True
 
@@ -46,7 +52,11 @@ class IdleCohorts:
         del self._by_selector[selector][cohort]
         if not self._by_selector[selector]:
             del self._by_selector[selector]
-            self._index.remove(selector)
+            self._lingering[selector] = None
+            if len(self._lingering) > LINGERING_SELECTORS_MAX:
+                first = next(iter(self._lingering))
+                del self._lingering[first]
+                self._index.remove(first)
 
     def remove_all(self) -> list[Cohort]:
         """Let all of them go on by themselves."""
@@ -58,7 +68,8 @@ class IdleCohorts:
         for block in live.tail.since(after + 1):
             picks = range(block.index(after + 1), block.stop_index(upto))
             for selector, picked in self._index.find(block, picks, live.log.config):
-                self._picked.setdefault(selector, Picked({})).known[block.first] = picked
+                if selector in self._by_selector:
+                    self._picked.setdefault(selector, Picked({})).known[block.first] = picked
         wanting = self._remove(*self._picked)
         self.position = upto
         return wanting

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from headrace.core.config import LogConfig
 from headrace.core.match import TagEq, TagPrefix
 from headrace.core.record import Block, block, draft
-from headrace.core.selector import Anchor, ColumnSelector
+from headrace.core.selector import ColumnFeature, ColumnSelector, Condition, IsOneOf
 from headrace.core.selector_index import Picked, SelectorIndex
 
 texts = st.sampled_from(["", "a", "ab", "abc", "b"])
@@ -48,23 +48,26 @@ def test_a_selector_picks_by_all_its_columns(
 def test_an_index_finds_what_each_selector_picks(
     some: list[ColumnSelector], kept: int, config: LogConfig, whole: Block
 ) -> None:
-    anchored = list(dict.fromkeys(one for one in some if one.anchor is not None))
+    findable = list(dict.fromkeys(one for one in some if one.conditions))
     index = SelectorIndex()
-    for one in [*anchored, *anchored]:
+    for one in [*findable, *findable]:
         index.add(one)
-    for one in anchored[kept:]:
+    for one in findable[kept:]:
         index.remove(one)
     found = dict(index.find(whole, range(1, 4), config))
-    picked = {one: list(one.bind(config).pick(whole, range(1, 4))) for one in anchored[:kept]}
+    picked = {one: list(one.bind(config).pick(whole, range(1, 4))) for one in findable[:kept]}
     assert found == {one: picks for one, picks in picked.items() if picks}
-    for one in anchored[:kept]:
+    for one in findable[:kept]:
         known = Picked({7: found[one]} if one in found else {})
         assert known.bind(config).pick(whole, range(2, 4)) == [at for at in picked[one] if at >= 2]
         index.remove(one)
-    assert not index._by_text
+    assert not len(index)
+    assert index._root.empty
 
 
-def test_an_anchor_is_what_is_looked_up_first() -> None:
-    assert ColumnSelector(key="k", match=TagEq("t")).anchor == Anchor("keys", "k")
-    assert ColumnSelector(match=TagPrefix("t")).anchor == Anchor("tags", "t", is_prefix=True)
-    assert ColumnSelector(frozenset("n")).anchor is None
+def test_conditions_are_what_is_looked_up_first() -> None:
+    keyed = Condition(ColumnFeature("keys"), IsOneOf(("k",)))
+    assert ColumnSelector(key="k", match=TagEq("t")).conditions == (keyed,)
+    tagged = Condition(ColumnFeature("tags", 1), IsOneOf(("t",)))
+    assert ColumnSelector(match=TagPrefix("t")).conditions == (tagged,)
+    assert ColumnSelector(frozenset("n")).conditions == ()

@@ -11,7 +11,7 @@ import pytest
 from headrace.core.config import LogConfig
 from headrace.core.limits import WHEEL_TICK_S
 from headrace.core.record import Block, draft
-from headrace.core.selector import Anchor, Picks
+from headrace.core.selector import ColumnFeature, Condition, IsOneOf, Picks
 from headrace.delivery.cohort import Follower
 from headrace.delivery.endings import Ending, Expired, Over
 from headrace.delivery.events import CaughtUp, Event, Records
@@ -27,10 +27,10 @@ DEADLINE_S = 20.0
 
 
 class Above(msgspec.Struct, frozen=True):
-    """Picks by what is in the payloads; with an anchor or without."""
+    """Picks by what is in the payloads; with a condition or without."""
 
     least: int
-    anchor: Anchor | None = None
+    conditions: tuple[Condition, ...] = ()
 
     def bind(self, config: LogConfig) -> Above:
         return self
@@ -80,9 +80,11 @@ class Replay(EventStream):
             self.end(Over())
 
 
-@pytest.mark.parametrize("anchor", [None, Anchor("tags", "t")])
+@pytest.mark.parametrize("conditions", [(), (Condition(ColumnFeature("tags"), IsOneOf(("t",))),)])
 @pytest.mark.parametrize("replays", [True, False])
-def test_a_surface_follows_in_its_own_words(anchor: Anchor | None, replays: bool) -> None:
+def test_a_surface_follows_in_its_own_words(
+    conditions: tuple[Condition, ...], replays: bool
+) -> None:
     loop = VirtualLoop()
 
     async def story() -> None:
@@ -99,7 +101,7 @@ def test_a_surface_follows_in_its_own_words(anchor: Anchor | None, replays: bool
         for least in range(10, 40):
             sink = Replay(hub, 1e6, DEADLINE_S)
             sink.live, sink.replays = engine.live("n"), replays
-            sink.view = Numbers(Above(least, anchor))
+            sink.view = Numbers(Above(least, conditions))
             pipe = Pipe()
             pipe.protocol = sink
             sink.attach(pipe, sink.preamble(), lambda: None, lambda: None)
