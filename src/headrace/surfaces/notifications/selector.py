@@ -1,0 +1,213 @@
+"""Which notifications of a log a watch or a replay wants, asked of the columns of blocks.
+
+The subject is a column. What is stored of a notification is read only for those whose subject is
+wanted, and only if the filter is spatial: its box first, and its polygon if the box will do.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property, lru_cache
+
+import msgspec
+
+from headrace.core.config import LogConfig
+from headrace.core.record import Block
+from headrace.core.selector import (
+    ColumnFeature,
+    Condition,
+    Features,
+    IsOneOf,
+    IsWithin,
+    Overlaps,
+    Picks,
+    Rectangle,
+)
+from headrace.surfaces.notifications.constraints import Constraint, Eq, OneOf
+from headrace.surfaces.notifications.handlers import parse_float
+from headrace.surfaces.notifications.identifiers import NotificationFilter
+from headrace.surfaces.notifications.shapes import (
+    Box,
+    Polygon,
+    Sent,
+    WantedPoint,
+    WantedShape,
+    read_polygon,
+)
+from headrace.surfaces.notifications.subjects import format_subject, parse_subject
+
+_POLYGONS_KEPT = 64
+"""Several watchers look at the polygon of one notification, one after the other."""
+
+
+class _StoredIdentifier(msgspec.Struct):
+    polygon: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _StoredNotification(msgspec.Struct):
+    """What a spatial filter needs of a stored notification."""
+
+    identifier: _StoredIdentifier
+    bbox: Rectangle | None = None
+
+
+_decode_stored = msgspec.json.Decoder(_StoredNotification).decode
+
+
+@lru_cache(maxsize=_POLYGONS_KEPT)
+def _polygon(raw: bytes) -> Polygon:
+    sent: Sent = msgspec.json.decode(raw)
+    return read_polygon(sent)
+
+
+class _Tokens(msgspec.Struct, frozen=True, cache_hash=True):
+    """The tokens of a subject, as they are stored."""
+
+    def read(self, features: Features) -> list[str] | None:
+        tags = features.block.tags
+        tag = None if tags is None else tags[features.at]
+        return None if tag is None else tag.split(".")
+
+
+_TOKENS = _Tokens()
+
+
+class SubjectToken(msgspec.Struct, frozen=True, cache_hash=True):
+    """A feature: a token of the subject, as it is stored."""
+
+    position: int
+
+    def read(self, features: Features) -> str | None:
+        tokens: list[str] | None = features.get(_TOKENS)
+        if tokens is None or len(tokens) <= self.position:
+            return None
+        return tokens[self.position]
+
+
+class SubjectNumber(msgspec.Struct, frozen=True, cache_hash=True):
+    """A feature: the number that a token of the subject is."""
+
+    position: int
+
+    def read(self, features: Features) -> float | None:
+        token: str | None = features.get(SubjectToken(self.position))
+        return None if token is None else parse_float(_decoded(token))
+
+
+class StoredBox(msgspec.Struct, frozen=True, cache_hash=True):
+    """A feature: the box around the polygon of a notification that has one."""
+
+    def read(self, features: Features) -> Rectangle | None:
+        return _decode_stored(features.block.data_at(features.at)).bbox
+
+
+class NotificationSelector(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
+    """Picks the notifications that a filter wants."""
+
+    wanted: NotificationFilter
+
+    @cached_property
+    def conditions(self) -> tuple[Condition, ...]:
+        wanted = self.wanted
+        found: list[Condition] = []
+        if _is_exact(wanted):
+            found = [Condition(ColumnFeature("tags"), IsOneOf((format_subject(_exact(wanted)),)))]
+        else:
+            for at, token in enumerate(wanted.tokens):
+                if at and token is not None:  # the base is that of all subjects of the log
+                    found.append(Condition(SubjectToken(at), IsOneOf((format_subject([token]),))))
+            found += sorted((_condition(*each) for each in wanted.constraints), key=_width)
+        if wanted.shape is not None:
+            found.append(Condition(StoredBox(), Overlaps(_box(wanted.shape))))
+        return tuple(found)
+
+    @cached_property
+    def _subject(self) -> re.Pattern[str]:
+        """Matches subjects with the exact tokens; the tokens under a constraint are its groups."""
+        constrained = {at for at, _ in self.wanted.constraints}
+        parts = [
+            re.escape(format_subject([token]))
+            if token is not None
+            else "([^.]*)"
+            if at in constrained
+            else "[^.]*"
+            for at, token in enumerate(self.wanted.tokens)
+        ]
+        return re.compile(r"\.".join(parts))
+
+    def bind(self, config: LogConfig) -> NotificationSelector:
+        return self
+
+    def takes_all(self, block: Block) -> bool:
+        return False
+
+    def pick(self, block: Block, picks: Picks) -> Picks:
+        tags = block.tags
+        if tags is None:
+            return []
+        matches, constraints = self._subject.fullmatch, self.wanted.constraints
+        if constraints:
+            picks = [
+                at
+                for at in picks
+                if (tag := tags[at]) is not None
+                and (found := matches(tag)) is not None
+                and _are_met(constraints, found.groups())
+            ]
+        else:
+            picks = [at for at in picks if (tag := tags[at]) is not None and matches(tag)]
+        shape = self.wanted.shape
+        return picks if shape is None else [at for at in picks if _is_met(shape, block, at)]
+
+
+def _are_met(constraints: tuple[tuple[int, Constraint], ...], tokens: tuple[str, ...]) -> bool:
+    """Whether tokens meet the constraints on them, which come in the same order."""
+    for (_, constraint), token in zip(constraints, tokens, strict=True):
+        if not constraint.matches(_decoded(token)):
+            return False
+    return True
+
+
+def _is_met(shape: WantedShape, block: Block, at: int) -> bool:
+    """Whether a notification has a polygon that is wanted."""
+    stored = _decode_stored(block.data_at(at))
+    if stored.bbox is None or not shape.may_match(Box(*stored.bbox)):
+        return False
+    return shape.matches(_polygon(bytes(stored.identifier.polygon)))
+
+
+def _decoded(token: str) -> str:
+    return token if "%" not in token else parse_subject(token)[0]
+
+
+def _is_exact(wanted: NotificationFilter) -> bool:
+    return None not in wanted.tokens and not wanted.constraints
+
+
+def _exact(wanted: NotificationFilter) -> list[str]:
+    return [token for token in wanted.tokens if token is not None]
+
+
+def _condition(at: int, constraint: Constraint) -> Condition:
+    """What an index can hold of a constraint: whether ends are open is asked later."""
+    match constraint:
+        case Eq(token=token):
+            return Condition(SubjectToken(at), IsOneOf((format_subject([token]),)))
+        case OneOf(tokens=tokens):
+            stored = sorted(format_subject([token]) for token in tokens)
+            return Condition(SubjectToken(at), IsOneOf(tuple(stored)))
+        case _:
+            bounds = constraint.bounds
+            return Condition(SubjectNumber(at), IsWithin(bounds.low, bounds.high))
+
+
+def _width(condition: Condition) -> int:
+    """Short lists first, intervals last."""
+    test = condition.test
+    return len(test.values) if isinstance(test, IsOneOf) else 1 << 30
+
+
+def _box(shape: WantedShape) -> Rectangle:
+    if isinstance(shape, WantedPoint):
+        return shape.lat, shape.lon, shape.lat, shape.lon
+    return shape.polygon.box
