@@ -92,6 +92,11 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
+def media_of(stream: Stream | None) -> str | None:
+    """What the payloads of a log are; None for JSON, as in every log that is no stream."""
+    return None if stream is None or stream.is_json else stream.content_type
+
+
 def same_type(one: str, other: str) -> bool:
     return one == other or media_type(one) == media_type(other)
 

@@ -9,9 +9,16 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
+from headrace.core.cursor import parse_cursor
 from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import COMMAND_BYTES_MAX, INLINE_BYTES_MAX, U64_MAX
+from headrace.core.limits import (
+    COMMAND_BYTES_MAX,
+    INLINE_BYTES_MAX,
+    LIST_PAGE_DEFAULT,
+    LIST_PAGE_MAX,
+    U64_MAX,
+)
 from headrace.delivery.hub import Hub
 from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
@@ -265,6 +272,14 @@ def parse_bool(req: Request, name: str, default: bool) -> bool:
     if text in ("false", "0"):
         return False
     raise Refused(Code.INVALID, f"{name} is true or false", field=name)
+
+
+def parse_listing(req: Request, size_name: str = "page_size") -> tuple[str, str, int]:
+    """Which page of a list by name: behind which name, with which prefix, how many at most."""
+    size = parse_whole(req, size_name, LIST_PAGE_DEFAULT, LIST_PAGE_MAX)
+    cursor = req.get_param("cursor")
+    after = "" if cursor is None else parse_cursor(cursor)
+    return after, req.get_param("prefix") or "", size
 
 
 def parse_whole(req: Request, name: str, default: int, most: int) -> int:

@@ -10,7 +10,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.log import Log, check_owner
 from headrace.core.owners import SYSTEM, reserved
 from headrace.core.state import not_found
-from headrace.core.stream_state import same_type
+from headrace.core.stream_state import media_of, same_type
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.chunks import ChunkSummary
 from headrace.engine.streams.expiry import StreamExpiry
@@ -34,7 +34,7 @@ def check_logs(
             check_owner(log, owner)
     for each in brought:
         stream = logs[each.log].stream
-        media = None if stream is None or stream.is_json else stream.content_type
+        media = media_of(stream)
         is_same = media == each.media or (media and each.media and same_type(media, each.media))
         if not is_same or (stream is not None and stream.closed):
             raise Refused(

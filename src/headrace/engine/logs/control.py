@@ -45,9 +45,14 @@ class Logs:
         self._barrier = barrier
 
     def page(
-        self, after: str, prefix: str, count_max: int, wanted: Callable[[str], bool], owner: str
+        self,
+        after: str,
+        prefix: str,
+        count_max: int,
+        wanted: Callable[[str], bool],
+        owner: str | None = None,
     ) -> tuple[list[OpenLog], bool]:
-        """Up to `count_max` logs of this owner by name, and whether there are more."""
+        """Up to `count_max` logs of this owner, or of all, by name; and whether there are more."""
         kernel = self._kernel
         found: list[OpenLog] = []
         for name in kernel.state.names(after, prefix, owner):

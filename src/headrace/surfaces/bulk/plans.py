@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from headrace.core import ranges
 from headrace.core.limits import PAGE_RANGES_MAX, PLANS_EXTENTS_MAX, PLANS_RANGES_MAX
 from headrace.core.log import Log
+from headrace.core.stream_state import media_of
 from headrace.engine.flow.time_slices import slices
 from headrace.engine.open_log import OpenLog
 from headrace.formats.log_plan import LogPlan, Span
@@ -40,12 +41,11 @@ async def plans_of(lives: Iterable[tuple[OpenLog, int]], *, extents: bool) -> li
 
 def _plan(live: OpenLog, head: int) -> LogPlan:
     log = live.log
-    stream = log.stream
     return LogPlan(
         log=log.name,
         epoch=log.id,
         owner=log.owner,
-        media=None if stream is None or stream.is_json else stream.content_type,
+        media=media_of(log.stream),
         head_seq=head,
         earliest_seq=min(log.earliest, head + 1),
         floor_seq=min(log.floor, head + 1),

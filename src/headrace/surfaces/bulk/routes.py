@@ -10,12 +10,11 @@ from msgspec import UNSET
 
 from headrace.core import dead_letter
 from headrace.core.config import LogConfig
-from headrace.core.cursor import encode_cursor, parse_cursor
+from headrace.core.cursor import encode_cursor
 from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     BATCH_MAX,
-    LIST_PAGE_DEFAULT,
     LIST_PAGE_MAX,
     LISTING_BYTES_MAX,
     PAGE_ROWS_MAX,
@@ -26,6 +25,7 @@ from headrace.core.names import parse_name
 from headrace.core.owners import TOPICS
 from headrace.core.read import Page
 from headrace.core.state import not_found
+from headrace.core.stream_state import media_of
 from headrace.core.transaction import Caller, Chunk, parse_transaction
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
@@ -34,7 +34,7 @@ from headrace.surfaces.bulk import wire
 from headrace.surfaces.bulk.chunks import ChunkLimits, parse_chunk
 from headrace.surfaces.bulk.plans import fitting, plans_of
 from headrace.web.answers import Answer, Headers, Reply
-from headrace.web.calls import Call, decode, parse_bool, parse_whole
+from headrace.web.calls import Call, decode, parse_bool, parse_listing, parse_whole
 from headrace.web.credentials import Scope
 from headrace.web.request import Request
 
@@ -65,13 +65,9 @@ class Bulk:
             call.principal.require(Scope.READ, *names)
             lives = [_find(engine, name) for name in dict.fromkeys(names[:LIST_PAGE_MAX])]
         else:
-            cursor = req.get_param("cursor")
-            lives, more = _page(
-                engine,
-                parse_cursor(cursor) if cursor is not None else "",
-                req.get_param("prefix") or "",
-                parse_whole(req, "page_size", LIST_PAGE_DEFAULT, LIST_PAGE_MAX),
-                call,
+            may_see = call.principal.may_see
+            lives, more = engine.logs.page(
+                *parse_listing(req), lambda name: may_see(name) and _is_readable(engine, name)
             )
             if extents and (fits := fitting(lives)) < len(lives):
                 lives, more = lives[:fits], True
@@ -105,8 +101,7 @@ class Bulk:
             epoch=_parse_seq(req, "epoch"),
             upto=_parse_seq(req, "upto"),
         )
-        stream = live.log.stream
-        media = None if stream is None or stream.is_json else stream.content_type
+        media = media_of(live.log.stream)
         body = await engine.pool.run(_encode, live.log.name, live.log.id, page, media)
         headers: Headers = [
             ("content-type", ARROW),
@@ -154,8 +149,7 @@ class Bulk:
         known = engine.state.by_name.get(log)
         if known is None:
             parse_name(log)
-        stream = known.stream if known is not None else None
-        media = None if stream is None or stream.is_json else stream.content_type
+        media = media_of(known.stream if known is not None else None)
         if call.req.content_type != ARROW:
             raise Refused(Code.MEDIA_TYPE, f"a chunk needs Content-Type: {ARROW}")
         body = await call.raw_body(self._body_bytes_max)
@@ -236,32 +230,16 @@ def _encode(name: str, id: int, page: Page, media: str | None) -> bytes:
 
 def _find(engine: Engine, name: str) -> OpenLog:
     """Any log with records that can be read now."""
-    log = engine.state.by_name.get(name)
-    if log is None or not _is_readable(engine, engine.open_logs[log.id]):
+    if not _is_readable(engine, name):
         raise not_found(name)
-    return engine.open_logs[log.id]
+    return engine.open_logs[engine.state.by_name[name].id]
 
 
-def _is_readable(engine: Engine, live: OpenLog) -> bool:
-    log = live.log
-    if log.subscription is not None:
+def _is_readable(engine: Engine, name: str) -> bool:
+    log = engine.state.by_name.get(name)
+    if log is None or log.subscription is not None:
         return False
     return log.stream is None or engine.streams.expiry.is_there(log)
-
-
-def _page(
-    engine: Engine, after: str, prefix: str, size: int, call: Call
-) -> tuple[list[OpenLog], bool]:
-    """Up to `size` logs by name, of all owners, and whether there are more."""
-    found: list[OpenLog] = []
-    for name in engine.state.names(after, prefix):
-        live = engine.open_logs[engine.state.by_name[name].id]
-        if not call.principal.may_see(name) or not _is_readable(engine, live):
-            continue
-        if len(found) == size:
-            return found, True
-        found.append(live)
-    return found, False
 
 
 def _parse_batch(call: Call) -> tuple[str, int]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.core.cursor import encode_cursor, parse_cursor
+from headrace.core.cursor import encode_cursor
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
 from headrace.core.owners import STREAMS, SYSTEM, SYSTEM_PREFIX
 from headrace.core.stream_state import Producer, Write, same_type
 from headrace.engine.open_log import OpenLog
@@ -18,7 +17,7 @@ from headrace.surfaces.streams.dialect import Dialect
 from headrace.surfaces.streams.following import StreamSink, StreamView
 from headrace.surfaces.streams.positions import content_type_of, format_position
 from headrace.web.answers import Answer, Handover, Headers, json_answer
-from headrace.web.calls import Call, parse_whole
+from headrace.web.calls import Call, parse_listing
 from headrace.web.credentials import Scope
 from headrace.web.event_streams import open_events
 
@@ -179,10 +178,7 @@ class StreamRoutes:
         """The streams there are."""
         call.principal.require(Scope.READ)
         req, engine = call.req, call.engine
-        size = parse_whole(req, "limit", LIST_PAGE_DEFAULT, LIST_PAGE_MAX)
-        cursor = req.get_param("cursor")
-        after = parse_cursor(cursor) if cursor is not None else ""
-        prefix = req.get_param("prefix") or ""
+        after, prefix, size = parse_listing(req, "limit")
         owner = SYSTEM if prefix.startswith(SYSTEM_PREFIX) else STREAMS
         found, more = engine.logs.page(after, prefix, size, call.principal.may_see, owner)
         streams = engine.streams

@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from headrace.core.cursor import encode_cursor, parse_cursor
+from headrace.core.cursor import encode_cursor
 from headrace.core.errors import Code, Refused
 from headrace.core.inbound_route import Rule
-from headrace.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX
 from headrace.core.match import format_match, parse_match
 from headrace.core.owners import TOPICS
 from headrace.engine.routers.control import RouterPlan, check_ends
@@ -18,7 +17,7 @@ from headrace.engine.routers.steps import Router
 from headrace.surfaces.topics import wire
 from headrace.surfaces.topics.names import parse_router, parse_topic
 from headrace.web.answers import Reply
-from headrace.web.calls import Call, decode, parse_whole
+from headrace.web.calls import Call, decode, parse_listing
 from headrace.web.credentials import NO_SCOPE, Scope
 
 _put = msgspec.json.Decoder(wire.RouterRequest)
@@ -60,9 +59,7 @@ class RouterRoutes:
     async def list(self, call: Call) -> Reply:
         call.principal.require(Scope.READ)
         req, engine = call.req, call.engine
-        size = parse_whole(req, "page_size", LIST_PAGE_DEFAULT, LIST_PAGE_MAX)
-        cursor = req.get_param("cursor")
-        after = parse_cursor(cursor) if cursor is not None else ""
+        after, prefix, size = parse_listing(req)
         source, dest = req.get_param("source"), req.get_param("dest")
         may_see = call.principal.may_see
 
@@ -71,7 +68,6 @@ class RouterRoutes:
             asked = source in (None, ends[0]) and dest in (None, ends[1])
             return asked and all(map(may_see, (router.name, *ends)))
 
-        prefix = req.get_param("prefix") or ""
         found, more = engine.routers.page(after, prefix, size, is_wanted)
         await engine.routers.catch_up(*dict.fromkeys(router.dest for router in found))
         reply = wire.RouterListReply(

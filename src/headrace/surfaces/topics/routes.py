@@ -9,11 +9,9 @@ from msgspec import UNSET
 
 from headrace.core import lease, priority
 from headrace.core.config import Kind
-from headrace.core.cursor import encode_cursor, parse_cursor
+from headrace.core.cursor import encode_cursor
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
-    LIST_PAGE_DEFAULT,
-    LIST_PAGE_MAX,
     READ_BYTES_DEFAULT,
     READ_BYTES_MAX,
     READ_RECORDS_DEFAULT,
@@ -30,7 +28,7 @@ from headrace.surfaces.topics.events import format_tombstone, render_records
 from headrace.surfaces.topics.following import parse_selector
 from headrace.surfaces.topics.names import parse_topic
 from headrace.web.answers import Reply
-from headrace.web.calls import Call, decode, parse_bool, parse_whole
+from headrace.web.calls import Call, decode, parse_bool, parse_listing
 from headrace.web.credentials import Scope
 
 _config = msgspec.json.Decoder(wire.ConfigRequest)
@@ -72,10 +70,7 @@ class Topics:
     async def list(self, call: Call) -> Reply:
         call.principal.require(Scope.READ)
         req, engine = call.req, call.engine
-        prefix = req.get_param("prefix") or ""
-        size = parse_whole(req, "page_size", LIST_PAGE_DEFAULT, LIST_PAGE_MAX)
-        cursor = req.get_param("cursor")
-        after = parse_cursor(cursor) if cursor is not None else ""
+        after, prefix, size = parse_listing(req)
         touch = parse_bool(req, "touch", default=False)
         found, more = engine.logs.page(after, prefix, size, call.principal.may_see, TOPICS)
         await engine.routers.catch_up(*found)
