@@ -45,22 +45,6 @@ def buckets(values: NDArray[np.float64]) -> Ints:
     return np.where(near, 0, np.where(values < 0, -at, at))
 
 
-def bounds(at: int) -> tuple[float, float]:
-    """The least value of a bucket, and the least above it."""
-    least, above = _bounds_of(np.array([at]), coarse=False)
-    return float(least[0]), float(above[0])
-
-
-def log2_of(histogram: Histogram) -> dict[int, int]:
-    """The same counts by `2 ** floor(log2(max(1, abs(value))))`."""
-    found: dict[int, int] = {}
-    for at, count in histogram.items():
-        exponent = (abs(at) - 1) // _STEPS + _EXPONENT_MIN if at else 0
-        name = 1 << max(0, exponent)
-        found[name] = found.get(name, 0) + count
-    return dict(sorted(found.items()))
-
-
 class Histograms(NamedTuple):
     """Those of many rows: which row, which bucket, how many; ascending when they are merged."""
 
@@ -73,23 +57,6 @@ class Histograms(NamedTuple):
         return self.rows.nbytes + self.ats.nbytes + self.counts.nbytes
 
 
-def percentiles(
-    histogram: Histogram, parts: Sequence[float], low: float, high: float, *, coarse: bool = False
-) -> list[float]:
-    """For each of these parts, ascending, the value that so many of all values do not exceed.
-
-    Inside a bucket values are taken to lie evenly; none is below `low` or above `high`. With
-    `coarse`, buckets are those of `log2_v1`.
-    """
-    if not histogram:
-        return []
-    ats = np.array(sorted(histogram), np.int64)
-    counts = np.array([histogram[at] for at in sorted(histogram)], np.int64)
-    one = Histograms(np.zeros(len(ats), np.int64), ats, counts)
-    found = percentiles_of(one, parts, np.array([low]), np.array([high]), coarse=coarse)
-    return [float(value) for value in found[:, 0]]
-
-
 def percentiles_of(
     merged: Histograms,
     parts: Sequence[float],
@@ -98,7 +65,12 @@ def percentiles_of(
     *,
     coarse: bool = False,
 ) -> NDArray[np.float64]:
-    """The same for many rows: a line for each part; NaN for rows without values."""
+    """For each of these parts, ascending, a line with the value that so many of a row's values do
+    not exceed; NaN for rows without values.
+
+    Inside a bucket values are taken to lie evenly; none is below `lows` or above `highs`. With
+    `coarse`, buckets are those of `log2_v1`.
+    """
     found = np.full((len(parts), len(lows)), np.nan)
     firsts = np.searchsorted(merged.rows, np.arange(len(lows) + 1))
     there = np.flatnonzero(np.diff(firsts))

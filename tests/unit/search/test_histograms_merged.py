@@ -11,6 +11,7 @@ import pytest
 
 from headrace.search import histogram
 from headrace.search.histogram import Histograms
+from support.histograms import log2_of, percentiles
 
 
 def random_histograms(random: Random, rows: int, ats: int) -> Histograms:
@@ -45,8 +46,8 @@ def test_many_are_told_as_one_by_one() -> None:
     for row in range(4):
         own = merged.rows == row
         one = dict(zip(merged.ats[own].tolist(), merged.counts[own].tolist(), strict=True))
-        assert found[:, row].tolist() == histogram.percentiles(one, [0.1, 0.5, 0.99], -1e9, 1e9)
-        assert coarse[row] == {str(at): n for at, n in histogram.log2_of(one).items()}
+        assert found[:, row].tolist() == percentiles(one, [0.1, 0.5, 0.99], -1e9, 1e9)
+        assert coarse[row] == {str(at): n for at, n in log2_of(one).items()}
     assert np.isnan(found[:, 4]).all()
     assert coarse[4] == {}
 
