@@ -271,7 +271,7 @@ class App:
         server = HttpServer(respond, self._connections(descriptors), DRAIN_S)
         tasks = [
             asyncio.create_task(self._guard(work, server))
-            for work in (self._open(server), self._loop_lag.run())
+            for work in (self._open(), self._loop_lag.run())
         ]
         try:
             await server.serve(listener, backlog(descriptors), self.drain)
@@ -323,7 +323,7 @@ class App:
             is_gone=self.gate.credentials.is_gone,
         )
 
-    async def _open(self, server: HttpServer) -> None:
+    async def _open(self) -> None:
         began = asyncio.get_running_loop().time()
         try:
             self._started = started = await start(self._parts(), self._note_progress)

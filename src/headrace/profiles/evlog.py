@@ -111,7 +111,7 @@ class Evlog:
         if not empty:
             raise Refused(Code.INVALID, "evlog profile requires an empty stream")
 
-    def installs(self, name: str) -> Installed | None:
+    def installs(self) -> Installed | None:
         return Installed(SCHEMA, search=SEARCH)
 
     def normalise(self, raws: Sequence[bytes], now_ms: int) -> Sequence[bytes]:

@@ -30,7 +30,7 @@ class Generic:
     def check(self, *, is_json: bool, empty: bool) -> None:
         pass
 
-    def installs(self, name: str) -> Installed | None:
+    def installs(self) -> Installed | None:
         return None
 
     def normalise(self, raws: Sequence[bytes], now_ms: int) -> Sequence[bytes]:

@@ -103,7 +103,7 @@ class Metrics:
     def check(self, *, is_json: bool, empty: bool) -> None:
         need_json(self.kind, is_json)
 
-    def installs(self, name: str) -> Installed | None:
+    def installs(self) -> Installed | None:
         return Installed(SCHEMA, ROUTING_KEY, SEARCH)
 
     def normalise(self, raws: Sequence[bytes], now_ms: int) -> Sequence[bytes]:

@@ -34,8 +34,8 @@ class Profile(Protocol):
     def check(self, *, is_json: bool, empty: bool) -> None:
         """Refuse a stream that cannot have this profile."""
 
-    def installs(self, name: str) -> Installed | None:
-        """The schema that comes with it, for a stream of this name."""
+    def installs(self) -> Installed | None:
+        """The schema that comes with it."""
 
     def normalise(self, raws: Sequence[bytes], now_ms: int) -> Sequence[bytes]:
         """Documents as the stream is to hold them; the same sequence when nothing changes.

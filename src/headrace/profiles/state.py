@@ -67,7 +67,7 @@ class StateProtocol:
         for setting, value in () if self.touch is None else self.touch.without_effect():
             refuse_invalid(f"profile.touch.{setting} can only be {value}: it has no effect here")
 
-    def installs(self, name: str) -> Installed | None:
+    def installs(self) -> Installed | None:
         return None
 
     def normalise(self, raws: Sequence[bytes], now_ms: int) -> Sequence[bytes]:

@@ -269,7 +269,7 @@ def test_where_it_may_be_installed() -> None:
 
 
 def test_what_comes_with_it() -> None:
-    installed = make().installs("s")
+    installed = make().installs()
     assert installed is not None
     assert installed.routing_key is None
     assert msgspec.json.decode(SCHEMA)["required"] == KEYS

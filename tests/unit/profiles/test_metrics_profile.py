@@ -128,7 +128,7 @@ def test_the_configuration() -> None:
 
 
 def test_what_comes_with_it() -> None:
-    installed = Metrics().installs("s")
+    installed = Metrics().installs()
     assert installed is not None
     assert installed.routing_key == b'{"jsonPointer":"/seriesKey","required":true}'
     search = parse_search(msgspec.json.decode(SEARCH))

@@ -152,4 +152,4 @@ def test_where_it_may_be_installed() -> None:
     make().check(is_json=True, empty=False)
     with pytest.raises(Refused, match="application/json"):
         make().check(is_json=False, empty=True)
-    assert make().installs("s") is None
+    assert make().installs() is None

@@ -74,7 +74,7 @@ class IngestRules:
         self._source = (stream.registry, stream.profile)
         self.profile = load_profile(stream.profile)
         self.registry = decode_registry(stream.registry)
-        schema, brought = self.registry.schema, self.profile.installs("")
+        schema, brought = self.registry.schema, self.profile.installs()
         # What a profile makes of a record is valid under the schema that comes with it.
         own = schema is not None and brought is not None and bytes(schema) == brought.schema
         self._validator = None if schema is None or own else Validator(schema)
@@ -455,7 +455,7 @@ def _bring(log: Log, former: Profile, profile: Profile) -> list[Entry]:
 
     Without records, that of its former profile is none: nothing could be appended under both.
     """
-    installed, before = profile.installs(log.name), former.installs(log.name)
+    installed, before = profile.installs(), former.installs()
     registry = decode_registry(stream_of(log).registry)
     if before is not None and log.head == 0 and _is_all(registry, before):
         registry = NOTHING

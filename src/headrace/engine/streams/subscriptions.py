@@ -333,7 +333,7 @@ class Subscriptions:
             for path in wanted
             if (link := links.get(path)) is not None and not link.named
         ]
-        await self._change(active, Follow(active.live.log.id, [*new, *named]), wanted)
+        await self._change(Follow(active.live.log.id, [*new, *named]), wanted)
 
     async def unlink(self, id: str, path: str) -> None:
         """Follow this stream no more, unless the pattern does."""
@@ -344,11 +344,11 @@ class Subscriptions:
             return
         log = active.live.log.id
         if active.pattern is not None and active.pattern.matches(path):
-            await self._change(active, Follow(log, [(path, False, link.epoch, link.seq)]), [path])
+            await self._change(Follow(log, [(path, False, link.epoch, link.seq)]), [path])
         else:
-            await self._change(active, Follow(log, gone=[path]), [path])
+            await self._change(Follow(log, gone=[path]), [path])
 
-    async def _change(self, active: Active, entry: Entry, paths: Iterable[str]) -> None:
+    async def _change(self, entry: Entry, paths: Iterable[str]) -> None:
         self._kernel.check_open()
         position = self._kernel.commit([entry], sync=True)
         self.active.match_again(paths)

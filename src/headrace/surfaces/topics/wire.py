@@ -342,16 +342,6 @@ class RouterRequest(msgspec.Struct, kw_only=True):
     from_seq: Count | None = None
 
 
-class Performance(msgspec.Struct, kw_only=True):
-    """Where the time of a request went. Any subset may be present."""
-
-    server_total_ms: float
-    wal_append_ms: float = 0.0
-    fsync_ms: float = 0.0
-    throttle_wait_ms: float = 0.0
-    records_scanned: int | UnsetType = UNSET
-
-
 class TopicReply(msgspec.Struct, kw_only=True):
     topic: str
     created: bool
