@@ -97,14 +97,14 @@ class Sealed(msgspec.Struct):
 class Server:
     """One server, over one connection that is kept open."""
 
-    def __init__(self, url: str, key: str | None = None, patience_s: float = 60.0) -> None:
+    def __init__(self, url: str, key: str | None = None, timeout_s: float = 60.0) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is not the address of a server, as http://127.0.0.1:4000")
         self.url = url
         self._parts = parts
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._connection: http.client.HTTPConnection | None = None
         self.store: str | None = None
         """Whose object store the extents that were told lie in: the directory of its owner."""
@@ -214,8 +214,8 @@ class Server:
         """Bring these chunks into their logs, unless the batch was committed before."""
         request = {"chunks": list(chunks), "create": create, "once": once}
         target = f"/v0/transactions/{quote(transaction)}/{batch}"
-        patience_s = max(self._patience_s, _COMMIT_S)
-        body, _ = self._call("POST", target, msgspec.json.encode(request), _JSON, patience_s)
+        timeout_s = max(self._timeout_s, _COMMIT_S)
+        body, _ = self._call("POST", target, msgspec.json.encode(request), _JSON, timeout_s)
         return msgspec.json.decode(body, type=Committed)
 
     def abort(self, transaction: str, batch: int) -> None:
@@ -229,15 +229,15 @@ class Server:
         target: str,
         body: bytes | None = None,
         media: str = "",
-        patience_s: float | None = None,
+        timeout_s: float | None = None,
     ) -> tuple[bytes, Mapping[str, str]]:
-        patience_s = self._patience_s if patience_s is None else patience_s
-        deadline = time.monotonic() + patience_s
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + timeout_s
         headers = {**self._headers, **({"content-type": media} if media else {})}
         tries = 0
         while True:
             try:
-                return self._once(method, target, body, headers, patience_s)
+                return self._once(method, target, body, headers, timeout_s)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 failed = Failed(f"{self.url} cannot be reached: {error}")

@@ -489,7 +489,7 @@ def _add_report(jobs: Commands) -> None:
     parser.set_defaults(check=_check_report)
 
 
-def _wish(options: argparse.Namespace) -> ReportOptions:
+def _report_options(options: argparse.Namespace) -> ReportOptions:
     from headrace.pipeline.reports.run import ReportOptions
 
     return ReportOptions(
@@ -503,15 +503,15 @@ def _wish(options: argparse.Namespace) -> ReportOptions:
 
 
 def _check_report(options: argparse.Namespace) -> None:
-    from headrace.pipeline.reports.run import check_wish
+    from headrace.pipeline.reports.run import check_options
 
-    check_wish(_wish(options))
+    check_options(_report_options(options))
 
 
 def _report(spark: SparkSession, place: StoreLocation, options: argparse.Namespace) -> Report:
     from headrace.pipeline.reports.run import run
 
-    return run(spark, place, STUDIES[options.study], _wish(options))
+    return run(spark, place, STUDIES[options.study], _report_options(options))
 
 
 def _add_janitor(jobs: Commands) -> None:

@@ -65,7 +65,7 @@ class Catalog:
 
     def _server(self) -> Server:
         assert self._where.url is not None
-        return Server(self._where.url, self._where.key, self._where.patience_s)
+        return Server(self._where.url, self._where.key, self._where.timeout_s)
 
     def check_names(self, names: Iterable[str], found: Iterable[LogPlan]) -> None:
         """LookupError for a name that no log has."""

@@ -53,7 +53,7 @@ class Where(msgspec.Struct, frozen=True):
     url: str | None
     path: str | None
     key: str | None
-    patience_s: float
+    timeout_s: float
 
 
 class RecordSelection(msgspec.Struct, frozen=True):
@@ -180,11 +180,11 @@ def _where(options: Mapping[str, str]) -> Where:
     if not url and not path:
         raise OptionError("say url (a server), path (its data directory or object store), or both")
     key = options.get("apiKey") or os.environ.get("HEADRACE_API_KEY")
-    patience = options.get("timeoutSeconds", "60")
+    timeout = options.get("timeoutSeconds", "60")
     try:
-        return Where(url or None, path or None, key, float(patience))
+        return Where(url or None, path or None, key, float(timeout))
     except ValueError:
-        raise OptionError(f"timeoutSeconds is a number, not {patience!r}") from None
+        raise OptionError(f"timeoutSeconds is a number, not {timeout!r}") from None
 
 
 def _check_spelling(options: Mapping[str, str]) -> None:

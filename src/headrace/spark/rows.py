@@ -57,7 +57,7 @@ def _needed(wanted: RecordSelection, columns: Sequence[str]) -> list[str]:
 
 def _read_server(where: Where, part: ServerPart) -> Iterator[pa.Table]:
     assert where.url is not None
-    with Server(where.url, where.key, where.patience_s) as server:
+    with Server(where.url, where.key, where.timeout_s) as server:
         after = part.first - 1
         while after < part.last:
             page = server.page(part.log, after, part.last, part.epoch)

@@ -65,7 +65,7 @@ class _Stage:
         where = options.where
         assert where.url is not None
         self._options = options
-        self._server = Server(where.url, where.key, where.patience_s)
+        self._server = Server(where.url, where.key, where.timeout_s)
         self._staged = staged
         # Another attempt of the task may cut its rows otherwise: it has names of its own.
         self._attempt = secrets.randbelow(10**9)
@@ -133,7 +133,7 @@ def _commit(options: WriteOptions, messages: Sequence[object], *, once: bool) ->
     if not chunks:
         return  # nothing to write, or all of it was written before
     assert options.where.url is not None
-    with Server(options.where.url, options.where.key, options.where.patience_s) as server:
+    with Server(options.where.url, options.where.key, options.where.timeout_s) as server:
         transaction, batch = staged[0].transaction, staged[0].batch
         server.commit(transaction, batch, chunks, create=options.create, once=once)
 

@@ -42,40 +42,44 @@ class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
     to: Path | None = None
 
 
-def check_wish(wish: ReportOptions) -> None:
+def check_options(options: ReportOptions) -> None:
     """Refuse what cannot be meant, or written to: needs no Spark."""
-    if wish.chart is not None:
-        chart.check(wish.chart)
-    if wish.to is not None and wish.to.suffix not in _OUTPUTS:
-        raise CannotRun(f"rows go to a file in {' or '.join(_OUTPUTS)}, not {wish.to.name}")
-    for path in (wish.chart, wish.to):
+    if options.chart is not None:
+        chart.check(options.chart)
+    if options.to is not None and options.to.suffix not in _OUTPUTS:
+        raise CannotRun(f"rows go to a file in {' or '.join(_OUTPUTS)}, not {options.to.name}")
+    for path in (options.chart, options.to):
         if path is not None and not path.parent.is_dir():
             raise CannotRun(f"{path} cannot be written: there is no folder {path.parent}")
-    if wish.from_ts is not None and wish.to_ts is not None and wish.from_ts > wish.to_ts:
-        raise CannotRun(f"--from-ts {wish.from_ts} is after --to-ts {wish.to_ts}")
-    parse_logs(wish.logs)
+    if (
+        options.from_ts is not None
+        and options.to_ts is not None
+        and options.from_ts > options.to_ts
+    ):
+        raise CannotRun(f"--from-ts {options.from_ts} is after --to-ts {options.to_ts}")
+    parse_logs(options.logs)
 
 
-def run(spark: SparkSession, place: StoreLocation, study: Study, wish: ReportOptions) -> Report:
+def run(spark: SparkSession, place: StoreLocation, study: Study, options: ReportOptions) -> Report:
     """Make the report; its rows are few enough to be held here."""
-    check_wish(wish)
-    logs = parse_logs(wish.logs or (f"{study.prefix}*",))
+    check_options(options)
+    logs = parse_logs(options.logs or (f"{study.prefix}*",))
     manifest, marks = load(place.open())
-    if wish.logs:
+    if options.logs:
         check_logs(spark, place, manifest, logs)
-    period = wish.period or study.period
-    records = read(spark, place, manifest.segments).where(_wanted(logs, wish))
+    period = options.period or study.period
+    records = read(spark, place, manifest.segments).where(_wanted(logs, options))
     made = study.make(records.where(is_live(marks)) if study.live_only else records, period)
     with show_stages(spark):
         # Spark may make something of damaged bytes: nobody is told that.
         numbers = {row[NUMBER] for row in records.select(NUMBER).distinct().collect()}
         require_sound(spark, place, [s for s in manifest.segments if s.number in numbers])
         rows = rows_of(made)
-    nothing = "" if rows else _nothing(manifest, study, wish)
-    if wish.to is not None:
-        wish.to.write_text(_lines(made.columns, rows, wish.to.suffix))
-    if wish.chart is not None:
-        chart.draw(study.chart, rows, period, wish.chart, nothing)
+    nothing = "" if rows else _nothing(manifest, study, options)
+    if options.to is not None:
+        options.to.write_text(_lines(made.columns, rows, options.to.suffix))
+    if options.chart is not None:
+        chart.draw(study.chart, rows, period, options.chart, nothing)
     shown: list[tuple[object, ...]] = [
         tuple(told(value) for value in row.values()) for row in rows[:_SHOWN_MAX]
     ]
@@ -85,13 +89,13 @@ def run(spark: SparkSession, place: StoreLocation, study: Study, wish: ReportOpt
     return Report("  ".join(made.columns), shown, f"{what}; {nothing}" if nothing else what)
 
 
-def _nothing(manifest: Manifest, study: Study, wish: ReportOptions) -> str:
+def _nothing(manifest: Manifest, study: Study, options: ReportOptions) -> str:
     """In words, why a report is empty."""
     if not manifest.segments:
         return "nothing is sealed yet"
-    bounded = wish.from_ts is not None or wish.to_ts is not None
+    bounded = options.from_ts is not None or options.to_ts is not None
     when = " in that time" if bounded else ""
-    named = ", ".join(wish.logs) or (f"{study.prefix}*" if study.prefix else "")
+    named = ", ".join(options.logs) or (f"{study.prefix}*" if study.prefix else "")
     return f"no sealed record{f' of {named}' if named else ''}{when} is {study.records}"
 
 
@@ -101,14 +105,14 @@ def rows_of(made: DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def _wanted(logs: NamePatterns, wish: ReportOptions) -> Column:
+def _wanted(logs: NamePatterns, options: ReportOptions) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     wanted = is_meant(logs) & F.col("media").isNull()
-    if wish.from_ts is not None:
-        wanted &= F.col("ts") >= wish.from_ts
-    if wish.to_ts is not None:
-        wanted &= F.col("ts") <= wish.to_ts
+    if options.from_ts is not None:
+        wanted &= F.col("ts") >= options.from_ts
+    if options.to_ts is not None:
+        wanted &= F.col("ts") <= options.to_ts
     return wanted
 
 

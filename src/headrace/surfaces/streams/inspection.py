@@ -39,7 +39,7 @@ from headrace.web.credentials import Scope
 _WAIT_MS = 3000
 
 
-class Picture(NamedTuple):
+class Description(NamedTuple):
     """A descriptor at one moment."""
 
     told: dict[str, Any]
@@ -48,7 +48,7 @@ class Picture(NamedTuple):
     """What changes without the stream."""
 
 
-Paint = Callable[[Engine, OpenLog], Awaitable[Picture]]
+Describe = Callable[[Engine, OpenLog], Awaitable[Description]]
 
 
 class Inspector:
@@ -59,13 +59,13 @@ class Inspector:
 
     async def index_status(self, call: Call) -> Answer:
         """How far segments and companions have come."""
-        return await self._show(call, "index_status", _paint_index_status)
+        return await self._show(call, "index_status", _describe_index_status)
 
     async def details(self, call: Call) -> Answer:
         """All there is to know of a stream."""
-        return await self._show(call, "details", _paint_details)
+        return await self._show(call, "details", _describe_details)
 
-    async def _show(self, call: Call, kind: str, paint: Paint) -> Answer:
+    async def _show(self, call: Call, kind: str, describe: Describe) -> Answer:
         call.principal.require(Scope.READ, call.name)
         query = parse_query(call.req.query_string)
         wait_s = min(_parse_wait_ms(query), self._wait_ms_max) / 1000
@@ -76,14 +76,14 @@ class Inspector:
             live = engine.streams.find(call.name)
             woken = engine.index_status.watch(live)
             try:
-                picture = await paint(engine, live)
+                described = await describe(engine, live)
                 await engine.settle_all(live)
-                body = msgspec.json.encode(picture.told)
+                body = msgspec.json.encode(described.told)
                 tag = f'W/"{kind}:{sha1(body, usedforsecurity=False).hexdigest()}"'
                 headers: Headers = [("etag", tag), ("cache-control", "no-cache")]
                 if not tag_matches(known, tag):
                     headers.append(("content-type", "application/json"))
-                    return Answer(200, headers, _joined(body, picture.beside))
+                    return Answer(200, headers, _joined(body, described.beside))
                 if engine.draining or call.gone:
                     return Answer(304, headers)
                 with call.unless_gone(live.wake):
@@ -108,13 +108,13 @@ def _joined(body: bytes, beside: dict[str, Any]) -> bytes:
     return body[:-1] + b"," + msgspec.json.encode(beside)[1:] if beside else body
 
 
-async def _paint_index_status(engine: Engine, live: OpenLog) -> Picture:
+async def _describe_index_status(engine: Engine, live: OpenLog) -> Description:
     survey = await engine.index_status.survey(live)
     published = await engine.index_status.published(live)
-    return Picture(_index_status(engine, live, survey, published), {})
+    return Description(_index_status(engine, live, survey, published), {})
 
 
-async def _paint_details(engine: Engine, live: OpenLog) -> Picture:
+async def _describe_details(engine: Engine, live: OpenLog) -> Description:
     stream_of(live.log)
     survey = await engine.index_status.survey(live)
     published = await engine.index_status.published(live)
@@ -124,9 +124,9 @@ async def _paint_details(engine: Engine, live: OpenLog) -> Picture:
         "profile": profile_of(log),
         "schema": view(log.name, _registry(log), log.search),
         "index_status": _index_status(engine, live, survey, published),
-        "storage": _storage(engine, live, survey, published),
+        "storage": _storage(live, survey, published),
     }
-    return Picture(told, {"object_store_requests": _requests(engine, live)})
+    return Description(told, {"object_store_requests": _requests(engine, live)})
 
 
 def _profile(log: Log) -> Profile:
@@ -301,9 +301,7 @@ def _text(number: int | None) -> str | None:
 # --- where it is kept -----------------------------------------------------------------------------
 
 
-def _storage(
-    engine: Engine, live: OpenLog, survey: Survey, published: PublishedManifest
-) -> dict[str, Any]:
+def _storage(live: OpenLog, survey: Survey, published: PublishedManifest) -> dict[str, Any]:
     log = live.log
     indexes = sum(share.size_bytes for share in survey.shares.values())
     manifest = (published.size_bytes or 0) if survey.stretches else 0

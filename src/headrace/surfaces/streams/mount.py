@@ -77,12 +77,12 @@ def surface(
         headers += _FOR_ALL
     shared_timeout = SharedTimeout(limits.request_ms / 1000, timed_out)
     # Thousands who wait get their empty answers at the same time: what is late is not too late.
-    live_patience = SharedTimeout(2 * limits.request_ms / 1000, timed_out)
+    live_timeout = SharedTimeout(2 * limits.request_ms / 1000, timed_out)
 
-    def choose_patience(request: Request, route: Route) -> SharedTimeout | None:
+    def choose_timeout(request: Request, route: Route) -> SharedTimeout | None:
         if route.lives_long:
             return None  # as long as it says itself
-        return live_patience if b"live=" in request.query else shared_timeout
+        return live_timeout if b"live=" in request.query else shared_timeout
 
     routes: list[Route] = []
     for prefix, spoken in ((NATIVE, DIALECTS[dialect]), (DURABLE_STREAMS, BASE)):
@@ -99,7 +99,7 @@ def surface(
         refuse=refuse,
         headers=headers,
         options=_options,
-        shared_timeout=choose_patience,
+        shared_timeout=choose_timeout,
     )
 
 

@@ -128,7 +128,7 @@ class TouchRoutes:
     """The handlers below `touch`."""
 
     def __init__(self, limits: StreamLimits) -> None:
-        self._patience = SharedTimeout(limits.request_ms / 1000, timed_out)
+        self._body_timeout = SharedTimeout(limits.request_ms / 1000, timed_out)
         self._settle_ms = limits.long_poll_ms
 
     async def meta(self, call: Call) -> Answer:
@@ -165,7 +165,7 @@ class TouchRoutes:
     async def wait(self, call: Call) -> Answer:
         """Answers when something is touched, or when the time that was asked for is up."""
         _notifier(call)
-        with self._patience.limit():
+        with self._body_timeout.limit():
             request = decode(_wait, await call.raw_body(_BODY_BYTES_MAX))
         interest, declared = _parse_interest(request)
         notifier, engine = _notifier(call), call.engine
