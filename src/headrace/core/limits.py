@@ -466,3 +466,15 @@ CONSTRAINT_VALUES_MAX = 1000
 """Values that an `in` lists."""
 POLYGON_POINTS_MAX = 10_000
 POLYGON_BYTES_MAX = 512 << 10
+EVENT_TYPES_MAX = 1000
+"""Event types that a configuration file may have."""
+ENUM_VALUES_MAX = 1000
+CONFIGURATION_BYTES_MAX = 1 << 20
+CONFIGURATION_DEPTH_MAX = 16
+CONFIGURATION_TEXT_MAX = 4096
+"""Of a configuration file: its size, how deep it is nested, and characters of a text in it."""
+ROLES_MAX = 1000
+"""Roles that one rule lists, and realms that it has."""
+NOTIFICATION_USERS_MAX = 1000
+HISTORY_CEILING = 1_000_000_000
+"""The most a configuration may allow one replay to deliver."""

@@ -24,6 +24,12 @@ def user_id(realm: str, name: str) -> str:
     return f"{USER}{realm}/{name}"
 
 
+def build_user(name: str, password: str, realm: str, roles: tuple[str, ...]) -> User:
+    """A user for a table; the name has no colon in it."""
+    principal = Principal(user_id(realm, name), NO_SCOPE, roles=roles, realm=realm)
+    return sha256(f"{name}:{password}".encode()).digest(), principal
+
+
 class UserTable:
     """The configured users, as digests."""
 
@@ -51,8 +57,7 @@ class UserTable:
             if name in users:
                 raise KeyringError(f"user {number} of {len(entries)} has the name of another")
             granted = tuple(role for role in roles.split("+") if role)
-            principal = Principal(user_id(realm, name), NO_SCOPE, roles=granted, realm=realm)
-            users[name] = (sha256(f"{name}:{password}".encode()).digest(), principal)
+            users[name] = build_user(name, password, realm, granted)
         return cls(tuple(users.values()))
 
     def __len__(self) -> int:

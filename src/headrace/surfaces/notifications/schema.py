@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from headrace.core.errors import Code, Refused
+from headrace.search.pointers import Path
 from headrace.surfaces.notifications.access import AccessRules
 from headrace.surfaces.notifications.handlers import Handler
 
@@ -65,5 +66,5 @@ class EventType(msgspec.Struct, frozen=True, kw_only=True):
     storage: StoragePolicy | None = None
     history_max: int | None = None
     """Notifications that one replay delivers at most; None: as many as for other types."""
-    wis2: Mapping[str, str] | None = None
-    """JSON pointers into WIS2 messages, by the field that is found there."""
+    wis2: Mapping[str, Path] | None = None
+    """Where in a WIS2 message the value of each field is; None: such messages are not taken."""
