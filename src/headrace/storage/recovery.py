@@ -195,7 +195,8 @@ class Recovery:
         self, entry: Entry, position: int, sealed_to: int, touched: dict[int, str]
     ) -> None:
         unsealed = position >= sealed_to
-        if entry.log == 0 or self._is_fresh(entry.log, position):
+        # (Also what is of no log: a snapshot knows all of that up to its position.)
+        if self._is_fresh(entry.log, position):
             core_state.apply(self._state, entry)
         match entry:
             case Start():

@@ -137,3 +137,21 @@ def test_there_are_so_many_tokens_and_expired_ones_make_room(loop: VirtualLoop) 
 
     with small():
         loop.run_until_complete(script())
+
+
+def test_a_token_that_made_room_stays_gone_behind_a_snapshot(loop: VirtualLoop) -> None:
+    """A start reads the journal from before the snapshot, where records are not sealed yet."""
+
+    async def script() -> None:
+        disk, clock = HostileDisk(), VirtualClock(loop)
+        started = await boot(disk, clock)
+        tokens = started.engine.tokens
+        with mock.patch("headrace.engine.tokens.TOKENS_MAX", 1):
+            await tokens.issue(ONE, READER, expires_at_ms=1)
+            two = await tokens.issue(TWO, READER)
+        started = await again(started, disk, clock, "snapshot")
+        assert await started.engine.tokens.list() == [two]
+        await stop(started)
+
+    with small():
+        loop.run_until_complete(script())
