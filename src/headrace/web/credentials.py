@@ -37,7 +37,7 @@ SCOPE_WORDS = {
 }
 
 # What a header carries unchanged; anything else could never be presented, so it is a mistake.
-_VISIBLE = re.compile(r"[\x21-\x7e]+")
+VISIBLE = re.compile(r"[\x21-\x7e]+")
 
 # Enough to tell keys apart in logs and counters, too little to be worth attacking.
 _ID_DIGITS = 12
@@ -154,7 +154,7 @@ class Keyring:
     @classmethod
     def parse_admin(cls, text: str) -> Keyring:
         """Read the token of the superadmin."""
-        if not _VISIBLE.fullmatch(text):
+        if not VISIBLE.fullmatch(text):
             raise KeyringError("a token is made of visible ASCII characters")
         return cls(((sha256(text.encode()).digest(), ADMIN),))
 
@@ -192,7 +192,7 @@ def _parse_entry(entry: str) -> tuple[bytes, Principal]:
     secret, scopes, prefixes, *_ = (*entry.split(":", 2), "", "")
     if not secret:
         raise KeyringError("the secret before the first ':' is empty")
-    if not _VISIBLE.fullmatch(secret):
+    if not VISIBLE.fullmatch(secret):
         raise KeyringError("a secret is made of visible ASCII characters")
     digest = sha256(secret.encode()).digest()
     principal = Principal(
@@ -221,7 +221,7 @@ def _parse_prefixes(text: str) -> tuple[str, ...]:
         return ()
     prefixes = tuple(text.split("|"))
     # An empty alternative would match every name: more than anyone meant to write.
-    if not all(map(_VISIBLE.fullmatch, prefixes)):
+    if not all(map(VISIBLE.fullmatch, prefixes)):
         raise KeyringError(
             "an empty or unusable prefix; prefixes are visible ASCII, joined by '|', none empty"
         )

@@ -24,10 +24,12 @@ from headrace.core.limits import (
 )
 from headrace.core.names import check_printable
 from headrace.web.credentials import NO_SCOPE, Principal
-from headrace.web.users import user_id
+from headrace.web.users import REALM_END, user_id
 
 SECRET_BYTES_MIN = 32
 """As long as the digests of HS256 (RFC 7518, 3.2): a shorter one can be guessed offline."""
+RSA_BITS_MIN = 2048
+"""Of a modulus (RFC 7518, 3.3)."""
 _ALGORITHMS = {
     ("RSA", None): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     ("EC", "P-256"): ("ES256",),
@@ -149,6 +151,10 @@ def _principal(claims: JwtClaims) -> Principal:
     name = claims.username or claims.sub
     if not name or len(name) > USER_NAME_MAX or len(claims.realm) > USER_NAME_MAX:
         raise _refused()
+    if REALM_END in claims.realm:
+        raise _refused()  # the id of its users could be that of others
+    granted = (*claims.roles, *claims.allowed_tenants, *claims.allowed_namespaces)
+    "".join((name, claims.realm, *granted)).encode()  # half a character cannot be written anywhere
     try:
         check_printable(name + claims.realm, "the name of a user")
     except Refused:
@@ -166,7 +172,9 @@ def _principal(claims: JwtClaims) -> Principal:
 
 def _read_key(entry: dict[str, Any]) -> tuple[str | None, tuple[Any, str]]:
     jwt = _load()
-    allowed = _ALGORITHMS.get((str(entry.get("kty")), entry.get("crv")))
+    kind, curve = entry.get("kty"), entry.get("crv")
+    known = isinstance(kind, str) and isinstance(curve, str | None)
+    allowed = _ALGORITHMS.get((str(kind), curve)) if known else None
     if allowed is None:
         raise ValueError("is no public key of RSA, P-256, P-384 or Ed25519")
     if "d" in entry:
@@ -180,9 +188,12 @@ def _read_key(entry: dict[str, Any]) -> tuple[str | None, tuple[Any, str]]:
     if id is not None and not isinstance(id, str):
         raise ValueError('has a "kid" that is no text')
     try:
-        return id, (jwt.PyJWK(entry, algorithm=algorithm).key, algorithm)
+        key = jwt.PyJWK(entry, algorithm=algorithm).key
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):
         raise ValueError("cannot be read") from None
+    if kind == "RSA" and key.key_size < RSA_BITS_MIN:
+        raise ValueError(f"has fewer than {RSA_BITS_MIN} bits")
+    return id, (key, algorithm)
 
 
 def _refused() -> Refused:

@@ -9,7 +9,7 @@ from hmac import compare_digest
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import USER_NAME_MAX
-from headrace.web.credentials import NO_SCOPE, KeyringError, Principal
+from headrace.web.credentials import NO_SCOPE, VISIBLE, KeyringError, Principal
 
 User = tuple[bytes, Principal]
 """The digest of `name:password`, and who that is."""
@@ -17,11 +17,13 @@ User = tuple[bytes, Principal]
 
 USER = "user:"
 """How the ids of users begin, whichever way they say who they are."""
+REALM_END = "/"
+"""Between a realm, which has none, and a name, which may: no two users have one id."""
 
 
 def user_id(realm: str, name: str) -> str:
     """The id of the principal of a user."""
-    return f"{USER}{realm}/{name}"
+    return f"{USER}{realm}{REALM_END}{name}"
 
 
 def build_user(name: str, password: str, realm: str, roles: tuple[str, ...]) -> User:
@@ -47,13 +49,15 @@ class UserTable:
         users: dict[str, User] = {}
         for number, entry in enumerate(entries, start=1):
             name, password, realm, roles, *more = (*entry.split(":"), "", "", "")
-            if not (name and password) or any(more) or not entry.isascii() or " " in entry:
+            if not (name and password) or any(more) or not VISIBLE.fullmatch(entry):
                 raise KeyringError(
                     f"user {number} of {len(entries)}: expected name:password[:realm[:role+role]] "
                     "in visible ASCII characters, without ':' in any of them"
                 )
             if len(name) > USER_NAME_MAX:
                 raise KeyringError(f"user {number} of {len(entries)}: the name is too long")
+            if REALM_END in realm:
+                raise KeyringError(f"user {number} of {len(entries)}: no realm has a {REALM_END!r}")
             if name in users:
                 raise KeyringError(f"user {number} of {len(entries)} has the name of another")
             granted = tuple(role for role in roles.split("+") if role)

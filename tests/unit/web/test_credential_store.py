@@ -171,6 +171,9 @@ BAD: dict[str, Callable[[], str]] = {
     "a token of nobody": lambda: sign(sub=None),
     "a name with a line break": lambda: sign(username="a\nb"),
     "a name without end": lambda: sign(username="a" * 300),
+    "a name of half a character": lambda: sign(username="\ud800"),
+    "a role of half a character": lambda: sign(roles=["\ud800"]),
+    "a realm that could be another's": lambda: sign(realm="a/b"),
     "roles that are none": lambda: sign(roles="admin"),
     "a realm that is none": lambda: sign(realm=7),
     "a time that is none": lambda: sign(exp=float("inf")),
@@ -337,6 +340,9 @@ def test_each_public_key_verifies_its_one_algorithm(tmp_path: Path) -> None:
         ([{**PUBLIC["rsa"], "use": "enc"}], "not for signatures"),
         ([RSAAlgorithm.to_jwk(RSA, as_dict=True)], "private key"),
         ([{**PUBLIC["rsa"], "n": "?"}], "cannot be read"),
+        ([{**PUBLIC["rsa"], "n": PUBLIC["rsa"]["n"][:171]}], "fewer than 2048 bits"),
+        ([{**PUBLIC["ec"], "crv": ["P-256"]}], "no public key"),
+        ([{**PUBLIC["ec"], "kty": ["EC"]}], "no public key"),
         ([{**PUBLIC["rsa"], "kid": 7}], "no text"),
         ([7], "a list"),
     ],
@@ -365,7 +371,20 @@ def test_a_secret_is_long_and_no_key_of_another_kind(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ",", "ann", "ann:", ":pass", "ann:p:r:a:b", "ann:p a", "ann:pä", "a:b,a:c"]
+    "text",
+    [
+        "",
+        ",",
+        "ann",
+        "ann:",
+        ":pass",
+        "ann:p:r:a:b",
+        "ann:p a",
+        "ann:pä",
+        "a:b,a:c",
+        "ann:p\tq",
+        "ann:p:here/there",
+    ],
 )
 def test_users_that_cannot_be_read_stay_unsaid(text: str) -> None:
     with pytest.raises(KeyringError) as refusal:
