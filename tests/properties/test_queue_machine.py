@@ -151,7 +151,7 @@ class QueueMachine(RuleBasedStateMachine):
                 self.fences.setdefault(seq, []).append(number)
             self.note()
         if spent:
-            self.commit(lease.bury(log, spent, len(spent) * RECORD_BYTES))
+            self.commit(lease.dead_letter(log, spent, len(spent) * RECORD_BYTES))
             self.naive.remove(set(spent))
             self.naive.dead_lettered += len(spent)
             self.note()

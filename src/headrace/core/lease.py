@@ -92,17 +92,17 @@ def _deal(jobs: list[int], askers: Sequence[Asking], turn: int) -> list[list[int
     if len(askers) == 1:
         jobs.sort()
         return [jobs]
-    hands: list[list[int]] = [[] for _ in askers]
-    seats = deque(at for at, asker in enumerate(askers) if asker.wanted)
-    seats.rotate(-turn)
+    shares: list[list[int]] = [[] for _ in askers]
+    waiting = deque(at for at, asker in enumerate(askers) if asker.wanted)
+    waiting.rotate(-turn)
     for seq in jobs:
-        at = seats.popleft()
-        hands[at].append(seq)
-        if len(hands[at]) < askers[at].wanted:
-            seats.append(at)
-    for hand in hands:
-        hand.sort()
-    return hands
+        at = waiting.popleft()
+        shares[at].append(seq)
+        if len(shares[at]) < askers[at].wanted:
+            waiting.append(at)
+    for share in shares:
+        share.sort()
+    return shares
 
 
 def hold(
@@ -137,7 +137,7 @@ def ack(log: Log, held: Ranges, count: int, size_bytes: int) -> Delete:
     return Delete(log.id, list(held), count, size_bytes)
 
 
-def bury(log: Log, spent: list[int], size_bytes: int) -> Delete:
+def dead_letter(log: Log, spent: list[int], size_bytes: int) -> Delete:
     """These jobs failed too often; their records go where dead letters go."""
     count = len(spent)
     return Delete(log.id, list(ranges.from_seqs(spent)), count, size_bytes, count)

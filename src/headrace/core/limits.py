@@ -83,7 +83,7 @@ CLAIM_JITTER_MS_MAX = 5_000
 DELAY_MS_MAX = 86_400_000
 """How long a nack may put a job off."""
 GROUP_BYTES_MAX = 255
-DESK_TIMER_S_MAX = 60.0
+DISPATCH_TIMER_S_MAX = 60.0
 """Workers of a queue are looked after at least so often while something is due in the future."""
 REDRIVE_DEFAULT = 100
 REDRIVE_MAX = 1000
@@ -326,8 +326,8 @@ COMPOSITE_BYTES_MAX = 4096
 """An id longer than this is replaced by a checkpoint: headers have limits."""
 CURSOR_BYTES_MAX = 64 << 10
 """A composite cursor longer than this is none of ours."""
-TRAIL_DEAD_MAX = 64
-TRAIL_ORDERS_MAX = 4
+CURSOR_DEAD_MAX = 64
+CURSOR_ORDERS_MAX = 4
 """A session keeps so many orders of its checkpoints, each with at most so many dead topics more
 than live ones.
 """

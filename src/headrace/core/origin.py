@@ -34,12 +34,12 @@ class Origins:
         self._firsts = array("q")
         self._lasts = array("q")
         self._sources = array("q")  # the source's seq of the first copy; 0 where nobody asks
-        self._which = array("q")  # index into the ways
+        self._which = array("q")  # index into the lineages
         self._lineages: list[Lineage] = []
 
-    def add(self, first: int, last: int, source_first: int, way: Lineage) -> None:
+    def add(self, first: int, last: int, source_first: int, lineage: Lineage) -> None:
         """Note the copies [first, last], which come behind all noted so far."""
-        which = self._index(way)
+        which = self._index(lineage)
         if self._lasts and self._lasts[-1] == first - 1 and self._which[-1] == which:
             expected = self._sources[-1] and self._sources[-1] + first - self._firsts[-1]
             if expected == source_first:
@@ -50,16 +50,16 @@ class Origins:
         self._sources.append(source_first)
         self._which.append(which)
 
-    def _index(self, way: Lineage) -> int:
-        if way in self._lineages:
-            return self._lineages.index(way)
-        self._lineages.append(way)
+    def _index(self, lineage: Lineage) -> int:
+        if lineage in self._lineages:
+            return self._lineages.index(lineage)
+        self._lineages.append(lineage)
         return len(self._lineages) - 1
 
     @property
     def paths(self) -> Iterator[Path]:
         """Every way copies came."""
-        return (way.path for way in self._lineages)
+        return (lineage.path for lineage in self._lineages)
 
     def path_of(self, seq: int) -> tuple[Path, int]:
         """The path of the record with this seq, and the last seq up to which it stays the same."""
@@ -74,8 +74,8 @@ class Origins:
         """(first, last, seq here of the first) of the source's records this router has copied."""
         wanted = {
             at
-            for at, way in enumerate(self._lineages)
-            if way.router == router and way.path[-1] == source
+            for at, lineage in enumerate(self._lineages)
+            if lineage.router == router and lineage.path[-1] == source
         }
         if wanted:
             for at, which in enumerate(self._which):
@@ -94,15 +94,15 @@ class Origins:
                 del column[:stop]
 
     def dump(self) -> tuple[list[bytes], list[Lineage]]:
-        """The runs as four native int64 columns, and the ways, for the snapshot."""
+        """The runs as four native int64 columns, and the lineages, for the snapshot."""
         columns = (self._firsts, self._lasts, self._sources, self._which)
         return [column.tobytes() for column in columns], self._lineages
 
     @classmethod
-    def load(cls, columns: list[bytes], ways: list[Lineage]) -> Origins:
+    def load(cls, columns: list[bytes], lineages: list[Lineage]) -> Origins:
         origins = cls()
         held = (origins._firsts, origins._lasts, origins._sources, origins._which)
         for column, raw in zip(held, columns, strict=True):
             column.frombytes(raw)
-        origins._lineages = ways
+        origins._lineages = lineages
         return origins

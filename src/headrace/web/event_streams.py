@@ -14,7 +14,7 @@ How a surface offers one:
         return open_events(call, Jobs(call.hub, heartbeat_s=15.0))
 
 The connection counts against the caps of streams, `gate.streams`, until it ends. Heartbeats, the
-opening lines, slow consumers and the farewell at a shutdown are taken care of.
+opening lines, slow consumers and the closing frame at a shutdown are taken care of.
 """
 
 from __future__ import annotations

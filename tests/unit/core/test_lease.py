@@ -171,7 +171,7 @@ def test_a_job_that_failed_too_often_is_for_nobody() -> None:
     assert claims[0] is not None
     assert (claims[0].seqs, spent) == ([2], [1])
     apply(log, claims[0])
-    apply(log, lease.bury(log, spent, RECORD_BYTES))
+    apply(log, lease.dead_letter(log, spent, RECORD_BYTES))
     assert lease.count(log, 2, 100) == Counters(0, 1, 1)
 
 

@@ -630,15 +630,15 @@ def test_a_worker_waits_in_peace_for_room_for_dead_letters(tell: Tell) -> None:
         await shop.add(2, keys=["a", "a"])
         await shop.nack("w", *await shop.claim("w"))
         tries = 0
-        bury = shop.queues._letters.bury
+        move = shop.queues._letters.move_spent
 
         async def counted(live: OpenLog, spent: list[int]) -> bool:
             nonlocal tries
             tries += 1
             assert tries < 99, "over and over"
-            return await bury(live, spent)
+            return await move(live, spent)
 
-        shop.queues._letters.bury = counted  # type: ignore[method-assign]
+        shop.queues._letters.move_spent = counted  # type: ignore[method-assign]
         hand = Hand(shop, "w")
         await asyncio.sleep(10)
         assert tries > 5

@@ -71,7 +71,7 @@ class DeadLetters:
         self._reader = reader
         self._appender = appender
 
-    async def bury(self, live: OpenLog, spent: list[int]) -> bool:
+    async def move_spent(self, live: OpenLog, spent: list[int]) -> bool:
         """Move the first of these jobs, as many as go at a time, to where the queue wants its dead
         letters; says whether any went.
 
@@ -88,7 +88,7 @@ class DeadLetters:
             return False
         limit = log.config.max_deliveries
         metas: Blobs = [dead_letter.stamp(item.meta, log.name, limit, item.seq) for item in letters]
-        entry = lease.bury(log, [item.seq for item in letters], _size(letters))
+        entry = lease.dead_letter(log, [item.seq for item in letters], _size(letters))
         create = LogConfig() if log.config.auto_create else None
         try:
             await self._move(live, name, _drafts(letters, metas), entry, create)

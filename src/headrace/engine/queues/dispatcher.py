@@ -20,7 +20,7 @@ from headrace.core.lease import Asking
 from headrace.core.limits import (
     DEAD_LETTERS_MAX,
     DEAD_LETTERS_RETRY_S,
-    DESK_TIMER_S_MAX,
+    DISPATCH_TIMER_S_MAX,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
 )
@@ -82,7 +82,7 @@ class JobDispatcher:
         self._live = live
         self._letters = letters
         self._turn = 0
-        self._burying = asyncio.Lock()
+        self._moving = asyncio.Lock()
         """Held while jobs move to the dead letters."""
         self._stuck = False
         """Whether they could not, the last time."""
@@ -146,10 +146,10 @@ class JobDispatcher:
         What could not be moved stays, and is passed over.
         """
         wanted = sum(asker.wanted for asker in askers)
-        async with self._burying:
+        async with self._moving:
             claims, spent = self._decide(askers)
             while spent:
-                moved = await self._letters.bury(self._live, spent[:DEAD_LETTERS_MAX])
+                moved = await self._letters.move_spent(self._live, spent[:DEAD_LETTERS_MAX])
                 self._stuck = not moved
                 claims, spent = self._decide(askers)
                 if not moved or sum(len(claim.seqs) for claim in claims if claim) == wanted:
@@ -302,26 +302,26 @@ class JobDispatcher:
             self._stuck = self._stuck and bool(spent)
             if spent and not cleared:
                 # Whoever is moving some already feeds the workers afterwards.
-                if waiting or not self._burying.locked():
+                if waiting or not self._moving.locked():
                     self._start(self._serve_later(waiting, askers), waiting)
                 return
             position = self._commit(claims)
         except Refused as refused:
             self._refuse(waiting, refused)
             return
-        gifts = [
+        grants = [
             (worker, claim)
             for worker, claim in zip(workers, claims[len(waiting) :], strict=True)
             if claim is not None
         ]
-        for worker, claim in gifts:
+        for worker, claim in grants:
             for seq, fence in _fenced(claim):
                 worker.held[seq] = fence
                 self._holders[seq] = worker
         if position and (self._live.log.config.leases_durable or self._steps_up(claims)):
-            self._start(self._deal_out_later(waiting, claims, gifts, position), waiting)
+            self._start(self._deal_out_later(waiting, claims, grants, position), waiting)
         else:
-            self._deal_out(waiting, claims, gifts)
+            self._deal_out(waiting, claims, grants)
 
     async def _serve_later(self, waiting: list[_Waiting], askers: list[Asking]) -> None:
         try:
@@ -336,7 +336,7 @@ class JobDispatcher:
         self,
         waiting: list[_Waiting],
         claims: list[Claim | None],
-        gifts: list[tuple[Worker, Claim]],
+        grants: list[tuple[Worker, Claim]],
         position: int,
     ) -> None:
         try:
@@ -344,18 +344,18 @@ class JobDispatcher:
         except Refused as refused:
             self._refuse(waiting, refused)
             return
-        self._deal_out(waiting, claims, gifts)
+        self._deal_out(waiting, claims, grants)
 
     def _deal_out(
         self,
         waiting: list[_Waiting],
         claims: list[Claim | None],
-        gifts: list[tuple[Worker, Claim]],
+        grants: list[tuple[Worker, Claim]],
     ) -> None:
         for each, claim in zip(waiting, claims, strict=False):
             if not each.claim.done():
                 each.claim.set_result(claim)
-        for worker, claim in gifts:
+        for worker, claim in grants:
             jobs = self._fetcher.fetch_now(self._live, claim.seqs)
             if jobs is None:
                 self._start(self._give_later(worker, claim))
@@ -371,7 +371,7 @@ class JobDispatcher:
         for each in waiting:
             if not each.claim.done():
                 each.claim.set_exception(refused)
-        self._dismiss(refused)
+        self._close_workers(refused)
 
     async def _close(self) -> None:
         """The queue is gone: workers hear of it once that is certain."""
@@ -380,9 +380,9 @@ class JobDispatcher:
             await kernel.journal.wait_synced(kernel.journal.tail)
         except Refused:
             pass  # read-only: it is gone here all the same
-        self._dismiss(_gone(kernel, self._live.log.name))
+        self._close_workers(_gone(kernel, self._live.log.name))
 
-    def _dismiss(self, refused: Refused) -> None:
+    def _close_workers(self, refused: Refused) -> None:
         for worker in list(self._workers):
             worker.close(refused)
 
@@ -409,7 +409,7 @@ class JobDispatcher:
         """Look again when time will have changed something."""
         self._cancel_timer()
         change_ms = self._live.log.jobs.next_change_ms()
-        wait_s = DEAD_LETTERS_RETRY_S if self._stuck else DESK_TIMER_S_MAX
+        wait_s = DEAD_LETTERS_RETRY_S if self._stuck else DISPATCH_TIMER_S_MAX
         if (change_ms is not None or self._stuck) and self._workers:
             if change_ms is not None:
                 left_s = (change_ms - self._kernel.clock.now_ms()) / 1000

@@ -104,7 +104,7 @@ class Routers:
                 self.attach(name, live)
 
     def attach(self, name: str, dest: OpenLog) -> None:
-        """The destination has a new inlet, or one that changed."""
+        """The destination has a new inbound route, or one that changed."""
         assert dest.log.inbound_routes is not None
         source = self._kernel.open_logs[dest.log.inbound_routes[name].source]
         router = self._routers.get(name)
@@ -118,7 +118,7 @@ class Routers:
         self.forwarder.attach(router)
 
     def detach(self, name: str) -> None:
-        """The destination has this inlet no more."""
+        """The destination has this inbound route no more."""
         router = self._routers[name]
         self.routes.remove(name, router.source.log.id)
         add_to(self._created, router.created_by, -1)

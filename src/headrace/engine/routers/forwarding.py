@@ -60,14 +60,14 @@ class Forwarder:
         """A router begins, or has changed: it may have something to do."""
         self.routers[router.name] = router
         source = router.source
-        outlet = self._outbound.get(source.log.id)
-        if outlet is None:
-            outlet = self._outbound[source.log.id] = _OutboundRoutes(source)
-            outlet.work = partial(self._serve, outlet)
-            outlet.listener = partial(self._on_change, outlet)
-            source.listen(outlet.listener)
-        outlet.routers[router.name] = router
-        self._schedule(outlet, (router,))
+        outbound = self._outbound.get(source.log.id)
+        if outbound is None:
+            outbound = self._outbound[source.log.id] = _OutboundRoutes(source)
+            outbound.work = partial(self._serve, outbound)
+            outbound.listener = partial(self._on_change, outbound)
+            source.listen(outbound.listener)
+        outbound.routers[router.name] = router
+        self._schedule(outbound, (router,))
 
     def detach(self, router: Router) -> None:
         """A router ends."""
@@ -75,13 +75,13 @@ class Forwarder:
         self._unblock(router)
         del self.routers[router.name]
         self._cold.pop(router.name, None)
-        outlet = self._outbound[router.source.log.id]
-        outlet.due.pop(router.name, None)
-        del outlet.routers[router.name]
-        if not outlet.routers:
-            outlet.source.unlisten(outlet.listener)
-            self._scheduler.cancel(outlet.work)
-            del self._outbound[outlet.source.log.id]
+        outbound = self._outbound[router.source.log.id]
+        outbound.due.pop(router.name, None)
+        del outbound.routers[router.name]
+        if not outbound.routers:
+            outbound.source.unlisten(outbound.listener)
+            self._scheduler.cancel(outbound.work)
+            del self._outbound[outbound.source.log.id]
 
     def forget(self, dest: OpenLog) -> None:
         """A log is gone."""
@@ -89,44 +89,44 @@ class Forwarder:
 
     # --- beside requests -------------------------------------------------------------------------
 
-    def _on_change(self, outlet: _OutboundRoutes) -> None:
+    def _on_change(self, outbound: _OutboundRoutes) -> None:
         """The source has something new, or less."""
-        self._schedule(outlet, outlet.routers.values())
+        self._schedule(outbound, outbound.routers.values())
 
-    def _schedule(self, outlet: _OutboundRoutes, routers: Iterable[Router]) -> None:
+    def _schedule(self, outbound: _OutboundRoutes, routers: Iterable[Router]) -> None:
         if self._closed:
             return
         for router in routers:
-            outlet.due[router.name] = router
-        if not outlet.scheduled:
-            outlet.scheduled = True
+            outbound.due[router.name] = router
+        if not outbound.scheduled:
+            outbound.scheduled = True
             # Twice round the loop: whoever wrote to the source has the answer by then.
             loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, self._take_turn, outlet)
+            loop.call_soon(loop.call_soon, self._take_turn, outbound)
 
-    def _take_turn(self, outlet: _OutboundRoutes) -> None:
-        if outlet.routers:
-            self._scheduler.serve(outlet.source, outlet.work, background=True)
+    def _take_turn(self, outbound: _OutboundRoutes) -> None:
+        if outbound.routers:
+            self._scheduler.serve(outbound.source, outbound.work, background=True)
 
-    def _serve(self, outlet: _OutboundRoutes) -> None:
+    def _serve(self, outbound: _OutboundRoutes) -> None:
         """Bring routers on for a slice of time; then others have their turn."""
-        outlet.scheduled = False
+        outbound.scheduled = False
         if self._closed or self._kernel.journal.failure is not None:
             return
         if not self._kernel.admission.open:
-            outlet.scheduled = True
+            outbound.scheduled = True
             later = asyncio.get_running_loop().call_later
-            later(FORWARD_RETRY_S, self._take_turn, outlet)
+            later(FORWARD_RETRY_S, self._take_turn, outbound)
             return
         started = perf_counter()
         work = Pass(self._kernel, self._shown)
-        while outlet.due and (perf_counter() - started) * 1e3 < FORWARD_SLICE_MS:
-            name, router = next(iter(outlet.due.items()))
-            del outlet.due[name]
+        while outbound.due and (perf_counter() - started) * 1e3 < FORWARD_SLICE_MS:
+            name, router = next(iter(outbound.due.items()))
+            del outbound.due[name]
             self._note(router, work.step(router))
         work.commit()
-        if outlet.due:
-            self._schedule(outlet, ())
+        if outbound.due:
+            self._schedule(outbound, ())
 
     def _note(self, router: Router, step: Step) -> None:
         """What becomes of a router after a step."""
@@ -256,8 +256,8 @@ class Forwarder:
 
     async def finish_from(self, source: OpenLog) -> None:
         """The same for all routers that lead away from this log."""
-        if outlet := self._outbound.get(source.log.id):
-            await self.finish(*outlet.routers.values())
+        if outbound := self._outbound.get(source.log.id):
+            await self.finish(*outbound.routers.values())
 
     async def stop(self) -> None:
         """Bring what can be brought, then no more."""

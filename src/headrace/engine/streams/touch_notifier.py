@@ -27,7 +27,7 @@ from headrace.profiles.touches import Touches
 if TYPE_CHECKING:
     from headrace.engine.open_log import OpenLog
 
-_BOARD_BYTES, _KEY_BYTES = 1024, 80
+_NOTIFIER_BYTES, _KEY_BYTES = 1024, 80
 _LOOK_EVERY = 64
 """Records between two looks at the time."""
 
@@ -148,7 +148,7 @@ class TouchNotifier:
     @property
     def size_bytes(self) -> int:
         """What it remembers, about."""
-        return _BOARD_BYTES + _KEY_BYTES * (len(self.touches) + len(self.touches.pending))
+        return _NOTIFIER_BYTES + _KEY_BYTES * (len(self.touches) + len(self.touches.pending))
 
     # --- noting ----------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     COMPOSITE_BYTES_MAX,
     CURSOR_BYTES_MAX,
-    TRAIL_DEAD_MAX,
-    TRAIL_ORDERS_MAX,
+    CURSOR_DEAD_MAX,
+    CURSOR_ORDERS_MAX,
     U64_MAX,
 )
 
@@ -125,10 +125,10 @@ class CursorHistory:
         self._size -= len(self._members.pop(label)) + 1
         del self._seqs[label]
         self._dead += 1
-        if self._dead > TRAIL_DEAD_MAX + len(self._members):
+        if self._dead > CURSOR_DEAD_MAX + len(self._members):
             self._orders[max(self._orders) + 1] = list(self._members)
             self._dead = 0
-            if len(self._orders) > TRAIL_ORDERS_MAX:
+            if len(self._orders) > CURSOR_ORDERS_MAX:
                 del self._orders[min(self._orders)]
 
     def id(self) -> bytes:

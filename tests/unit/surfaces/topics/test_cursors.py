@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import COMPOSITE_BYTES_MAX, TRAIL_DEAD_MAX, TRAIL_ORDERS_MAX, U64_MAX
+from headrace.core.limits import COMPOSITE_BYTES_MAX, CURSOR_DEAD_MAX, CURSOR_ORDERS_MAX, U64_MAX
 from headrace.surfaces.topics.cursors import (
     Checkpoint,
     CursorHistory,
@@ -60,12 +60,12 @@ def test_topics_that_come_and_go_do_not_pile_up() -> None:
     cursor_history = trail_of({f"{'x' * 100}-{i}": 1 for i in range(60)})
     oldest = parse_composite(cursor_history.id().decode())
     sizes = []
-    for number in range(20 * TRAIL_DEAD_MAX):
+    for number in range(20 * CURSOR_DEAD_MAX):
         cursor_history.tell(f"{'y' * 100}@{number}", 7)
         sizes.append(len(cursor_history.id()))
         cursor_history.drop(f"{'y' * 100}@{number}")
     assert max(sizes) < 400
-    assert len(cursor_history._orders) <= TRAIL_ORDERS_MAX
+    assert len(cursor_history._orders) <= CURSOR_ORDERS_MAX
     assert cursor_history.resolve(oldest) is None, "too old to be known"
     newest = parse_composite(cursor_history.id().decode())
     known = cursor_history.resolve(newest)
