@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hmac
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headrace.core.base64url import decode_base64url, encode_base64url
 from headrace.core.errors import Code, Refused
 
 if TYPE_CHECKING:
@@ -76,8 +76,10 @@ class Signer:
         scheme, _, token = (authorization or "").partition(" ")
         said, _, mac = token.strip().partition(".")
         try:
-            raw = _decode(said)
-            if scheme.lower() == "bearer" and hmac.compare_digest(self._mac(raw), _decode(mac)):
+            raw = decode_base64url(said)
+            if scheme.lower() == "bearer" and hmac.compare_digest(
+                self._mac(raw), decode_base64url(mac)
+            ):
                 return msgspec.json.decode(raw, type=Claims)
         except (ValueError, msgspec.MsgspecError):
             pass
@@ -88,8 +90,4 @@ class Signer:
 
 
 def _encode(raw: bytes) -> str:
-    return urlsafe_b64encode(raw).rstrip(b"=").decode()
-
-
-def _decode(text: str) -> bytes:
-    return urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+    return encode_base64url(raw).decode()

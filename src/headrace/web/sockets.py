@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Callable
 from hashlib import sha1
 
+from headrace.core.base64url import decode_base64url
 from headrace.core.errors import Code, Refused
 from headrace.delivery.websocket import Socket
 from headrace.web.answers import Answer, Handover
@@ -81,9 +81,7 @@ def _offered(req: Request) -> list[str]:
 def _unpack(token: str) -> str:
     if not token.startswith(_PACKED):
         return token
-    packed = token[len(_PACKED) :].rstrip("=").encode()
     try:
-        raw = base64.b64decode(packed + b"=" * (-len(packed) % 4), altchars=b"-_", validate=True)
-        return raw.decode()
-    except (binascii.Error, ValueError):
+        return decode_base64url(token[len(_PACKED) :]).decode()
+    except ValueError:
         raise Refused(Code.UNAUTHENTICATED, "unknown key") from None

@@ -7,12 +7,11 @@ replaced by a checkpoint, which only its own session understands: the seqs alone
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterable
 
 import msgspec
 
+from headrace.core.base64url import decode_base64url, encode_base64url
 from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
@@ -60,7 +59,7 @@ def parse_label(label: str) -> tuple[str, int | None]:
 
 def encode_map(members: Iterable[bytes]) -> bytes:
     """The id made of what `encode_member` gives."""
-    return _pack(b"{" + b",".join(members) + b"}")
+    return encode_base64url(b"{" + b",".join(members) + b"}")
 
 
 def encode_member(label: str, seq: int) -> bytes:
@@ -74,14 +73,14 @@ def parse_composite(text: str) -> Composite:
             raise ValueError(text)
         if text.startswith(_CHECKPOINT):
             _, tag, order, packed = text.split(".", 3)
-            return Checkpoint(tag, int(order), _parse_seqs(_unpack(packed)))
-        seqs = _seqs.decode(_unpack(text))
+            return Checkpoint(tag, int(order), _parse_seqs(decode_base64url(packed)))
+        seqs = _seqs.decode(decode_base64url(text))
         if not all(0 <= seq <= U64_MAX for seq in seqs.values()):
             raise ValueError(text)
         for label in seqs:
             parse_label(label)
         return seqs
-    except (ValueError, binascii.Error, msgspec.MsgspecError):
+    except (ValueError, msgspec.MsgspecError):
         raise Refused(Code.INVALID, "this cursor is not one of ours", field="cursor") from None
 
 
@@ -137,7 +136,7 @@ class CursorHistory:
             return encode_map(self._members.values())
         order = max(self._orders)
         raw = _encode_seqs(self._seqs.get(label, 0) for label in self._orders[order])
-        return f"{_CHECKPOINT}{self._tag}.{order}.".encode() + _pack(raw)
+        return f"{_CHECKPOINT}{self._tag}.{order}.".encode() + encode_base64url(raw)
 
     def resolve(self, cursor: Composite) -> dict[str, int] | None:
         """Labels and seqs of a cursor; nothing is known of a checkpoint that is too old."""
@@ -174,12 +173,3 @@ def _parse_seqs(raw: bytes) -> list[int]:
     if shift or any(seq > U64_MAX for seq in seqs):
         raise ValueError(raw)
     return seqs
-
-
-def _pack(raw: bytes | bytearray) -> bytes:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=")
-
-
-def _unpack(text: str) -> bytes:
-    raw = text.rstrip("=").encode()
-    return base64.b64decode(raw + b"=" * (-len(raw) % 4), altchars=b"-_", validate=True)
