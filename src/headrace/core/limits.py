@@ -11,6 +11,7 @@ HEAD_BYTES_MAX = 256 << 10
 """The request line and the headers of a request."""
 ACCEPT_LENGTH_MAX = 1024
 """Of an `Accept` that is looked at."""
+HOST_NAME_LENGTH_MAX = 253
 HOST_LENGTH_MAX = 261
 """A name, a colon and a port."""
 HOSTS_KNOWN_MAX = 256

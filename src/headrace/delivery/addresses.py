@@ -7,10 +7,11 @@ import re
 
 import msgspec
 
+from headrace.core.limits import HOST_NAME_LENGTH_MAX
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-HOST_LENGTH_MAX = 253
 _HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
 
 # Everything that is registered for a special purpose. Of IPv6 only global unicast is public at all;
@@ -52,7 +53,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_host_name(host: str) -> bool:
-    return len(host) <= HOST_LENGTH_MAX and _HOST_NAME.fullmatch(host) is not None
+    return len(host) <= HOST_NAME_LENGTH_MAX and _HOST_NAME.fullmatch(host) is not None
 
 
 class AllowedHosts(msgspec.Struct, frozen=True):

@@ -30,6 +30,11 @@ def is_gone(engine: Engine, live: OpenLog) -> bool:
     return live.log.id not in engine.open_logs or (stream is not None and stream.deleted)
 
 
+def when_durable(engine: Engine, then: Callable[[], None]) -> None:
+    """Call this once all that is in the journal now is synced; never, should that fail."""
+    ignore(engine.journal.wait_synced(engine.journal.tail, then))
+
+
 class Channel:
     """One followed log.
 
@@ -132,8 +137,7 @@ class Channel:
     def _drop(self) -> None:
         """The log is deleted: followers hear of it once that is certain."""
         self._dropped = True
-        journal = self._engine.journal
-        ignore(journal.wait_synced(journal.tail, self._say_gone))
+        when_durable(self._engine, self._say_gone)
 
     def _say_gone(self) -> None:
         gone = Gone(self.live.log.head)
@@ -312,8 +316,7 @@ class Channel:
             self._synced = live.visible
         elif not self._syncing and self._synced < live.visible:
             self._syncing = True
-            done = partial(self._note_synced, live.visible)
-            ignore(journal.wait_synced(journal.tail, done))
+            when_durable(self._engine, partial(self._note_synced, live.visible))
         return self._synced
 
     def _note_synced(self, visible: int) -> None:

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from functools import partial
 
 from headrace.core.entry import Create
-from headrace.delivery.channel import Channel, is_gone
+from headrace.delivery.channel import Channel, is_gone, when_durable
 from headrace.delivery.cohort import Follower
 from headrace.delivery.events import Gone
 from headrace.delivery.tasks import Tasks
 from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
-from headrace.storage.journal import ignore
 
 Note = Callable[[OpenLog], None]
 
@@ -38,9 +37,7 @@ class Hub:
         """Deliver from the follower's position on, until it leaves."""
         live = follower.live
         if is_gone(self.engine, live):
-            journal = self.engine.journal
-            done = partial(self._say_gone, follower)
-            ignore(journal.wait_synced(journal.tail, done))
+            when_durable(self.engine, partial(self._say_gone, follower))
             return
         channel = self._channels.get(live.log.id)
         if channel is None:

@@ -39,7 +39,7 @@ def chunk(frames: bytes) -> bytes:
 
 
 class EventStream(Sink):
-    """A connection that carries events. Opened by `web.streams`; `send` what `event` makes."""
+    """A connection that carries events; `web.event_streams` opens it. `send` what `event` makes."""
 
     __slots__ = ("_clock", "chunked")
 

@@ -11,7 +11,7 @@ from headrace.core.log import Log
 from headrace.core.origin import Origins
 
 
-def inlet_problems(log: Log) -> Iterator[str]:
+def inbound_problems(log: Log) -> Iterator[str]:
     """Everything about the routers into this log, and about what they brought, that cannot be."""
     inbound_routes = (log.inbound_routes or {}).values()
     if len(sources := {inbound.source for inbound in inbound_routes}) > 1:
@@ -29,7 +29,7 @@ def inlet_problems(log: Log) -> Iterator[str]:
 
 
 def _origin_problems(log: Log, origins: Origins) -> Iterator[str]:
-    columns, ways = origins.dump()
+    columns, lineages = origins.dump()
     firsts, lasts, sources, which = (array("q", column) for column in columns)
     if not len(firsts) == len(lasts) == len(sources) == len(which):
         yield "the columns of its origins differ in length"
@@ -38,9 +38,9 @@ def _origin_problems(log: Log, origins: Origins) -> Iterator[str]:
     flat = [end for run in runs for end in run]
     if any(low > high for low, high in pairwise(flat)) or (flat and flat[-1] > log.head):
         yield f"the runs of its origins do not ascend to {log.head}"
-    if not all(0 <= way < len(ways) for way in which):
+    if not all(0 <= at < len(lineages) for at in which):
         yield "a run of its origins came no known way"
-    if any(not way.path or log.id in way.path for way in ways):
+    if any(not each.path or log.id in each.path for each in lineages):
         yield "copies came from nowhere, or from the log itself"
 
 

@@ -11,7 +11,7 @@ from headrace.core.log import Log, live_ranges
 from headrace.core.ranges import Ranges
 from headrace.core.retention import Ledger
 from headrace.storage.checks.queues import queue_problems
-from headrace.storage.checks.routers import inlet_problems
+from headrace.storage.checks.routers import inbound_problems
 
 
 def is_set(ranges: Ranges) -> bool:
@@ -31,7 +31,7 @@ def state_problems(log: Log) -> Iterator[str]:
     if not wrong:  # else nothing can be counted
         yield from _count_problems(log)
         yield from queue_problems(log)
-        yield from inlet_problems(log)
+        yield from inbound_problems(log)
     yield from _extent_problems(log)
     yield from _key_problems(log)
 

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from headrace.delivery import sse
+from headrace.delivery.channel import when_durable
 from headrace.delivery.cohort import Follower
 from headrace.delivery.endings import Over
 from headrace.delivery.events import CaughtUp, Ended, Event, Gone, Held, Lost, Records
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import EventStream
 from headrace.engine.open_log import OpenLog
-from headrace.storage.journal import ignore
 from headrace.surfaces.topics.cursors import encode_map, encode_member
 from headrace.surfaces.topics.events import TopicView, render_event
 from headrace.surfaces.topics.following import matching, may_follow
@@ -115,8 +115,7 @@ class WatchStream(EventStream):
             self._follow(live, place)
             return
         self._leaving.add(topic)
-        done = partial(self._say_gone, topic, place)
-        ignore(engine.journal.wait_synced(engine.journal.tail, done))
+        when_durable(engine, partial(self._say_gone, topic, place))
 
     def _say_gone(self, topic: str, place: WatchPosition) -> None:
         """A topic was deleted while there was no stream."""
