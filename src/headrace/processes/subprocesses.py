@@ -11,6 +11,7 @@ import os
 import subprocess
 from asyncio.streams import FlowControlMixin
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import IO, Any
 
 _LINE_MAX = 1 << 20
@@ -80,7 +81,8 @@ class Child:
             transport.close()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
-                pipe.close()
+                with suppress(OSError):  # the loop has closed what it could not connect
+                    pipe.close()
 
 
 def environment(*, bucket: bool) -> dict[str, str]:
@@ -105,9 +107,15 @@ async def start(
         env=environ,
     )
     child = Child(process)
+    # Not to be broken off: the loop would close a pipe, and we, later, whatever has its number by
+    # then. The error of that would take the place of the cancellation.
+    connecting = asyncio.ensure_future(child.connect())
     try:
-        await child.connect()
+        await asyncio.shield(connecting)
     except BaseException:
-        child.give_up()
+        if connecting.done():
+            child.give_up()
+        else:
+            connecting.add_done_callback(lambda _: child.give_up())
         raise
     return child
