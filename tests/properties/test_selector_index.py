@@ -136,18 +136,18 @@ def test_intervals_are_found_by_what_they_hold(
     for removes, low, high in steps:
         if not removes:
             there[low, high] = None
-            index.obtain(low, high, partial(tuple, (low, high)))
+            index.obtain((low, high), partial(tuple, (low, high)))
         elif there:
             gone = next(iter(there))
             del there[gone]
-            index.discard(*gone)
+            index.discard(gone)
     points = [*asked, *(end for pair in there for end in pair if abs(end) != inf)]
     for number in points:
         naive = sorted(pair for pair in there if pair[0] <= number <= pair[1])
         assert sorted(index.find(number)) == naive
     assert len(index) == len(there)
     for pair in there:
-        index.discard(*pair)
+        index.discard(pair)
     assert not index._cuts
 
 

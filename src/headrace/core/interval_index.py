@@ -9,11 +9,14 @@ then what it finds.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from struct import Struct
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+Interval = tuple[float, float]
+"""From a number to another, both included."""
 
 _Ends = tuple[int, int]
 _DOUBLE, _LONG = Struct("<d"), Struct("<q")
@@ -26,6 +29,11 @@ def _place(number: float) -> int:
     """A whole number that is in the order of doubles, from 0 on."""
     bits: int = _LONG.unpack(_DOUBLE.pack(number))[0]
     return _MAGNITUDE + 1 + (bits if bits >= 0 else -(bits & _MAGNITUDE))
+
+
+def _ends(interval: Interval) -> _Ends:
+    low, high = interval
+    return _place(low), _place(high)
 
 
 class _Cut:
@@ -53,9 +61,9 @@ class IntervalIndex(Generic[T]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def obtain(self, low: float, high: float, make: Callable[[], T]) -> T:
-        """The item of an interval, both ends included; a new one if it has none."""
-        ends = _place(low), _place(high)
+    def obtain(self, interval: Interval, make: Callable[[], T]) -> T:
+        """The item of an interval; a new one if it has none."""
+        ends = _ends(interval)
         item = self._items.get(ends)
         if item is None:
             item = self._items[ends] = make()
@@ -65,12 +73,12 @@ class IntervalIndex(Generic[T]):
                 insort(cut.highs, ends[::-1])
         return item
 
-    def get(self, low: float, high: float) -> T | None:
-        return self._items.get((_place(low), _place(high)))
+    def get(self, interval: Interval) -> T | None:
+        return self._items.get(_ends(interval))
 
-    def discard(self, low: float, high: float) -> None:
+    def discard(self, interval: Interval) -> None:
         """Forget an interval and its item."""
-        ends = _place(low), _place(high)
+        ends = _ends(interval)
         del self._items[ends]
         if ends[0] > ends[1]:
             return  # it held nothing
@@ -83,19 +91,21 @@ class IntervalIndex(Generic[T]):
             if not self._cuts[size]:
                 del self._cuts[size]
 
-    def find(self, number: float) -> Iterator[T]:
+    def find(self, number: float) -> list[T]:
         """The items of the intervals that hold a number."""
         place, items = _place(number), self._items
+        found: list[T] = []
         for size, cuts in self._cuts.items():
             cut = cuts.get(place >> size)
             if cut is None:
                 continue
             if place < cut.middle:
-                for ends in cut.lows[: bisect_right(cut.lows, (place, _ABOVE))]:
-                    yield items[ends]
+                last = bisect_right(cut.lows, (place, _ABOVE))
+                found += [items[ends] for ends in cut.lows[:last]]
             else:
-                for high, low in cut.highs[bisect_left(cut.highs, (place, 0)) :]:
-                    yield items[low, high]
+                first = bisect_left(cut.highs, (place, 0))
+                found += [items[low, high] for high, low in cut.highs[first:]]
+        return found
 
     def _cut(self, ends: _Ends) -> _Cut:
         """The middle that cuts an interval first; one without a length is a half by itself."""

@@ -6,8 +6,8 @@ condition on it is fulfilled; the next condition is asked there. What the tree f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from functools import partial
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -25,99 +25,106 @@ from headrace.core.selector import (
     Overlaps,
     Picks,
     Selector,
+    Test,
 )
+
+
+class _Branch(Protocol):
+    """Leads from what a record has of a feature to the nodes of tests that this passes."""
+
+    def __len__(self) -> int: ...
+    def obtain(self, key: Any, make: Callable[[], _Node]) -> _Node: ...
+    def get(self, key: Any) -> _Node | None: ...
+    def discard(self, key: Any) -> None: ...
+    def find(self, value: Any) -> Iterable[_Node]: ...
+
+
+class _Values(dict[Hashable, "_Node"]):
+    """A branch by values."""
+
+    def obtain(self, key: Hashable, make: Callable[[], _Node]) -> _Node:
+        node = self.get(key)
+        if node is None:
+            node = self[key] = make()
+        return node
+
+    discard = dict.__delitem__
+
+    def find(self, value: Hashable) -> Iterable[_Node]:
+        node = self.get(value)
+        return () if node is None else (node,)
+
+
+_BRANCHES: dict[type[Test], Callable[[], _Branch]] = {
+    IsOneOf: _Values,
+    IsWithin: IntervalIndex,
+    Overlaps: RectangleIndex,
+}
+
+
+def _keys(test: Test) -> Sequence[Hashable]:
+    """Under what a branch holds a test."""
+    match test:
+        case IsOneOf(values=values):
+            return values
+        case IsWithin(low=low, high=high):
+            return ((low, high),)
+        case Overlaps(rectangle=rectangle):
+            return (rectangle,)
 
 
 class _Node:
     """Selectors whose conditions are fulfilled here, and branches to those with more."""
 
-    __slots__ = ("rectangles", "selectors", "values", "widths")
+    __slots__ = ("branches", "selectors")
 
     def __init__(self) -> None:
         self.selectors: dict[Selector, None] = {}
-        self.values: dict[Feature, dict[Hashable, _Node]] = {}
-        self.widths: dict[Feature, IntervalIndex[_Node]] = {}
-        self.rectangles: dict[Feature, RectangleIndex[_Node]] = {}
+        self.branches: dict[tuple[Feature, type[Test]], _Branch] = {}
 
     @property
     def empty(self) -> bool:
-        return not (self.selectors or self.values or self.widths or self.rectangles)
+        return not (self.selectors or self.branches)
 
-    def find(self, features: Features) -> Iterator[Selector]:
+    def find(self, features: Features) -> list[Selector]:
         """The selectors here and below whose conditions the record fulfils."""
+        found: list[Selector] = []
         nodes = [self]
         while nodes:
             node = nodes.pop()
-            yield from node.selectors
-            for feature, values in node.values.items():
-                if (inner := values.get(features.get(feature))) is not None:
-                    nodes.append(inner)
-            for feature, intervals in node.widths.items():
-                if (number := features.get(feature)) is not None:
-                    nodes += intervals.find(number)
-            for feature, rectangles in node.rectangles.items():
-                if (rectangle := features.get(feature)) is not None:
-                    nodes += rectangles.find(rectangle)
+            found += node.selectors
+            for (feature, _), branch in node.branches.items():
+                if (value := features.get(feature)) is not None:
+                    nodes += branch.find(value)
+        return found
 
     def enter(self, selector: Selector, conditions: tuple[Condition, ...]) -> None:
         """Have a selector found by these conditions."""
         if not conditions:
             self.selectors[selector] = None
             return
-        feature, test, rest = conditions[0].feature, conditions[0].test, conditions[1:]
-        match test:
-            case IsOneOf(values=values):
-                branch = self.values.setdefault(feature, {})
-                for value in values:
-                    if (inner := branch.get(value)) is None:
-                        inner = branch[value] = _Node()
-                    inner.enter(selector, rest)
-            case IsWithin(low=low, high=high):
-                intervals = self.widths.setdefault(feature, IntervalIndex())
-                intervals.obtain(low, high, _Node).enter(selector, rest)
-            case Overlaps(rectangle=rectangle):
-                rectangles = self.rectangles.setdefault(feature, RectangleIndex())
-                rectangles.obtain(rectangle, _Node).enter(selector, rest)
+        place = conditions[0].feature, type(conditions[0].test)
+        branch = self.branches.get(place)
+        if branch is None:
+            branch = self.branches[place] = _BRANCHES[place[1]]()
+        for key in _keys(conditions[0].test):
+            branch.obtain(key, _Node).enter(selector, conditions[1:])
 
     def leave(self, selector: Selector, conditions: tuple[Condition, ...]) -> None:
         """Undo `enter`; nodes that nobody needs any more go with it."""
         if not conditions:
             del self.selectors[selector]
             return
-        feature, test, rest = conditions[0].feature, conditions[0].test, conditions[1:]
-        match test:
-            case IsOneOf(values=values):
-                branch = self.values[feature]
-                for value in values:
-                    branch[value].leave(selector, rest)
-                    if branch[value].empty:
-                        del branch[value]
-                if not branch:
-                    del self.values[feature]
-            case IsWithin(low=low, high=high):
-                intervals = self.widths[feature]
-                drop = partial(intervals.discard, low, high)
-                _leave(intervals.get(low, high), selector, rest, drop)
-                if not len(intervals):
-                    del self.widths[feature]
-            case Overlaps(rectangle=rectangle):
-                rectangles = self.rectangles[feature]
-                drop = partial(rectangles.discard, rectangle)
-                _leave(rectangles.get(rectangle), selector, rest, drop)
-                if not len(rectangles):
-                    del self.rectangles[feature]
-
-
-def _leave(
-    inner: _Node | None,
-    selector: Selector,
-    rest: tuple[Condition, ...],
-    drop: Callable[[], None],
-) -> None:
-    assert inner is not None
-    inner.leave(selector, rest)
-    if inner.empty:
-        drop()
+        place = conditions[0].feature, type(conditions[0].test)
+        branch = self.branches[place]
+        for key in _keys(conditions[0].test):
+            node = branch.get(key)
+            assert node is not None
+            node.leave(selector, conditions[1:])
+            if node.empty:
+                branch.discard(key)
+        if not len(branch):
+            del self.branches[place]
 
 
 class SelectorIndex:
@@ -165,8 +172,7 @@ def _bounded(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
     kept: list[Condition] = []
     entries = 1
     for condition in conditions[:SELECTOR_CONDITIONS_MAX]:
-        test = condition.test
-        count = len(test.values) if isinstance(test, IsOneOf) else 1
+        count = len(_keys(condition.test))
         if kept and entries * count > SELECTOR_ENTRIES_MAX:
             continue
         kept.append(condition)

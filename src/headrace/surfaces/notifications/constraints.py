@@ -6,6 +6,7 @@ for `EnumHandler`. Whether a constraint matches is asked of the canonical text o
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import inf, isfinite
 from typing import Literal, NamedTuple
 
@@ -31,6 +32,9 @@ Order = Literal["gt", "gte", "lt", "lte"]
 _ORDERS: dict[str, Order] = {"gt": "gt", "gte": "gte", "lt": "lt", "lte": "lte"}
 _WORD_OPS = ("eq", "in")
 _NUMBER_OPS = (*_WORD_OPS, *_ORDERS, "between")
+
+_TOKENS_KEPT = 1024
+"""Tokens whose numbers are known without reading them again."""
 
 
 class Bounds(NamedTuple):
@@ -143,7 +147,12 @@ def _format(value: Operand) -> str:
 
 def _parse(token: str, like: int | float) -> int | float | None:
     """The number of a canonical text; None for what another handler may have left there."""
-    return parse_float(token) if isinstance(like, float) else parse_int(token)
+    return _read_float(token) if isinstance(like, float) else _read_int(token)
+
+
+# Many watchers ask the same of one notification, one after the other.
+_read_int = lru_cache(maxsize=_TOKENS_KEPT)(parse_int)
+_read_float = lru_cache(maxsize=_TOKENS_KEPT)(parse_float)
 
 
 def parse_constraint(name: str, handler: Handler, asked: dict[str, object]) -> Constraint:

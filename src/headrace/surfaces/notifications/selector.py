@@ -146,16 +146,21 @@ class NotificationSelector(msgspec.Struct, frozen=True, cache_hash=True, dict=Tr
         if tags is None:
             return []
         matches, constraints = self._subject.fullmatch, self.wanted.constraints
-        if constraints:
+        if not constraints:
+            picks = [at for at in picks if matches(tags[at] or "")]
+        elif len(constraints) == 1:
+            is_met = constraints[0][1].matches
             picks = [
                 at
                 for at in picks
-                if (tag := tags[at]) is not None
-                and (found := matches(tag)) is not None
-                and _are_met(constraints, found.groups())
+                if (found := matches(tags[at] or "")) and is_met(_decoded(found[1]))
             ]
         else:
-            picks = [at for at in picks if (tag := tags[at]) is not None and matches(tag)]
+            picks = [
+                at
+                for at in picks
+                if (found := matches(tags[at] or "")) and _are_met(constraints, found.groups())
+            ]
         shape = self.wanted.shape
         return picks if shape is None else [at for at in picks if _is_met(shape, block, at)]
 
