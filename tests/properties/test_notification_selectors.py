@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import given
@@ -13,6 +14,7 @@ from headrace.core.record import draft
 from headrace.core.selector_index import SelectorIndex
 from headrace.surfaces.notifications.identifiers import parse_wanted
 from headrace.surfaces.notifications.selector import NotificationSelector
+from headrace.surfaces.notifications.shapes import parse_polygon, read_polygon
 from support import notices
 from support.notices import STORM, block_of
 
@@ -87,3 +89,10 @@ def test_a_subject_that_is_known_is_looked_up_as_a_whole() -> None:
     asked = {"region": "NORTH", "severity": 4, "anomaly": 1.5, "station": "a.b"}
     (condition,) = selector(asked).conditions
     assert condition.test.values == ("storm.north.4.1%2E5.a%2Eb",)  # type: ignore[union-attr]
+
+
+@given(notices.rings, st.sampled_from(["{}", " {} ", "({})", " ( {} ) "]))
+def test_a_stored_polygon_is_read_as_it_was_parsed(ring: list[list[float]], form: str) -> None:
+    text = form.format(", ".join(f"{lat},{lon}" for lat, lon in ring))
+    for sent in (ring, json.dumps(ring), f" {json.dumps(ring)}", text):
+        assert read_polygon(sent) == parse_polygon("polygon", sent)

@@ -58,7 +58,7 @@ class Polygon(msgspec.Struct, frozen=True, dict=True):
         """For Shapely, with longitude as x."""
         import shapely  # takes a tenth of a second, and nobody may ever send a polygon
 
-        return shapely.Polygon([(lon, lat) for lat, lon in self.ring])
+        return shapely.polygons([(lon, lat) for lat, lon in self.ring])
 
 
 class WantedPolygon(msgspec.Struct, frozen=True):
@@ -118,8 +118,13 @@ def parse_polygon(name: str, sent: object) -> Polygon:
 
 
 def read_polygon(sent: Sent) -> Polygon:
-    """A polygon that was stored: it was looked at when it came."""
-    return Polygon(tuple(_parse_points("polygon", sent)))
+    """A polygon that was stored: it was looked at when it came, and is good."""
+    if not isinstance(sent, str):
+        return Polygon(tuple((lat + 0.0, lon + 0.0) for lat, lon in sent))
+    if sent.lstrip(" ").startswith("["):
+        return read_polygon(msgspec.json.decode(sent))
+    numbers = map(float, sent.strip(" ").removeprefix("(").removesuffix(")").split(","))
+    return read_polygon(list(zip(numbers, numbers, strict=True)))
 
 
 def parse_point(name: str, sent: object) -> WantedPoint:
