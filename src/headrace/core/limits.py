@@ -406,6 +406,8 @@ SEARCH_SIZE_DEFAULT = 50
 SEARCH_SIZE_MAX = 500
 SEARCH_ANSWER_BYTES = 8 << 20
 """Documents of hits in one answer; the last one may take it further."""
+CANDIDATES_KEPT = 1 << 16
+"""Records that a build named, kept from one page of a read to the next."""
 FILTER_SCANNED_BYTES_MAX = 100 << 20
 """Payload that one filtered read looks at."""
 SURVEYS_MAX = 1024
