@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -14,10 +14,13 @@ _ENTRY_BYTES = 256
 
 
 class Cache(Generic[K]):
-    """Keeps as many bytes as there is room for; callers may be several threads."""
+    """Keeps as many bytes as there is room for, and `kept_min` however large they are; callers may
+    be several threads.
+    """
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, kept_min: int = 0) -> None:
         self._bytes_max = bytes_max
+        self._kept_min = kept_min
         self._lock = Lock()
         self._held: OrderedDict[K, tuple[Any, int]] = OrderedDict()
         self.size_bytes = 0
@@ -33,13 +36,13 @@ class Cache(Generic[K]):
 
     def put(self, key: K, value: Any, size_bytes: int) -> None:
         size_bytes += _ENTRY_BYTES
-        if size_bytes > self._bytes_max:
+        if size_bytes > self._bytes_max and not self._kept_min:
             return
         with self._lock:
             self._drop(key)
             self._held[key] = value, size_bytes
             self.size_bytes += size_bytes
-            while self.size_bytes > self._bytes_max:
+            while self.size_bytes > self._bytes_max and len(self._held) > self._kept_min:
                 self._drop(next(iter(self._held)))
 
     def clear(self) -> None:
@@ -47,6 +50,12 @@ class Cache(Generic[K]):
         with self._lock:
             self._held = OrderedDict()
             self.size_bytes = 0
+
+    def keep(self, is_wanted: Callable[[K], bool]) -> None:
+        """Let go of everything else."""
+        with self._lock:
+            for key in [key for key in self._held if not is_wanted(key)]:
+                self._drop(key)
 
     def _drop(self, key: K) -> None:
         _, size_bytes = self._held.pop(key, (None, 0))

@@ -122,7 +122,6 @@ class Segments:
 
     def __init__(self, objects: Objects, cache_bytes: int) -> None:
         self._objects = objects
-        self._cache_bytes = cache_bytes
         self._known: dict[int, Segment] = {}
         self.requests = ObjectStoreStats()
         self.builds = Builds(objects, self.requests)
@@ -132,10 +131,9 @@ class Segments:
         """Of the manifest in use."""
         self._lock = Lock()  # callers may be several threads
         self._files: OrderedDict[int, pq.ParquetFile] = OrderedDict()
-        self._indexes: OrderedDict[int, _Index] = OrderedDict()
-        self._indexes_bytes = 0
-        self._tables: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()
-        self._tables_bytes = 0
+        self._indexes: Cache[int] = Cache(_INDEXES_BYTES, _INDEXES_MAX)
+        self._tables: Cache[tuple[int, int]] = Cache(cache_bytes, 1)
+        """Row groups by segment."""
         self._held: OrderedDict[tuple[int, int], SegmentShare] = OrderedDict()
         """What was asked of segments and logs; it stays true, since numbers are used once."""
 
@@ -177,7 +175,7 @@ class Segments:
 
     @property
     def cached_bytes(self) -> int:
-        return self._tables_bytes
+        return self._tables.size_bytes
 
     def know(self, segments: Iterable[Segment]) -> None:
         """These can be read from now on, beside those of the manifest."""
@@ -197,10 +195,8 @@ class Segments:
         with self._lock:
             for number in [n for n in self._files if n not in self._known]:
                 del self._files[number]
-            for number in [n for n in self._indexes if n not in self._known]:
-                self._indexes_bytes -= self._indexes.pop(number).size_bytes
-            for key in [k for k in self._tables if k[0] not in self._known]:
-                self._tables_bytes -= self._tables.pop(key).nbytes
+        self._indexes.keep(known.__contains__)
+        self._tables.keep(lambda key: key[0] in known)
 
     def extents(self, segment: Segment) -> Iterator[tuple[int, int, int]]:
         """(log, first, last) for each log in a segment."""
@@ -320,37 +316,26 @@ class Segments:
             return pa.BufferReader(load_tags(self._objects, segment))
 
     def _index(self, segment: Segment, log: int | None = None) -> _Index:
-        number = segment.number
-        with self._lock:
-            if (index := self._indexes.get(number)) is not None:
-                self._indexes.move_to_end(number)
-                return index
-        if log is not None:
-            self.requests.count(log, Artifact.INDEX, GET)
-        index = _Index(read_table(load_index(self._objects, segment)))
-        with self._lock:
-            if number not in self._indexes:
-                self._indexes[number] = index
-                self._indexes_bytes += index.size_bytes
-            while len(self._indexes) > _INDEXES_MAX and self._indexes_bytes > _INDEXES_BYTES:
-                self._indexes_bytes -= self._indexes.popitem(last=False)[1].size_bytes
+        index: _Index | None = self._indexes.get(segment.number)
+        if index is None:
+            if log is not None:
+                self.requests.count(log, Artifact.INDEX, GET)
+            index = _Index(read_table(load_index(self._objects, segment)))
+            self._indexes.put(segment.number, index, index.size_bytes)
         return index
 
     def _table(self, segment: Segment, row_group: int, log: int) -> pa.Table:
         key = (segment.number, row_group)
-        with self._lock:
-            if (table := self._tables.get(key)) is not None:
-                self._tables.move_to_end(key)
+        with self._lock:  # a file is read by one at a time
+            table: pa.Table | None = self._tables.get(key)
+            if table is not None:
                 return table
             with gone_is_vanished(segment.name):
                 file = self._file(segment, log)
                 self.requests.count(log, Artifact.SEGMENT, GET)
                 table = file.read_row_group(row_group, columns=_COLUMNS, use_threads=False)
             table = table.combine_chunks()
-            self._tables[key] = table
-            self._tables_bytes += table.nbytes
-            while self._tables_bytes > self._cache_bytes and len(self._tables) > 1:
-                self._tables_bytes -= self._tables.popitem(last=False)[1].nbytes
+            self._tables.put(key, table, table.nbytes)
         return table
 
     def _file(self, segment: Segment, log: int) -> pq.ParquetFile:

@@ -73,7 +73,7 @@ def test_their_indexes_take_so_much_memory_at_most(monkeypatch: pytest.MonkeyPat
         assert read_all(segments, log) == [*range(1, 2 * COUNT + 1)]
         assert indexes_read(segments) == times * COUNT
     # What the next manifest does not name does not count, either.
-    monkeypatch.setattr(reading, "_INDEXES_BYTES", 5 * 9000)
+    monkeypatch.setattr(segments._indexes, "_bytes_max", 5 * 9000)
     segments.use(Manifest(version=2, segments=manifest.segments[:5]))
     read_all(segments, log)
     before = indexes_read(segments)

@@ -521,17 +521,13 @@ class Upkeep:
             if segment.name in gone:
                 log_line(
                     "error", "a segment is lost: reading what it holds will fail",
-                    name=segment.name, rows=segment.rows, holds=self._held_in(segment),
+                    name=segment.name, rows=segment.rows, holds=held_in(self._kernel.state.logs.values(), segment.number),
                 )  # fmt: skip
             elif not gone.isdisjoint(segment.names):
                 try:
                     await self._pool.run(restore, self._objects, segment)
                 except Corrupt as damage:
                     log_line("error", "a companion cannot be made again", problem=str(damage))
-
-    def _held_in(self, segment: Segment) -> str:
-        """What a segment holds of which logs, for people."""
-        return held_in(self._kernel.state.logs.values(), segment.number)
 
     # --- snapshots -------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Spares: blank files the journal goes on in, so that a sync changes nothing but bytes.
+"""Recycling journal files: spares to go on in, so that a sync changes nothing but bytes.
 
 A journal file that nobody needs any more is written over with zeroes and waits for its next turn;
 where there is none, a new one is made while the open file fills up. Without a spare the journal

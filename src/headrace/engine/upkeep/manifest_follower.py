@@ -1,4 +1,4 @@
-"""Generations: which manifest the engine reads by, and the change to a newer one.
+"""Following manifests: which one the engine reads by, and the change to a newer one.
 
 The pipeline publishes too: it replaces segments by others with the same records. While the engine
 changes over, both can be read; each log then learns in one step where its records lie now, and at

@@ -1,4 +1,4 @@
-"""Publication: what the pipeline must know of the logs, told through the object store.
+"""Publishing plans and marks: what the pipeline must know of the logs, told through the store.
 
 Plans say which logs want companions; marks say what is dead in the segments. The manifest names the
 newest of both.
