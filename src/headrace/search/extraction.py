@@ -32,6 +32,7 @@ ARROW = {
 }
 _WHOLE = r"^-?(?:0|[1-9][0-9]{0,17})\z"
 _DECIMAL = r"^-?[0-9]{1,100}(?:\.[0-9]{1,100})?\z"
+"""How numbers are usually written that are texts: none of these is out of range."""
 _UNUSUAL = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
@@ -122,9 +123,13 @@ def _usual(field: Field, raw: list[Any]) -> pa.Array | None:
     kinds = set(map(type, raw))
     kinds.discard(type(None))
     if field.kind is FieldKind.INTEGER:
-        return pa.array(raw, pa.int64()) if kinds <= {int} else _whole_texts(raw, kinds)
+        if kinds <= {int}:
+            return pa.array(raw, pa.int64())
+        return _parsed(raw, kinds, _WHOLE, pa.int64())
     if field.kind is FieldKind.FLOAT:
-        numbers = pa.array(raw, pa.float64()) if kinds <= {int, float} else _texts(raw, kinds)
+        plain = kinds <= {int, float}
+        kind = pa.float64()
+        numbers = pa.array(raw, kind) if plain else _parsed(raw, kinds, _DECIMAL, kind)
         return None if numbers is None else pc.add(numbers, 0.0)
     if field.kind is FieldKind.BOOL and kinds <= {bool}:
         return pa.array(raw, pa.bool_()).cast(pa.int64())
@@ -133,20 +138,13 @@ def _usual(field: Field, raw: list[Any]) -> pa.Array | None:
     return None
 
 
-def _whole_texts(raw: list[Any], kinds: set[type]) -> pa.Array | None:
-    """Whole numbers that are written as texts."""
-    texts = pa.array(raw, pa.string()) if kinds == {str} else None
-    return texts.cast(pa.int64()) if _all_match(texts, _WHOLE) else None
-
-
-def _texts(raw: list[Any], kinds: set[type]) -> pa.Array | None:
-    """Numbers that are written as texts; as plain decimals, none of which is out of range."""
-    texts = pa.array(raw, pa.string()) if kinds == {str} else None
-    return texts.cast(pa.float64()) if _all_match(texts, _DECIMAL) else None
-
-
-def _all_match(texts: pa.Array | None, pattern: str) -> bool:
-    return texts is not None and pc.all(pc.match_substring_regex(texts, pattern)).as_py() is True
+def _parsed(raw: list[Any], kinds: set[type], pattern: str, kind: pa.DataType) -> pa.Array | None:
+    """Numbers that are written as texts, if all of them are written like this."""
+    if kinds != {str}:
+        return None
+    texts = pa.array(raw, pa.string())
+    usual = pc.all(pc.match_substring_regex(texts, pattern)).as_py()
+    return texts.cast(kind) if usual else None
 
 
 def _dates(raw: list[Any], kinds: set[type]) -> pa.Array | None:
