@@ -519,9 +519,10 @@ class Upkeep:
                 await self.manifests.let_go(build.name)
         for segment in self.manifest.segments:
             if segment.name in gone:
+                holds = held_in(self._kernel.state.logs.values(), segment.number)
                 log_line(
                     "error", "a segment is lost: reading what it holds will fail",
-                    name=segment.name, rows=segment.rows, holds=held_in(self._kernel.state.logs.values(), segment.number),
+                    name=segment.name, rows=segment.rows, holds=holds,
                 )  # fmt: skip
             elif not gone.isdisjoint(segment.names):
                 try:
