@@ -57,6 +57,15 @@ class Line(Pipe):
         """Bytes came: a loop says so outside of all tasks."""
         asyncio.get_running_loop().call_soon(self.protocol.data_received, data)
 
+    async def say_no_more(self) -> None:
+        """The peer ends its side; a loop closes the other, unless somebody still wants to write."""
+        asyncio.get_running_loop().call_soon(self._end_of_input)
+        await self.settle()
+
+    def _end_of_input(self) -> None:
+        if self.protocol is not None and not self.protocol.eof_received():
+            self.close()
+
     async def settle(self) -> None:
         """Until nothing more happens by itself."""
         loop = asyncio.get_running_loop()

@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
     """Who answers it."""
     _timer: asyncio.TimerHandle | None = None
     gone = False
-    """Whether the peer has hung up, or we have."""
+    """Whether the peer has hung up, or says no more, or we have left."""
     on_gone: Callable[[], None] | None = None
     """Called when that happens; set while somebody waits for something to tell the peer."""
 
@@ -161,11 +161,21 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._shared.open.discard(self)
-        if not self.gone:
-            self._let_go()
+        self._let_go()
 
-    def eof_received(self) -> None:
-        """The peer says nothing more: the transport closes."""
+    def eof_received(self) -> bool:
+        """The peer says nothing more: what it has asked for is answered, and then we close.
+
+        It may be gone for good, too: nobody waits for something new to tell it.
+        """
+        last = self._queue[-1] if self._queue else self.under_way
+        if last is None or not last.complete:
+            return False
+        last.keep_alive = False
+        self.gone = True
+        if self.on_gone is not None:
+            self.on_gone()
+        return True
 
     def shutdown(self) -> None:
         """The server is about to stop: what is under way is answered, and nothing else."""
@@ -489,9 +499,11 @@ class Connection(asyncio.Protocol):
         self._task = None
         if isinstance(answer, Answer):
             self._send(request, answer)
-        elif isinstance(answer, Handover):
+        elif isinstance(answer, Handover) and not self.gone:
             self._hand_over(answer)
         else:
+            if isinstance(answer, Handover):
+                answer.on_end()
             self.transport.abort()
 
     def _send(self, request: Request, answer: Answer) -> None:
@@ -501,6 +513,8 @@ class Connection(asyncio.Protocol):
         headers, body, status = answer.headers, answer.body, answer.status
         if shared.stopping and not self._queue:
             request.keep_alive = False
+        if request.expects and not request.complete:
+            request.keep_alive = False  # the peer may leave the body out: what is next is unknown
         size = 0
         if status not in NO_BODY:
             size = len(body) if isinstance(body, bytes) else sum(map(len, body))

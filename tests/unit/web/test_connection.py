@@ -266,6 +266,92 @@ def test_nobody_is_asked_to_go_on_with_what_was_refused() -> None:
     run(story)
 
 
+def test_a_peer_that_was_not_asked_to_go_on_may_leave_its_body_out() -> None:
+    """What it sends next would be taken for that body."""
+
+    class Refuses(Echo):
+        async def __call__(self, request: Request) -> Answer | Handover:
+            return Answer(413, [])
+
+    async def story(site: Site) -> None:
+        line = site.connect()
+        await line.send(POST + b"expect: 100-continue\r\ncontent-length: 9\r\n\r\n")
+        assert line.statuses == [413]
+        assert b"connection: close" in line.heard
+        assert line.ended
+        line = site.connect()
+        await line.send(POST + b"expect: 100-continue\r\ncontent-length: 2\r\n\r\nab")
+        assert line.statuses == [413]
+        assert not line.ended
+
+    run(story, Refuses())
+
+
+# --- peers that say no more -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", [b"", GET * 3])
+def test_who_says_no_more_is_still_answered(before: bytes) -> None:
+    echo = Echo()
+
+    async def story(site: Site) -> None:
+        line = site.connect()
+        await line.send(before)
+        echo.waiting = asyncio.Event()
+        await line.send(GET)
+        await line.say_no_more()
+        assert not line.closing
+        echo.waiting.set()
+        await line.settle()
+        assert line.statuses == [200] * (before.count(b"GET") + 1)
+        assert line.heard.count(b"connection: close") == 1
+        assert line.closing
+        assert not site.shared.open
+        assert not site.shared.tasks
+
+    run(story, echo)
+
+
+@pytest.mark.parametrize("sent", [b"", GET, GET[:9], POST + b"content-length: 9\r\n\r\nab"])
+def test_a_connection_without_a_whole_request_ends_with_its_peer(sent: bytes) -> None:
+    async def story(site: Site) -> None:
+        line = site.connect()
+        await line.send(sent)
+        await line.say_no_more()
+        assert line.closing
+        assert not site.shared.open
+        assert not site.shared.tasks
+
+    run(story)
+
+
+def test_who_says_no_more_waits_for_nothing_new_and_is_pushed_nothing() -> None:
+    gone = asyncio.Event()
+    ended = []
+
+    async def wait(request: Request) -> Answer | Handover:
+        connection = request.connection
+        connection.on_gone = gone.set
+        await gone.wait()
+        assert connection.gone
+        if request.method == "GET":
+            return Answer(200, [], b"nothing new")
+        return Handover(Sink(NoLogs(), 1), [], on_end=lambda: ended.append(request))
+
+    async def story(site: Site) -> None:
+        for request, heard in ((GET, [200]), (POST + b"\r\n", [])):
+            gone.clear()
+            line = site.connect()
+            await line.send(request)
+            await line.say_no_more()
+            assert line.statuses == heard
+            assert line.closing
+        assert len(ended) == 1
+        assert not site.shared.open
+
+    run(story, wait)
+
+
 # --- other protocols ------------------------------------------------------------------------------
 
 
