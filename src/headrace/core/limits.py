@@ -467,8 +467,11 @@ IDENTIFIER_NAME_MAX = 128
 IDENTIFIER_VALUE_BYTES_MAX = 1024
 CONSTRAINT_VALUES_MAX = 1000
 """Values that an `in` lists."""
-POLYGON_POINTS_MAX = 10_000
-POLYGON_BYTES_MAX = 512 << 10
+POLYGON_POINTS_MAX = 1000
+POLYGON_BYTES_MAX = 64 << 10
+"""To see that a polygon of many long edges does not cross itself takes the square of their number:
+some six milliseconds, in which nobody gets a turn.
+"""
 EVENT_TYPES_MAX = 1000
 """Event types that a configuration file may have."""
 ENUM_VALUES_MAX = 1000

@@ -27,9 +27,14 @@ _SHOWN = 50
 """Characters of a value that a message repeats."""
 
 
+def invalid_field(name: str, problem: str) -> Refused:
+    """What is wrong with the value of a field of an identifier."""
+    return Refused(Code.INVALID, f"Field '{name}' {problem}", field=name)
+
+
 def refuse_field(name: str, problem: str) -> NoReturn:
-    """Say what is wrong with the value of a field of an identifier."""
-    raise Refused(Code.INVALID, f"Field '{name}' {problem}", field=name)
+    """Refuse the value of a field of an identifier."""
+    raise invalid_field(name, problem)
 
 
 def parse_int(text: str) -> int | None:

@@ -79,10 +79,13 @@ class NotificationFilter(msgspec.Struct, frozen=True):
         )
 
 
-def parse_notified(event_type: EventType | None, name: str, identifier: Identifier) -> Notified:
+def parse_notified(
+    event_type: EventType | None, name: str, identifier: Identifier, *, needs_polygon: bool = True
+) -> Notified:
     """The identifier of a notification; without an event type, whatever it is made of.
 
-    Refuses what the schema does not declare, what is missing of it, and wildcards.
+    Refuses what the schema does not declare, what is missing of it, and wildcards. A polygon may
+    be missing of what comes from elsewhere.
     """
     if POINT in identifier:
         refuse_field(POINT, "is for watch and replay only")
@@ -95,6 +98,8 @@ def parse_notified(event_type: EventType | None, name: str, identifier: Identifi
     polygon = None
     for key, field in event_type.fields.items():
         if key not in identifier:
+            if isinstance(field.handler, PolygonHandler) and not needs_polygon:
+                continue
             refuse_field(key, "is missing")
         if isinstance(field.handler, PolygonHandler):
             polygon = _parse_sent(key, identifier[key])

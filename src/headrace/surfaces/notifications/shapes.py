@@ -129,6 +129,8 @@ def read_polygon(sent: Sent) -> Polygon:
 
 def parse_point(name: str, sent: object) -> WantedPoint:
     """A point: `lat,lon` or `[lat,lon]`; refuses what is none, naming the field."""
+    if isinstance(sent, str):
+        sent = _parse_text(name, sent)
     if isinstance(sent, list) and sent and not isinstance(sent[0], list):
         sent = [sent]
     points = _parse_points(name, sent)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
@@ -15,6 +17,7 @@ from headrace.core.limits import (
 from headrace.surfaces.notifications.constraints import Compare, OneOf
 from headrace.surfaces.notifications.identifiers import (
     NotificationFilter,
+    Notified,
     parse_notified,
     parse_wanted,
 )
@@ -198,3 +201,38 @@ def test_what_notify_stores_is_found_by_the_same_values() -> None:
     wanted = parse_wanted(STORM, "storm", WHOLE)
     assert wanted.wants_tokens(parse_subject(notified.subject))
     assert wanted.topic == "storms.north.4.1.5.a.b"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
+VALUES = JSON | st.sampled_from(["north", "SOUTH", 4, "4", 1.5, "*", SQUARE, "51,11", {"gte": 4}])
+KEYS = st.sampled_from([*WHOLE, "point", "other"]) | st.text(max_size=3)
+
+
+@given(
+    st.dictionaries(KEYS, VALUES, max_size=6) | st.fixed_dictionaries(dict.fromkeys(WHOLE, VALUES))
+)
+def test_an_identifier_is_understood_or_refused(identifier: dict[str, Any]) -> None:
+    for event_type in (STORM, None):
+        try:
+            notified = parse_notified(event_type, "storm", identifier)
+        except Refused:
+            pass
+        else:
+            assert all(isinstance(value, str) for value in notified.values.values())
+            again = parse_notified(event_type, "storm", _sent_again(notified))
+            assert again == notified, "what was stored is its own canonical form"
+        try:
+            wanted = parse_wanted(event_type, "storm", identifier)
+        except Refused:
+            continue
+        assert wanted == parse_wanted(event_type, "storm", identifier)
+        hash(wanted)
+
+
+def _sent_again(notified: Notified) -> dict[str, Any]:
+    polygon = {} if notified.polygon is None else {"polygon": notified.polygon.sent}
+    return {**notified.values, **polygon}
