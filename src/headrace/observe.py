@@ -108,6 +108,38 @@ class MetricFamily:
         return {which: _json_number(value) for which, value in self.values.items()}
 
 
+class LabelledFamily:
+    """One value for each combination of values of several labels, as read at one moment."""
+
+    __slots__ = ("help", "kind", "labels", "name", "values")
+
+    def __init__(
+        self,
+        name: str,
+        help: str,
+        labels: tuple[str, ...],
+        values: Mapping[tuple[str, ...], Number],
+        kind: Kind = "counter",
+    ) -> None:
+        self.name = name
+        self.help = help
+        self.labels = labels
+        self.values = values
+        self.kind: Kind = kind
+
+    def points(self) -> Iterator[Point]:
+        """One line for each combination."""
+        for which, value in self.values.items():
+            yield "", format_labels(dict(zip(self.labels, which, strict=True))), value
+
+    def plain(self) -> list[dict[str, Any]]:
+        """The labels of each combination, and its value."""
+        return [
+            dict(zip(self.labels, which, strict=True)) | {"value": _json_number(value)}
+            for which, value in self.values.items()
+        ]
+
+
 class Histogram:
     """How often values fell at or under each bound. One writer, any number of readers."""
 
@@ -179,7 +211,13 @@ def snapshot(samples: Iterable[Sample]) -> dict[str, Any]:
 
 def format_label(name: str, value: str) -> str:
     """Format one label with its braces."""
-    return f'{{{name}="{value.translate(_LABEL_ESCAPES)}"}}'
+    return format_labels({name: value})
+
+
+def format_labels(labels: Mapping[str, str]) -> str:
+    """Format labels with their braces."""
+    pairs = (f'{name}="{value.translate(_LABEL_ESCAPES)}"' for name, value in labels.items())
+    return f"{{{','.join(pairs)}}}"
 
 
 def format_number(value: Number) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -107,6 +107,10 @@ class Gate:
         return self._hub
 
 
+Refuse = Callable[[Refused, Request, float], Answer]
+"""The answer to what is refused of a request; with the time at which that came."""
+
+
 class Call:
     """One request under way. Whoever is to be known is so before a handler is called."""
 
@@ -125,7 +129,7 @@ class Call:
     def __init__(
         self,
         gate: Gate,
-        refuse: Callable[[Refused, float], Answer],
+        refuse: Refuse,
         req: Request,
         names: tuple[str, ...],
         values: tuple[str, ...],
@@ -148,7 +152,7 @@ class Call:
 
     def refuse(self, refused: Refused) -> Answer:
         """How the surface says no to this."""
-        return self._refuse(refused, self.started)
+        return self._refuse(refused, self.req, self.started)
 
     @property
     def hub(self) -> Hub:
@@ -199,8 +203,8 @@ class Call:
         return b',"performance":{%b%b}}' % (format_times(self.started, self.timings), rest.encode())
 
 
-Authenticate = Callable[[Gate, Request], Principal]
-"""Says who asks, or refuses."""
+Authenticate = Callable[[Gate, Request], Principal | Awaitable[Principal]]
+"""Says who asks, or refuses; waits where another server must be asked."""
 
 
 def by_key(gate: Gate, req: Request) -> Principal:

@@ -5,7 +5,6 @@ Topics, bulk and operations speak it; a surface with a contract of its own bring
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -14,7 +13,8 @@ from msgspec import UNSET, UnsetType
 
 from headrace.core.errors import Code, Refused
 from headrace.web.answers import JSON, Answer, Reply
-from headrace.web.calls import Call
+from headrace.web.calls import Call, Refuse
+from headrace.web.request import Request
 from headrace.web.surface import Refusal, Refusals
 
 WORDS = {
@@ -91,10 +91,10 @@ def close(call: Call, reply: Reply) -> Answer:
     return Answer(reply.status, [("content-type", JSON)], reply.parts)
 
 
-def refuser(refusals: Refusals) -> Callable[[Refused, float], Answer]:
+def refuser(refusals: Refusals) -> Refuse:
     """How a surface with these words refuses."""
 
-    def refuse(refused: Refused, started: float) -> Answer:
+    def refuse(refused: Refused, request: Request, started: float) -> Answer:
         status, code, _ = refusals[refused.code]
         reply = ErrorReply(
             ErrorBody(code, refused.message, refused.detail or UNSET),

@@ -116,12 +116,20 @@ class Request:
 
     def get_params(self, name: str) -> list[str]:
         """All values of a query parameter."""
+        return self._query_params().get(name, [])
+
+    @property
+    def param_names(self) -> list[str]:
+        """Which query parameters there are."""
+        return list(self._query_params())
+
+    def _query_params(self) -> dict[str, list[str]]:
         if self._params is None:
             self._params = {}
             if self.query:
                 for each, value in parse_qsl(self.query_string, keep_blank_values=True):
                     self._params.setdefault(each, []).append(value)
-        return self._params.get(name, [])
+        return self._params
 
     def get_param(self, name: str) -> str | None:
         """A query parameter; of several, the last."""

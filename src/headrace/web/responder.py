@@ -33,6 +33,7 @@ class Resource(msgspec.Struct):
     """What is at one path: its routes by method."""
 
     surface: Surface
+    path: str
     routes: dict[str, Route]
     allow: str
 
@@ -46,7 +47,7 @@ class Responder:
         resources: dict[str, Resource] = {}
         for surface in surfaces:
             for route in surface.routes:
-                resource = resources.setdefault(route.path, Resource(surface, {}, ""))
+                resource = resources.setdefault(route.path, Resource(surface, route.path, {}, ""))
                 for method in (route.method, "HEAD") if route.head else (route.method,):
                     assert method not in resource.routes, f"{method} {route.path} is there twice"
                     resource.routes[method] = route
@@ -77,11 +78,13 @@ class Responder:
                     with shared_timeout.limit():
                         answer = await self._handle(surface, route, call)
         except Refused as refused:
-            answer = surface.refuse(refused, started)
+            answer = surface.refuse(refused, request, started)
             if (allow := refused.detail.get("allow")) is not None:
                 answer.headers.append(("allow", allow))
         except Exception as error:  # noqa: BLE001  (a bug, or a disk: answered like a refusal)
-            answer = surface.refuse(failure(error, request), started)
+            answer = surface.refuse(failure(error, request), request, started)
+        if surface.observe is not None:
+            surface.observe(request, None if found is None else found.found.path, answer.status)
         headers = answer.headers
         headers += surface.headers
         headers.append(("x-request-id", request.id))
@@ -132,9 +135,10 @@ class Responder:
     async def _handle(self, surface: Surface, route: Route, call: Call) -> Answer | Handover:
         gate = self._gate
         try:
-            call.principal = principal = (route.authenticate or surface.authenticate)(
-                gate, call.req
-            )
+            principal = (route.authenticate or surface.authenticate)(gate, call.req)
+            if not isinstance(principal, Principal):
+                principal = await principal
+            call.principal = principal
             if principal is NOBODY:
                 result = await route.handler(call)
             else:

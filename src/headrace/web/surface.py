@@ -11,11 +11,11 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import Code
 from headrace.engine.flow.shared_timeout import SharedTimeout
 from headrace.observe import Sample
 from headrace.web.answers import JSON, Answer, Handover, Headers, Reply
-from headrace.web.calls import Authenticate, Call, by_key
+from headrace.web.calls import Authenticate, Call, Refuse, by_key
 from headrace.web.credentials import Principal, Scope
 from headrace.web.request import Request
 
@@ -94,8 +94,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """Paths below are the surface's, whether there is something or not."""
     routes: Sequence[Route]
     refusals: Refusals
-    refuse: Callable[[Refused, float], Answer]
-    """The answer to what is refused; with the time at which the request came."""
+    refuse: Refuse
     authenticate: Authenticate = by_key
     finish: Callable[[Call, Reply], Answer] | None = None
     """Closes an open reply."""
@@ -113,6 +112,8 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """What the surface calls, as OpenAPI has it."""
     compresses: bool = False
     """Whether answers are packed for those who take that."""
+    observe: Callable[[Request, str | None, int], None] | None = None
+    """Told of every answer: the path of its route, if there is one, and the status."""
     samples: Callable[[Principal], Sequence[Sample]] | None = None
     """Metrics of its own, as far as somebody may see them."""
 

@@ -6,6 +6,7 @@ import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.web.answers import Answer
+from headrace.web.request import Request
 from headrace.web.surface import Refusal, complete
 
 REFUSALS = complete(
@@ -16,7 +17,7 @@ REFUSALS = complete(
 )
 
 
-def refuse(refused: Refused, started: float) -> Answer:
+def refuse(refused: Refused, request: Request, started: float) -> Answer:
     status, code, _ = REFUSALS[refused.code]
     body = msgspec.json.encode({"problem": code, "says": refused.message})
     return Answer(status, [("content-type", "application/json")], body)

@@ -6,6 +6,7 @@ import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.web.answers import Answer
+from headrace.web.request import Request
 from headrace.web.surface import Refusal, complete
 
 WORDS = {
@@ -85,7 +86,7 @@ class StreamError(msgspec.Struct):
     error: ErrorBody
 
 
-def refuse(refused: Refused, started: float) -> Answer:
+def refuse(refused: Refused, request: Request, started: float) -> Answer:
     """The answer to what is refused."""
     status = REFUSALS[refused.code].status
     headers = [("cache-control", "no-store"), ("content-type", "application/json")]

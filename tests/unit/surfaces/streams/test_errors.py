@@ -7,6 +7,7 @@ import pytest
 
 from headrace.core.errors import Code, Refused
 from headrace.surfaces.streams.errors import refuse
+from support.asking import make_request
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,6 @@ from headrace.surfaces.streams.errors import refuse
 def test_what_passes_says_when_to_come_back(
     code: Code, detail: dict[str, object], status: int, after: str | None
 ) -> None:
-    answer = refuse(Refused(code, "why", **detail), 0.0)
+    answer = refuse(Refused(code, "why", **detail), make_request("GET", "/v1/stream/s"), 0.0)
     assert (answer.status, dict(answer.headers).get("retry-after")) == (status, after)
     assert msgspec.json.decode(bytes(answer.body))["error"]["message"] == "why"
