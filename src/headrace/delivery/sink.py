@@ -71,6 +71,7 @@ class Sink(asyncio.Protocol):
         self._hub = hub
         self._wheel = hub.wheel
         self._heartbeat_s = heartbeat_s
+        """How often to say that all is well while nothing else is said; infinite: never."""
         self._deadline_s = deadline_s
         """How long the connection may last."""
         self._deadline = inf
@@ -185,11 +186,14 @@ class Sink(asyncio.Protocol):
             if left_s <= 0:
                 self.write(self.heartbeat())
                 left_s = self._heartbeat_s
-        return min(left_s, self._deadline - now)
+        left_s = min(left_s, self._deadline - now)
+        return left_s if left_s < inf else 0
 
     def _schedule(self, wait_s: float) -> None:
         self._wheel.cancel(self)
-        self._wheel.schedule(self, min(wait_s, self._deadline - self._wheel.time()))
+        wait_s = min(wait_s, self._deadline - self._wheel.time())
+        if wait_s < inf:
+            self._wheel.schedule(self, wait_s)
 
     # --- what the transport says ------------------------------------------------------------------
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from urllib.parse import SplitResult, urlsplit
 
-import httptools
-
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     WEBHOOK_ADDRESSES_MAX,
@@ -27,20 +25,14 @@ from headrace.delivery.addresses import (
     is_public,
     parse_address,
 )
+from headrace.delivery.http_exchange import MALFORMED, exchange
 from headrace.delivery.resolver import LookupFailed, Resolver
 from headrace.engine.streams.subscriptions import DeliveryFailed
 
 _VISIBLE = re.compile(r"[!-~]+")
 _PORTS = {"http": 80, "https": 443}
-_READ_BYTES = 16 << 10
 _HOW_TO_ALLOW = "the operator may allow it with HEADRACE_WEBHOOK_HOSTS"
-_FAILURES = (
-    OSError,
-    ValueError,
-    LookupFailed,
-    httptools.HttpParserError,
-    httptools.HttpParserUpgrade,
-)
+_FAILURES = (OSError, ValueError, LookupFailed, *MALFORMED)
 
 
 class Webhooks:
@@ -102,12 +94,13 @@ class Webhooks:
 
     async def _post(self, parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> bytes:
         reader, writer = await self._connect(parts)
-        try:
-            writer.write(_format_head(parts, len(body), headers) + body)
-            await writer.drain()
-            return await _read_reply(reader)
-        finally:
-            writer.transport.abort()
+        reply = await exchange(
+            reader, writer, "POST", parts, headers,
+            body=body, reply_bytes_max=WEBHOOK_REPLY_BYTES_MAX,
+        )  # fmt: skip
+        if not 200 <= reply.status < 300:
+            raise DeliveryFailed(f"status {reply.status}" if reply.status else "no answer")
+        return reply.body
 
     async def _connect(
         self, parts: SplitResult
@@ -138,57 +131,6 @@ class Webhooks:
         if self._allowed.has_name(host) or self._allowed.has_address(address):
             return True
         return tls and is_public(address)
-
-
-def _format_head(parts: SplitResult, length: int, headers: Mapping[str, str]) -> bytes:
-    target = parts.path or "/"
-    if parts.query:
-        target += f"?{parts.query}"
-    lines = [
-        f"POST {target} HTTP/1.1",
-        f"host: {parts.netloc}",
-        f"content-length: {length}",
-        "connection: close",
-        *(f"{name}: {value}" for name, value in headers.items()),
-    ]
-    return "\r\n".join([*lines, "", ""]).encode("ascii")
-
-
-async def _read_reply(reader: asyncio.StreamReader) -> bytes:
-    """What was answered, as far as it fits; head, framing and trailers count, too."""
-    reply = _Reply()
-    left = WEBHOOK_REPLY_BYTES_MAX
-    try:
-        while left and not reply.ended:
-            data = await reader.read(min(left, _READ_BYTES))
-            if not data:
-                break
-            left -= len(data)
-            reply.parser.feed_data(data)
-    finally:
-        del reply.parser  # which knows the reply
-    if not 200 <= reply.status < 300:
-        raise DeliveryFailed(f"status {reply.status}" if reply.status else "no answer")
-    return bytes(reply.body)
-
-
-class _Reply:
-    """A reply as it comes in."""
-
-    def __init__(self) -> None:
-        self.parser = httptools.HttpResponseParser(self)
-        self.status = 0
-        self.body = bytearray()
-        self.ended = False
-
-    def on_headers_complete(self) -> None:
-        self.status = self.parser.get_status_code()
-
-    def on_body(self, data: bytes) -> None:
-        self.body += data
-
-    def on_message_complete(self) -> None:
-        self.ended = self.status >= 200  # else there is more to come
 
 
 def _rejected(why: str) -> Refused:
