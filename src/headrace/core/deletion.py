@@ -18,6 +18,13 @@ def live_below(log: Log, before: int, visible: int) -> Ranges:
     return found
 
 
+def live_one(log: Log, seq: int, visible: int) -> Ranges:
+    """A seq, if it is that of a live record that readers can see."""
+    if not log.floor <= seq <= visible or any(ranges.contains(held, seq) for held in log.missing):
+        return EMPTY
+    return ranges.add(EMPTY, seq, seq)
+
+
 def delete_ranges(log: Log, found: Ranges, size_bytes: int) -> Delete | None:
     """Delete these live seqs, which hold `size_bytes`."""
     return Delete(log.id, list(found), ranges.count(found), size_bytes) if found else None

@@ -64,6 +64,17 @@ class Page(msgspec.Struct, gc=False):
     def count(self) -> int:
         return sum(len(piece.picks) for piece in self.slices)
 
+    def shorten(self, count_max: int) -> None:
+        """Leave out all but the first so many records."""
+        kept: list[Slice] = []
+        for piece in self.slices:
+            if not count_max:
+                break
+            picks = piece.picks[:count_max]
+            kept.append(Slice(piece.block, picks))
+            count_max -= len(picks)
+        self.slices = kept
+
     def forget(self, deleted: Ranges) -> None:
         """Leave out what was deleted since the page was made."""
         self.slices = without(self.slices, deleted)

@@ -56,6 +56,27 @@ class Deleter:
         await kernel.wait(live, position, live.visible, timings)
         return live, entry.count
 
+    async def delete_seq(self, name: str, seq: int, *, owner: str) -> bool:
+        """Delete one record; says whether it was there."""
+        kernel = self._kernel
+        live = self._lookup.state_of(name)
+        log = live.log
+        check_owner(log, owner)
+        while True:
+            found = deletion.live_one(log, seq, live.visible)
+            size_bytes = await self.measure(live, found)
+            if found == deletion.live_one(log, seq, live.visible):
+                break
+        kernel.check_alive(live)
+        entry = deletion.delete_ranges(log, found, size_bytes)
+        if entry is None:
+            await kernel.settle_all(live)
+            return False
+        kernel.check_writable()
+        position = kernel.commit([entry], sync=log.config.synced)
+        await kernel.wait(live, position, live.visible, Timings())
+        return True
+
     async def measure(self, live: OpenLog, found: Ranges) -> int:
         """Bytes of these live records, wherever they lie."""
         log = live.log
