@@ -45,6 +45,11 @@ from headrace.storage.stores import open_objects
 from headrace.surfaces.bulk import mount as bulk
 from headrace.surfaces.bulk.chunks import ChunkLimits
 from headrace.surfaces.bulk.routes import Bulk
+from headrace.surfaces.notifications.server import (
+    NotificationLimits,
+    Notifications,
+    configuration_without_file,
+)
 from headrace.surfaces.operations import mount as operations
 from headrace.surfaces.operations.probes import Probes
 from headrace.surfaces.streams import mount as streams
@@ -109,6 +114,7 @@ def build_web(
     loop_lag: LoopLag,
     control: Control,
     server: ServerRoutes,
+    notifications: Notifications,
     pipeline: PipelineProcess | None,
 ) -> Responder:
     """All surfaces, complete but for the engine behind the gate."""
@@ -149,6 +155,7 @@ def build_web(
         ),
         bulk.surface(Bulk(chunks, settings.server.max_body_bytes), TOPIC_REFUSALS),
         streams.surface(gate, settings.streams.dialect, _stream_limits(settings), control, server),
+        notifications.surface,
     ]
     probes = Probes(gate, loop_lag, surfaces, pipeline)
     base_url = f"http://{settings.server.host}:{settings.server.port}"
@@ -212,10 +219,35 @@ def _caps(settings: Settings) -> Caps:
             STREAMS: settings.streams.max,
             SUBSCRIPTIONS: settings.streams.max_subscriptions,
         },
-        per_key=KeyCaps() if settings.server.development else per_key,
+        per_key=KeyCaps() if settings.development else per_key,
         routers=settings.topics.max_routers,
         total_bytes=settings.storage.max_total_bytes,
         tail_bytes=settings.storage.tail_bytes,
+    )
+
+
+def _credentials(settings: Settings) -> CredentialStore:
+    """All credentials, those of a surface's own file too: one store knows who asks."""
+    server, own = settings.server, settings.notifications.config
+    auth = None if own is None else own.auth
+    mode = None if auth is None else auth.mode
+    jwt = server.jwt_secret or server.jwks_file
+    return CredentialStore(
+        server.api_keys + server.admin_token,
+        users=auth.users if auth is not None and mode == "static" else server.users,
+        jwt=auth.verifier if auth is not None and mode == "trusted_proxy" else jwt,
+        asks_elsewhere=mode == "direct",
+    )
+
+
+def _notifications(settings: Settings, gate: Gate) -> Notifications:
+    own = settings.notifications
+    return Notifications(
+        own.config or configuration_without_file(guarded=not settings.development),
+        NotificationLimits(own.max_body_bytes, own.max_types),
+        public_url=settings.server.public_url,
+        takes_passwords=len(settings.server.users) > 0,
+        time=lambda: gate.wheel.time(),
     )
 
 
@@ -230,21 +262,18 @@ class App:
             per_key=Cap("max_sse_connections_per_key", settings.server.max_sse_connections_per_key),
         )
         self.gate = Gate(
-            CredentialStore(
-                settings.server.api_keys + settings.server.admin_token,
-                users=settings.server.users,
-                jwt=settings.server.jwt_secret or settings.server.jwks_file,
-            ),
+            _credentials(settings),
             slots,
             streams,
             settings.server.max_body_bytes,
             settings.server.cors_origins,
             OriginCheck(settings.server.allowed_hosts, settings.server.cors_origins)
-            if settings.server.development
+            if settings.development
             else None,
         )
         self._control = Control(Webhooks(settings.server.webhook_hosts))
         self._server = ServerRoutes(self.gate, _server_limits(settings))
+        self._notifications = _notifications(settings, self.gate)
         self._loop_lag = LoopLag()
         self._disk = RealDisk(settings.storage.data_dir)
         self._pool = ThreadPool()
@@ -266,7 +295,13 @@ class App:
         descriptors = raise_limit()
         listener = self._bind(backlog(descriptors))
         respond = build_web(
-            self._settings, self.gate, self._loop_lag, self._control, self._server, self._pipeline
+            self._settings,
+            self.gate,
+            self._loop_lag,
+            self._control,
+            self._server,
+            self._notifications,
+            self._pipeline,
         )
         server = HttpServer(respond, self._connections(descriptors), DRAIN_S)
         tasks = [
@@ -337,8 +372,9 @@ class App:
         gc.freeze()
         self._loop_lag.reset()
         self._control.open(signer)
+        await self._notifications.open(started.engine)
         self.gate.open(started.engine)
-        if self._settings.server.development and len(started.engine.tokens):
+        if self._settings.development and len(started.engine.tokens):
             log_line("warning", "no credential is configured: tokens of the catalog have no effect")
         log_line(
             "info", "ready",
@@ -433,7 +469,7 @@ class App:
             f"listening on http://{settings.host}:{port}",
             data=self._settings.storage.data_dir,
         )
-        if settings.development:
+        if self._settings.development:
             where = "this machine" if is_loopback(settings.host) else "ANYONE WHO REACHES THIS PORT"
             log_line("warning", f"no API keys: authentication is off, {where} may do everything")
         return listener

@@ -119,6 +119,9 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--pipeline", metavar="WHERE", help="local or off: who indexes (HEADRACE_PIPELINE)"
     )
+    command.add_argument(
+        "--notifications", metavar="FILE", help="event types and their rules (NOTIFICATIONS_CONFIG)"
+    )
     command.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
 
 
@@ -186,6 +189,7 @@ def _overrides(options: argparse.Namespace) -> dict[str, str]:
         "TOPICS_DATA_DIR": options.data_dir,
         "HEADRACE_OBJECTS": options.objects,
         "HEADRACE_PIPELINE": options.pipeline,
+        "NOTIFICATIONS_CONFIG": options.notifications,
         "HEADRACE_LOG_LEVEL": options.log_level,
     }
     return {name: value for name, value in given.items() if value is not None}

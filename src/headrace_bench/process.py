@@ -52,7 +52,7 @@ class ServerProcess(Daemon):
         environ = {
             k: v
             for k, v in os.environ.items()
-            if not k.startswith(("TOPICS_", "HEADRACE_", "STREAMS_"))
+            if not k.startswith(("TOPICS_", "HEADRACE_", "STREAMS_", "NOTIFICATIONS_"))
         }
         environ |= {
             "TOPICS_HOST": "127.0.0.1",

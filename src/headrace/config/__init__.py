@@ -2,6 +2,7 @@
 
 from headrace.config.declarations import (
     SETTINGS,
+    NotificationsSettings,
     ServerSettings,
     Settings,
     StorageSettings,
@@ -15,6 +16,7 @@ __all__ = [
     "FILE_VARIABLE",
     "SETTINGS",
     "ConfigError",
+    "NotificationsSettings",
     "ServerSettings",
     "Settings",
     "StorageSettings",

@@ -18,9 +18,11 @@ from headrace.config.value_types import (
     JWKS_FILE,
     JWT_SECRET,
     KEYS,
+    NOTIFICATIONS_FILE,
     OBJECTS,
     ORIGINS,
     PATH,
+    PUBLIC_URL,
     RECEIVERS,
     SWITCH,
     USERS,
@@ -37,6 +39,7 @@ from headrace.core.limits import (
     SEAL_MS_CEILING,
 )
 from headrace.delivery.addresses import AllowedHosts
+from headrace.surfaces.notifications.configuration import NotificationsConfiguration
 from headrace.web.credentials import Keyring
 from headrace.web.json_web_tokens import Verifier
 from headrace.web.users import UserTable
@@ -85,6 +88,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ]
     port_file: Annotated[
         Path | None, Setting("file to write the bound port to", PATH, contract=True)
+    ] = None
+    public_url: Annotated[
+        str | None,
+        Setting("where clients find the server; unset: what a surface says itself", PUBLIC_URL),
     ] = None
     log_level: Annotated[
         str,
@@ -233,7 +240,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def development(self) -> bool:
-        """Whether no credential is configured, and everyone may do everything."""
+        """Whether none of these settings is a credential."""
         return not (
             len(self.api_keys)
             or len(self.admin_token)
@@ -371,6 +378,28 @@ class StreamsSettings(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
+class NotificationsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The notifications surface: its own file, and what there may be without a schema."""
+
+    PREFIX: ClassVar = "NOTIFICATIONS_"
+
+    config: Annotated[
+        NotificationsConfiguration | None,
+        Setting(
+            "file with event types, authentication and how streams behave; unset: one event type,"
+            " storm, to try things with",
+            NOTIFICATIONS_FILE,
+        ),
+    ] = None
+    max_types: Annotated[
+        int,
+        Setting("most event types without a schema; 0: unlimited", whole(0), "1000"),
+    ]
+    max_body_bytes: Annotated[
+        int, Setting("largest body of a request", size(1, BODY_BYTES_CEILING), "1MiB")
+    ]
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be configured, by section."""
 
@@ -378,6 +407,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     storage: StorageSettings
     topics: TopicsSettings
     streams: StreamsSettings
+    notifications: NotificationsSettings
+
+    @property
+    def development(self) -> bool:
+        """Whether no credential is configured anywhere, and everyone may do everything."""
+        own = self.notifications.config
+        return self.server.development and (own is None or own.auth is None)
 
 
 SECTIONS: dict[str, Any] = get_type_hints(Settings)

@@ -19,6 +19,9 @@ _CREDENTIALS = {
 """Settings of which each ends development mode, on all surfaces."""
 
 
+_JWT = {"server.jwt_secret", "server.jwks_file"}
+
+
 FILE_VARIABLE = "HEADRACE_CONFIG"
 COMMAND_LINE, DEFAULT = "command line", "default"
 
@@ -104,13 +107,24 @@ def _parse_all(given: Mapping[str, Given]) -> tuple[dict[str, Any], list[str]]:
             values[key] = each.parse()
         except ValueError as problem:
             problems.append(str(problem))
-    if given.keys().isdisjoint(_CREDENTIALS) and _is_open_door(values):
+    own = values.get("notifications.config")
+    auth = None if own is None else own.auth
+    if auth is None and given.keys().isdisjoint(_CREDENTIALS) and _is_open_door(values):
         problems.append(
             f"{given['server.host'].label} can be reached from outside, and TOPICS_API_KEYS is "
             "not set: set keys, listen on 127.0.0.1, or set TOPICS_ALLOW_INSECURE_NO_AUTH=1"
         )
     if "server.jwt_secret" in given and "server.jwks_file" in given:
         problems.append("HEADRACE_JWT_SECRET and HEADRACE_JWKS_FILE are both set: choose one")
+    if auth is not None and auth.mode == "trusted_proxy" and not given.keys().isdisjoint(_JWT):
+        problems.append(
+            "HEADRACE_JWT_SECRET or HEADRACE_JWKS_FILE is set, and so is auth.jwt_secret in"
+            " NOTIFICATIONS_CONFIG: choose one"
+        )
+    if auth is not None and auth.mode == "static" and "server.users" in given:
+        problems.append(
+            "HEADRACE_USERS is set, and so is auth.users in NOTIFICATIONS_CONFIG: choose one"
+        )
     admin = values.get("server.admin_token", Keyring())
     if values.get("server.api_keys", Keyring()).shares(admin):
         problems.append("HEADRACE_ADMIN_TOKEN is one of TOPICS_API_KEYS: give it another secret")

@@ -9,6 +9,11 @@ from typing import Any, NamedTuple
 
 from headrace.delivery.addresses import AllowedHosts, is_host_name, parse_address
 from headrace.storage.stores import split_bucket
+from headrace.surfaces.notifications.configuration import (
+    NotificationsConfiguration,
+    read_configuration,
+)
+from headrace.surfaces.notifications.yaml_nodes import ConfigurationError
 from headrace.web.credentials import Keyring
 from headrace.web.json_web_tokens import Verifier
 from headrace.web.users import UserTable
@@ -19,6 +24,7 @@ _SIZE = re.compile(r"([0-9]{1,19}) ?(|KiB|MiB|GiB)", re.IGNORECASE)
 _WHOLE = re.compile(r"[0-9]{1,19}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 _ORIGIN = re.compile(r"https?://[^\s/?#@,]+", re.IGNORECASE)
+_PUBLIC_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[A-Za-z0-9._~/-]*)?")
 _ON = ("1", "true", "yes", "on")
 _OFF = ("0", "false", "no", "off")
 
@@ -109,6 +115,19 @@ def _parse_hosts(text: str) -> tuple[str, ...]:
     return tuple(host.removesuffix(".") for host in hosts)
 
 
+def _read_notifications(text: str) -> NotificationsConfiguration:
+    try:
+        return read_configuration(Path(text))
+    except ConfigurationError as problem:
+        raise ValueError(f"a file without mistakes; {problem}") from None
+
+
+def _parse_public_url(text: str) -> str:
+    if not _PUBLIC_URL.fullmatch(text):
+        raise ValueError(PUBLIC_URL.accepts)
+    return text.rstrip("/")
+
+
 SWITCH = ValueType(_parse_switch, "1 or 0, true or false, yes or no, on or off", (bool,))
 HOST = ValueType(_parse_host, "an IP address or a host name, without port or brackets")
 PATH = ValueType(_parse_path, "a path")
@@ -128,6 +147,10 @@ ADMIN_TOKEN = ValueType(Keyring.parse_admin, "visible characters of ASCII")
 JWT_SECRET = ValueType(Verifier.of_secret, "at least 32 bytes")
 JWKS_FILE = ValueType(Verifier.of_file, "a file with public keys as a JWKS document")
 USERS = ValueType(UserTable.parse, "name:password[:realm[:role+role]], joined by commas", (list,))
+NOTIFICATIONS_FILE = ValueType(
+    _read_notifications, "a YAML file as docs/surfaces/notifications.md tells"
+)
+PUBLIC_URL = ValueType(_parse_public_url, "an address as https://events.example.com")
 RECEIVERS = ValueType(
     AllowedHosts.parse, "networks, addresses and host names, joined by commas", (list,)
 )

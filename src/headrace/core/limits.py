@@ -484,3 +484,9 @@ ROLES_MAX = 1000
 NOTIFICATION_USERS_MAX = 1000
 HISTORY_CEILING = 1_000_000_000
 """The most a configuration may allow one replay to deliver."""
+AUTH_REPLY_BYTES_MAX = 64 << 10
+AUTH_AT_ONCE_MAX = 64
+"""Questions to the authentication service at a time."""
+AUTH_KNOWN_MAX = 4096
+AUTH_KEPT_S = 5.0
+"""How long what it said is believed."""

@@ -27,7 +27,7 @@ class CredentialStore:
     Tokens of the catalog are known once the engine is there.
     """
 
-    __slots__ = ("_jwt", "_keys", "_tokens", "_users", "development")
+    __slots__ = ("_asks_elsewhere", "_jwt", "_keys", "_tokens", "_users", "development")
 
     def __init__(
         self,
@@ -35,12 +35,15 @@ class CredentialStore:
         *,
         users: UserTable = UserTable(),  # noqa: B008
         jwt: Verifier | None = None,
+        asks_elsewhere: bool = False,
     ) -> None:
         self._keys = keys
         self._users = users
         self._jwt = jwt
         self._tokens: Tokens | None = None
-        self.development = not (len(keys) or len(users) or jwt)
+        self._asks_elsewhere = asks_elsewhere
+        """Whether a surface knows users from another server."""
+        self.development = not (len(keys) or len(users) or jwt or asks_elsewhere)
         """Nothing is configured: whoever reaches the server may do everything."""
 
     def __repr__(self) -> str:
@@ -55,7 +58,8 @@ class CredentialStore:
         if self.development:
             return id != LOCAL.id
         if id.startswith(USER):
-            return self._jwt is None and not self._users.has(id)
+            is_foreign = self._jwt is not None or self._asks_elsewhere
+            return not is_foreign and not self._users.has(id)
         if self._tokens is not None and self._tokens.is_valid(id):
             return False
         return all(principal.id != id for principal in self._keys.principals)

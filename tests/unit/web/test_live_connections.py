@@ -41,7 +41,9 @@ UPGRADE = (
 
 def make() -> tuple[Responder, App]:
     app = App(load({"TOPICS_DATA_DIR": "nowhere", "HEADRACE_ADMIN_TOKEN": "root"}))
-    return build_web(app._settings, app.gate, app._loop_lag, app._control, app._server, None), app
+    return build_web(
+        app._settings, app.gate, app._loop_lag, app._control, app._server, app._notifications, None
+    ), app
 
 
 def run(

@@ -27,22 +27,42 @@ from support.asking import Reply, ask, make_request
 SURFACES = {
     surface.name: surface
     for surface in (lambda app: build_web(
-        app._settings, app.gate, app._loop_lag, app._control, app._server, None
+        app._settings, app.gate, app._loop_lag, app._control, app._server, app._notifications, None
     ))(App(load({"TOPICS_DATA_DIR": "nowhere"})))._surfaces
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SURFACES)
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        *((name, "/") for name in SURFACES),
+        *(
+            ("notifications", f"/api/v1/{path}")
+            for path in (
+                "notification",
+                "watch",
+                "replay",
+                "wis2/storm",
+                "admin/wipe/all",
+                "schema",
+            )
+        ),
+    ],
+)
 @pytest.mark.parametrize("code", Code)
-def test_every_surface_has_words_for_every_refusal(code: Code, name: str) -> None:
+def test_every_surface_has_words_for_every_refusal(code: Code, name: str, path: str) -> None:
     detail = {"epoch": 1, "expected": 1, "received": 2}
-    answer = SURFACES[name].refuse(Refused(code, "no", **detail), 0.0)
+    request = make_request("GET", path)
+    answer = SURFACES[name].refuse(Refused(code, "no", **detail), request, 0.0)
     assert answer.status == (500 if code is Code.INTERNAL else answer.status)
     assert 400 <= answer.status < 600
     assert answer.status < 500 or code.status >= 500
-    error = msgspec.json.decode(answer.body)["error"]  # type: ignore[arg-type]
+    said = msgspec.json.decode(answer.body)  # type: ignore[arg-type]
+    error = said["error"] if isinstance(said.get("error"), dict) else said
     assert error["message"] == "no"
-    assert error["code"]
+    assert error.get("code") or error["success"] is False
+    if name == "notifications":
+        assert said["request_id"] == request.id
     assert ("content-type", "application/json") in answer.headers
 
 

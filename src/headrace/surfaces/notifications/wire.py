@@ -1,0 +1,132 @@
+"""The JSON of notifications: one shape of requests for notify, watch and replay; replies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from headrace.core.errors import Refused
+from headrace.core.limits import NESTING_MAX
+from headrace.formats.nesting import is_too_deep
+from headrace.surfaces.notifications.errors import (
+    INVALID_JSON,
+    INVALID_SHAPE,
+    UNKNOWN_FIELD,
+    invalid,
+)
+
+_SHOWN = 100
+"""Characters of an unknown key that a message repeats."""
+
+
+class NotificationRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A notification, or which ones to deliver; watch and replay pass over a payload."""
+
+    event_type: str
+    identifier: dict[str, Any]
+    from_id: str | None = None
+    from_date: str | None = None
+    to_id: str | None = None
+    to_date: str | None = None
+    payload: Raw | UnsetType = UNSET
+
+
+_request = msgspec.json.Decoder(NotificationRequest)
+_KEYS = frozenset(NotificationRequest.__struct_fields__)
+
+
+def parse_request(body: bytes) -> NotificationRequest:
+    """The body of a request. The payload stays as it came."""
+    try:
+        request = _request.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _explain(body, error) from None
+    if is_too_deep(body):
+        raise invalid(INVALID_JSON, f"JSON nests at most {NESTING_MAX} levels")
+    return request
+
+
+def parse_json(body: bytes) -> Any:
+    """A body that is any JSON."""
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise invalid(INVALID_JSON, f"the body is not JSON: {problem}") from None
+    except RecursionError:
+        raise invalid(INVALID_JSON, "the JSON is nested too deeply") from None
+    if is_too_deep(body):
+        raise invalid(INVALID_JSON, f"JSON nests at most {NESTING_MAX} levels")
+    return found
+
+
+def _explain(body: bytes, error: Exception) -> Refused:
+    """What is wrong, in the order in which that is told: the syntax, the keys, their values."""
+    try:
+        found = parse_json(body)
+    except Refused as refused:
+        return refused
+    if not isinstance(found, dict):
+        return invalid(INVALID_SHAPE, "the body is not a JSON object")
+    for key in found:
+        if key not in _KEYS:
+            return invalid(UNKNOWN_FIELD, f"unknown field {key[:_SHOWN]!r}")
+    wrong, _, where = str(error).partition(" - at `$")
+    field = where.rstrip("`").lstrip(".")
+    return invalid(INVALID_SHAPE, f"{wrong} at {field}" if field else wrong)
+
+
+class NotifyReply(msgspec.Struct):
+    """The notification is stored."""
+
+    status: str
+    request_id: str
+    processed_at: str
+
+
+class FieldSchema(msgspec.Struct):
+    """What a field of an identifier takes."""
+
+    type: str
+    required: bool
+    description: str | UnsetType = UNSET
+
+
+class SchemaListReply(msgspec.Struct, omit_defaults=True):
+    """All event types of the configuration."""
+
+    status: str
+    schema: dict[str, Any]
+    event_types: list[str]
+    total_schemas: int
+    message: str | None = None
+    request_id: str = ""
+
+
+class SchemaReply(msgspec.Struct):
+    """One event type."""
+
+    status: str
+    event_type: str
+    schema: dict[str, Any]
+    request_id: str
+
+
+class UnknownSchemaReply(msgspec.Struct):
+    """There is no such event type."""
+
+    status: str
+    message: str
+    available_types: list[str]
+    request_id: str
+
+
+class WipeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Which event type to empty: by its base, in any case."""
+
+    stream_name: str
+
+
+class HealthReply(msgspec.Struct):
+    status: str
