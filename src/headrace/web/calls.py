@@ -19,6 +19,7 @@ from headrace.core.limits import (
     LIST_PAGE_MAX,
     U64_MAX,
 )
+from headrace.delivery.endings import Ending
 from headrace.delivery.hub import Hub
 from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
@@ -26,7 +27,7 @@ from headrace.engine.timings import Timings
 from headrace.web.answers import Answer
 from headrace.web.bodies import read_body, read_bytes
 from headrace.web.concurrency import Slots
-from headrace.web.credential_store import CredentialStore
+from headrace.web.credential_store import CredentialStore, unknown_key
 from headrace.web.credentials import LOCAL, NOBODY, Principal
 from headrace.web.live_connections import LiveConnections
 from headrace.web.origin_check import OriginCheck
@@ -116,7 +117,9 @@ class Call:
 
     __slots__ = (
         "_names",
+        "_note_end",
         "_refuse",
+        "_revoked",
         "gate",
         "name",
         "principal",
@@ -145,6 +148,7 @@ class Call:
         self.started = started
         self.timings = Timings()
         self.principal: Principal = NOBODY
+        self._revoked = False
 
     def param(self, name: str) -> str:
         """A segment of the path, by its place."""
@@ -164,18 +168,32 @@ class Call:
 
     @property
     def gone(self) -> bool:
-        """Whether the caller has hung up: nobody will hear the answer."""
-        return self.req.connection.gone
+        """Whether the caller has hung up, or may be told nothing more: nobody is to wait for it."""
+        return self._revoked or self.req.connection.gone
 
     @contextmanager
     def unless_gone(self, note: Callable[[], None]) -> Iterator[None]:
-        """Meanwhile, call `note` when the caller hangs up."""
-        connection = self.req.connection
-        connection.on_gone = note
+        """Meanwhile, call `note` when the caller hangs up, or its credential is revoked: then this
+        refuses.
+        """
+        gate, principal, connection = self.gate, self.principal, self.req.connection
+        # It may have taken a while to come here.
+        if principal is not NOBODY and gate.credentials.is_gone(principal.id):
+            raise unknown_key()
+        self._note_end = connection.on_gone = note
+        leave = gate.live.join(principal.id, self, _nothing)
         try:
             yield
         finally:
             connection.on_gone = None
+            leave()
+        if self._revoked:
+            raise unknown_key()
+
+    def end(self, ending: Ending) -> None:
+        """The credential is revoked while the caller waits."""
+        self._revoked = True
+        self._note_end()
 
     def body(self) -> Coroutine[Any, Any, bytes]:
         """The body of a request that brings records."""
@@ -201,6 +219,10 @@ class Call:
         """Where the time went, as the last member of the reply."""
         rest = "" if scanned is None else f',"records_scanned":{scanned}'
         return b',"performance":{%b%b}}' % (format_times(self.started, self.timings), rest.encode())
+
+
+def _nothing() -> None:
+    pass
 
 
 Authenticate = Callable[[Gate, Request], Principal | Awaitable[Principal]]

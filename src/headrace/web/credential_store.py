@@ -95,7 +95,12 @@ class CredentialStore:
         # Where nobody issues tokens, an unknown one is no good later, either.
         if self._tokens is None and any(each.superadmin for each in self._keys.principals):
             raise Refused(Code.NOT_READY, "the server is still reading which tokens there are")
-        raise Refused(Code.UNAUTHENTICATED, "unknown key")
+        raise unknown_key()
+
+
+def unknown_key() -> Refused:
+    """Nobody shows this key any more, or nobody ever did."""
+    return Refused(Code.UNAUTHENTICATED, "unknown key")
 
 
 def principal_of(token: Token) -> Principal:

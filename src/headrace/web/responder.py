@@ -20,6 +20,7 @@ from headrace.web.answers import JSON, Answer, Handover, Reply
 from headrace.web.bodies import accepts_gzip, compress
 from headrace.web.calls import Call, Gate
 from headrace.web.cors import preflight, shared_headers
+from headrace.web.credential_store import unknown_key
 from headrace.web.credentials import NOBODY, Principal
 from headrace.web.request import Request
 from headrace.web.routing import Match, RouteTable
@@ -164,7 +165,7 @@ class Responder:
         gate, ends_at_ms = self._gate, principal.expires_at_ms
         # It may have taken a while to come here, and nobody was told to end this one.
         if principal is not NOBODY and gate.credentials.is_gone(principal.id):
-            raise Refused(Code.UNAUTHENTICATED, "unknown key")
+            raise unknown_key()
         slot = gate.streams.take(principal)
         given.on_end = gate.live.join(principal.id, given.sink, slot.free)
         if ends_at_ms:

@@ -117,6 +117,54 @@ def test_a_token_that_expires_ends_what_it_opened(target: str) -> None:
     run(script)
 
 
+POLLS = {
+    "diff": ("POST", "/v0/topics/t/diff", b'{"from_seq":0,"wait_ms":30000}'),
+    "stream": ("GET", "/v1/stream/s?offset=now&live=long-poll", b""),
+    "details": ("GET", "/v1/stream/s/_details?live=long-poll&timeout_ms=30000", b""),
+}
+
+
+async def poll(site: Site, poll: str, secret: str, **headers: str) -> Line:
+    line = site.connect()
+    method, target, body = POLLS[poll]
+    more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    head = (
+        f"{method} {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secret}\r\n{more}"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    await line.send(head.encode() + body)
+    return line
+
+
+@pytest.mark.parametrize("name", POLLS)
+def test_to_revoke_a_token_ends_its_long_polls(name: str) -> None:
+    """What comes after that is not told to whoever waits with it."""
+
+    async def script(site: Site, gate: Gate, tokens: Tokens) -> None:
+        await gate.engine.logs.put("t", TOPICS, LogConfig())
+        secret, digest = new_secret()
+        token = await tokens.issue(digest, GRANTS)
+        etag = {}
+        if name == "details":
+            told = (await poll(site, name, secret)).heard
+            etag = {"if_none_match": re.findall(rb"etag: (.*)\r", told)[0].decode()}
+        mine = await poll(site, name, secret, **etag)
+        other = await poll(site, name, "root", **etag)
+        await asyncio.sleep(1)
+        assert mine.statuses == other.statuses == []
+        assert (gate.live.count(token.id), gate.live.count("admin")) == (1, 1)
+        await tokens.revoke(token.id)
+        await mine.settle()
+        assert mine.statuses == [401]
+        assert other.statuses == []
+        await asyncio.sleep(31)
+        assert other.statuses in ([200], [204], [304])
+        assert (gate.live.count(token.id), gate.live.count("admin")) == (0, 0)
+        assert len(gate.slots) == 0
+
+    run(script)
+
+
 def test_a_token_revoked_while_a_stream_opens_opens_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
