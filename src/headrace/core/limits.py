@@ -293,7 +293,6 @@ PARKED_WRITES_MAX = 4096
 
 WHEEL_TICK_S = 0.25
 """How exact heartbeats and deadlines of connections are."""
-HEARTBEAT_MS_DEFAULT = 15_000
 RETRY_MS = 2000
 """How long a client is asked to wait before it connects again."""
 SINK_BUFFER_BYTES = 256 << 10

@@ -18,13 +18,7 @@ def choose(units: list[Unit], segments_max: int | None) -> list[Unit]:
     """The oldest units that come to this many segments; one at least."""
     if segments_max is None:
         return units
-    chosen: list[Unit] = []
-    for unit in units:
-        held = sum(len(one.segments) for one in chosen)
-        if chosen and held + len(unit.segments) > segments_max:
-            break
-        chosen.append(unit)
-    return chosen
+    return next(grouped(units, segments_max), [])
 
 
 def backfill(

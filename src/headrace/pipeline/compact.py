@@ -4,7 +4,7 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.core.batching import batches
 from headrace.formats.manifest import Manifest, Segment
 from headrace.pipeline import crash_points
 from headrace.pipeline.commit import replace_segments
@@ -48,19 +49,8 @@ def find_runs(segments: Sequence[Segment], sizes: Sizes) -> list[list[Segment]]:
     runs: list[list[Segment]] = []
     for small, found in groupby(segments, lambda s: s.record_bytes * 2 < sizes.output_bytes):
         if small:
-            runs += _split(list(found), sizes)
+            runs += batches(found, lambda s: s.record_bytes, sizes.run_bytes, sizes.run_max)
     return [run for run in runs if len(run) >= sizes.run_min]
-
-
-def _split(run: Sequence[Segment], sizes: Sizes) -> Iterator[list[Segment]]:
-    part: list[Segment] = []
-    for segment in run:
-        held = sum(s.record_bytes for s in part)
-        if part and (len(part) == sizes.run_max or held + segment.record_bytes > sizes.run_bytes):
-            yield part
-            part = []
-        part.append(segment)
-    yield part
 
 
 def plan_spans(pieces: pa.Table, names: Mapping[int, str], output_bytes: int) -> pa.Table:

@@ -6,10 +6,11 @@ forgotten, does exactly what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from headrace.core.batching import batches
 from headrace.core.errors import Corrupt
 from headrace.formats.companion import FORMAT, decode_descriptor
 from headrace.formats.index_plans import IndexPlans, decode_plans
@@ -60,7 +61,6 @@ class IndexBacklogFinder:
     """Finds what has to be indexed; remembers what it has read of objects that never change."""
 
     def __init__(self, place: StoreLocation) -> None:
-        self._place = place
         self.objects = place.open()
         self._logs: dict[str, frozenset[int]] = {}
         self._parts: dict[str, dict[int, str]] = {}
@@ -149,14 +149,6 @@ class IndexBacklogFinder:
         self._parts = {name: parts for name, parts in self._parts.items() if name in builds}
 
 
-def grouped(units: Sequence[Unit]) -> Iterator[list[Unit]]:
+def grouped(units: Iterable[Unit], segments_max: int = INDEX_GROUP) -> Iterator[list[Unit]]:
     """Units that are worked on together and published with one commit."""
-    group: list[Unit] = []
-    for unit in units:
-        held = sum(len(one.segments) for one in group)
-        if group and held + len(unit.segments) > INDEX_GROUP:
-            yield group
-            group = []
-        group.append(unit)
-    if group:
-        yield group
+    return batches(units, lambda unit: len(unit.segments), segments_max)

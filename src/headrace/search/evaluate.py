@@ -47,11 +47,7 @@ class Fields:
         """The same by field."""
         found = self._reader.read(raws)
         return Documents(
-            {
-                field.name: (field, column)
-                for field, column in zip(self._fields, found, strict=True)
-            },
-            len(raws),
+            {field.name: (field, column) for field, column in zip(self._fields, found, strict=True)}
         )
 
     def read(self, raws: Sequence[bytes | None]) -> list[Values]:
@@ -72,9 +68,8 @@ class Documents:
     goes through `values_of`.
     """
 
-    def __init__(self, columns: dict[str, tuple[Field, list[Anything]]], count: int) -> None:
+    def __init__(self, columns: dict[str, tuple[Field, list[Anything]]]) -> None:
         self._columns = columns
-        self._count = count
 
     def match(self, query: Query) -> list[bool]:
         """Which documents match."""

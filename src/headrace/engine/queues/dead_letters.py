@@ -14,6 +14,7 @@ import msgspec
 from headrace.core import dead_letter, lease, ranges
 from headrace.core import log as core_log
 from headrace.core import state as core_state
+from headrace.core.batching import batches
 from headrace.core.config import Kind, LogConfig
 from headrace.core.deletion import delete_seqs
 from headrace.core.entry import Delete
@@ -202,16 +203,7 @@ class DeadLetters:
 
 def _loads(items: Iterable[T]) -> Iterator[list[T]]:
     """What moves in one frame each: at least one record, and not much more than a few bytes."""
-    load: list[T] = []
-    size_bytes = 0
-    for item in items:
-        if load and size_bytes + item.size_bytes > MOVE_BYTES_MAX:
-            yield load
-            load, size_bytes = [], 0
-        load.append(item)
-        size_bytes += item.size_bytes
-    if load:
-        yield load
+    return batches(items, lambda item: item.size_bytes, MOVE_BYTES_MAX)
 
 
 def _letters(pieces: list[Slice]) -> Iterator[_Letter]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from headrace.core.batching import batches
 from headrace.engine.kernel import Kernel
 from headrace.storage.recovery import Recovered
 
@@ -99,14 +100,7 @@ class Unsealed:
 
     def next_parts(self, bytes_max: int) -> list[JournalPart]:
         """The oldest parts that make one segment of so many bytes; one at least."""
-        group = [self.parts[0]]
-        size_bytes = group[0].size_bytes
-        for part in list(self.parts)[1:]:
-            size_bytes += part.size_bytes
-            if size_bytes > bytes_max:
-                break
-            group.append(part)
-        return group
+        return next(batches(self.parts, lambda part: part.size_bytes, bytes_max))
 
     def forget(self, sealed_to: int) -> None:
         """The journal is in segments up to here."""

@@ -38,7 +38,7 @@ _LINES = re.compile(rb"\r\n|\r|\n")
 class StreamView:
     """How a stream is told: equal views share bytes."""
 
-    __slots__ = ("_clock", "_cursor", "_encoding", "_ingest", "_key", "_log", "chunked", "selector")
+    __slots__ = ("_clock", "_cursor", "_encoding", "_ingest", "_log", "chunked", "selector")
 
     bytes_max = READ_BYTES_DEFAULT
     strong = False
