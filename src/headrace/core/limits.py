@@ -357,15 +357,15 @@ QUERY_CHARS_MAX = 16_384
 QUERY_CLAUSES_MAX = 256
 QUERY_DEPTH_MAX = 32
 """How deep parentheses of a search query may be inside each other."""
-FORM_BYTES = 64 << 10
-FORM_STEPS = 500_000
-"""What is formed of an append before others get a turn, in bytes and in steps of validation: some
-milliseconds of work.
+NORMALISE_BYTES = 64 << 10
+NORMALISE_STEPS = 500_000
+"""What is normalised of an append before others get a turn, in bytes and in steps of validation:
+some milliseconds of work.
 """
-FORM_RECORDS = 16_384
+NORMALISE_RECORDS = 16_384
 """Records of an append that are taken apart, and joined again, on the loop; more in a thread."""
-SHAPES_MAX = 4096
-SHAPES_BYTES_MAX = 256 << 20
+INGEST_RULES_MAX = 4096
+INGEST_RULES_BYTES_MAX = 256 << 20
 """Streams whose registry and profile are kept ready for use, and what these take of memory."""
 REGISTRY_BYTES_MAX = 1 << 20
 """Of all schemas and lenses of a stream."""

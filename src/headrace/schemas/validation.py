@@ -9,8 +9,8 @@ import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
-    FORM_STEPS,
     NESTING_MAX,
+    NORMALISE_STEPS,
     PROBLEM_VALUES_MAX,
     VALIDATION_STEPS_MAX,
     VALIDATION_VALUES_MAX,
@@ -78,7 +78,7 @@ class Validator:
     def steps(self, raw: bytes, documents: int = 1) -> int:
         """What it takes at most to check a text, or the texts of so many documents in a row."""
         most = len(raw) * sum(self._steps)
-        if most <= FORM_STEPS:
+        if most <= NORMALISE_STEPS:
             return most
         values = values_in(raw) + documents
         counted = values * self._steps.values + len(raw) * self._steps.bytes

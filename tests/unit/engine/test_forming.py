@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import FORM_BYTES, FORM_RECORDS, FORM_STEPS
+from headrace.core.limits import NORMALISE_BYTES, NORMALISE_RECORDS, NORMALISE_STEPS
 from headrace.core.record import Drafts, draft, payloads
 from headrace.core.stream_rules import Spec
 from headrace.core.stream_state import JSON, Producer, Write
@@ -32,7 +32,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LARGE = [msgspec.json.encode({"requestId": f"r{n}", "token": "t" * 100}) for n in range(2000)]
-assert sum(map(len, LARGE)) > 3 * FORM_BYTES
+assert sum(map(len, LARGE)) > 3 * NORMALISE_BYTES
 
 
 async def adopt(engine: Engine, kind: str) -> None:
@@ -71,7 +71,7 @@ def test_others_get_a_turn_while_much_is_formed(loop: VirtualLoop) -> None:
 
 COSTLY = {"enum": [{"a": number} for number in range(2000)]}
 SMALL = [b'{"a":1999}'] * 300
-assert sum(map(len, SMALL)) < FORM_BYTES
+assert sum(map(len, SMALL)) < NORMALISE_BYTES
 
 
 async def install(engine: Engine, schema: dict[str, object]) -> None:
@@ -94,7 +94,7 @@ def test_others_get_a_turn_while_few_bytes_are_dear_to_check(loop: VirtualLoop) 
         await install(engine, COSTLY)
         writing = asyncio.create_task(engine.streams.write("s", draft(SMALL), Write(JSON)))
         steps = Validator(msgspec.json.encode(COSTLY)).steps(SMALL[0])
-        assert await turns_of(writing) > len(SMALL) * steps // FORM_STEPS // 2
+        assert await turns_of(writing) > len(SMALL) * steps // NORMALISE_STEPS // 2
         assert len(held(engine)) == len(SMALL)
 
     loop.run(story())
@@ -113,7 +113,7 @@ class Beside(Inline):
             self.at_work = False
 
 
-@pytest.mark.parametrize("count", [FORM_RECORDS, 3 * FORM_RECORDS])
+@pytest.mark.parametrize("count", [NORMALISE_RECORDS, 3 * NORMALISE_RECORDS])
 def test_many_records_are_taken_apart_and_joined_beside_the_loop(
     loop: VirtualLoop, count: int
 ) -> None:
@@ -138,7 +138,7 @@ def test_many_records_are_taken_apart_and_joined_beside_the_loop(
             mock.patch("headrace.engine.streams.ingest_rules.IngestRules", Watched),
         ):
             await engine.streams.write("s", draft([b'{"a":7}'] * count), Write(JSON))
-        assert beside == [count > FORM_RECORDS] * 2
+        assert beside == [count > NORMALISE_RECORDS] * 2
         assert engine.streams.find("s").log.count == count
 
     loop.run(story())
@@ -246,7 +246,7 @@ def test_others_get_a_turn_while_a_fork_begins_with_much(loop: VirtualLoop) -> N
         while "f" not in engine.state.by_name:
             turns += 1
             await asyncio.sleep(0)
-        assert turns > sum(map(len, LARGE)) // FORM_BYTES
+        assert turns > sum(map(len, LARGE)) // NORMALISE_BYTES
         live, created = await creating
         assert created
         block = live.tail.blocks[-1]

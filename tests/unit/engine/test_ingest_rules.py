@@ -102,7 +102,7 @@ def test_a_lens_that_fails_after_all_fails_the_read(loop: VirtualLoop) -> None:
 def test_shapes_that_are_ready_have_a_bound_in_bytes(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingest_rules, "SHAPES_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(ingest_rules, "INGEST_RULES_BYTES_MAX", 1 << 20)
 
     async def play() -> None:
         engine = (await boot(HostileDisk(), VirtualClock(loop))).engine

@@ -18,13 +18,13 @@ import msgspec
 from headrace.core.entry import Adopt, Entry, Plan, Register
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
-    FORM_BYTES,
-    FORM_RECORDS,
-    FORM_STEPS,
+    INGEST_RULES_BYTES_MAX,
+    INGEST_RULES_MAX,
+    NORMALISE_BYTES,
+    NORMALISE_RECORDS,
+    NORMALISE_STEPS,
     PROMOTED_PAGE_BYTES,
     PROOF_MS_MAX,
-    SHAPES_BYTES_MAX,
-    SHAPES_MAX,
     STREAM_KEY_BYTES_MAX,
 )
 from headrace.core.log import Log
@@ -101,13 +101,13 @@ class IngestRules:
 
         Of all appends that have the lock in common, one is at it at a time.
         """
-        many = drafts.count > FORM_RECORDS
+        many = drafts.count > NORMALISE_RECORDS
         sent = await pool.run(self._open, drafts) if many else self._open(drafts)
         if sent is None:
             return drafts
         parts: list[_Normalised] = []
         for part in self._cut(sent):
-            if len(part[-1]) >= FORM_BYTES:
+            if len(part[-1]) >= NORMALISE_BYTES:
                 parts.append(await pool.run(self._normalise, part, drafts, now_ms))
                 continue
             async with turn:
@@ -116,11 +116,13 @@ class IngestRules:
         return await pool.run(self._join, drafts, parts) if many else self._join(drafts, parts)
 
     def is_much(self, drafts: Drafts) -> bool:
-        """Whether others would have to wait for long while these are formed."""
-        if len(drafts.data) > FORM_BYTES:
+        """Whether others would have to wait for long while these are normalised."""
+        if len(drafts.data) > NORMALISE_BYTES:
             return True
         validator = self._validator
-        return validator is not None and validator.steps(drafts.data, drafts.count) > FORM_STEPS
+        return (
+            validator is not None and validator.steps(drafts.data, drafts.count) > NORMALISE_STEPS
+        )
 
     def _cut(self, sent: list[bytes]) -> Iterator[list[bytes]]:
         """Documents in parts, each of some tens of kilobytes and some milliseconds."""
@@ -129,7 +131,7 @@ class IngestRules:
         for at, raw in enumerate(sent):
             size += len(raw)
             steps += 0 if validator is None else validator.steps(raw)
-            if size >= FORM_BYTES or steps >= FORM_STEPS:
+            if size >= NORMALISE_BYTES or steps >= NORMALISE_STEPS:
                 yield sent[start : at + 1]
                 start, size, steps = at + 1, 0, 0
         if start < len(sent):
@@ -207,7 +209,7 @@ class StreamIngest:
         self._promoters: dict[int, tuple[bytes, Promoter]] = {}
         """By log, with the registry they go by; those used last at the end."""
         self._turn = asyncio.Lock()
-        """Who forms a part of a large append now."""
+        """Who normalises a part of a large append now."""
         self._told: dict[int, bytes | None] = {}
         """Registries that readers still go by while newer ones are not durable."""
 
@@ -220,7 +222,7 @@ class StreamIngest:
             rules = IngestRules(stream)
             self._rules_bytes += rules.size_bytes
         self._rules[log.id] = rules
-        while len(self._rules) > SHAPES_MAX or self._rules_bytes > SHAPES_BYTES_MAX:
+        while len(self._rules) > INGEST_RULES_MAX or self._rules_bytes > INGEST_RULES_BYTES_MAX:
             if len(self._rules) == 1:
                 break
             self._rules_bytes -= self._rules.pop(next(iter(self._rules))).size_bytes
@@ -234,11 +236,11 @@ class StreamIngest:
         return self.of(log).normalise(drafts, self._kernel.clock.now_ms())
 
     def is_much(self, log: Log, drafts: Drafts) -> bool:
-        """Whether these drafts should be prepared: others would wait while they are formed."""
+        """Whether these drafts should be prepared: others would wait while they are normalised."""
         return self.of(log).is_much(drafts)
 
     async def prepare(self, log: Log, drafts: Drafts) -> Normalise:
-        """Form drafts ahead of their write, by and by, for the stream as it is then."""
+        """Normalise drafts ahead of their write, by and by, for the stream as it is then."""
         while True:
             rules = self.of(log)
             made = await self._normalise_ahead(rules, drafts)
@@ -415,7 +417,7 @@ T = TypeVar("T")
 
 
 def _bound(kept: dict[int, T]) -> None:
-    if len(kept) > SHAPES_MAX:
+    if len(kept) > INGEST_RULES_MAX:
         del kept[next(iter(kept))]
 
 
