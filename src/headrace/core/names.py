@@ -29,8 +29,13 @@ def parse_name(text: str) -> str:
 
 def check_printable(text: str, what: str) -> None:
     """Refuse what would garble a terminal, a log or a header."""
-    if _CONTROLS.search(text):
+    if has_controls(text):
         raise Refused(Code.INVALID, f"{what} has no control characters")
+
+
+def has_controls(text: str) -> bool:
+    """Whether there are control characters in a text."""
+    return _CONTROLS.search(text) is not None
 
 
 class SortedNames:

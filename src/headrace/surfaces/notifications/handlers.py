@@ -29,6 +29,8 @@ _SHOWN = 50
 
 def invalid_field(name: str, problem: str) -> Refused:
     """What is wrong with the value of a field of an identifier."""
+    if not name.isprintable():
+        name = ascii(name)[1:-1]
     return Refused(Code.INVALID, f"Field '{name}' {problem}", field=name)
 
 

@@ -13,7 +13,7 @@ from headrace.core.limits import (
     IDENTIFIER_VALUE_BYTES_MAX,
     SUBJECT_BYTES_MAX,
 )
-from headrace.core.names import check_printable
+from headrace.core.names import has_controls
 from headrace.surfaces.notifications.constraints import Constraint, parse_constraint
 from headrace.surfaces.notifications.handlers import PolygonHandler, ScalarHandler, refuse_field
 from headrace.surfaces.notifications.schema import POINT, POLYGON, EventType
@@ -183,7 +183,7 @@ def _check_names(identifier: Identifier) -> None:
     for key in identifier:
         if not key or len(key) > IDENTIFIER_NAME_MAX:
             refuse_field(key[:50], f"has a name that is not 1 to {IDENTIFIER_NAME_MAX} characters")
-        _check_text(ascii(key), key)
+        _check_text(key, key)
 
 
 def _parse_sent(name: str, sent: object) -> SentPolygon:
@@ -244,7 +244,8 @@ def _check_text(name: str, text: str) -> int:
         size_bytes = len(text.encode())
     except UnicodeEncodeError:
         refuse_field(name, "is not Unicode text")
-    check_printable(text, f"Field '{name}'")
+    if has_controls(text):
+        refuse_field(name, "has control characters")
     return size_bytes
 
 

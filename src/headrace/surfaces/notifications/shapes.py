@@ -14,7 +14,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from headrace.core.limits import POLYGON_BYTES_MAX, POLYGON_POINTS_MAX
-from headrace.surfaces.notifications.handlers import parse_float, refuse_field
+from headrace.surfaces.notifications.handlers import (
+    format_float,
+    parse_float,
+    refuse_field,
+)
 
 LatLon = tuple[float, float]
 PolygonForm = Literal["text", "array"]
@@ -143,8 +147,9 @@ def format_polygon(sent: Sent, form: PolygonForm) -> Sent:
     """A stored polygon in the form that is emitted; as it was sent, if that is the one."""
     if isinstance(sent, str) and form == "array":
         return [list(point) for point in read_polygon(sent).ring]
-    if not isinstance(sent, str) and form == "text":
-        return ",".join(f"{lat},{lon}" for lat, lon in sent)
+    if form == "text" and not (isinstance(sent, str) and "[" not in sent):
+        ring = read_polygon(sent).ring  # an array, which may have come in a text
+        return ",".join(f"{format_float(lat)},{format_float(lon)}" for lat, lon in ring)
     return sent
 
 

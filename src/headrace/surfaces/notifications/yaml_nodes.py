@@ -13,19 +13,19 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from headrace.core.errors import Refused
 from headrace.core.limits import (
     CONFIGURATION_BYTES_MAX,
     CONFIGURATION_DEPTH_MAX,
     CONFIGURATION_TEXT_MAX,
 )
-from headrace.core.names import check_printable
+from headrace.core.names import has_controls
 from headrace.surfaces.notifications.handlers import parse_float, parse_int
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE = frozenset({"true", "True", "TRUE"})
 _FALSE = frozenset({"false", "False", "FALSE"})
 _LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SHOWN = 80
 
 W = TypeVar("W", bound=str)
@@ -99,10 +99,7 @@ class ConfigurationNode(msgspec.Struct):
             self.fail("is not a text")
         if len(self.content) > most:
             self.fail(f"has more than {most} characters")
-        try:
-            self.content.encode()
-            check_printable(self.content, "a text")
-        except (Refused, UnicodeEncodeError):
+        if has_controls(self.content) or _SURROGATE.search(self.content):
             self.fail("has control characters")
         return self.content
 

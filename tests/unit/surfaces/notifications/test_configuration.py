@@ -503,6 +503,14 @@ def test_a_file(tmp_path: Path) -> None:
         read_configuration(tmp_path / "none.yaml")
 
 
+def test_the_example_of_the_documentation() -> None:
+    document = Path(__file__).parents[4] / "docs" / "surfaces" / "notifications-configuration.md"
+    text = document.read_text().partition("```yaml\n")[2].partition("```")[0]
+    configuration = parse(text)
+    assert configuration.auth is not None
+    assert configuration.event_types["storm"].access is not None
+
+
 def test_the_default_type_can_be_used() -> None:
     configuration = default_configuration()
     assert configuration.strict

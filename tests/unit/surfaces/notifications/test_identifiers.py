@@ -71,8 +71,8 @@ def test_notify_needs_every_field_whether_required_or_not(key: str) -> None:
         ({"severity": 4.0}, "'severity' is not a whole number"),
         ({"severity": True}, "'severity' is not a whole number"),
         ({"name": ""}, "'name' is empty"),
-        ({"name": "a\nb"}, "Field 'name' has no control characters"),
-        ({"name": "a\u2028b"}, "Field 'name' has no control characters"),
+        ({"name": "a\nb"}, "'name' has control characters"),
+        ({"name": "a\u2028b"}, "'name' has control characters"),
         ({"name": "\ud800"}, "'name' is not Unicode text"),
         ({"name": "x" * (IDENTIFIER_VALUE_BYTES_MAX + 1)}, "'name' has more than"),
         ({"name": "ü" * IDENTIFIER_VALUE_BYTES_MAX}, "'name' has more than"),
@@ -173,6 +173,14 @@ def test_a_star_is_any_value(key: str) -> None:
 def test_watch_refuses(identifier: dict[str, Any], problem: str) -> None:
     with pytest.raises(Refused, match=problem):
         parse_wanted(STORM, "storm", identifier)
+
+
+@pytest.mark.parametrize("key", ["\ud800", "a\nb", "x" * 1_000_000, "ü"])
+def test_a_refusal_can_be_written_down_whatever_the_key(key: str) -> None:
+    with pytest.raises(Refused) as refused:
+        parse_notified(STORM, "storm", WHOLE | {key: "x"})
+    assert refused.value.message.isprintable()
+    assert len(refused.value.message.encode()) < 200
 
 
 def test_without_a_schema_constraints_are_refused() -> None:

@@ -208,6 +208,7 @@ def test_what_has_the_emitted_form_stays_as_it_was_sent() -> None:
     assert format_polygon(f"({SQUARE})", "text") == f"({SQUARE})"
     assert format_polygon(PAIRS, "array") is PAIRS
     assert format_polygon(PAIRS, "text") == SQUARE
+    assert format_polygon(str(PAIRS), "text") == SQUARE
 
 
 # The model: whole coordinates, and arithmetic that is exact.
