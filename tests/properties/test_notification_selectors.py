@@ -63,7 +63,8 @@ def test_an_index_finds_who_is_to_be_told(
                 index.add(one)
         whole = block_of(sent)
         found = {
-            one: list(picks) for one, picks in index.find(whole, range(len(sent)), LogConfig())
+            one: list(picks)
+            for one, picks in index.find(whole, range(len(sent)), LogConfig()).items()
         }
         naive = {
             one: [at for at, each in enumerate(sent) if notices.matches(asked, each)]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from headrace.core.config import LogConfig
 from headrace.core.owners import NOTIFICATIONS
 from headrace.core.record import draft
-from headrace.engine.search.selecting import SelectedReads
 from headrace.storage.object_store_stats import Artifact
 from headrace.surfaces.notifications.identifiers import parse_notified, parse_wanted
-from headrace.surfaces.notifications.indexing import format_search, put_query
-from headrace.surfaces.notifications.selector import NotificationSelector
+from headrace.surfaces.notifications.indexing import format_search
+from headrace.surfaces.notifications.replaying import read_pages
 from support.fake_indexer import Reading
 from support.notices import PAYLOADS, STORM, store
 
@@ -56,18 +54,11 @@ class NotifyWorld:
         self, asked: dict[str, Any], after: int = 0, upto: int = 1 << 40, *, records_max: int = 100
     ) -> list[int]:
         """The seqs that a replay finds."""
+        engine, live = self.scene.engine, self.scene.live
         wanted = parse_wanted(STORM, STORM.name, asked)
-        live = self.scene.live
-        reads = SelectedReads(
-            self.scene.engine, live, NotificationSelector(wanted), partial(put_query, wanted)
-        )
         upto = min(upto, live.visible)
         found: list[int] = []
-        while after < upto:
-            page = await reads.read(after, upto, records_max=records_max, bytes_max=1 << 20)
-            if page.gap is not None:
-                after = page.gap.last
-                continue
+        async for page in read_pages(engine, live, wanted, after, upto, records_max=records_max):
             assert after < page.next <= upto
             assert page.count <= records_max
             found += [piece.block.seq_at(at) for piece in page.slices for at in piece.picks]

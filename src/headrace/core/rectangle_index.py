@@ -15,10 +15,12 @@ from headrace.core.selector import Rectangle
 
 T = TypeVar("T")
 
-_SIDES = (256.0, 64.0, 16.0, 4.0, 1.0)
-"""How long the sides of squares are; each is four of the next."""
+_SIDES = (512.0, 64.0, 8.0, 1.0)
+"""How long the sides of squares are; each is eight of the next."""
 _REACHED_MAX = 2.0
 """A rectangle is at most so many sides long, and reaches into three squares at most."""
+_NAMED_MAX = 4
+"""So many squares are asked for by name; of more, those that there are."""
 
 _Cell = tuple[int, int]
 _Reach = tuple[int, int, int, int]
@@ -95,16 +97,28 @@ class RectangleIndex(Generic[T]):
                         found[other] = item
             if side is None:
                 break
-            first_x, first_y, last_x, last_y = _reach(rectangle, side)
-            squares = [
-                inner
-                for square in squares
-                for (x, y), inner in square.squares.items()
-                if first_x <= x <= last_x and first_y <= y <= last_y
-            ]
-            if not squares:
-                break
+            squares = _inner(squares, rectangle, side)
         return list(found.values())
+
+
+def _inner(squares: list[_Square[T]], rectangle: Rectangle, side: float) -> list[_Square[T]]:
+    """The squares within these that a rectangle reaches."""
+    first_x, first_y, last_x, last_y = _reach(rectangle, side)
+    if (last_x - first_x) * (last_y - first_y) > _NAMED_MAX:
+        return [
+            inner
+            for square in squares
+            for (x, y), inner in square.squares.items()
+            if first_x <= x <= last_x and first_y <= y <= last_y
+        ]
+    found: list[_Square[T]] = []
+    for square in squares:
+        if square.squares:
+            for x in range(first_x, last_x + 1):
+                for y in range(first_y, last_y + 1):
+                    if (inner := square.squares.get((x, y))) is not None:
+                        found.append(inner)
+    return found
 
 
 def _reach(rectangle: Rectangle, side: float) -> _Reach:
@@ -123,4 +137,4 @@ def _paths(rectangle: Rectangle) -> Iterator[list[_Cell]]:
     first_x, first_y, last_x, last_y = _reach(rectangle, _SIDES[depth - 1])
     for x in range(first_x, last_x + 1):
         for y in range(first_y, last_y + 1):
-            yield [(x >> 2 * up, y >> 2 * up) for up in range(depth - 1, -1, -1)]
+            yield [(x >> 3 * up, y >> 3 * up) for up in range(depth - 1, -1, -1)]

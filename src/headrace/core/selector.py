@@ -113,6 +113,10 @@ class Selector(Protocol):
         """Those of these records that are wanted."""
         ...
 
+    def takes(self, features: Features) -> bool:
+        """Whether this record is wanted: `pick` for one that others ask about, too."""
+        ...
+
 
 class ColumnSelector(msgspec.Struct, frozen=True):
     """Picks records by node, tag and key."""
@@ -156,6 +160,9 @@ class ColumnSelector(msgspec.Struct, frozen=True):
             nodes = block.nodes
             picks = [at for at in picks if nodes[at] not in exclude]
         return picks
+
+    def takes(self, features: Features) -> bool:
+        return bool(self.pick(features.block, [features.at]))
 
 
 EVERYTHING = ColumnSelector()

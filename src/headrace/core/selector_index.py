@@ -6,7 +6,7 @@ condition on it is fulfilled; the next condition is asked there. What the tree f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -148,21 +148,19 @@ class SelectorIndex:
     def remove(self, selector: Selector) -> None:
         self._root.leave(selector, self._used.pop(selector))
 
-    def find(
-        self, block: Block, picks: range, config: LogConfig
-    ) -> Iterator[tuple[Selector, Picks]]:
+    def find(self, block: Block, picks: range, config: LogConfig) -> Mapping[Selector, Picks]:
         """The selectors that pick some of these records, each with what it picks."""
         found: dict[Selector, list[int]] = {}
         for at in picks:
-            for selector in self._root.find(Features(block, at)):
-                candidates = found.get(selector)
-                if candidates is None:
-                    found[selector] = [at]
-                else:
-                    candidates.append(at)
-        for selector, candidates in found.items():
-            if picked := selector.bind(config).pick(block, candidates):
-                yield selector, picked
+            features = Features(block, at)
+            for selector in self._root.find(features):
+                if selector.bind(config).takes(features):
+                    picked = found.get(selector)
+                    if picked is None:
+                        found[selector] = [at]
+                    else:
+                        picked.append(at)
+        return found
 
 
 def _bounded(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
@@ -197,3 +195,6 @@ class Picked(msgspec.Struct, frozen=True):
 
     def pick(self, block: Block, picks: Picks) -> Picks:
         return [at for at in self.known.get(block.first, ()) if at in picks]
+
+    def takes(self, features: Features) -> bool:
+        return features.at in self.known.get(features.block.first, ())

@@ -67,7 +67,7 @@ class IdleCohorts:
         after = self._picked_after = self.position
         for block in live.tail.since(after + 1):
             picks = range(block.index(after + 1), block.stop_index(upto))
-            for selector, picked in self._index.find(block, picks, live.log.config):
+            for selector, picked in self._index.find(block, picks, live.log.config).items():
                 if selector in self._by_selector:
                     self._picked.setdefault(selector, Picked({})).known[block.first] = picked
         wanting = self._remove(*self._picked)

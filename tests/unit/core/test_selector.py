@@ -54,7 +54,7 @@ def test_an_index_finds_what_each_selector_picks(
         index.add(one)
     for one in findable[kept:]:
         index.remove(one)
-    found = dict(index.find(whole, range(1, 4), config))
+    found = index.find(whole, range(1, 4), config)
     picked = {one: list(one.bind(config).pick(whole, range(1, 4))) for one in findable[:kept]}
     assert found == {one: picks for one, picks in picked.items() if picks}
     for one in findable[:kept]:

@@ -11,7 +11,7 @@ import pytest
 from headrace.core.config import LogConfig
 from headrace.core.limits import WHEEL_TICK_S
 from headrace.core.record import Block, draft
-from headrace.core.selector import ColumnFeature, Condition, IsOneOf, Picks
+from headrace.core.selector import ColumnFeature, Condition, Features, IsOneOf, Picks
 from headrace.delivery.cohort import Follower
 from headrace.delivery.endings import Ending, Expired, Over
 from headrace.delivery.events import CaughtUp, Event, Records
@@ -40,6 +40,9 @@ class Above(msgspec.Struct, frozen=True):
 
     def pick(self, block: Block, picks: Picks) -> Picks:
         return [at for at in picks if int(block.data_at(at)) >= self.least]
+
+    def takes(self, features: Features) -> bool:
+        return int(features.block.data_at(features.at)) >= self.least
 
 
 class Numbers(msgspec.Struct, frozen=True):

@@ -45,7 +45,7 @@ class SelectedReads:
         self._key = key
         self._candidates = Candidates()
 
-    async def read(self, after: int, upto: int, *, records_max: int, bytes_max: int) -> Page:
+    async def read(self, after: int, *, upto: int, records_max: int, bytes_max: int) -> Page:
         """One page of records after `after`, not beyond `upto`.
 
         It looks at a bounded number of bytes for a bounded time, off the loop; then the page ends,

@@ -13,6 +13,7 @@ from headrace.core.owners import NOTIFICATIONS
 from headrace.core.state import State
 from headrace.surfaces.notifications.configuration import MemoryRules, NotificationsConfiguration
 from headrace.surfaces.notifications.errors import UNKNOWN_EVENT_TYPE, invalid
+from headrace.surfaces.notifications.indexing import format_search
 from headrace.surfaces.notifications.names import PREFIX, log_of
 from headrace.surfaces.notifications.schema import EventType, IdentifierField, parse_event_type
 
@@ -74,6 +75,21 @@ class EventTypeCatalog:
             cap_records=policy.records_max or 0,
             cap_bytes=policy.bytes_max or 0,
         )
+
+    def search_config(self, event_type: EventType | None) -> bytes | None:
+        """How the log of a type is searched; None where nothing of it is ever sealed, or known."""
+        if event_type is None or self._memory is not None:
+            return None
+        return format_search(event_type)
+
+    def search_configs(self, state: State) -> dict[str, bytes]:
+        """How logs that are there are searched from now on, by name."""
+        configs = {}
+        for name in state.names("", PREFIX, NOTIFICATIONS):
+            search = self.search_config(self._types.get(name.removeprefix(PREFIX)))
+            if search is not None:
+                configs[name] = search
+        return configs
 
     def log_configs(self, state: State) -> dict[str, LogConfig]:
         """How logs that are there must behave from now on, by name; those of types that are gone

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 
 from headrace.core.limits import READ_BYTES_DEFAULT
 from headrace.core.read import Page
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
+from headrace.engine.search.selecting import SelectedReads
 from headrace.surfaces.notifications.identifiers import NotificationFilter
+from headrace.surfaces.notifications.indexing import put_query
 from headrace.surfaces.notifications.selector import NotificationSelector
 
 
@@ -23,19 +26,17 @@ async def read_pages(
 ) -> AsyncIterator[Page]:
     """The wanted notifications behind `after`, up to `upto`, in order.
 
-    What retention or a deletion took is passed over. Pages may be empty: whoever asks gets a turn
-    after so many records were looked at.
+    Of sealed history, companions say which records are worth a look. What retention or a deletion
+    took is passed over. Pages may be empty: whoever asks gets a turn after some time, or after so
+    many bytes were looked at.
     """
     selector = NotificationSelector(wanted)
+    read: Callable[..., Awaitable[Page]] = partial(engine.reader.read, live, selector=selector)
+    if selector.conditions:  # else all of it is wanted, and there is nothing to look for
+        put, key = partial(put_query, wanted), selector.subject
+        read = SelectedReads(engine, live, selector, put, key).read
     while after < upto:
-        page = await engine.reader.read(
-            live,
-            after,
-            records_max=records_max,
-            bytes_max=READ_BYTES_DEFAULT,
-            selector=selector,
-            upto=upto,
-        )
+        page = await read(after, upto=upto, records_max=records_max, bytes_max=READ_BYTES_DEFAULT)
         if page.gap is not None:
             after = page.gap.last  # a page that tells of a gap ends before it
             continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
@@ -118,7 +120,7 @@ class NotificationRoutes:
         if log not in engine.state.by_name:
             self._catalog.check_room(engine.state, event_type)
             create = self._catalog.log_config(event_type)
-        await engine.appender.append(
+        appended = await engine.appender.append(
             log,
             make_drafts(notified, payload),
             owner=NOTIFICATIONS,
@@ -126,6 +128,10 @@ class NotificationRoutes:
             created_by=call.principal.id,
             timings=call.timings,
         )
+        search = self._catalog.search_config(event_type) if appended.created else None
+        if search is not None:
+            with suppress(Refused):  # it is stored all the same, and the next start tries again
+                await engine.search_configs.put(log, NOTIFICATIONS, search)
 
     def _encode_stored(self, call: Call) -> bytes:
         now_ms = call.engine.clock.now_ms()

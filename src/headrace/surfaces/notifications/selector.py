@@ -7,7 +7,7 @@ wanted, and only if the filter is spatial: its box first, and its polygon if the
 from __future__ import annotations
 
 import re
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import msgspec
 
@@ -26,6 +26,7 @@ from headrace.core.selector import (
 from headrace.surfaces.notifications.constraints import Constraint, Eq, OneOf
 from headrace.surfaces.notifications.handlers import parse_float
 from headrace.surfaces.notifications.identifiers import NotificationFilter
+from headrace.surfaces.notifications.records import StoredParts, split
 from headrace.surfaces.notifications.shapes import (
     Box,
     Polygon,
@@ -36,28 +37,28 @@ from headrace.surfaces.notifications.shapes import (
 )
 from headrace.surfaces.notifications.subjects import format_subject, parse_subject
 
-_POLYGONS_KEPT = 64
-"""Several watchers look at the polygon of one notification, one after the other."""
-
 
 class _StoredIdentifier(msgspec.Struct):
-    polygon: msgspec.Raw = msgspec.Raw(b"null")
+    polygon: Sent
 
 
-class _StoredNotification(msgspec.Struct):
-    """What a spatial filter needs of a stored notification."""
-
-    identifier: _StoredIdentifier
-    bbox: Rectangle | None = None
+_decode_box = msgspec.json.Decoder(tuple[float, float, float, float]).decode
+_decode_identifier = msgspec.json.Decoder(_StoredIdentifier).decode
 
 
-_decode_stored = msgspec.json.Decoder(_StoredNotification).decode
+class _Stored(msgspec.Struct, frozen=True, cache_hash=True):
+    """The parts of a stored notification."""
+
+    def read(self, features: Features) -> StoredParts:
+        return split(features.block.data_at(features.at))
 
 
-@lru_cache(maxsize=_POLYGONS_KEPT)
-def _polygon(raw: bytes) -> Polygon:
-    sent: Sent = msgspec.json.decode(raw)
-    return read_polygon(sent)
+class _StoredPolygon(msgspec.Struct, frozen=True, cache_hash=True):
+    """The polygon of a notification that has one."""
+
+    def read(self, features: Features) -> Polygon:
+        stored: StoredParts = features.get(_STORED)
+        return read_polygon(_decode_identifier(stored.identifier).polygon)
 
 
 class _Tokens(msgspec.Struct, frozen=True, cache_hash=True):
@@ -69,7 +70,7 @@ class _Tokens(msgspec.Struct, frozen=True, cache_hash=True):
         return None if tag is None else tag.split(".")
 
 
-_TOKENS = _Tokens()
+_STORED, _POLYGON, _TOKENS = _Stored(), _StoredPolygon(), _Tokens()
 
 
 class SubjectToken(msgspec.Struct, frozen=True, cache_hash=True):
@@ -98,7 +99,11 @@ class StoredBox(msgspec.Struct, frozen=True, cache_hash=True):
     """A feature: the box around the polygon of a notification that has one."""
 
     def read(self, features: Features) -> Rectangle | None:
-        return _decode_stored(features.block.data_at(features.at)).bbox
+        stored: StoredParts = features.get(_STORED)
+        return None if stored.box is None else _decode_box(stored.box)
+
+
+_BOX = StoredBox()
 
 
 class NotificationSelector(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
@@ -107,18 +112,24 @@ class NotificationSelector(msgspec.Struct, frozen=True, cache_hash=True, dict=Tr
     wanted: NotificationFilter
 
     @cached_property
+    def subject(self) -> str | None:
+        """The one subject of all that it picks, as it is stored, if it wants a single one."""
+        tokens = [token for token in self.wanted.tokens if token is not None]
+        return format_subject(tokens) if len(tokens) == len(self.wanted.tokens) else None
+
+    @cached_property
     def conditions(self) -> tuple[Condition, ...]:
         wanted = self.wanted
         found: list[Condition] = []
-        if _is_exact(wanted):
-            found = [Condition(ColumnFeature("tags"), IsOneOf((format_subject(_exact(wanted)),)))]
+        if self.subject is not None:
+            found = [Condition(ColumnFeature("tags"), IsOneOf((self.subject,)))]
         else:
             for at, token in enumerate(wanted.tokens):
                 if at and token is not None:  # the base is that of all subjects of the log
                     found.append(Condition(SubjectToken(at), IsOneOf((format_subject([token]),))))
             found += sorted((_condition(*each) for each in wanted.constraints), key=_width)
         if wanted.shape is not None:
-            found.append(Condition(StoredBox(), Overlaps(_box(wanted.shape))))
+            found.append(Condition(_BOX, Overlaps(_box(wanted.shape))))
         return tuple(found)
 
     @cached_property
@@ -142,27 +153,28 @@ class NotificationSelector(msgspec.Struct, frozen=True, cache_hash=True, dict=Tr
         return False
 
     def pick(self, block: Block, picks: Picks) -> Picks:
-        tags = block.tags
+        tags, shape = block.tags, self.wanted.shape
         if tags is None:
             return []
-        matches, constraints = self._subject.fullmatch, self.wanted.constraints
-        if not constraints:
-            picks = [at for at in picks if matches(tags[at] or "")]
-        elif len(constraints) == 1:
-            is_met = constraints[0][1].matches
-            picks = [
-                at
-                for at in picks
-                if (found := matches(tags[at] or "")) and is_met(_decoded(found[1]))
-            ]
-        else:
-            picks = [
-                at
-                for at in picks
-                if (found := matches(tags[at] or "")) and _are_met(constraints, found.groups())
-            ]
-        shape = self.wanted.shape
-        return picks if shape is None else [at for at in picks if _is_met(shape, block, at)]
+        picks = [at for at in picks if self._wants_subject(tags[at] or "")]
+        if shape is None:
+            return picks
+        return [at for at in picks if _is_met(shape, Features(block, at))]
+
+    def takes(self, features: Features) -> bool:
+        tags, shape = features.block.tags, self.wanted.shape
+        return (
+            tags is not None
+            and self._wants_subject(tags[features.at] or "")
+            and (shape is None or _is_met(shape, features))
+        )
+
+    def _wants_subject(self, subject: str) -> bool:
+        found = self._subject.fullmatch(subject)
+        if found is None:
+            return False
+        constraints = self.wanted.constraints
+        return not constraints or _are_met(constraints, found.groups())
 
 
 def _are_met(constraints: tuple[tuple[int, Constraint], ...], tokens: tuple[str, ...]) -> bool:
@@ -173,24 +185,14 @@ def _are_met(constraints: tuple[tuple[int, Constraint], ...], tokens: tuple[str,
     return True
 
 
-def _is_met(shape: WantedShape, block: Block, at: int) -> bool:
+def _is_met(shape: WantedShape, features: Features) -> bool:
     """Whether a notification has a polygon that is wanted."""
-    stored = _decode_stored(block.data_at(at))
-    if stored.bbox is None or not shape.may_match(Box(*stored.bbox)):
-        return False
-    return shape.matches(_polygon(bytes(stored.identifier.polygon)))
+    box: Rectangle | None = features.get(_BOX)
+    return box is not None and shape.may_match(Box(*box)) and shape.matches(features.get(_POLYGON))
 
 
 def _decoded(token: str) -> str:
     return token if "%" not in token else parse_subject(token)[0]
-
-
-def _is_exact(wanted: NotificationFilter) -> bool:
-    return None not in wanted.tokens and not wanted.constraints
-
-
-def _exact(wanted: NotificationFilter) -> list[str]:
-    return [token for token in wanted.tokens if token is not None]
 
 
 def _condition(at: int, constraint: Constraint) -> Condition:

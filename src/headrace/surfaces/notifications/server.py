@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 
@@ -73,11 +74,20 @@ class Notifications:
         for warning in self._warnings:
             log_line("warning", warning)
         for name, config in self._catalog.log_configs(engine.state).items():
-            try:
+            with _told(name):
                 await engine.logs.put(name, NOTIFICATIONS, config)
-            except Refused as refused:
-                problem = refused.message
-                log_line("error", "a log cannot be configured", log=name, problem=problem)
+        for name, search in self._catalog.search_configs(engine.state).items():
+            with _told(name):
+                await engine.search_configs.put(name, NOTIFICATIONS, search)
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """What cannot be had of a log is told, and the server starts all the same."""
+    try:
+        yield
+    except Refused as refused:
+        log_line("error", "a log cannot be configured", log=name, problem=refused.message)
 
 
 def configuration_without_file(*, guarded: bool) -> NotificationsConfiguration:

