@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from headrace.core.errors import Code, Refused, refuse_invalid
+from headrace.core.json_values import need_bool, need_object, refuse_others
 from headrace.formats.nesting import is_too_deep
 from headrace.schemas.lens import Lens, parse_lens
 from headrace.schemas.proof import prove
@@ -15,7 +16,7 @@ from headrace.schemas.proof_budget import ProofBudget
 from headrace.schemas.registry import API_VERSION, Boundary, Registry, RoutingKey
 from headrace.schemas.validation import check_schema
 from headrace.search.config import Search
-from headrace.search.pointers import parse_pointer
+from headrace.search.pointers import need_pointer
 
 _KEYS = ("apiVersion", "schema", "lens", "routingKey", "search")
 _update = msgspec.json.Decoder(dict[str, Raw])
@@ -38,9 +39,7 @@ def parse_update(raw: bytes, budget: ProofBudget | None = None) -> Update:
         refuse_invalid("the JSON is nested too deeply")
     try:
         update = _update.decode(raw)
-        for key in update:
-            if key not in _KEYS:
-                refuse_invalid(f"schemaUpdate.{key[:80]} is not supported")
+        refuse_others(update, _KEYS, "schemaUpdate")
         return _parse(update, budget or ProofBudget())
     except RecursionError:
         refuse_invalid("the JSON is nested too deeply")
@@ -61,9 +60,7 @@ def _parse(update: dict[str, Raw], budget: ProofBudget) -> Update:
         if routing_key is None and "schema" in update:
             refuse_invalid("schemaUpdate.routingKey cannot be null together with a schema")
     if "schema" in update:
-        schema = msgspec.json.decode(update["schema"])
-        if not isinstance(schema, dict):
-            refuse_invalid("schemaUpdate.schema must be an object")
+        schema = need_object(msgspec.json.decode(update["schema"]), "schemaUpdate.schema")
         check_schema(schema, "schemaUpdate.schema", budget)
     lens = parse_lens(msgspec.json.decode(update["lens"]), budget) if "lens" in update else None
     search: Raw | UnsetType | None = update.get("search", UNSET)
@@ -77,15 +74,11 @@ def _parse_routing(raw: Any) -> RoutingKey | None:
         return None
     if not isinstance(raw, dict):
         refuse_invalid("schemaUpdate.routingKey must be an object or null")
-    for key in raw:
-        if key not in ("jsonPointer", "required"):
-            refuse_invalid(f"schemaUpdate.routingKey.{key[:80]} is not supported")
-    pointer, required = raw.get("jsonPointer"), raw.get("required", False)
-    if not isinstance(pointer, str) or parse_pointer(pointer) is None:
-        refuse_invalid("schemaUpdate.routingKey.jsonPointer must be a JSON pointer")
-    if not isinstance(required, bool):
-        refuse_invalid("schemaUpdate.routingKey.required must be true or false")
-    return RoutingKey(pointer, required)
+    where = "schemaUpdate.routingKey"
+    refuse_others(raw, ("jsonPointer", "required"), where)
+    need_pointer(raw.get("jsonPointer"), f"{where}.jsonPointer")
+    required = need_bool(raw.get("required", False), f"{where}.required")
+    return RoutingKey(raw["jsonPointer"], required)
 
 
 def prove_update(registry: Registry, update: Update, budget: ProofBudget) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from headrace.core.errors import Code, Refused, refuse_invalid
+from headrace.core.json_values import need_bool, need_object, need_text, refuse_others
 from headrace.schemas.builtins import BUILTINS, Builtin, stringify
 from headrace.schemas.kinds import KINDS, kind_fits
 from headrace.schemas.proof_budget import ProofBudget
 from headrace.schemas.validation import check_schema, check_value
-from headrace.search.pointers import Path, parse_pointer
+from headrace.search.pointers import Path, need_pointer
 
 API_VERSION = "durable.lens/v1"
 _OPS_MAX = 256
@@ -140,7 +141,7 @@ def parse_lens(raw: object, budget: ProofBudget | None = None) -> Lens:
 
 def load_lens(raw: object) -> Lens:
     """A lens that was kept: of its schemas nothing is asked any more."""
-    lens = _object(raw, "lens")
+    lens = need_object(raw, "lens")
     _keys(lens, "lens", ("apiVersion", "schema", "from", "to", "ops"), ("description",))
     if lens["apiVersion"] != API_VERSION:
         refuse_invalid(f"lens.apiVersion must be {API_VERSION}")
@@ -149,8 +150,7 @@ def load_lens(raw: object) -> Lens:
     for end in ("from", "to"):
         if type(lens[end]) is not int or lens[end] < 1:
             refuse_invalid(f"lens.{end} must be a positive integer")
-    if not isinstance(lens.get("description", ""), str):
-        refuse_invalid("lens.description must be a string")
+    need_text(lens.get("description", ""), "lens.description")
     kept = dict(lens)
     ops, kept["ops"] = _parse_ops(lens["ops"], "lens.ops", _DEPTH_MAX)
     return Lens(lens["schema"], lens["from"], lens["to"], ops, kept)
@@ -169,7 +169,7 @@ def _parse_ops(raw: object, where: str, depth: int) -> tuple[tuple[Op, ...], lis
     parsed: list[Parsed] = []
     for at, item in enumerate(raw):
         place = f"{where}[{at}]"
-        op = _object(item, place)
+        op = need_object(item, place)
         name = op.get("op")
         if not isinstance(name, str) or name not in _PARSERS:
             refuse_invalid(f"{place}.op must be one of {', '.join(_PARSERS)}")
@@ -225,13 +225,13 @@ def _parse_remove(op: dict[str, Any], where: str, _: int) -> Parsed:
 def _parse_hoist(op: dict[str, Any], where: str, _: int) -> Parsed:
     host, to = _path(op, "host", where), _inner(op, "to", where)
     remove = _flag(op, "removeFromHost", where)
-    return Hoist(host, _name(op, where), to, remove), op
+    return Hoist(host, need_text(op["name"], f"{where}.name"), to, remove), op
 
 
 def _parse_plunge(op: dict[str, Any], where: str, _: int) -> Parsed:
     source, host = _inner(op, "from", where), _path(op, "host", where)
     create, remove = _flag(op, "createHost", where), _flag(op, "removeFromSource", where)
-    return Plunge(source, host, _name(op, where), create, remove), op
+    return Plunge(source, host, need_text(op["name"], f"{where}.name"), create, remove), op
 
 
 def _parse_wrap(op: dict[str, Any], where: str, _: int) -> Parsed:
@@ -259,7 +259,7 @@ def _parse_convert(op: dict[str, Any], where: str, _: int) -> Parsed:
 
 
 def _parse_transform(raw: object, where: str, source: str, to: str) -> Builtin | Lookup:
-    transform = _object(raw, where)
+    transform = need_object(raw, where)
     if "builtin" in transform:
         _keys(transform, where, ("builtin",), ())
         name = transform["builtin"]
@@ -270,7 +270,7 @@ def _parse_transform(raw: object, where: str, source: str, to: str) -> Builtin |
             refuse_invalid(f"{where}: {name} makes {builtin.to} of {builtin.source}")
         return builtin
     _keys(transform, where, ("map",), ("default",))
-    table = _object(transform["map"], f"{where}.map")
+    table = need_object(transform["map"], f"{where}.map")
     lookup = Lookup(table, transform.get("default", msgspec.UNSET))
     for value in table.values():
         if not kind_fits(value, to):
@@ -313,10 +313,7 @@ _PARSERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], _Parse]] = {
 
 
 def _path(op: dict[str, Any], key: str, where: str) -> Path:
-    path = parse_pointer(op[key]) if isinstance(op[key], str) else None
-    if path is None:
-        refuse_invalid(f"{where}.{key} must be a JSON pointer")
-    return path
+    return need_pointer(op[key], f"{where}.{key}")
 
 
 def _inner(op: dict[str, Any], key: str, where: str) -> Path:
@@ -326,31 +323,14 @@ def _inner(op: dict[str, Any], key: str, where: str) -> Path:
     return path
 
 
-def _name(op: dict[str, Any], where: str) -> str:
-    if not isinstance(op["name"], str):
-        refuse_invalid(f"{where}.name must be a string")
-    return str(op["name"])
-
-
 def _flag(op: dict[str, Any], key: str, where: str) -> bool:
-    flag = op.get(key, True)
-    if not isinstance(flag, bool):
-        refuse_invalid(f"{where}.{key} must be true or false")
-    return flag
-
-
-def _object(raw: object, where: str) -> dict[str, Any]:
-    if not isinstance(raw, dict):
-        refuse_invalid(f"{where} must be an object")
-    return raw
+    return need_bool(op.get(key, True), f"{where}.{key}")
 
 
 def _keys(
     raw: dict[str, Any], where: str, required: tuple[str, ...], optional: tuple[str, ...]
 ) -> None:
-    for key in raw:
-        if key not in required and key not in optional:
-            refuse_invalid(f"{where}.{key[:80]} is not supported")
+    refuse_others(raw, (*required, *optional), where)
     for key in required:
         if key not in raw:
             refuse_invalid(f"{where}.{key} is missing")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from headrace.core.errors import refuse_invalid
-from headrace.search.pointers import Path, parse_pointer
+from headrace.core.json_values import need_list, need_object, need_text, refuse_others
+from headrace.search.pointers import Path, need_pointer
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
 _DURATION = re.compile(r"([1-9][0-9]{0,11})(ms|s|m|h|d)")
@@ -175,20 +176,19 @@ class Search(msgspec.Struct, frozen=True):
 
 def parse_search(raw: object) -> Search:
     """Check a configuration as it was posted."""
-    config = _object(raw, "search")
-    _no_others(config, _CONFIG_KEYS, "search")
+    config = need_object(raw, "search")
+    refuse_others(config, _CONFIG_KEYS, "search")
     fields = _named(config.get("fields"), "search.fields", _parse_field)
     if not fields:
         refuse_invalid("search.fields must not be empty")
-    primary = config.get("primaryTimestampField")
-    if not isinstance(primary, str):
-        refuse_invalid("search.primaryTimestampField must be a string")
+    primary = need_text(config.get("primaryTimestampField"), "search.primaryTimestampField")
     _need_date(fields, primary, "search.primaryTimestampField")
-    if "profile" in config and not isinstance(config["profile"], str):
-        refuse_invalid("search.profile must be a string")
+    need_text(config.get("profile", ""), "search.profile")
     if "containsDefaultFields" in config:
-        _list(config["containsDefaultFields"], "search.containsDefaultFields")
-    aliases = _named(config.get("aliases", {}), "search.aliases", _parse_alias)
+        need_list(config["containsDefaultFields"], "search.containsDefaultFields")
+    aliases = _named(
+        config.get("aliases", {}), "search.aliases", lambda _, raw, where: need_text(raw, where)
+    )
     for alias, target in aliases.items():
         if target not in fields:
             refuse_invalid(f"search.aliases.{alias} must name a declared field")
@@ -208,8 +208,8 @@ def parse_duration_ms(text: str) -> int | None:
 
 
 def _parse_field(name: str, raw: object, where: str) -> Field:
-    field = _object(raw, where)
-    _no_others(field, ("kind", "bindings", "normalizer", "analyzer", *_FLAGS), where)
+    field = need_object(raw, where)
+    refuse_others(field, ("kind", "bindings", "normalizer", "analyzer", *_FLAGS), where)
     if field.get("kind") not in list(FieldKind):
         refuse_invalid(f"{where}.kind must be one of {', '.join(FieldKind)}")
     kind = FieldKind(field["kind"])
@@ -237,33 +237,29 @@ def _parse_field(name: str, raw: object, where: str) -> Field:
 
 def _parse_bindings(raw: object, where: str) -> tuple[Binding, ...]:
     found: dict[int, Binding] = {}
-    for at, item in enumerate(_list(raw, where)):
+    for at, item in enumerate(need_list(raw, where)):
         place = f"{where}[{at}]"
-        binding = _object(item, place)
-        _no_others(binding, ("version", "jsonPointer"), place)
+        binding = need_object(item, place)
+        refuse_others(binding, ("version", "jsonPointer"), place)
         version = binding.get("version")
         if type(version) is not int or version < 1:
             refuse_invalid(f"{place}.version must be a positive integer")
         if version in found:
             refuse_invalid(f"{where} has more than one binding for version {version}")
-        found[version] = Binding(version, _path(binding.get("jsonPointer"), place))
+        found[version] = Binding(
+            version, need_pointer(binding.get("jsonPointer"), f"{place}.jsonPointer")
+        )
     if not found:
         refuse_invalid(f"{where} must not be empty")
     return tuple(found[version] for version in sorted(found))
 
 
-def _parse_alias(name: str, raw: object, where: str) -> str:
-    if not isinstance(raw, str):
-        refuse_invalid(f"{where} must be a string")
-    return raw
-
-
 def _parse_defaults(raw: object, fields: dict[str, Field]) -> tuple[tuple[str, float], ...]:
     found: list[tuple[str, float]] = []
-    for at, item in enumerate(_list(raw, "search.defaultFields")):
+    for at, item in enumerate(need_list(raw, "search.defaultFields")):
         where = f"search.defaultFields[{at}]"
-        default = _object(item, where)
-        _no_others(default, ("field", "boost"), where)
+        default = need_object(item, where)
+        refuse_others(default, ("field", "boost"), where)
         field = fields.get(str(default.get("field")))
         if field is None:
             refuse_invalid(f"{where}.field must name a declared field")
@@ -281,13 +277,11 @@ def _parse_defaults(raw: object, fields: dict[str, Field]) -> tuple[tuple[str, f
 def _parse_rollup(
     name: str, raw: object, where: str, fields: dict[str, Field], primary: str
 ) -> Rollup:
-    rollup = _object(raw, where)
-    _no_others(rollup, ("timestampField", "dimensions", "intervals", "measures"), where)
-    timestamp = rollup.get("timestampField", primary)
-    if not isinstance(timestamp, str):
-        refuse_invalid(f"{where}.timestampField must be a string")
+    rollup = need_object(raw, where)
+    refuse_others(rollup, ("timestampField", "dimensions", "intervals", "measures"), where)
+    timestamp = need_text(rollup.get("timestampField", primary), f"{where}.timestampField")
     _need_date(fields, timestamp, f"{where}.timestampField")
-    dimensions = _list(rollup.get("dimensions", []), f"{where}.dimensions")
+    dimensions = need_list(rollup.get("dimensions", []), f"{where}.dimensions")
     for dimension in dimensions:
         field = fields.get(dimension) if isinstance(dimension, str) else None
         if field is None or not field.exact:
@@ -312,7 +306,7 @@ def _parse_rollup(
 
 def _parse_intervals(raw: object, where: str) -> tuple[Interval, ...]:
     found: list[Interval] = []
-    for item in _list(raw, where):
+    for item in need_list(raw, where):
         ms = parse_duration_ms(item) if isinstance(item, str) else None
         if ms is None:
             refuse_invalid(f"{where} must be durations such as 10s, 1m or 1h")
@@ -325,15 +319,15 @@ def _parse_intervals(raw: object, where: str) -> tuple[Interval, ...]:
 
 
 def _parse_measure(name: str, raw: object, where: str, fields: dict[str, Field]) -> Measure:
-    measure = _object(raw, where)
+    measure = need_object(raw, where)
     if measure.get("kind") not in ("count", "summary", "summary_parts"):
         refuse_invalid(f"{where}.kind must be count, summary or summary_parts")
     match measure["kind"]:
         case "count":
-            _no_others(measure, ("kind",), where)
+            refuse_others(measure, ("kind",), where)
             return Count(name)
         case "summary":
-            _no_others(measure, ("kind", "field", "histogram"), where)
+            refuse_others(measure, ("kind", "field", "histogram"), where)
             field = fields.get(str(measure.get("field")))
             if field is None or field.kind not in (FieldKind.INTEGER, FieldKind.FLOAT):
                 refuse_invalid(f"{where}.field must name an integer or float field")
@@ -345,9 +339,15 @@ def _parse_measure(name: str, raw: object, where: str, fields: dict[str, Field])
         case _:
             pointers = ("countJsonPointer", "sumJsonPointer", "minJsonPointer", "maxJsonPointer")
             optional = "histogramJsonPointer"
-            _no_others(measure, ("kind", *pointers, optional), where)
-            count, total, low, high = (_path(measure.get(key), where, key) for key in pointers)
-            histogram = _path(measure[optional], where, optional) if optional in measure else None
+            refuse_others(measure, ("kind", *pointers, optional), where)
+            count, total, low, high = (
+                need_pointer(measure.get(key), f"{where}.{key}") for key in pointers
+            )
+            histogram = (
+                need_pointer(measure[optional], f"{where}.{optional}")
+                if optional in measure
+                else None
+            )
             return Parts(name, count, total, low, high, histogram)
 
 
@@ -358,35 +358,10 @@ def _need_date(fields: dict[str, Field], name: str, where: str) -> None:
         refuse_invalid(f"{where} must be a date field")
 
 
-def _path(raw: object, where: str, key: str = "jsonPointer") -> Path:
-    path = parse_pointer(raw) if isinstance(raw, str) else None
-    if path is None:
-        refuse_invalid(f"{where}.{key} must be a JSON pointer")
-    return path
-
-
 def _named(raw: object, where: str, parse: Callable[[str, object, str], Any]) -> dict[str, Any]:
     found = {}
-    for name, value in _object(raw, where).items():
+    for name, value in need_object(raw, where).items():
         if not _NAME.fullmatch(name):
             refuse_invalid(f"{where} has an invalid name: {name[:80]!r}")
         found[name] = parse(name, value, f"{where}.{name}")
     return found
-
-
-def _object(raw: object, where: str) -> dict[str, Any]:
-    if not isinstance(raw, dict):
-        refuse_invalid(f"{where} must be an object")
-    return raw
-
-
-def _list(raw: object, where: str) -> list[Any]:
-    if not isinstance(raw, list):
-        refuse_invalid(f"{where} must be an array")
-    return raw
-
-
-def _no_others(raw: dict[str, Any], allowed: Iterable[str], where: str) -> None:
-    for key in raw:
-        if key not in allowed:
-            refuse_invalid(f"{where}.{key[:80]} is not supported")

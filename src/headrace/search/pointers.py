@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from headrace.core.errors import refuse_invalid
+
 Path = tuple[str, ...]
 
 _ESCAPE = re.compile(r"~[01]")
@@ -18,6 +20,14 @@ def parse_pointer(text: str) -> Path | None:
     if not text.startswith("/") or _BAD.search(text):
         return None
     return tuple(_ESCAPE.sub(lambda m: "~/"[m[0] == "~1"], step) for step in text[1:].split("/"))
+
+
+def need_pointer(raw: object, where: str) -> Path:
+    """The steps of a pointer that somebody wrote; refuses what is none."""
+    path = parse_pointer(raw) if isinstance(raw, str) else None
+    if path is None:
+        refuse_invalid(f"{where} must be a JSON pointer")
+    return path
 
 
 def is_index(step: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.core.errors import Code, Refused
+from headrace.core.json_values import refuse_others
 from headrace.core.limits import COMMAND_BYTES_MAX
 from headrace.profiles.catalogue import load_profile, parse_profile
 from headrace.web.answers import Answer, json_answer
@@ -27,9 +28,7 @@ async def get(call: Call) -> Answer:
 async def post(call: Call) -> Answer:
     call.principal.require(Scope.ADMIN, call.name)
     body = decode(_bodies, await call.raw_body(COMMAND_BYTES_MAX))
-    for key in body:
-        if key not in ("apiVersion", "profile"):
-            raise Refused(Code.INVALID, f"profileUpdate.{key[:80]} is not supported")
+    refuse_others(body, ("apiVersion", "profile"), "profileUpdate")
     if body.get("apiVersion", API) != API:
         raise Refused(Code.INVALID, f"apiVersion must be {API}")
     profile = parse_profile(body.get("profile"))
