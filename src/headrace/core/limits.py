@@ -35,6 +35,10 @@ BODY_WAITING_BYTES_MAX = 64 << 10
 REQUEST_ID_LENGTH_MAX = 128
 PATHS_KNOWN_MAX, PATH_KNOWN_BYTES_MAX = 4096, 128
 """Paths that are remembered with what they lead to, and how long they may be."""
+PATH_SHOWN_BYTES_MAX = 1024
+"""Of a path that is told to people."""
+QUERY_PARAMETERS_MAX = 1024
+"""Parameters of a request; each takes its time, however small it is."""
 CHUNK_FRAMING_BYTES_MAX = 16 << 10
 """What may come between two pieces of a body in chunks, or behind the last one: the size of a
 chunk and its extensions, trailers.

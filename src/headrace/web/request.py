@@ -7,7 +7,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
-from headrace.core.limits import BODY_WAITING_BYTES_MAX, REQUEST_ID_LENGTH_MAX
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import (
+    BODY_WAITING_BYTES_MAX,
+    PATH_SHOWN_BYTES_MAX,
+    QUERY_PARAMETERS_MAX,
+    REQUEST_ID_LENGTH_MAX,
+)
 from headrace.web.bodies import cut_short
 from headrace.web.heads import new_request_id
 
@@ -19,6 +25,14 @@ if TYPE_CHECKING:
 def _field(name: str) -> bytes:
     """The name of a header as the parser has it; there are a few dozen."""
     return name.lower().encode()
+
+
+def split_query(text: str) -> list[tuple[str, str]]:
+    """The parameters of a query, as names and values."""
+    if text.count("&") >= QUERY_PARAMETERS_MAX:
+        message = f"a query has at most {QUERY_PARAMETERS_MAX} parameters"
+        raise Refused(Code.INVALID, message, max_parameters=QUERY_PARAMETERS_MAX)
+    return parse_qsl(text, keep_blank_values=True)
 
 
 class Request:
@@ -70,7 +84,8 @@ class Request:
 
     @property
     def path(self) -> str:
-        text = self.raw_path.decode("ascii", "replace")
+        """The path for people, the beginning of a long one."""
+        text = self.raw_path[:PATH_SHOWN_BYTES_MAX].decode("ascii", "replace")
         return unquote(text) if "%" in text else text
 
     @property
@@ -127,7 +142,7 @@ class Request:
         if self._params is None:
             self._params = {}
             if self.query:
-                for each, value in parse_qsl(self.query_string, keep_blank_values=True):
+                for each, value in split_query(self.query_string):
                     self._params.setdefault(each, []).append(value)
         return self._params
 

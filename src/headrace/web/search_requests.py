@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
-from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -17,6 +16,7 @@ from headrace.search.query import has_text, parse_query
 from headrace.search.requests import AggregateRequest, SearchRequest
 from headrace.search.values import DATE_MS_MAX, parse_date_ms
 from headrace.web.calls import decode
+from headrace.web.request import split_query
 
 ParseOffset = Callable[[Any], int]
 """The seq of an offset as a surface writes it; refuses what is none."""
@@ -38,7 +38,7 @@ def decode_body(raw: bytes) -> Body:
 def parse_parameters(text: str) -> Body:
     """A search in the query of a URL, as the body of one would have it."""
     asked: Body = {}
-    for name, value in parse_qsl(text, keep_blank_values=True):
+    for name, value in split_query(text):
         if name == "sort":
             asked.setdefault("sort", []).extend(part for part in value.split(",") if part)
         elif name in asked:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from random import randrange
-from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -38,6 +37,7 @@ from headrace.surfaces.streams.positions import (
 )
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call
+from headrace.web.request import split_query
 
 LIVE_MODES = (None, "true", "long-poll", "sse")
 _SANDBOX = ("content-security-policy", "sandbox")
@@ -64,7 +64,7 @@ class Asked(msgspec.Struct, frozen=True):
 def parse_query(text: str) -> dict[str, str]:
     """The parameters of a read; the one that says where must not be there twice."""
     query: dict[str, str] = {}
-    for name, value in parse_qsl(text, keep_blank_values=True) if text else ():
+    for name, value in split_query(text) if text else ():
         if name == "offset" and name in query:
             raise Refused(Code.INVALID, "offset is given twice")
         query[name] = value
