@@ -62,9 +62,7 @@ from headrace.surfaces.topics.errors import REFUSALS as TOPIC_REFUSALS
 from headrace.surfaces.topics.following import FollowLimits
 from headrace.surfaces.topics.metrics import read_samples
 from headrace.surfaces.topics.queues import QueueLimits, QueueRoutes
-from headrace.surfaces.topics.routers import RouterRoutes
 from headrace.surfaces.topics.routes import Topics
-from headrace.surfaces.topics.search import SearchRoutes
 from headrace.surfaces.topics.sessions import Sessions
 from headrace.surfaces.topics.watch import WatchRoutes
 from headrace.surfaces.topics.websocket import SocketLimits
@@ -147,8 +145,6 @@ def build_web(
             Topics(limits, settings.topics.max_limit),
             QueueRoutes(jobs),
             WorkRoutes(jobs),
-            RouterRoutes(),
-            SearchRoutes(),
             WatchRoutes(sessions, follow),
             SocketLimits(limits, follow, settings.server.max_body_bytes),
             lambda principal: read_samples(gate, len(sessions), principal),

@@ -7,12 +7,10 @@ from typing import Any
 
 from headrace.core.errors import Code
 from headrace.observe import Sample
-from headrace.surfaces.topics import wire
+from headrace.surfaces.topics import routers, search, wire
 from headrace.surfaces.topics.errors import REFUSALS, refuse
 from headrace.surfaces.topics.queues import QueueRoutes
-from headrace.surfaces.topics.routers import RouterRoutes
 from headrace.surfaces.topics.routes import Topics
-from headrace.surfaces.topics.search import SearchRoutes
 from headrace.surfaces.topics.watch import WatchRoutes
 from headrace.surfaces.topics.websocket import SocketLimits, TopicSocket
 from headrace.surfaces.topics.work import WorkRoutes
@@ -47,8 +45,6 @@ def surface(
     topics: Topics,
     queues: QueueRoutes,
     work: WorkRoutes,
-    routers: RouterRoutes,
-    search: SearchRoutes,
     watch: WatchRoutes,
     sockets: SocketLimits,
     samples: Callable[[Principal], Sequence[Sample]],
@@ -62,7 +58,7 @@ def surface(
         name="topics",
         title="Topics",
         prefixes=("/v0/",),
-        routes=_routes(topics, queues, work, routers, search, watch, socket),
+        routes=_routes(topics, queues, work, watch, socket),
         refusals=REFUSALS,
         refuse=refuse,
         finish=close,
@@ -75,8 +71,6 @@ def _routes(
     topics: Topics,
     queues: QueueRoutes,
     work: WorkRoutes,
-    routers: RouterRoutes,
-    search: SearchRoutes,
     watch: WatchRoutes,
     socket: Handler,
 ) -> list[Route]:
@@ -310,7 +304,7 @@ def _routes(
             parameters=(_ROUTER,), scope=Scope.READ, group="Routers",
         ),
         Route(
-            "GET", "/v0/routers", routers.list, "List routers by name",
+            "GET", "/v0/routers", routers.list_all, "List routers by name",
             _replies({200: Described(wire.RouterListReply, "One page")}, Code.INVALID),
             parameters=(
                 Parameter("prefix", str, "Only names that start with this"),

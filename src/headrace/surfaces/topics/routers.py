@@ -23,66 +23,66 @@ from headrace.web.credentials import NO_SCOPE, Scope
 _put = msgspec.json.Decoder(wire.RouterRequest)
 
 
-class RouterRoutes:
-    """The handlers of one server."""
+async def put(call: Call) -> Reply:
+    name = _authorise(call, Scope.ADMIN)
+    request = wire.checked(decode(_put, await call.command() or b"{}"))
+    plan = _parse_plan(request)
+    # Both may be created for the caller, and records will flow between them.
+    call.principal.require(NO_SCOPE, plan.source, plan.dest)
+    may_see, key = call.principal.may_see, call.principal.id
+    created = await call.engine.routers.put(name, plan, TOPICS, may_see, key)
+    rule = _rule(plan.source, plan.dest, plan.rule)
+    reply = wire.RouterReply(router=name, created=created, **rule)
+    return Reply([wire.open_object(reply)], 201 if created else 200)
 
-    async def put(self, call: Call) -> Reply:
-        name = _authorise(call, Scope.ADMIN)
-        request = wire.checked(decode(_put, await call.command() or b"{}"))
-        plan = _parse_plan(request)
-        # Both may be created for the caller, and records will flow between them.
-        call.principal.require(NO_SCOPE, plan.source, plan.dest)
-        may_see, key = call.principal.may_see, call.principal.id
-        created = await call.engine.routers.put(name, plan, TOPICS, may_see, key)
-        rule = _rule(plan.source, plan.dest, plan.rule)
-        reply = wire.RouterReply(router=name, created=created, **rule)
-        return Reply([wire.open_object(reply)], 201 if created else 200)
 
-    async def get(self, call: Call) -> Reply:
-        name = _authorise(call, Scope.READ)
-        engine = call.engine
-        await engine.routers.catch_up(engine.routers.get(name).dest)
-        router = engine.routers.get(name)
-        check_ends(router, call.principal.may_see)
-        source, dest = router.source.log.name, router.dest.log.name
-        inbound = router.inbound
-        reply = wire.RouterStateReply(
-            router=name,
-            **_rule(source, dest, inbound.rule),
-            forwarded_total=inbound.forwarded,
-            cursor_seq=inbound.cursor,
-            lag=max(0, router.source.visible - inbound.cursor),
-        )
-        await engine.settle_all(router.dest)
-        return Reply([wire.open_object(reply)])
+async def get(call: Call) -> Reply:
+    name = _authorise(call, Scope.READ)
+    engine = call.engine
+    await engine.routers.catch_up(engine.routers.get(name).dest)
+    router = engine.routers.get(name)
+    check_ends(router, call.principal.may_see)
+    source, dest = router.source.log.name, router.dest.log.name
+    inbound = router.inbound
+    reply = wire.RouterStateReply(
+        router=name,
+        **_rule(source, dest, inbound.rule),
+        forwarded_total=inbound.forwarded,
+        cursor_seq=inbound.cursor,
+        lag=max(0, router.source.visible - inbound.cursor),
+    )
+    await engine.settle_all(router.dest)
+    return Reply([wire.open_object(reply)])
 
-    async def list(self, call: Call) -> Reply:
-        call.principal.require(Scope.READ)
-        req, engine = call.req, call.engine
-        after, prefix, size = parse_listing(req)
-        source, dest = req.get_param("source"), req.get_param("dest")
-        may_see = call.principal.may_see
 
-        def is_wanted(router: Router) -> bool:
-            ends = router.source.log.name, router.dest.log.name
-            asked = source in (None, ends[0]) and dest in (None, ends[1])
-            return asked and all(map(may_see, (router.name, *ends)))
+async def list_all(call: Call) -> Reply:
+    call.principal.require(Scope.READ)
+    req, engine = call.req, call.engine
+    after, prefix, size = parse_listing(req)
+    source, dest = req.get_param("source"), req.get_param("dest")
+    may_see = call.principal.may_see
 
-        found, more = engine.routers.page(after, prefix, size, is_wanted)
-        await engine.routers.catch_up(*dict.fromkeys(router.dest for router in found))
-        reply = wire.RouterListReply(
-            routers=[_summary(router) for router in found if not router.ended],
-            next_cursor=encode_cursor(found[-1].name) if more else UNSET,
-        )
-        await engine.settle_control()
-        await engine.settle_all(*dict.fromkeys(router.dest for router in found))
-        return Reply([wire.open_object(reply)])
+    def is_wanted(router: Router) -> bool:
+        ends = router.source.log.name, router.dest.log.name
+        asked = source in (None, ends[0]) and dest in (None, ends[1])
+        return asked and all(map(may_see, (router.name, *ends)))
 
-    async def delete(self, call: Call) -> Reply:
-        name = _authorise(call, Scope.DELETE)
-        deleted = await call.engine.routers.delete(name, call.principal.may_see)
-        reply = wire.RouterDropReply(router=name, deleted=deleted)
-        return Reply([wire.open_object(reply)])
+    found, more = engine.routers.page(after, prefix, size, is_wanted)
+    await engine.routers.catch_up(*dict.fromkeys(router.dest for router in found))
+    reply = wire.RouterListReply(
+        routers=[_summary(router) for router in found if not router.ended],
+        next_cursor=encode_cursor(found[-1].name) if more else UNSET,
+    )
+    await engine.settle_control()
+    await engine.settle_all(*dict.fromkeys(router.dest for router in found))
+    return Reply([wire.open_object(reply)])
+
+
+async def delete(call: Call) -> Reply:
+    name = _authorise(call, Scope.DELETE)
+    deleted = await call.engine.routers.delete(name, call.principal.may_see)
+    reply = wire.RouterDropReply(router=name, deleted=deleted)
+    return Reply([wire.open_object(reply)])
 
 
 def _authorise(call: Call, scope: Scope) -> str:
