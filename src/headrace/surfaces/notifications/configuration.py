@@ -6,10 +6,8 @@ part which is not here are accepted, and said to have no effect.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -17,12 +15,9 @@ from headrace.core.limits import (
     CONFIGURATION_BYTES_MAX,
     HISTORY_CEILING,
     I64_MAX,
-    NOTIFICATION_USERS_MAX,
     READ_SCANNED_MAX,
-    ROLES_MAX,
-    USER_NAME_MAX,
 )
-from headrace.surfaces.notifications.access import Roles
+from headrace.surfaces.notifications.auth_configuration import AuthRules, parse_auth
 from headrace.surfaces.notifications.handlers import (
     EnumHandler,
     IntHandler,
@@ -31,7 +26,6 @@ from headrace.surfaces.notifications.handlers import (
 from headrace.surfaces.notifications.schema import POLYGON, EventType, IdentifierField
 from headrace.surfaces.notifications.schema_configuration import (
     NoEffect,
-    parse_roles,
     parse_schema,
 )
 from headrace.surfaces.notifications.shapes import PolygonForm
@@ -40,13 +34,8 @@ from headrace.surfaces.notifications.yaml_nodes import (
     ConfigurationNode,
     parse_yaml,
 )
-from headrace.web.json_web_tokens import Verifier
-from headrace.web.users import User, UserTable, build_user
-
-AuthMode = Literal["direct", "trusted_proxy", "static"]
 
 _DAY_S = 86_400
-_URL = re.compile(r"https?://[^\s/?#@\\]+(?:/[^\s?#\\]*)?", re.IGNORECASE)
 
 
 class WatchRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,20 +59,6 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     history_max: int = 1
     """Notifications of each subject: the newest."""
     subjects_max: int = 10_000
-
-
-class AuthRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How callers say who they are, and who is an admin."""
-
-    mode: AuthMode
-    verifier: Verifier | None = None
-    """Of JSON Web Tokens; None in mode `static`."""
-    auth_url: str | None = None
-    """Of the service that is asked in mode `direct`."""
-    timeout_ms: int = 5000
-    users: UserTable = UserTable()
-    """Of mode `static`."""
-    admin_roles: Roles = {}
 
 
 class NotificationsConfiguration(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +113,7 @@ def parse_configuration(raw: bytes, file: str) -> NotificationsConfiguration:
     base_url = _parse_application(given.get("application", absent), no_effect)
     watch = _parse_watch(given.get("watch_endpoint", absent), no_effect)
     memory = _parse_backend(given.get("notification_backend", absent), no_effect)
-    auth = _parse_auth(given.get("auth", absent), no_effect)
+    auth = parse_auth(given.get("auth", absent), no_effect)
     schema = given.get("notification_schema", absent)
     event_types = parse_schema(schema, no_effect)
     _check_types(schema, event_types, durable=memory is None, known=auth is not None)
@@ -176,14 +151,7 @@ def _parse_application(node: ConfigurationNode, no_effect: NoEffect) -> str:
     for name in ("host", "port", "static_files_path"):
         if name in given:
             no_effect(given[name])
-    return _parse_url(given["base_url"]) if "base_url" in given else "http://localhost"
-
-
-def _parse_url(node: ConfigurationNode) -> str:
-    text = node.text()
-    if not text.isascii() or _URL.fullmatch(text) is None:
-        node.fail("is not an address as https://notifications.example.org")
-    return text.rstrip("/")
+    return given["base_url"].url() if "base_url" in given else "http://localhost"
 
 
 def _parse_watch(node: ConfigurationNode, no_effect: NoEffect) -> WatchRules:
@@ -239,79 +207,6 @@ def _parse_backend(node: ConfigurationNode, no_effect: NoEffect) -> MemoryRules 
     if "in_memory" in given:
         no_effect(given["in_memory"])
     return None
-
-
-def _parse_auth(node: ConfigurationNode, no_effect: NoEffect) -> AuthRules | None:
-    given = node.members(
-        "enabled",
-        "mode",
-        "jwt_secret",
-        "auth_o_tron_url",
-        "timeout_ms",
-        "admin_roles",
-        "users",
-    )
-    mode: AuthMode = "direct"
-    if "mode" in given:
-        mode = given["mode"].choice("direct", "trusted_proxy", "static")
-    verifier = _parse_secret(given["jwt_secret"]) if "jwt_secret" in given else None
-    url = _parse_url(given["auth_o_tron_url"]) if "auth_o_tron_url" in given else None
-    users = _parse_users(given["users"]) if "users" in given else UserTable()
-    timeout = given.get("timeout_ms")
-    rules = AuthRules(
-        mode=mode,
-        verifier=verifier,
-        auth_url=url,
-        timeout_ms=5000 if timeout is None else timeout.whole(1, 60_000),
-        users=users,
-        admin_roles=parse_roles(given["admin_roles"]) if "admin_roles" in given else {},
-    )
-    if "enabled" not in given or not given["enabled"].switch():
-        return None
-    needed = {
-        "direct": ("jwt_secret", "auth_o_tron_url"),
-        "trusted_proxy": ("jwt_secret",),
-        "static": ("users",),
-    }
-    for name in needed[mode]:
-        if name not in given:
-            node.fail(f"has no {name}, which mode {mode} needs")
-    for name in ("jwt_secret", "auth_o_tron_url", "users"):
-        if name in given and name not in needed[mode]:
-            no_effect(given[name])
-    return rules
-
-
-def _parse_secret(node: ConfigurationNode) -> Verifier:
-    try:
-        return Verifier.of_secret(node.text())
-    except ValueError as expected:
-        if isinstance(expected, ConfigurationError):
-            raise
-        node.fail(f"is not {expected}")
-
-
-def _parse_users(node: ConfigurationNode) -> UserTable:
-    users: dict[str, User] = {}
-    items = node.items(NOTIFICATION_USERS_MAX)
-    if not items:
-        node.fail("has no user")
-    for item in items:
-        given = item.members("username", "password", "realm", "roles")
-        name = item.need("username").text(USER_NAME_MAX)
-        if ":" in name:
-            item.need("username").fail("has a colon in it")
-        if name in users:
-            item.need("username").fail("is the name of another user")
-        users[name] = build_user(
-            name,
-            item.need("password").text(),
-            item.need("realm").text(),
-            tuple(role.text() for role in given["roles"].items(ROLES_MAX))
-            if "roles" in given
-            else (),
-        )
-    return UserTable(tuple(users.values()))
 
 
 def default_configuration() -> NotificationsConfiguration:

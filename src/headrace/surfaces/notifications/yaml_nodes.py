@@ -24,6 +24,7 @@ from headrace.surfaces.notifications.handlers import parse_float, parse_int
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE = frozenset({"true", "True", "TRUE"})
 _FALSE = frozenset({"false", "False", "FALSE"})
+_URL = re.compile(r"https?://[^\s/?#@\\]+(?:/[^\s?#\\]*)?", re.IGNORECASE)
 _LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SHOWN = 80
@@ -103,6 +104,13 @@ class ConfigurationNode(msgspec.Struct):
             self.fail("has control characters")
         return self.content
 
+    def url(self) -> str:
+        """An address of HTTP, without a slash at its end."""
+        text = self.text()
+        if not text.isascii() or _URL.fullmatch(text) is None:
+            self.fail("is not an address as https://notifications.example.org")
+        return text.rstrip("/")
+
     def whole(self, least: int, most: int) -> int:
         """A whole number between two bounds, both included."""
         number = parse_int(self.content) if self.plain and isinstance(self.content, str) else None
@@ -147,7 +155,7 @@ def parse_yaml(raw: bytes, file: str) -> ConfigurationNode:
         raise ConfigurationError(file, None, "", "is not UTF-8") from None
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C where it was built
     try:
-        return _TreeBuilder(file).build(yaml.parse(text, Loader=loader))
+        return _TreeBuilder(file, yaml.events).build(yaml.parse(text, Loader=loader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = None if mark is None else mark.line + 1
@@ -163,17 +171,18 @@ def _flatten(problem: str) -> str:
 class _TreeBuilder:
     """Makes nodes of the events of a parser."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, kinds: Any) -> None:
         self._file = file
+        self._kinds = kinds
+        """The classes of events: the module of PyYAML that has them."""
 
     def build(self, events: Iterable[Any]) -> ConfigurationNode:
-        from yaml import events as kinds
-
+        kinds = self._kinds
         root = ConfigurationNode(self._file, 1, "", {})
         stack: list[tuple[ConfigurationNode, str | None]] = []
         """Collections that are not at their end, and the key whose value comes next in each."""
         documents = 0
-        for event in _checked(self._file, events):
+        for event in self._check(events):
             line = event.start_mark.line + 1
             if isinstance(event, kinds.DocumentStartEvent):
                 documents += 1
@@ -198,8 +207,7 @@ class _TreeBuilder:
         self, event: Any, line: int, stack: list[tuple[ConfigurationNode, str | None]]
     ) -> ConfigurationNode:
         """A node for what begins here, in its place in the collection around it."""
-        from yaml import events as kinds
-
+        kinds = self._kinds
         content: Any
         plain = False
         if isinstance(event, kinds.MappingStartEvent):
@@ -225,8 +233,7 @@ class _TreeBuilder:
 
     def _read_key(self, parent: ConfigurationNode, event: Any, line: int) -> str:
         """A key of a mapping; its node, which is at the line of the key, waits for its value."""
-        from yaml import events as kinds
-
+        kinds = self._kinds
         assert isinstance(parent.content, dict)
         if not isinstance(event, kinds.ScalarEvent):
             raise ConfigurationError(self._file, line, parent.key, "has a key that is not a text")
@@ -238,16 +245,15 @@ class _TreeBuilder:
         parent.content[name] = ConfigurationNode(self._file, line, key, "", plain=True)
         return name
 
-
-def _checked(file: str, events: Iterable[Any]) -> Iterator[Any]:
-    """The events, as long as none brings an alias, an anchor or a tag."""
-    from yaml import events as kinds
-
-    for event in events:
-        if isinstance(event, kinds.NodeEvent):
-            line = event.start_mark.line + 1
-            if isinstance(event, kinds.AliasEvent) or event.anchor is not None:
-                raise ConfigurationError(file, line, "", "anchors and aliases are not supported")
-            if getattr(event, "tag", None) is not None:
-                raise ConfigurationError(file, line, "", "tags are not supported")
-        yield event
+    def _check(self, events: Iterable[Any]) -> Iterator[Any]:
+        """The events, as long as none brings an alias, an anchor or a tag."""
+        kinds = self._kinds
+        for event in events:
+            if isinstance(event, kinds.NodeEvent):
+                line = event.start_mark.line + 1
+                if isinstance(event, kinds.AliasEvent) or event.anchor is not None:
+                    problem = "anchors and aliases are not supported"
+                    raise ConfigurationError(self._file, line, "", problem)
+                if getattr(event, "tag", None) is not None:
+                    raise ConfigurationError(self._file, line, "", "tags are not supported")
+            yield event

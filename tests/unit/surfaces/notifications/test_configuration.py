@@ -197,7 +197,6 @@ def test_static_users() -> None:
         auth:
           enabled: true
           mode: static
-          timeout_ms: 100
           admin_roles: {localrealm: [admin], other: ["*"]}
           users:
             - {username: admin-user, password: "a:b", realm: localrealm, roles: [admin, 7]}
@@ -205,7 +204,7 @@ def test_static_users() -> None:
     """).auth
     assert auth is not None
     assert auth.mode == "static"
-    assert auth.timeout_ms == 100
+    assert auth.timeout_ms == 5000
     assert auth.admin_roles == {"localrealm": ("admin",), "other": ("*",)}
     found = auth.users.identify(b64encode(b"admin-user:a:b").decode())
     assert (found.id, found.realm, found.roles) == (
@@ -217,14 +216,24 @@ def test_static_users() -> None:
     assert "a:b" not in repr(auth)
 
 
+def test_users_of_another_mode_have_no_effect() -> None:
+    users = "users: [{username: a, password: p, realm: r}]"
+    configuration = parse(
+        f"auth: {{enabled: true, mode: trusted_proxy, jwt_secret: {SECRET}, {users}}}"
+    )
+    assert configuration.warnings == ("n.yaml:1: auth.users has no effect",)
+    assert configuration.auth is not None
+    assert len(configuration.auth.users) == 0
+
+
 @pytest.mark.parametrize(
-    ("mode", "warned"),
+    ("mode", "url", "warned"),
     [
-        ("direct", []),
-        ("trusted_proxy", ["n.yaml:5: auth.auth_o_tron_url has no effect"]),
+        ("direct", "http://localhost:8080", []),
+        ("trusted_proxy", None, ["n.yaml:5: auth.auth_o_tron_url has no effect"]),
     ],
 )
-def test_tokens(mode: str, warned: list[str]) -> None:
+def test_tokens(mode: str, url: str | None, warned: list[str]) -> None:
     configuration = parse(f"""\
         auth:
           enabled: true
@@ -235,7 +244,7 @@ def test_tokens(mode: str, warned: list[str]) -> None:
     assert configuration.auth is not None
     assert configuration.auth.mode == mode
     assert configuration.auth.verifier is not None
-    assert configuration.auth.auth_url == "http://localhost:8080"
+    assert configuration.auth.auth_url == url
     assert list(configuration.warnings) == warned
     assert SECRET not in repr(configuration)
 
