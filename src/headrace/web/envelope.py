@@ -15,50 +15,23 @@ from headrace.core.errors import Code, Refused
 from headrace.web.answers import JSON, Answer, Reply
 from headrace.web.calls import Call, Refuse
 from headrace.web.request import Request
-from headrace.web.surface import Refusal, Refusals
+from headrace.web.surface import Refusals, Words
 
-WORDS = {
-    Code.INVALID: Refusal(
-        400, "invalid_request", "Malformed JSON, a wrong type, a value out of range."
-    ),
-    Code.UNAUTHENTICATED: Refusal(401, "unauthorized", "The bearer key is missing or unknown."),
-    Code.FORBIDDEN: Refusal(
-        403,
-        "forbidden",
-        "The key lacks the scope, or the name is outside its prefixes.",
-    ),
-    Code.NOT_FOUND: Refusal(404, "not_found", "There is nothing at this path."),
-    Code.METHOD_NOT_ALLOWED: Refusal(
-        405, "method_not_allowed", "The path does not take this method."
-    ),
-    Code.NOT_ACCEPTABLE: Refusal(
-        406, "not_acceptable", "The Accept header rules out what is served."
-    ),
-    Code.BODY_TOO_LARGE: Refusal(
-        413,
-        "payload_too_large",
-        "The body is over the limit, packed or unpacked.",
-    ),
-    Code.MEDIA_TYPE: Refusal(
-        415, "unsupported_media_type", "The body is not application/json in UTF-8."
-    ),
-    Code.THROTTLED: Refusal(
-        429,
-        "throttled",
-        "A cap is reached or writes come too fast; see Retry-After.",
-    ),
-    Code.INTERNAL: Refusal(500, "internal", "A bug in the server."),
-    Code.NOT_READY: Refusal(
-        503, "not_ready", "The server is reading its journal; see Retry-After."
-    ),
-    Code.SHUTTING_DOWN: Refusal(
-        503, "shutting_down", "The server is about to stop; see Retry-After."
-    ),
-    Code.READ_ONLY: Refusal(
-        503, "read_only", "The journal failed: reads go on, writes need a restart."
-    ),
-    Code.STORAGE_UNAVAILABLE: Refusal(
-        503,
+WORDS: Words = {
+    Code.INVALID: ("invalid_request", "Malformed JSON, a wrong type, a value out of range."),
+    Code.UNAUTHENTICATED: ("unauthorized", "The bearer key is missing or unknown."),
+    Code.FORBIDDEN: ("forbidden", "The key lacks the scope, or the name is outside its prefixes."),
+    Code.NOT_FOUND: ("not_found", "There is nothing at this path."),
+    Code.METHOD_NOT_ALLOWED: ("method_not_allowed", "The path does not take this method."),
+    Code.NOT_ACCEPTABLE: ("not_acceptable", "The Accept header rules out what is served."),
+    Code.BODY_TOO_LARGE: ("payload_too_large", "The body is over the limit, packed or unpacked."),
+    Code.MEDIA_TYPE: ("unsupported_media_type", "The body is not application/json in UTF-8."),
+    Code.THROTTLED: ("throttled", "A cap is reached or writes come too fast; see Retry-After."),
+    Code.INTERNAL: ("internal", "A bug in the server."),
+    Code.NOT_READY: ("not_ready", "The server is reading its journal; see Retry-After."),
+    Code.SHUTTING_DOWN: ("shutting_down", "The server is about to stop; see Retry-After."),
+    Code.READ_ONLY: ("read_only", "The journal failed: reads go on, writes need a restart."),
+    Code.STORAGE_UNAVAILABLE: (
         "storage_unavailable",
         "No room on the disk, or no descriptor is left: writes go on when it has passed.",
     ),

@@ -51,6 +51,8 @@ class Refusal(NamedTuple):
 
 Refusals = Mapping[Code, Refusal]
 """How a surface says no, for every reason there is."""
+Words = Mapping[Code, tuple[str, str] | Refusal]
+"""What a surface calls refusals and what they mean; with a status where it is not the usual one."""
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -118,10 +120,13 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """Metrics of its own, as far as somebody may see them."""
 
 
-def complete(known: Refusals) -> dict[Code, Refusal]:
+def complete(words: Words) -> dict[Code, Refusal]:
     """How a surface says no, for every reason: those it has no words for in the core's."""
-    usual = {code: Refusal(code.status, code.value, "") for code in Code}
-    return usual | dict(known)
+    said = {code: words.get(code, (code.value, "")) for code in Code}
+    return {
+        code: each if isinstance(each, Refusal) else Refusal(code.status, *each)
+        for code, each in said.items()
+    }
 
 
 _ALWAYS = (

@@ -4,34 +4,20 @@ from __future__ import annotations
 
 from headrace.core.errors import Code
 from headrace.web.envelope import WORDS, refuser
-from headrace.web.surface import Refusal, complete
+from headrace.web.surface import complete
 
 REFUSALS = complete(
-    WORDS
-    | {
-        Code.BATCH_TOO_LARGE: Refusal(
-            400, "batch_too_large", "More records or seqs than one call may carry."
-        ),
-        Code.RECORD_TOO_LARGE: Refusal(
-            400, "record_too_large", "A record or its meta is over its limit."
-        ),
-        Code.LOG_NOT_FOUND: Refusal(
-            404, "topic_not_found", "The topic does not exist and was not created."
-        ),
-        Code.ROUTER_NOT_FOUND: Refusal(404, "router_not_found", "The router does not exist."),
-        Code.LOG_INCOMPATIBLE: Refusal(
-            409, "topic_exists_incompatible", "The type of a topic cannot change."
-        ),
-        Code.ROUTER_CYCLE: Refusal(
-            409, "router_cycle", "Records would go in a circle; see allow_cycle."
-        ),
-        Code.LOG_NOT_EMPTY: Refusal(
-            409, "topic_not_empty", "if_empty was asked for and there are records."
-        ),
-        Code.NOT_A_QUEUE: Refusal(409, "not_a_queue", "Only a topic of type queue has jobs."),
-        Code.LOG_FULL: Refusal(
-            422, "topic_full", "A topic with discard reject has no room for this write."
-        ),
+    {
+        **WORDS,
+        Code.BATCH_TOO_LARGE: ("batch_too_large", "More records or seqs than one call may carry."),
+        Code.RECORD_TOO_LARGE: ("record_too_large", "A record or its meta is over its limit."),
+        Code.LOG_NOT_FOUND: ("topic_not_found", "The topic does not exist and was not created."),
+        Code.ROUTER_NOT_FOUND: ("router_not_found", "The router does not exist."),
+        Code.LOG_INCOMPATIBLE: ("topic_exists_incompatible", "The type of a topic cannot change."),
+        Code.ROUTER_CYCLE: ("router_cycle", "Records would go in a circle; see allow_cycle."),
+        Code.LOG_NOT_EMPTY: ("topic_not_empty", "if_empty was asked for and there are records."),
+        Code.NOT_A_QUEUE: ("not_a_queue", "Only a topic of type queue has jobs."),
+        Code.LOG_FULL: ("topic_full", "A topic with discard reject has no room for this write."),
     }
 )
 refuse = refuser(REFUSALS)
