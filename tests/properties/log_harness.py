@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 from hypothesis import strategies as st
 
-from headrace.core import deletion, idempotency, ranges
+from headrace.core import deletion, idempotency, ranges, supersession
 from headrace.core import log as core_log
 from headrace.core import state as core_state
 from headrace.core.config import LogConfig
@@ -137,10 +137,10 @@ class LogHarness:
             added = self.naive.append(drafts, self.now_ms)
         except Full:
             with pytest.raises(Refused) as refusal:
-                core_log.append(self.log, columns(drafts), key, self.now_ms)
+                supersession.append(self.log, None, columns(drafts), key, self.now_ms)
             assert refusal.value.code is Code.LOG_FULL
             return
-        entry = core_log.append(self.log, columns(drafts), key, self.now_ms)
+        entry = supersession.append(self.log, None, columns(drafts), key, self.now_ms).append
         assert (entry.block.first, entry.block.last) == (added[0].seq, added[-1].seq)
         self.commit(core_log.reserve(self.log, entry.block.last, AHEAD))
         if self.log.config.journaled:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from headrace.core import copies, deletion, ranges, route
+from headrace.core import copies, deletion, ranges, route, supersession
 from headrace.core import log as core_log
 from headrace.core import state as core_state
 from headrace.core.config import LogConfig
@@ -245,7 +245,7 @@ class Net:
             self.naive.logs[number].append(drafts, self.now_ms)
         except Full:
             return
-        entry = core_log.append(log, columns(drafts), None, self.now_ms)
+        entry = supersession.append(log, None, columns(drafts), None, self.now_ms).append
         trim = [entry.trim] if entry.trim else []
         self.commit([entry], [entry] if log.config.journaled else list[Entry](trim))
 
@@ -326,7 +326,9 @@ class Net:
         near = bool(made) and route.is_at_hand(source, first, batch.picks)
         near = near and dest.config.journaled
         try:
-            done = route.forward(dest, name, batch, made, copying if near else None, self.now_ms)
+            done = route.forward(
+                dest, None, name, batch, made, copying if near else None, self.now_ms
+            )
         except Refused:
             cursor = known.cursor
             try:
@@ -342,8 +344,8 @@ class Net:
     def _keep(self, dest: Log, done: route.Forwarding) -> None:
         entries: list[Entry] = [done.forward]
         stored: list[Entry] = [done.forward]
-        if done.append is not None:
-            append = done.append
+        if done.admitted is not None:
+            append = done.admitted.append
             entries.append(append)
             if dest.config.journaled and done.forward.copying is None:
                 block = copies.owned(append.block)

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headrace.core import lease, ranges
+from headrace.core import lease, ranges, supersession
 from headrace.core import log as core_log
 from headrace.core import state as core_state
 from headrace.core.config import Durability, Kind, LogConfig
@@ -100,7 +100,7 @@ class QueueMachine(RuleBasedStateMachine):
         keys = [group for group, _ in jobs]
         due = [None if delay is None else self.now_ms + delay for _, delay in jobs]
         drafts = draft([b"1"] * len(jobs), keys=keys if any(keys) else None)
-        entry = core_log.append(self.log, drafts, None, self.now_ms)
+        entry = supersession.append(self.log, None, drafts, None, self.now_ms).append
         late = lease.delay(self.log, entry.block.first, due, self.now_ms)
         self.commit(entry, *late)
         self.naive.append(keys, due, self.now_ms)

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headrace.core import log as core_log
 from headrace.core import state as core_state
+from headrace.core import supersession
 from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.entry import Configure, Drop, Entry, Start
 from headrace.core.state import State
@@ -65,7 +65,7 @@ class CatalogMachine(RuleBasedStateMachine):
     def append(self, name: str, drafts: list[Record]) -> None:
         if name in self.known:
             log = self.state.by_name[name]
-            self.commit(core_log.append(log, columns(drafts), None, 5))
+            self.commit(supersession.append(log, None, columns(drafts), None, 5).append)
 
     @rule(after=st.just("") | names | st.just("a0"), prefix=st.just("") | names)
     def list_names(self, after: str, prefix: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.core import log as core_log
+from headrace.core import supersession
 from headrace.core.apply import apply as apply_to_log
 from headrace.core.config import LogConfig
 from headrace.core.entry import Append, Delete
@@ -33,7 +33,7 @@ def block_at(first: int, count: int, ts_ms: int = 1, **columns: object) -> Block
 
 def add(log: Log, count: int, now_ms: int = 1, key: str | None = None) -> Append:
     """Append this many records of ten bytes each."""
-    entry = core_log.append(log, draft([b"0123456789"] * count), key, now_ms)
+    entry = supersession.append(log, None, draft([b"0123456789"] * count), key, now_ms).append
     apply_to_log(log, entry)
     return entry
 

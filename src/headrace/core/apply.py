@@ -138,6 +138,7 @@ def _apply_delete(log: Log, entry: Delete) -> None:
     log.size_bytes -= entry.size_bytes
     if log.ledger is not None:
         log.ledger.drop_below(log.earliest)
+        log.ledger.sweep(log.missing, entry.count)
     if log.queue is not None:
         log.queue.forget(entry.ranges, entry.count)
         log.queue.dead_lettered += entry.dead_lettered

@@ -48,12 +48,21 @@ class LogConfig(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     max_deliveries: int = 0
     dead_letter: str | None = None
     leases_durable: bool = False
+    keep_per_key: int = 0
+    """Only so many records of each key are kept, the newest; 0: all."""
+    keys_max: int = 0
+    """Only records of so many keys are kept, those with the newest records; 0: all."""
 
     @property
     def trims(self) -> bool:
         """Whether records can be lost to retention, so that their sizes and ages must be known."""
         caps = self.cap_records or self.cap_bytes
         return bool(self.ttl_ms or (caps and self.discard is Discard.OLD))
+
+    @property
+    def keyed(self) -> bool:
+        """Whether records are superseded by newer ones, so that their keys must be known."""
+        return bool(self.keep_per_key or self.keys_max)
 
     @property
     def journaled(self) -> bool:

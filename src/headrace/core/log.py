@@ -13,7 +13,6 @@ import msgspec
 from headrace.core import ranges, retention
 from headrace.core.config import Discard, Kind, LogConfig
 from headrace.core.entry import (
-    Append,
     Reserve,
     Trim,
 )
@@ -180,28 +179,9 @@ def fresh_ranges(log: Log, last: int) -> Iterator[tuple[int, int]]:
         yield from ranges.outside(queue.aside, low, high)
 
 
-def append(log: Log, drafts: Drafts, key: str | None, now_ms: int) -> Append:
-    """Give the drafts their seqs.
-
-    A full log that rejects refuses; one that discards says what goes.
-    """
-    return admit(log, _numbered(log, drafts, now_ms), key)
-
-
-def bring(log: Log, drafts: Drafts, now_ms: int) -> Append:
-    """Give drafts their seqs that were let in before: a log that is full by now takes them too."""
-    new = _numbered(log, drafts, now_ms)
-    return Append(log.id, new, None, overflow(log, new))
-
-
-def _numbered(log: Log, drafts: Drafts, now_ms: int) -> Block:
+def numbered(log: Log, drafts: Drafts, now_ms: int) -> Block:
+    """The drafts as the next records."""
     return block(drafts, log.head + 1, max(now_ms, log.last_ts_ms))
-
-
-def admit(log: Log, new: Block, key: str | None = None) -> Append:
-    """Take in records that have their seqs."""
-    check_room(log, new.count, new.size_bytes)
-    return Append(log.id, new, key, overflow(log, new))
 
 
 def check_room(log: Log, records: int, size_bytes: int) -> None:
@@ -222,22 +202,32 @@ def check_room(log: Log, records: int, size_bytes: int) -> None:
             )
 
 
-def overflow(log: Log, new: Block | None = None) -> Trim | None:
-    """What must go so that the log, with the new block, stays under its caps: oldest first."""
+def overflow(
+    log: Log, new: Block | None = None, superseded: Ranges = EMPTY, superseded_bytes: int = 0
+) -> Trim | None:
+    """What must go so that the log, with the new block, stays under its caps: oldest first.
+
+    What is superseded goes anyway, and is not counted.
+    """
     config = log.config
     if log.ledger is None or config.discard is Discard.REJECT:
         return None
     records, size_bytes = (new.count, new.size_bytes) if new else (0, 0)
+    missing = log.missing
+    if superseded:
+        records -= ranges.count(superseded)
+        size_bytes -= superseded_bytes
+        missing = (*missing, superseded)
     excess = log.count + records - config.cap_records if config.cap_records else 0
     excess_bytes = log.size_bytes + size_bytes - config.cap_bytes if config.cap_bytes else 0
     if excess <= 0 and excess_bytes <= 0:
         return None
-    floor, count, shed = retention.overflow(log.ledger, log.missing, excess, excess_bytes)
+    floor, count, shed = retention.overflow(log.ledger, missing, excess, excess_bytes)
     if new and (count < excess or shed < excess_bytes):
         # The new block alone is over the caps: its own oldest records go at once.
         own = retention.build(iter((new,)))
         floor, own_count, own_shed = retention.overflow(
-            own, (), excess - count, excess_bytes - shed
+            own, (superseded,), excess - count, excess_bytes - shed
         )
         count, shed = count + own_count, shed + own_shed
     return Trim(log.id, floor, 0, count, shed)

@@ -16,12 +16,15 @@ from headrace.core.ranges import Ranges
 from headrace.core.record import Block
 
 _COMPACT_AFTER = 4096
+_SWEEP_RUNS = 256
+"""Runs to look at in one turn for dead ones."""
+_SWEEP_AFTER = _SWEEP_RUNS // 2
 
 
 class Ledger:
     """Ages and sizes of a log's records, oldest first, in runs of consecutive seqs."""
 
-    __slots__ = ("_firsts", "_lasts", "_sizes", "_stamps", "_start")
+    __slots__ = ("_firsts", "_hand", "_lasts", "_sizes", "_stamps", "_start", "_unswept")
 
     def __init__(self) -> None:
         self._firsts = array("q")
@@ -29,6 +32,10 @@ class Ledger:
         self._stamps = array("q")
         self._sizes = array("q")
         self._start = 0
+        self._hand = 0
+        """Where the next look for dead runs begins."""
+        self._unswept = 0
+        """Records that died since the last one."""
 
     def add(self, block: Block) -> None:
         """Note the records of a block; blocks come in ascending order."""
@@ -66,6 +73,31 @@ class Ledger:
             for column in (self._firsts, self._lasts, self._stamps, self._sizes):
                 del column[:start]
             self._start = 0
+
+    def sweep(self, gone: Sequence[Ranges], dead: int) -> None:
+        """So many more records are gone: forget runs of such, some for each of them.
+
+        A look goes round in turns, twice as fast as records go, so that the ledger is at most about
+        twice as long as it must be; whoever asks names what is gone, forgotten or not.
+        """
+        self._unswept += dead
+        looks = min(self._unswept // _SWEEP_AFTER, len(self._lasts) // _SWEEP_RUNS + 1)
+        self._unswept %= _SWEEP_AFTER
+        for _ in range(looks):
+            self._sweep(gone)
+
+    def _sweep(self, gone: Sequence[Ranges]) -> None:
+        start = self._hand if self._start <= self._hand < len(self._lasts) else self._start
+        stop = min(start + _SWEEP_RUNS, len(self._lasts))
+        live = [
+            at
+            for at in range(start, stop)
+            if next(ranges.outside_all(gone, self._firsts[at], self._lasts[at]), None)
+        ]
+        self._hand = start + len(live)
+        if len(live) < stop - start:
+            for column in (self._firsts, self._lasts, self._stamps, self._sizes):
+                column[start:stop] = array("q", [column[at] for at in live])
 
     def runs(self, gone: Sequence[Ranges], after: int = 0) -> Iterator[tuple[int, int, int, int]]:
         """(first, last, ts_ms, size of each) of what is in none of `gone`, oldest first."""

@@ -10,18 +10,20 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from headrace.core import copies, ranges
+from headrace.core import copies, ranges, supersession
 from headrace.core.config import Discard
 from headrace.core.copies import Copying
 from headrace.core.entry import Append, Forward
 from headrace.core.inbound_route import InboundRoute
+from headrace.core.keyed_records import KeyedRecords
 from headrace.core.limits import FORWARD_BYTES_MAX, FORWARD_RECORDS_MAX, HOPS_MAX
-from headrace.core.log import Log, admit
+from headrace.core.log import Log
 from headrace.core.match import TagMatch
 from headrace.core.names import SortedNames
 from headrace.core.origin import Path
 from headrace.core.ranges import EMPTY, Ranges
 from headrace.core.record import Block, cut
+from headrace.core.supersession import Admitted
 
 
 class Routes:
@@ -293,7 +295,7 @@ class Forwarding(msgspec.Struct, frozen=True, gc=False):
     """A decision: the router's way, and then the copies, if there are any."""
 
     forward: Forward
-    append: Append | None
+    admitted: Admitted | None
 
 
 def copying_of(source: Log, inbound: InboundRoute) -> Copying:
@@ -303,6 +305,7 @@ def copying_of(source: Log, inbound: InboundRoute) -> Copying:
 
 def forward(
     dest: Log,
+    keyed: KeyedRecords | None,
     router: str,
     batch: RouteBatch,
     made: Block | None,
@@ -316,10 +319,11 @@ def forward(
     """
     assert dest.inbound_routes is not None
     inbound = dest.inbound_routes[router]
-    append = None
+    admitted = None
     ts_ms = max(now_ms, dest.last_ts_ms)
     if made is not None:
-        append = admit(dest, copies.place(made, dest.head + 1 + batch.holes, ts_ms))
+        placed = copies.place(made, dest.head + 1 + batch.holes, ts_ms)
+        admitted = supersession.admit(dest, keyed, placed)
     named = copying is not None or inbound.rule.exactly_once
     entry = Forward(
         dest.id,
@@ -333,9 +337,9 @@ def forward(
         list(batch.picks) if named else [],
         ts_ms if copying else 0,
         copying,
-        append.trim if append and copying else None,
+        admitted.append.trim if admitted and copying else None,
     )
-    return Forwarding(entry, append)
+    return Forwarding(entry, admitted)
 
 
 def remake(entry: Forward, blocks: Iterable[Block]) -> Block | None:

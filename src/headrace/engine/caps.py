@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from headrace.core.cap import Cap
-from headrace.core.entry import Append
 from headrace.core.state import State
+from headrace.core.supersession import Admitted
 
 
 class KeyCaps(msgspec.Struct, frozen=True):
@@ -43,11 +43,10 @@ class Caps(msgspec.Struct, frozen=True):
         Cap("max_routers", self.routers).check(count)
         Cap("max_routers_per_key", self.per_key.routers).check(of_key)
 
-    def check_total(self, state: State, entry: Append) -> None:
+    def check_total(self, state: State, admitted: Admitted) -> None:
         """Refuse what would take the stored records over the limit of the instance."""
         if self.total_bytes:
-            shed = entry.trim.size_bytes if entry.trim else 0
-            self.check_growth(state, entry.block.size_bytes - shed)
+            self.check_growth(state, admitted.growth_bytes)
 
     def check_growth(self, state: State, size_bytes: int) -> None:
         """Refuse when the stored records may not grow by so much."""

@@ -19,6 +19,7 @@ from headrace.engine.logs.commit_barrier import CommitBarrier
 from headrace.engine.logs.control import Logs
 from headrace.engine.logs.deleter import Deleter
 from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.logs.key_rules import KeyRules
 from headrace.engine.logs.lookup import LogLookup
 from headrace.engine.logs.reader import Reader
 from headrace.engine.logs.transactions import Transactions
@@ -97,7 +98,8 @@ class Engine(Kernel):
         self.reader = reader = Reader(self, fetcher, routers, expiry)
         self.appender = appender = Appender(self)
         self.deleter = deleter = Deleter(self, lookup, fetcher, routers)
-        self.logs = logs = Logs(self, lookup, fetcher, routers, barrier)
+        self.key_rules = key_rules = KeyRules(self, fetcher)
+        self.logs = logs = Logs(self, lookup, fetcher, routers, barrier, key_rules)
         self.streams = streams = Streams(
             self, fetcher, expiry, ingest, followed, barrier, parts.append_timeout_s
         )

@@ -114,8 +114,7 @@ class Kernel:
         live = self.open_logs[log.id] = OpenLog(log)
         for block in blocks:
             self.tail_bytes += live.tail.add(block)
-        if log.config.ttl_ms:
-            self.aging.add(log.id)
+        self._note_aging(log)
         return live
 
     def free(self, live: OpenLog, upto: int, blocks_max: int | None = None) -> int:
@@ -220,6 +219,8 @@ class Kernel:
                 live = self.open_logs[entry.log]
                 live.last_write_at_ms = entry.block.ts_ms
                 self.tail_bytes += live.tail.add(entry.block)
+                if live.keyed is not None:
+                    live.keyed.add(entry.block)
                 if live.log.config.journaled:
                     self.touched[entry.log] = live.log.name
                     self.near.setdefault(entry.log, entry.block.first)
@@ -233,6 +234,7 @@ class Kernel:
                 live.deletions += 1
                 self.deaths += 1
                 self._shrunk.append(live)
+                self._release_deleted(live, entry)
             case _ if entry.CONTROL:
                 self._apply_control(entry)
 
@@ -242,10 +244,12 @@ class Kernel:
         live = self.open_logs[entry.log]
         self._controlled.append(live)
         match entry:
-            case Create() | Configure() if live.log.config.ttl_ms:
-                self.aging.add(entry.log)
             case Configure():
-                self.aging.discard(entry.log)
+                if not live.log.config.keyed:
+                    live.keyed = None
+                self._note_aging(live.log)
+            case Create():
+                self._note_aging(live.log)
             case Open():
                 live.visible = live.log.head
             case Drop():
@@ -258,9 +262,25 @@ class Kernel:
         if isinstance(entry, Drop | Plan | Register | Adopt):
             live.wake()
 
+    def _note_aging(self, log: Log) -> None:
+        if log.config.ttl_ms:
+            self.aging.add(log.id)
+        else:
+            self.aging.discard(log.id)
+
+    def _release_deleted(self, live: OpenLog, entry: Delete) -> None:
+        """What is deleted needs no memory where no segment takes it over."""
+        log = live.log
+        if live.keyed is not None:
+            live.keyed.remove(entry.ranges)
+        if not log.config.journaled:
+            self.tail_bytes -= live.tail.sweep(log.missing, entry.count)
+
     def _release_trimmed(self, live: OpenLog) -> None:
         """Blocks wholly below the floor need no memory, sealed or not."""
         self.deaths += 1
+        if live.keyed is not None:
+            live.keyed.drop_below(live.log.floor)
         blocks = live.tail.blocks
         if blocks and blocks[0].last < live.log.floor:
             self.free(live, live.log.floor - 1)

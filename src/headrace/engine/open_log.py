@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.core import log as core_log
+from headrace.core.config import LogConfig
 from headrace.core.entry import Reserve
+from headrace.core.keyed_records import KeyedRecords
 from headrace.core.limits import RESERVE_FAST_MS, RESERVE_SEQS_MAX, RESERVE_SEQS_MIN
 from headrace.core.log import Log
 from headrace.engine.tail import Tail
 
 if TYPE_CHECKING:
     from headrace.engine.queues.dispatcher import JobDispatcher
+
+
+def keyed_by(config: LogConfig) -> KeyedRecords | None:
+    """What a log without records has by key."""
+    return KeyedRecords() if config.keyed else None
 
 
 class OpenLog:
@@ -28,6 +35,7 @@ class OpenLog:
         "config_position",
         "deletions",
         "dispatcher",
+        "keyed",
         "last_read_at_ms",
         "last_write_at_ms",
         "listeners",
@@ -73,6 +81,8 @@ class OpenLog:
         """
         self.deletions = 0
         """How often records were deleted: the list of them changes in place."""
+        self.keyed = keyed_by(log.config)
+        """Its live records by key, while it has a rule for them; `KeyRules` fills it at a start."""
         self.dispatcher: JobDispatcher | None = None
         """Where jobs are handed out, once somebody asked for one."""
         self.waiters: dict[asyncio.Future[None], None] | None = None

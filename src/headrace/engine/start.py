@@ -51,6 +51,7 @@ async def start(
         if log.subscription is not None:
             engine.subscriptions.active.opened(live)
     engine.upkeep.resume(recovered)
+    await engine.key_rules.open()
     engine.routers.open()
     await engine.transactions.open()
     await journal.wait_synced(journal.tail)

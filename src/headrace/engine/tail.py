@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 
+from headrace.core import ranges
 from headrace.core.match import TagEq, TagMatch
-from headrace.core.record import Block
+from headrace.core.ranges import Ranges
+from headrace.core.record import Block, cut, join
 
 BLOCK_OVERHEAD_BYTES = 320
 """What a block costs in memory beside its payload; measured with single-record blocks."""
+
+_SWEEP_BLOCKS = 256
+"""Blocks to look at in one turn for dead ones."""
+_SWEEP_AFTER = _SWEEP_BLOCKS // 2
 
 _first = attrgetter("first")
 
@@ -57,18 +63,23 @@ class TagIndex:
                 held.append(block.seq_at(index))
 
     def remove(self, block: Block) -> None:
-        """Forget a block that leaves memory; the oldest goes first."""
-        known = self._seqs
-        for tag in block.tags or ():
-            if tag is None:
-                continue
-            held = known[tag]
-            if not isinstance(held, int):
+        """Forget a block that leaves memory; nearly always it is the oldest."""
+        for index, tag in enumerate(block.tags or ()):
+            if tag is not None:
+                self.forget(tag, block.seq_at(index))
+
+    def forget(self, tag: str, seq: int) -> None:
+        """Forget a record."""
+        held = self._seqs[tag]
+        if not isinstance(held, int):
+            if held[0] == seq:
                 held.popleft()
-                if held:
-                    continue
-            del known[tag]
-            self._sorted = None
+            else:
+                held.remove(seq)
+            if held:
+                return
+        del self._seqs[tag]
+        self._sorted = None
 
     def find(self, match: TagMatch, before: int) -> list[int]:
         """Ascending seqs below `before` whose tag matches."""
@@ -92,10 +103,14 @@ class TagIndex:
 class Tail:
     """Every live record from `start` on is in here."""
 
-    __slots__ = ("blocks", "start", "tags")
+    __slots__ = ("_hand", "_unswept", "blocks", "start", "tags")
 
     def __init__(self, start: int) -> None:
         self.start = start
+        self._hand = 0
+        """Where the next look for dead blocks begins."""
+        self._unswept = 0
+        """Records that died since the last one."""
         self.blocks: list[Block] | tuple[()] = ()
         """No list for none: there may be a million logs that nobody writes to."""
         self.tags: TagIndex | None = None
@@ -147,6 +162,46 @@ class Tail:
             if not self.blocks:
                 self.blocks, self.tags = (), None
         return freed
+
+    def sweep(self, missing: Sequence[Ranges], dead: int) -> int:
+        """So many more records are dead: let go of dead ones, some for each of them, wherever they
+        lie; returns the memory that frees.
+
+        A look goes round in turns, twice as fast as records die: it holds nobody up, and at most
+        about half of what is here is dead.
+        """
+        self._unswept += dead
+        looks = min(self._unswept // _SWEEP_AFTER, len(self.blocks) // _SWEEP_BLOCKS + 1)
+        self._unswept %= _SWEEP_AFTER
+        return sum(self._sweep(missing) for _ in range(looks))
+
+    def _sweep(self, missing: Sequence[Ranges]) -> int:
+        if not self.blocks:
+            return 0
+        start = self._hand if self._hand < len(self.blocks) else 0
+        old = self.blocks[start : start + _SWEEP_BLOCKS]
+        new = [left for block in old if (left := self._live_of(block, missing)) is not None]
+        self._hand = start + len(new)
+        self.blocks[start : start + len(old)] = new
+        if not self.blocks:
+            self.blocks, self.tags = (), None
+        return sum(map(resident_bytes, old)) - sum(map(resident_bytes, new))
+
+    def _live_of(self, block: Block, missing: Sequence[Ranges]) -> Block | None:
+        """The block, or what is left of it where most of it is dead."""
+        picks = [
+            at
+            for low, high in ranges.outside_all(missing, block.first, block.last)
+            for at in range(block.index(low), block.stop_index(high))
+        ]
+        if len(picks) * 2 > block.count:
+            return block
+        if self.tags is not None and block.tags is not None:
+            live = set(picks)
+            for at, tag in enumerate(block.tags):
+                if tag is not None and at not in live:
+                    self.tags.forget(tag, block.seq_at(at))
+        return join([cut(block, at, at + 1) for at in picks]) if picks else None
 
     def tagged(self, match: TagMatch, before: int) -> list[tuple[int, int]]:
         """(seq, size) of records whose tag matches, ascending, below `before`."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.core import lease
-from headrace.core import log as core_log
+from headrace.core import lease, supersession
 from headrace.core.apply import apply
 from headrace.core.config import Kind
 from headrace.core.entry import Claim, Delay, Extend, Release
@@ -30,7 +29,12 @@ def claim(log: Log, node: str, wanted: int, now_ms: int = 100, lease_ms: int = 1
 
 
 def add_grouped(log: Log, *groups: str | None) -> None:
-    apply(log, core_log.append(log, draft([b"0123456789"] * len(groups), keys=[*groups]), None, 1))
+    apply(
+        log,
+        supersession.append(
+            log, None, draft([b"0123456789"] * len(groups), keys=[*groups]), None, 1
+        ).append,
+    )
 
 
 def count(log: Log, now_ms: int = 100) -> tuple[int, int]:

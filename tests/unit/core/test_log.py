@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.core import log as core_log
+from headrace.core import supersession
 from headrace.core.apply import apply
 from headrace.core.config import Discard, Durability, LogConfig
 from headrace.core.entry import Configure, Delete, Lose, Reserve, Trim
@@ -62,11 +63,11 @@ def test_a_rejecting_log_refuses_what_does_not_fit_and_stays_as_it_is() -> None:
     log = new_log(cap_records=3, discard=Discard.REJECT)
     add(log, 2)
     with pytest.raises(Refused) as refusal:
-        core_log.append(log, draft([b"1", b"2"]), None, 1)
+        supersession.append(log, None, draft([b"1", b"2"]), None, 1)
     assert refusal.value.code is Code.LOG_FULL
     assert refusal.value.detail["permanent"] is False
     with pytest.raises(Refused) as refusal:
-        core_log.append(log, draft([b"1"] * 4), None, 1)
+        supersession.append(log, None, draft([b"1"] * 4), None, 1)
     assert refusal.value.detail["permanent"] is True
     assert (log.head, log.count) == (2, 2)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.core import log as core_log
+from headrace.core import supersession
 from headrace.core.config import Durability, LogConfig
 from headrace.core.entry import Create, Drop
 from headrace.core.limits import SHARED_MAX
@@ -43,7 +43,7 @@ def test_names_are_listed_in_order() -> None:
 def test_totals_follow_every_entry() -> None:
     state = state_with("a", "b")
     for name in ("a", "b"):
-        apply(state, core_log.append(state.by_name[name], draft([b"1"]), None, 0))
+        apply(state, supersession.append(state.by_name[name], None, draft([b"1"]), None, 0).append)
     assert (state.count, state.size_bytes) == (2, 34)
     apply(state, Drop(state.by_name["a"].id))
     assert (state.count, state.size_bytes) == (1, 17)

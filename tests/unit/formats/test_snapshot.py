@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import xxhash
 
-from headrace.core import log as core_log
+from headrace.core import supersession
 from headrace.core.apply import apply
 from headrace.core.config import LogConfig
 from headrace.core.entry import Create
@@ -31,7 +31,7 @@ def snapshot(*parts: Captured) -> bytes:
 
 def test_a_log_comes_back_as_it_was() -> None:
     log = new_log(Create(1, "a", "topics", LogConfig(ttl_ms=1000), 0, 1024))
-    apply(log, core_log.append(log, draft([b"1", b"22"]), "key", 5))
+    apply(log, supersession.append(log, None, draft([b"1", b"22"]), "key", 5).append)
     head, logs = decode_snapshot(snapshot(Captured(480, 1, log), Captured(490, 2, None)), "s")
     assert head == HEAD
     first, second = logs

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headrace.core import idempotency, lease, ranges
-from headrace.core import log as core_log
+from headrace.core import idempotency, lease, ranges, supersession
 from headrace.core import state as core_state
 from headrace.core.config import LogConfig
-from headrace.core.entry import Append, Create, Entry
+from headrace.core.entry import Create, Entry
 from headrace.core.log import Log, check_owner
 from headrace.core.record import Drafts
+from headrace.core.supersession import Admitted
 from headrace.engine.kernel import Kernel
-from headrace.engine.open_log import OpenLog
+from headrace.engine.open_log import OpenLog, keyed_by
 from headrace.engine.timings import Timings
 from headrace.formats.frame import check_append
 
@@ -75,11 +75,11 @@ class Appender:
                 return Appended(log, *known, live.visible, created=False, deduped=True)
         if log.config.ttl_ms:
             kernel.expire_now(live)
-        entry = core_log.append(log, drafts, key, now_ms)
-        kernel.caps.check_total(kernel.state, entry)
-        delays = lease.delay(log, entry.block.first, due_ms, now_ms) if due_ms else ()
-        position = self.enqueue(live, entry, now_ms, delays)
-        block = entry.block
+        admitted = supersession.append(log, live.keyed, drafts, key, now_ms)
+        block = admitted.append.block
+        kernel.caps.check_total(kernel.state, admitted)
+        delays = lease.delay(log, block.first, due_ms, now_ms) if due_ms else ()
+        position = self.enqueue(live, admitted, now_ms, delays)
         await kernel.wait(live, position, block.last, timings)
         return Appended(log, block.first, block.last, live.visible, created=False, deduped=False)
 
@@ -94,35 +94,36 @@ class Appender:
     ) -> Appended:
         kernel = self._kernel
         log = core_state.new_log(create)
-        entry = core_log.append(log, drafts, key, now_ms)
-        kernel.caps.check_total(kernel.state, entry)
-        check_append(entry)
-        delays = lease.delay(log, entry.block.first, due_ms, now_ms) if due_ms else ()
+        admitted = supersession.append(log, keyed_by(log.config), drafts, key, now_ms)
+        block = admitted.append.block
+        kernel.caps.check_total(kernel.state, admitted)
+        check_append(admitted.append)
+        delays = lease.delay(log, block.first, due_ms, now_ms) if due_ms else ()
         kernel.commit([create], sync=True)
         live = kernel.open_logs[create.log]
-        position = self.enqueue(live, entry, now_ms, delays)
-        block = entry.block
+        position = self.enqueue(live, admitted, now_ms, delays)
         await kernel.wait(live, position, block.last, timings)
         return Appended(
             live.log, block.first, block.last, live.visible, created=True, deduped=False
         )
 
     def enqueue(
-        self, live: OpenLog, entry: Append, now_ms: int, beside: Sequence[Entry] = ()
+        self, live: OpenLog, admitted: Admitted, now_ms: int, beside: Sequence[Entry] = ()
     ) -> int:
         """Put an append in journal order and apply it, with a promise of further seqs if one is
         due.
 
-        What is decided beside it comes true together with it, or not at all.
+        What it supersedes, and what is decided beside it, comes true with it, or not at all.
         """
-        kernel, config, together = self._kernel, live.log.config, bool(beside)
+        kernel, config, entry = self._kernel, live.log.config, admitted.append
+        together = bool(beside or admitted.beside)
         promise = live.promise(entry.block.last, now_ms)
         first = () if promise is None else (promise.entry,)
-        entries = [*first, entry, *beside]
+        entries = [*first, entry, *admitted.beside, *beside]
         stored: list[Entry] | None = None
         if not config.journaled:
             others = (other for other in beside if other.log != entry.log)
-            stored = [*first, *journaled(live.log, entry), *others]
+            stored = [*first, *journaled(live.log, admitted), *others]
         sync = config.synced or promise is not None
         position = kernel.commit(entries, stored=stored, sync=sync, together=together)
         if promise is not None:
@@ -130,12 +131,19 @@ class Appender:
         return position
 
 
-def journaled(log: Log, entry: Append) -> list[Entry]:
+def journaled(log: Log, admitted: Admitted) -> list[Entry]:
     """What of an append goes to the journal, by the log's class."""
+    entry, gone = admitted.append, admitted.superseded
     if log.config.journaled:
-        return [entry]
-    # Class ephemeral: nothing, unless it pushed out records that would come back at a restart.
+        return [entry, *admitted.beside]
+    # Class ephemeral: nothing, unless it ended records that would come back at a restart.
+    ended: list[Entry] = []
     trim = entry.trim
     if trim and next(ranges.outside(log.volatile, log.floor, trim.floor_cap - 1), None):
-        return [trim]
-    return []
+        ended.append(trim)
+    if gone and any(
+        next(ranges.outside(log.volatile, low, min(high, log.head)), None)
+        for low, high in ranges.pairs(gone.ranges)
+    ):
+        ended.append(gone)
+    return ended

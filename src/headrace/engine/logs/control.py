@@ -13,9 +13,11 @@ from headrace.core.entry import Configure, Drop
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log, check_owner
 from headrace.core.retention import Ledger, build
+from headrace.core.supersession import check_config
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.commit_barrier import CommitBarrier
 from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.logs.key_rules import KeyRules
 from headrace.engine.logs.lookup import LogLookup
 from headrace.engine.open_log import OpenLog
 from headrace.engine.routers.control import Routers
@@ -37,12 +39,14 @@ class Logs:
         fetcher: Fetcher,
         routers: Routers,
         barrier: CommitBarrier,
+        key_rules: KeyRules,
     ) -> None:
         self._kernel = kernel
         self._lookup = lookup
         self._fetcher = fetcher
         self._routers = routers
         self._barrier = barrier
+        self._key_rules = key_rules
 
     def page(
         self,
@@ -72,6 +76,7 @@ class Logs:
         kernel = self._kernel
         kernel.check_writable()
         log = kernel.state.by_name.get(name)
+        check_config(log, config)
         if log is None:
             kernel.caps.check_logs(kernel.state, owner, created_by)
             now_ms = kernel.clock.now_ms()
@@ -95,10 +100,13 @@ class Logs:
         if config == log.config:
             # Who asked for the same before may still wait for it to be durable.
             await kernel.journal.wait_synced(live.config_position)
+            await self._key_rules.finish(live)
             return
         core_state.check_dead_letter(kernel.state, log.owner, config)
         if config.trims and log.ledger is None:
             await self._build_ledger(live)
+        if config.keyed and live.keyed is None:
+            await self._key_rules.fill(live)
         kernel.check_alive(live)
         kernel.expire_now(live)
         position = kernel.commit([Configure(log.id, config, log.head)], sync=True)
@@ -106,6 +114,7 @@ class Logs:
             position = kernel.commit([trim], sync=True)
         kernel.expire_now(live)
         await kernel.journal.wait_synced(position)
+        await self._key_rules.enforce(live)
 
     async def _build_ledger(self, live: OpenLog) -> None:
         """Retention is about to begin: learn the age and size of every record there is."""

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from headrace.core import log as core_log
+from headrace.core import supersession
 from headrace.core.cap import Cap
 from headrace.core.config import Discard, LogConfig
 from headrace.core.entry import Append, Arrive
@@ -455,9 +455,10 @@ class Transactions:
         if log.config.ttl_ms:
             kernel.expire_now(live)
         now_ms = kernel.clock.now_ms()
-        entry = core_log.bring(log, chunk.drafts, now_ms)
-        position = self._appender.enqueue(live, entry, now_ms, beside)
-        (shown,) = kernel.show_when_committed(position, [(live, entry.block.last)]).values()
+        admitted = supersession.bring(log, live.keyed, chunk.drafts, now_ms)
+        position = self._appender.enqueue(live, admitted, now_ms, beside)
+        last = admitted.append.block.last
+        (shown,) = kernel.show_when_committed(position, [(live, last)]).values()
         await asyncio.shield(shown)
 
     # --- tidying ---------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from headrace.core import dead_letter, lease, ranges
-from headrace.core import log as core_log
+from headrace.core import dead_letter, lease, ranges, supersession
 from headrace.core import state as core_state
 from headrace.core.batching import batches
 from headrace.core.config import Kind, LogConfig
@@ -27,7 +26,7 @@ from headrace.engine.kernel import Kernel
 from headrace.engine.logs.appender import Appender
 from headrace.engine.logs.fetcher import Fetcher
 from headrace.engine.logs.reader import Reader
-from headrace.engine.open_log import OpenLog
+from headrace.engine.open_log import OpenLog, keyed_by
 from headrace.formats.frame import check_append
 
 _PAGE_RECORDS = 1000
@@ -184,19 +183,20 @@ class DeadLetters:
             check_owner(known, live.log.owner)
             target = kernel.open_logs[known.id]
             kernel.expire_now(target)
-            append = core_log.append(target.log, drafts, None, now_ms)
+            admitted = supersession.append(target.log, target.keyed, drafts, None, now_ms)
         elif create is not None:
             owner, created_by = live.log.owner, live.log.created_by
             kernel.caps.check_logs(kernel.state, owner, created_by)
             made = core_state.create(kernel.state, name, owner, create, now_ms, created_by)
-            append = core_log.append(core_state.new_log(made), drafts, None, now_ms)
-            check_append(append)
+            new = core_state.new_log(made)
+            admitted = supersession.append(new, keyed_by(create), drafts, None, now_ms)
+            check_append(admitted.append)
             kernel.commit([made], sync=True)
             target = kernel.open_logs[made.log]
         else:
             raise core_state.not_found(name)
-        position = self._appender.enqueue(target, append, now_ms, (entry,))
-        ends = ((target, append.block.last), (live, live.visible))
+        position = self._appender.enqueue(target, admitted, now_ms, (entry,))
+        ends = ((target, admitted.append.block.last), (live, live.visible))
         for shown in kernel.show_when_committed(position, ends).values():
             await shown
 

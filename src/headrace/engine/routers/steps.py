@@ -22,6 +22,7 @@ from headrace.core.inbound_route import InboundRoute
 from headrace.core.limits import FORWARD_FRAME_BYTES
 from headrace.core.record import Block
 from headrace.core.route import Forwarding, RouteBatch, Wants
+from headrace.core.supersession import Admitted
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.appender import journaled
 from headrace.engine.open_log import OpenLog, Promise
@@ -145,9 +146,9 @@ class Pass:
             and route.is_at_hand(source, near, batch.picks)
         )
         how = copying if derived else None
-        done = route.forward(dest, router.name, batch, made, how, self._now_ms)
-        if done.append is not None:
-            kernel.caps.check_total(kernel.state, done.append)
+        done = route.forward(dest, router.dest.keyed, router.name, batch, made, how, self._now_ms)
+        if done.admitted is not None:
+            kernel.caps.check_total(kernel.state, done.admitted)
         self._add(router.dest, done, derived=derived)
 
     def _copy(self, router: Router, wanted: Wants, batch: RouteBatch, copying: Copying) -> Block:
@@ -159,7 +160,7 @@ class Pass:
         return made
 
     def _add(self, live: OpenLog, done: Forwarding, *, derived: bool) -> None:
-        forward, append = done.forward, done.append
+        forward, admitted = done.forward, done.admitted
         last = forward.first + forward.holes + forward.count - 1
         if promise := live.promise(last, self._now_ms):
             self._promises.append(promise)
@@ -168,14 +169,16 @@ class Pass:
         self._entries.append(forward)
         self._stored.append(forward)
         self._stored_bytes += _ENTRY_BYTES + _PICK_BYTES * len(forward.picks)
-        if append is not None:
+        if admitted is not None:
+            append = admitted.append
             if derived:
                 self._derived_bytes += append.block.size_bytes
+                self._stored += admitted.beside
             else:
                 append = Append(append.log, copies.owned(append.block), None, append.trim)
-                self._stored += journaled(live.log, append)
+                self._stored += journaled(live.log, Admitted(append, admitted.superseded))
                 self._stored_bytes += append.block.size_bytes
-            self._entries.append(append)
+            self._entries += (append, *admitted.beside)
         self._ends[live.log.id] = live, last
 
     def commit(self) -> None:

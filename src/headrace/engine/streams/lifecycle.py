@@ -21,6 +21,7 @@ from headrace.core.owners import STREAMS, SYSTEM, SYSTEM_PREFIX, check_name, res
 from headrace.core.record import Drafts, draft
 from headrace.core.stream_rules import CONFIG, Normalise, Spec, stream_of
 from headrace.core.stream_state import JSON, Write
+from headrace.core.supersession import Admitted
 from headrace.engine.flow.shared_timeout import SharedTimeout
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.commit_barrier import CommitBarrier
@@ -158,7 +159,7 @@ class Streams:
             entries += self._ingest.inherit(source, entries[0].log, forked.upto)
         for entry in entries:
             if isinstance(entry, Append):
-                kernel.caps.check_total(kernel.state, entry)
+                kernel.caps.check_total(kernel.state, Admitted(entry))
         entries += self._subscriptions.follow_new(name, entries)
         entries += self._subscriptions.unheard(name)
         position = kernel.commit(entries, sync=True, together=True)
@@ -257,7 +258,7 @@ class Streams:
         if drafts is not None:
             append = entries[0]
             assert isinstance(append, Append)
-            kernel.caps.check_total(kernel.state, append)
+            kernel.caps.check_total(kernel.state, Admitted(append))
             entries += self._subscriptions.follow(live.log)
         control = None if wanted.plain else live
         position = kernel.commit(entries, sync=True, together=True, control=control)

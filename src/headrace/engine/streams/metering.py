@@ -19,6 +19,7 @@ from headrace.core.owners import SYSTEM
 from headrace.core.record import draft
 from headrace.core.stream_rules import Spec
 from headrace.core.stream_state import JSON, Write
+from headrace.core.supersession import Admitted
 from headrace.engine.flow.process_memory import measure
 from headrace.engine.kernel import Kernel
 from headrace.profiles.metrics import SCHEMA, Metrics, encode_interval
@@ -178,7 +179,7 @@ class Metering:
         assert entries is not None
         for entry in entries:
             if isinstance(entry, Append):
-                kernel.caps.check_total(kernel.state, entry)
+                kernel.caps.check_total(kernel.state, Admitted(entry))
         position = kernel.commit(entries, sync=True, together=True)
         return kernel.open_logs[kernel.state.by_name[METRICS_STREAM].id], position
 

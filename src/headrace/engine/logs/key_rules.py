@@ -1,0 +1,100 @@
+"""Rules by key in operation: what logs that have one know of their records by key, and the end of
+records that were there before the rule.
+
+What an append supersedes is decided with it (`core.supersession`); this is for all else: a start,
+and a rule that is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from headrace.core import supersession
+from headrace.core.entry import Delete
+from headrace.core.errors import Refused
+from headrace.core.keyed_records import KeyedRecords
+from headrace.core.limits import SURPLUS_KEYS
+from headrace.core.log import Log, live_ranges
+from headrace.core.record import cut
+from headrace.engine.flow.time_slices import slices
+from headrace.engine.kernel import Kernel
+from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.open_log import OpenLog
+
+
+class KeyRules:
+    """The rules by key of all logs of an engine."""
+
+    def __init__(self, kernel: Kernel, fetcher: Fetcher) -> None:
+        self._kernel = kernel
+        self._fetcher = fetcher
+        self._unfinished: set[int] = set()
+
+    async def open(self) -> None:
+        """At a start: learn what there is, and end what a crash left of a rule that was new."""
+        ruled = [live for live in self._kernel.open_logs.values() if live.log.config.keyed]
+        for live in ruled:
+            await self.fill(live)
+        for live in ruled:
+            with suppress(Refused):  # no room: appends go on with it
+                await self.enforce(live)
+
+    async def fill(self, live: OpenLog) -> None:
+        """Learn the keys of every live record there is."""
+        log = live.log
+        while True:
+            start, deletions = live.tail.start, live.deletions
+            keyed = KeyedRecords()
+            if log.extents and log.extents[0][1] < start:
+                parts = list(live_ranges(log, start - 1))
+                keyed = await self._fetcher.sealed(self._of_sealed, log, parts)
+            if (live.tail.start, live.deletions) == (start, deletions):
+                break  # else records left memory meanwhile, or were deleted
+        for low, high in live_ranges(log, log.head, start):
+            for block in live.tail.since(low):
+                if block.first > high:
+                    break
+                keyed.add(cut(block, block.index(low), block.stop_index(high)))
+        keyed.drop_below(log.floor)
+        live.keyed = keyed
+
+    def _of_sealed(self, log: Log, parts: list[tuple[int, int]]) -> KeyedRecords:
+        keyed = KeyedRecords()
+        for block in self._fetcher.segments.parts(log, parts):
+            keyed.add(block)
+        return keyed
+
+    async def enforce(self, live: OpenLog) -> None:
+        """Delete what a log has beyond its rule, step by step; durable when this returns.
+
+        Should a crash come between, the next start goes on with it; should it be refused, who asks
+        for the same rule again, or the next append of each key.
+        """
+        kernel, log, position = self._kernel, live.log, 0
+        self._unfinished.add(log.id)
+        async for delete in slices(self._surplus(live)):
+            if delete is not None:
+                kernel.check_writable()
+                position = kernel.commit([delete], sync=True)
+        self._unfinished.discard(log.id)
+        if position:
+            await kernel.journal.wait_synced(position, live.wake)
+
+    async def finish(self, live: OpenLog) -> None:
+        """Go on with a rule that was refused half-way."""
+        if live.log.id in self._unfinished:
+            await self.enforce(live)
+
+    def _surplus(self, live: OpenLog) -> Iterator[Delete | None]:
+        """What is too much, decided anew at each step: others write, and change rules, between."""
+        log, keys = live.log, live.keyed.keys() if live.keyed is not None else []
+        for at in range(0, len(keys), SURPLUS_KEYS):
+            if live.keyed is None:
+                return
+            yield supersession.surplus(log, live.keyed, keys[at : at + SURPLUS_KEYS])
+        while live.keyed is not None:
+            delete = supersession.surplus_keys(log, live.keyed, SURPLUS_KEYS)
+            if delete is None:
+                return
+            yield delete
