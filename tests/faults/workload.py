@@ -55,7 +55,8 @@ class Client:
         for at in range(count):
             self._sent += 1
             data = b'{"log":%d,"n":%d}' % (len(self.history.states), self._sent) + b" " * (at % 3)
-            made.append(Record(data, meta, tag if at % 2 == 0 else None, None, 0))
+            tagged = tag if at % 2 == 0 else None
+            made.append(Record(data, meta, tagged, None, 0, tagged))
         return made
 
     def _log(self, name: str, config: LogConfig | None = None) -> ModelLog:
@@ -87,6 +88,7 @@ class Client:
             [record.data for record in records],
             metas=[record.meta for record in records] if meta else None,
             tags=[record.tag for record in records] if tag else None,
+            keys=[record.key for record in records] if tag else None,
         )
         call = partial(
             self.engine.appender.append, name, drafts, owner="topics", create=config, key=key
@@ -121,7 +123,8 @@ class Client:
         if known and config != log.config:
             log = replace(log, config=config)
             self.history.step(name, log)
-            for trimmed in (log.trim(), log.trim().expire(self._clock.now_ms())):
+            expired = log.trim().expire(self._clock.now_ms())
+            for trimmed in (log.trim(), expired, expired.obey()):
                 if trimmed is not log:
                     log = trimmed
                     self.history.step(name, log)
@@ -317,6 +320,31 @@ async def forward(client: Client) -> None:
     await client.drop("e")
     await client.delete("b", match=TagEq("u"))
     await client.look()
+
+
+async def supersede(client: Client) -> None:
+    """A story of logs that keep the newest records of each key."""
+    await client.put("one", LogConfig(durability=FSYNC, keep_per_key=1))
+    await client.put("few", LogConfig(durability=EPHEMERAL, keep_per_key=2, keys_max=2))
+    await client.put("cap", LogConfig(durability=DISK, keep_per_key=2, cap_records=4))
+    await client.append("late", 4, tag="a", config=LogConfig(durability=DISK))
+    names = ("one", "few", "cap", "late")
+    for tag in ("b", "a", "c"):
+        await asyncio.gather(*(client.append(name, 3, tag=tag) for name in names))
+    await client.append("one", 1, tag="d", key="again")
+    await client.append("one", 1, tag="d", key="again")
+    await client.seal()
+    await client.put("late", LogConfig(durability=DISK, keep_per_key=1, keys_max=2))
+    await client.put("few", LogConfig(durability=FSYNC, keep_per_key=1))
+    await asyncio.gather(*(client.append(name, 1, tag="b") for name in names))
+    await client.delete("one", match=TagEq("a"))
+    await client.put("late", LogConfig(durability=EPHEMERAL, keep_per_key=1))
+    await client.append("late", 5, tag="b")
+    await client.route("one", "cap", after=0)
+    await client.append("one", 2, tag="c")
+    await client.look()
+    await client.put("one", LogConfig(durability=FSYNC))
+    await client.append("one", 2, tag="c")
 
 
 async def probe(client: Client, before: State) -> None:

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, TypeVar
 from unittest import mock
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -166,12 +167,10 @@ class KeyRuleMachine(RuleBasedStateMachine):
         after = self.obey(self.held | new)
         appending = self.started.engine.appender.append("log", made, owner="topics", create=None)
         if self.config.discard is Discard.REJECT and self.is_full(after):
-            try:
+            with pytest.raises(Refused) as refused:
                 self.run(appending)
-            except Refused as refused:
-                assert refused.code is Code.LOG_FULL
-                return
-            raise AssertionError("a full log took it")
+            assert refused.value.code is Code.LOG_FULL
+            return
         appended = self.run(appending)
         assert (appended.first, appended.last) == (self.head + 1, self.head + len(new))
         self.head = appended.last

@@ -415,6 +415,8 @@ class Life:
             cap_records=random.choice((0, 0, 6)),
             cap_bytes=random.choice((0, 0, 0, 400)),
             discard=random.choice((Discard.OLD, Discard.OLD, Discard.REJECT)),
+            keep_per_key=(keep := random.choice((0, 0, 1, 2))),
+            keys_max=random.choice((0, 2)) if keep else 0,
         )
 
     def _records(self) -> list[Record]:
@@ -424,7 +426,7 @@ class Life:
             pad = b" " * self._random.choice(PADS)(self._random)
             tag = self._random.choice((None, *TAGS))
             meta = b'{"m":%d}' % self._world._sent if self._random.random() < 0.2 else None
-            made.append(Record(b'{"n":%d}' % self._world._sent + pad, meta, tag, None, 0))
+            made.append(Record(b'{"n":%d}' % self._world._sent + pad, meta, tag, None, 0, tag))
         return made
 
     async def _append(self, name: str) -> None:
@@ -448,6 +450,7 @@ class Life:
             [record.data for record in records],
             [record.meta for record in records],
             [record.tag for record in records],
+            keys=[record.key for record in records],
         )
         if wish.key:
             self._world._forget = [*self._world._forget[-5:], (name, wish)]

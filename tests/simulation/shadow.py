@@ -177,13 +177,25 @@ class Shadow:
         self._step(shrunk)
 
     def _delete(self, entry: Delete) -> None:
-        wish, log = WISH.get(), self._known(entry.log)
+        log = self._known(entry.log)
         gone = {seq for low, high in ranges.pairs(entry.ranges) for seq in range(low, high + 1)}
+        assert entry.count == len(gone)
+        if log.superseded:
+            # It came with an append, and the model has it from there.
+            assert gone == log.superseded
+            self.history.now[self._names[log.id]] = replace(log, superseded=frozenset())
+            return
+        wish = WISH.get()
+        if wish.config is not None:
+            surplus = log.records.keys() - log.obey().records.keys()
+            assert gone <= surplus, f"{gone - surplus} go without being superseded"
+            self._step(log.delete(lambda seq, record: seq in gone))
+            self._done(wish, Durability.FSYNC)
+            return
         for seq in gone:
             assert seq in log.records, f"seq {seq} is deleted again"
             assert wish.covers(seq, log.records[seq]), f"seq {seq} was not meant"
         assert wish.due & log.records.keys() <= gone, f"{wish.due} should go, not {gone}"
-        assert entry.count == len(gone)
         self._step(log.delete(lambda seq, record: seq in gone))
         self._done(wish, log.config.durability)
 
@@ -217,6 +229,7 @@ def read_page(page: Page) -> list[tuple[int, Record]]:
                 block.tags[at] if block.tags else None,
                 block.nodes[at] if block.nodes else None,
                 block.ts_at(at),
+                block.keys[at] if block.keys else None,
             )
             found.append((block.seq_at(at), record))
     return found

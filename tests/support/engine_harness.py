@@ -163,6 +163,7 @@ class Record(NamedTuple):
     tag: str | None
     node: str | None
     ts_ms: int
+    key: str | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -211,6 +212,7 @@ async def view(engine: Engine, name: str) -> View:
                     block.tags[at] if block.tags else None,
                     block.nodes[at] if block.nodes else None,
                     block.ts_at(at),
+                    block.keys[at] if block.keys else None,
                 )
         if page.caught_up:
             break

@@ -70,6 +70,10 @@ class ModelLog:
     """Seq of a copy or hole → the logs it came through."""
     copies: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """(router, source, its seq) → the newest copy that says so, of routers that bring each once."""
+    superseded: frozenset[int] = frozenset()
+    """What the last append superseded, until somebody takes note of it."""
+    ever_superseded: frozenset[int] = frozenset()
+    """All that went so: like what is pushed out, it may still be on its way to a reader."""
 
     @property
     def size_bytes(self) -> int:
@@ -98,11 +102,26 @@ class ModelLog:
         return replace(self, records=kept, floor=floor)
 
     def full(self, records: list[Record]) -> bool:
-        config, more = self.config, sum(record.size_bytes for record in records)
+        config = self.config
+        new = dict(enumerate(records, self.head + 1))
+        grown = replace(self, records={**self.records, **new}).obey()
         return config.discard is Discard.REJECT and bool(
-            (config.cap_records and len(self.records) + len(records) > config.cap_records)
-            or (config.cap_bytes and self.size_bytes + more > config.cap_bytes)
+            (config.cap_records and len(grown.records) > config.cap_records)
+            or (config.cap_bytes and grown.size_bytes > config.cap_bytes)
         )
+
+    def obey(self) -> ModelLog:
+        """What the rule by key leaves: so many of each key, of so many keys."""
+        keep, keys_max = self.config.keep_per_key, self.config.keys_max
+        by_key: dict[str, list[int]] = {}
+        for seq, record in self.records.items():
+            if record.key is not None and keep:
+                by_key.setdefault(record.key, []).append(seq)
+        newest = sorted(by_key.values(), key=max)
+        over = newest[:-keys_max] if keys_max else []
+        gone = {seq for seqs in over for seq in seqs}
+        gone.update(seq for seqs in newest for seq in seqs[:-keep])
+        return self.delete(lambda seq, record: seq in gone)
 
     def append(self, records: list[Record], key: str | None, now_ms: int) -> ModelLog:
         ts_ms = max(now_ms, self.last_ts_ms)
@@ -116,7 +135,10 @@ class ModelLog:
             self, head=last, last_ts_ms=ts_ms, records={**self.records, **new}, volatile=volatile,
             keys=keys,
         )  # fmt: skip
-        return grown.trim()
+        left = grown.obey().trim()
+        gone = {seq for seq in grown.records if seq in left.deleted and seq >= left.floor}
+        superseded, ever = frozenset(gone), self.ever_superseded.union(gone)
+        return replace(left, superseded=superseded, ever_superseded=ever)
 
     def is_lost(self, seq: int) -> bool:
         return seq < self.floor or (seq not in self.records and seq not in self.deleted)
@@ -296,7 +318,8 @@ def _compare(
         yield f"logs {sorted(views)} instead of {sorted(state)}"
         return
     for name, log in state.items():
-        left = log.crash() if blow else log
+        # A start goes on with a rule that was new.
+        left = log.crash().obey() if blow else log
         for problem in _compare_log(left.expire(now_ms), mark, blow, views[name]):
             yield f"{name}: {problem}"
 

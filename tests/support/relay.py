@@ -94,6 +94,7 @@ class Relay:
                 block.tags[at] if block.tags else None,
                 block.nodes[at] if block.nodes else None,
                 record.ts_ms,
+                block.keys[at] if block.keys else None,
             )
             for at, record in enumerate(records)
         ]

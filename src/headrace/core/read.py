@@ -125,8 +125,8 @@ def _skip(log: Log, seq: int, visible: int) -> tuple[Gap | None, int]:
     """Past deleted seqs in silence, past the first lost range with a word about it."""
     gap = None
     while seq <= visible:
-        if (end := ranges.end_of(log.deleted, seq)) >= seq:
-            seq = end + 1
+        if (end := min(ranges.end_of(log.deleted, seq), visible)) >= seq:
+            seq = end + 1  # more of it may be superseded by what came with it
         elif gap is None and (end := ranges.end_of(log.gaps, seq)) >= seq:
             gap = Gap(seq, end, Loss.RESTART)
             seq = end + 1

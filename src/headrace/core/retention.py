@@ -94,7 +94,8 @@ class Ledger:
             for at in range(start, stop)
             if next(ranges.outside_all(gone, self._firsts[at], self._lasts[at]), None)
         ]
-        self._hand = start + len(live)
+        # What was still alive at the end of a round is looked at in the next one.
+        self._hand = start + len(live) if stop < len(self._lasts) else 0
         if len(live) < stop - start:
             for column in (self._firsts, self._lasts, self._stamps, self._sizes):
                 column[start:stop] = array("q", [column[at] for at in live])

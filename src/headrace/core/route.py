@@ -201,6 +201,7 @@ class _Look:
         source, seq = self._source, self._seq
         if seq >= source.floor:
             passed = max(ranges.end_of(source.deleted, seq), ranges.end_of(self._wanted.held, seq))
+            passed = min(passed, self._visible)
             if passed >= seq:
                 self._seq = passed + 1
                 return True

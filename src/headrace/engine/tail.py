@@ -181,7 +181,8 @@ class Tail:
         start = self._hand if self._hand < len(self.blocks) else 0
         old = self.blocks[start : start + _SWEEP_BLOCKS]
         new = [left for block in old if (left := self._live_of(block, missing)) is not None]
-        self._hand = start + len(new)
+        # What was still alive at the end of a round is looked at in the next one.
+        self._hand = start + len(new) if start + len(old) < len(self.blocks) else 0
         self.blocks[start : start + len(old)] = new
         if not self.blocks:
             self.blocks, self.tags = (), None

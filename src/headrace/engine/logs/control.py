@@ -113,8 +113,8 @@ class Logs:
         if trim := core_log.overflow(log):
             position = kernel.commit([trim], sync=True)
         kernel.expire_now(live)
+        await self._key_rules.enforce(live)  # at once, unless there is very much of it
         await kernel.journal.wait_synced(position)
-        await self._key_rules.enforce(live)
 
     async def _build_ledger(self, live: OpenLog) -> None:
         """Retention is about to begin: learn the age and size of every record there is."""
