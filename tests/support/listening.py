@@ -35,7 +35,7 @@ class Truth:
 
         def watched(live: Any, entry: Any, now_ms: int, beside: Any = ()) -> int:
             position = enqueue(live, entry, now_ms, beside)
-            block = entry.block
+            block = entry.append.block
             for at in range(block.count):
                 key = (live.log.id, block.seq_at(at))
                 tag = block.tags[at] if block.tags else None

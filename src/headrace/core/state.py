@@ -26,6 +26,7 @@ from headrace.core.log import Log
 from headrace.core.names import SortedNames
 from headrace.core.owners import check_name
 from headrace.core.retention import Ledger
+from headrace.core.supersession import check_config
 from headrace.core.token import Token
 
 
@@ -172,6 +173,7 @@ def create(
     """
     assert name not in state.by_name, name
     check_name(name, owner)
+    check_config(None, config)
     check_dead_letter(state, owner, config)
     reserved = 0 if config.synced else RESERVE_SEQS_MIN
     return Create(state.next_id, name, owner, config, now_ms, reserved, created_by)

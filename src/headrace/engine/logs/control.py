@@ -76,7 +76,6 @@ class Logs:
         kernel = self._kernel
         kernel.check_writable()
         log = kernel.state.by_name.get(name)
-        check_config(log, config)
         if log is None:
             kernel.caps.check_logs(kernel.state, owner, created_by)
             now_ms = kernel.clock.now_ms()
@@ -102,6 +101,7 @@ class Logs:
             await kernel.journal.wait_synced(live.config_position)
             await self._key_rules.finish(live)
             return
+        check_config(log, config)
         core_state.check_dead_letter(kernel.state, log.owner, config)
         if config.trims and log.ledger is None:
             await self._build_ledger(live)

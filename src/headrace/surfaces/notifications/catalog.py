@@ -74,6 +74,7 @@ class EventTypeCatalog:
             ttl_ms=policy.ttl_ms or 0,
             cap_records=policy.records_max or 0,
             cap_bytes=policy.bytes_max or 0,
+            keep_per_key=1 if policy.newest_only else 0,
         )
 
     def search_config(self, event_type: EventType | None) -> bytes | None:
@@ -128,6 +129,8 @@ class EventTypeCatalog:
 def _in_memory(rules: MemoryRules) -> LogConfig:
     return LogConfig(
         durability=Durability.EPHEMERAL,
+        keep_per_key=rules.history_max,
+        keys_max=rules.subjects_max,
     )
 
 

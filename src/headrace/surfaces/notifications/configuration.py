@@ -14,7 +14,8 @@ import msgspec
 from headrace.core.limits import (
     CONFIGURATION_BYTES_MAX,
     HISTORY_CEILING,
-    I64_MAX,
+    KEEP_PER_KEY_MAX,
+    KEYS_MAX,
     READ_SCANNED_MAX,
 )
 from headrace.surfaces.notifications.auth_configuration import AuthRules, parse_auth
@@ -194,12 +195,12 @@ def _parse_backend(node: ConfigurationNode, no_effect: NoEffect) -> MemoryRules 
     usual = MemoryRules()
     parsed = MemoryRules(
         history_max=(
-            rules["max_history_per_topic"].whole(1, I64_MAX)
+            rules["max_history_per_topic"].whole(1, KEEP_PER_KEY_MAX)
             if "max_history_per_topic" in rules
             else usual.history_max
         ),
         subjects_max=(
-            rules["max_topics"].whole(1, I64_MAX) if "max_topics" in rules else usual.subjects_max
+            rules["max_topics"].whole(1, KEYS_MAX) if "max_topics" in rules else usual.subjects_max
         ),
     )
     if kind == "in_memory":
