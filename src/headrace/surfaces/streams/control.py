@@ -26,8 +26,8 @@ from headrace.delivery.signing import Claims, Signer
 from headrace.delivery.webhooks import Webhooks
 from headrace.engine.open_log import OpenLog
 from headrace.engine.streams.active_subscriptions import Active, id_of
+from headrace.search.values import format_date
 from headrace.surfaces.streams import wire
-from headrace.surfaces.streams.fields import format_time
 from headrace.surfaces.streams.names import CONTROL, parse_name
 from headrace.surfaces.streams.offsets import Mark, format_offset, parse_offset
 from headrace.web.answers import Answer, json_answer
@@ -164,7 +164,7 @@ class Control:
             webhook=webhook,
             wake_stream=following.wake_stream,
             lease_ttl_ms=following.lease_ms,
-            created_at=format_time(following.at_ms),
+            created_at=format_date(following.at_ms),
             status="failed" if subscription.failures else "active",
             description=following.description,
         )

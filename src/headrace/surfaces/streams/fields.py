@@ -76,12 +76,6 @@ def parse_expiry_ms(text: str) -> int:
     return parse_time_ns(text, "Stream-Expires-At", numbers=False) // 1_000_000
 
 
-def format_time(ms: int) -> str:
-    """A time in RFC 3339, to the millisecond."""
-    at = _EPOCH + timedelta(milliseconds=ms)
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
-
-
 def parse_closed(text: str | None) -> bool:
     return text is not None and text.lower() == "true"
 

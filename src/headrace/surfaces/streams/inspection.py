@@ -24,10 +24,10 @@ from headrace.profiles.catalogue import load_profile
 from headrace.profiles.profile import Profile
 from headrace.schemas.registry import Registry, decode_registry, view
 from headrace.search.config import FieldKind, Search
+from headrace.search.values import format_date
 from headrace.storage.object_store_stats import RequestCounts
 from headrace.surfaces.streams import fields
 from headrace.surfaces.streams.events import tag_matches
-from headrace.surfaces.streams.fields import format_time
 from headrace.surfaces.streams.positions import content_type_of, epoch_of
 from headrace.surfaces.streams.profiles import API as PROFILE_API
 from headrace.surfaces.streams.reading import parse_query
@@ -181,7 +181,7 @@ def _summary(engine: Engine, live: OpenLog, survey: Survey) -> dict[str, Any]:
 
 
 def _time(ms: int | None) -> str | None:
-    return None if ms is None else format_time(ms)
+    return None if ms is None else format_date(ms)
 
 
 # --- how far companions have come -----------------------------------------------------------------

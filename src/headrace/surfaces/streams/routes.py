@@ -10,6 +10,7 @@ from headrace.core.owners import STREAMS, SYSTEM, SYSTEM_PREFIX
 from headrace.core.stream_state import Producer, Write, same_type
 from headrace.engine.open_log import OpenLog
 from headrace.engine.streams.lifecycle import StreamWritten
+from headrace.search.values import format_date
 from headrace.surfaces.streams import fields, reading, wire
 from headrace.surfaces.streams.appends import parse_drafts
 from headrace.surfaces.streams.creation import parse_spec, type_of_body
@@ -136,7 +137,7 @@ class StreamRoutes:
             if ttl_ms is not None:
                 headers.append(("stream-ttl", str(ttl_ms // 1000)))
             if ends_at_ms is not None and (ttl_ms is None or self._dialect.shows_deadline):
-                headers.append(("stream-expires-at", fields.format_time(ends_at_ms)))
+                headers.append(("stream-expires-at", format_date(ends_at_ms)))
         if streams.is_closed(live):
             headers.append(("stream-closed", "true"))
         await streams.settle(call.name)

@@ -19,7 +19,7 @@ from headrace.core.owners import STREAMS
 from headrace.engine.engine import Engine
 from headrace.engine.flow.process_memory import Peaks, ProcessMemory, look_at_collector, measure
 from headrace.engine.streams.top_streams import Ranking
-from headrace.surfaces.streams.fields import format_time
+from headrace.search.values import format_date
 from headrace.web.answers import Answer, json_answer
 from headrace.web.calls import Call, Gate
 from headrace.web.credentials import Principal, Scope
@@ -98,7 +98,7 @@ class ServerRoutes:
         state = await self._look(engine)
         collector = look_at_collector()
         told = {
-            "ts": format_time(engine.clock.now_ms()),
+            "ts": format_date(engine.clock.now_ms()),
             "process": _process(state.memory),
             "process_breakdown": _breakdown(state.memory),
             "sqlite": _SQLITE,
@@ -220,7 +220,7 @@ class ServerRoutes:
     def _high_water(self) -> dict[str, Any]:
         return {
             group: {
-                name: {"value": peak.value, "at": format_time(peak.at_ms)}
+                name: {"value": peak.value, "at": format_date(peak.at_ms)}
                 for name, peak in peaks.items()
             }
             for group, peaks in self._peaks.groups.items()
@@ -339,7 +339,7 @@ def _top(engine: Engine, principal: Principal) -> dict[str, Any]:
         return [{"stream": name, unit: value} for value, name in ranking if principal.may_see(name)]
 
     return {
-        "counted_at": None if leaders.at_ms is None else format_time(leaders.at_ms),
+        "counted_at": None if leaders.at_ms is None else format_date(leaders.at_ms),
         "local_storage_bytes": shown(leaders.stored, "bytes"),
         "pending_wal_bytes": shown(leaders.unsealed, "bytes"),
         "touch_journal_filter_bytes": shown(engine.touch_notifiers.largest(), "bytes"),

@@ -10,7 +10,7 @@ from headrace.core.limits import SUBSCRIPTION_LEASE_MS
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
 from headrace.profiles.catalogue import load_profile
-from headrace.surfaces.streams.fields import format_time
+from headrace.search.values import format_date
 from headrace.surfaces.streams.positions import content_type_of, epoch_of
 
 
@@ -38,8 +38,8 @@ def summarise(engine: Engine, live: OpenLog) -> StreamSummary:
     return StreamSummary(
         name=log.name,
         content_type=content_type_of(log),
-        created_at=format_time(stream.created_at_ms),
-        expires_at=None if ends_at_ms is None else format_time(ends_at_ms),
+        created_at=format_date(stream.created_at_ms),
+        expires_at=None if ends_at_ms is None else format_date(ends_at_ms),
         epoch=epoch_of(log),
         next_offset=str(live.visible),
         sealed_through=sealed,
