@@ -5,6 +5,7 @@ of steps; a step is one request and what its answer must be, or something done o
 WebSocket that an earlier step opened. Text may contain
 
     ${t}           a topic name that belongs to this case alone (use ${t}-a, ${t}-b for more)
+    ${here}        the folder of the file
     ${name}        an example's value, or one that an earlier step put aside with `save`
     ${name+5}      a number put aside, and five more; or less, or another one: ${name-other}
     ${i}           the round, inside a step with `repeat` or `together`
@@ -145,7 +146,7 @@ def load_scenarios(folder: Path) -> list[Scenario]:
         except (msgspec.ValidationError, tomllib.TOMLDecodeError) as error:
             raise ValueError(f"{path.name}: {error}") from error
         for case in found.case:
-            scenarios += _expand(path.stem, found.server, case)
+            scenarios += _expand(path, found.server, case)
     ids = [scenario.id for scenario in scenarios]
     if twice := {name for name in ids if ids.count(name) > 1}:
         raise ValueError(f"case names used twice: {sorted(twice)}")
@@ -172,13 +173,17 @@ def fill(text: str, variables: Variables) -> str:
     return _HOLE.sub(value, text)
 
 
-def _expand(stem: str, server: Server, case: Case) -> list[Scenario]:
+def _expand(path: Path, server: Server, case: Case) -> list[Scenario]:
+    stem = path.stem
     _validate(stem, case)
     examples: dict[str, str | dict[str, str]] = case.examples or {"": {}}
     scenarios = []
     for label, example in examples.items():
         name = _slug(f"{stem} {case.name} {label}")
-        variables = {"t": f"{name[:60]}.{zlib.crc32(name.encode()):08x}"}
+        variables = {
+            "t": f"{name[:60]}.{zlib.crc32(name.encode()):08x}",
+            "here": str(path.parent.resolve()),
+        }
         given = {"example": example} if isinstance(example, str) else example
         variables |= {key: fill(value, variables) for key, value in given.items()}
         scenarios.append(

@@ -24,6 +24,43 @@ _ERROR = {
     },
     "performance": "<maybe object>",
 }
+_API_ERRORS = {
+    "a notification, a watch or a replay": {
+        "<only>": True,
+        "code": "<match [A-Z][A-Z_]*>",
+        "error": "<match .+>",
+        "message": "<match .+>",
+        "details": "<maybe string>",
+        "topic": "<maybe string>",
+        "configured_event_types": "<maybe array>",
+        "request_id": "<string>",
+    },
+    "no path or method": {
+        "<only>": True,
+        "error": {
+            "<only>": True,
+            "code": "<match [a-z][a-z_]*>",
+            "message": "<match .+>",
+            "details": "<object>",
+        },
+        "request_id": "<string>",
+    },
+    "an admin": {
+        "<only>": True,
+        "success": False,
+        "message": "<match .+>",
+        "notification_id": "<maybe string>",
+        "request_id": "<string>",
+    },
+    "a schema": {
+        "<only>": True,
+        "status": "error",
+        "message": "<match .+>",
+        "available_types": "<array>",
+        "request_id": "<string>",
+    },
+}
+"""What errors below `/api/v1` look like, by what was asked for."""
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(?:,|$)')
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
@@ -73,6 +110,8 @@ def check_conventions(answer: Answer) -> Iterator[str]:
     """What sections 0.3, 0.5, 0.6 and 0.9 promise of every answer, whatever was asked."""
     if answer.method == "HEAD":
         return
+    if answer.target.startswith("/api/v1/"):
+        yield from _check_request_id(answer)
     if answer.status < 400:
         if answer.is_json and answer.target.startswith("/v0/"):
             body = answer.parse_json()
@@ -86,11 +125,25 @@ def check_conventions(answer: Answer) -> Iterator[str]:
     body = answer.parse_json()
     if answer.status == 408 and "coverage" in body:
         return  # what a search or an aggregate found in its time is an answer
-    yield from find_differences(_ERROR, body)
+    if answer.target.startswith("/api/v1/"):
+        shapes = _API_ERRORS.values()
+        if all(any(find_differences(shape, body)) for shape in shapes):
+            yield f"an error has one of the shapes of /api/v1, got {body}"
+    else:
+        yield from find_differences(_ERROR, body)
     if answer.status in (429, 503) and not answer.headers.get("retry-after", "").isdigit():
         yield f"header Retry-After: expected seconds, got {answer.headers.get('retry-after')!r}"
     if answer.status == 405 and not answer.headers.get("allow"):
         yield "header Allow: expected the methods of this path, got nothing"
+
+
+def _check_request_id(answer: Answer) -> Iterator[str]:
+    """The id is in the head of every answer, and in a body that is JSON."""
+    id = answer.headers.get("x-request-id")
+    if not id:
+        yield "header X-Request-ID: expected one, got nothing"
+    if answer.is_json:
+        yield from find_differences({"request_id": id}, answer.parse_json())
 
 
 def check_prometheus(answer: Answer) -> Iterator[str]:

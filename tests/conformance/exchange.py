@@ -89,7 +89,10 @@ def answer_of(
     request: Request, response: http.client.HTTPResponse, raw: bytes, took_ms: float = 0.0
 ) -> Answer:
     """Put an answer together from what was read."""
-    headers = {name.lower(): value for name, value in response.getheaders()}
+    headers: dict[str, str] = {}
+    for name, value in response.getheaders():
+        before = headers.get(name.lower())
+        headers[name.lower()] = value if before is None else f"{before}, {value}"
     if headers.get("content-encoding") == "gzip":
         raw = gzip.decompress(raw)
     return Answer(request.target, request.method, response.status, headers, raw, took_ms)
