@@ -15,7 +15,12 @@ from headrace.surfaces.notifications import wire
 from headrace.surfaces.notifications.authentication import Authentication
 from headrace.surfaces.notifications.catalog import EventTypeCatalog
 from headrace.surfaces.notifications.configuration import WatchRules
-from headrace.surfaces.notifications.errors import INVALID_JSON, UNKNOWN_FIELD, invalid
+from headrace.surfaces.notifications.errors import (
+    INVALID_JSON,
+    INVALID_SHAPE,
+    UNKNOWN_FIELD,
+    invalid,
+)
 from headrace.surfaces.notifications.events import ControlFrames, EventForm, format_second
 from headrace.surfaces.notifications.following import NotificationStream, ReplayPlan, StreamPlan
 from headrace.surfaces.notifications.handlers import refuse_field
@@ -34,14 +39,13 @@ from headrace.surfaces.notifications.start_points import (
 from headrace.surfaces.notifications.wis2 import parse_wis2
 from headrace.web.answers import Answer, Handover, Headers, json_answer
 from headrace.web.bodies import check_utf8
-from headrace.web.calls import Call, decode
+from headrace.web.calls import Call
 from headrace.web.event_streams import EVENT_STREAM, check_accepts, open_events
 
 _NULL = b"null"
 _NS_IN_MS = 1_000_000
 _STREAM_HEADERS: Headers = [("content-type", EVENT_STREAM), ("cache-control", "no-cache")]
 _FOR_ALL = ("access-control-allow-origin", "*")
-_identifier = msgspec.json.Decoder(dict[str, object])
 _GET_PARAMETERS = frozenset(("event_type", "identifier", "from_id", "from_date", "format", "token"))
 
 
@@ -284,7 +288,9 @@ def _parse_query(call: Call) -> tuple[wire.NotificationRequest, bool]:
     event_type = req.get_param("event_type")
     if not event_type:
         raise Refused(Code.INVALID, "event_type is missing", field="event_type")
-    identifier = decode(_identifier, (req.get_param("identifier") or "{}").encode())
+    identifier = wire.parse_json((req.get_param("identifier") or "{}").encode())
+    if not isinstance(identifier, dict):
+        raise invalid(INVALID_SHAPE, "identifier is not a JSON object")
     form = req.get_param("format")
     if form not in (None, "wis2", "cloudevents"):
         raise Refused(Code.INVALID, "format is cloudevents or wis2", field="format")

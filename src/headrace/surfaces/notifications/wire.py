@@ -53,7 +53,7 @@ def parse_json(body: bytes) -> Any:
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise invalid(INVALID_JSON, f"the body is not JSON: {problem}") from None
+        raise invalid(INVALID_JSON, f"not JSON: {problem}") from None
     except RecursionError:
         raise invalid(INVALID_JSON, "the JSON is nested too deeply") from None
     if is_too_deep(body):
