@@ -315,6 +315,8 @@ SLOW_CONSUMER_S = 30.0
 """Blocked for longer, a connection is closed."""
 CLOSE_S = 5.0
 """How long the last words of a connection may take to be taken."""
+UNSENT_BYTES_MAX = 512 << 20
+"""Of answers that readers have not taken, of all connections together."""
 PEER_TIMEOUT_S = 60.0
 """A peer that acknowledges nothing, or has no room for more, for so long is gone."""
 COHORT_MAX = 256

@@ -44,6 +44,7 @@ from headrace.web.http2_refusal import Http2Refusal, behind_preface
 from headrace.web.lingering_close import LingeringClose
 from headrace.web.request import Request
 from headrace.web.request_task import RequestTask
+from headrace.web.unsent_answers import UnsentAnswers
 
 _OFFER = (b"upgrade", b"http2-settings", b"connection")
 _PREFACE_CAME = ("Pause on PRI/Upgrade",)
@@ -80,6 +81,7 @@ class Connections(msgspec.Struct):
     """The protocols of all connections: ours, and those they were handed over to."""
     tasks: set[RequestTask[Answer | Handover]] = msgspec.field(default_factory=set)
     """Requests under way."""
+    unsent: UnsentAnswers = msgspec.field(default_factory=UnsentAnswers)
 
 
 class Connection(asyncio.Protocol):
@@ -192,6 +194,8 @@ class Connection(asyncio.Protocol):
         Every ring is broken: memory is free at once, and not when the collector comes.
         """
         self.gone = True
+        if self._is_full:
+            self._shared.unsent.free(self.transport)
         waiting = self._incoming
         self._rest()
         self._unread = self._task = None
@@ -533,6 +537,8 @@ class Connection(asyncio.Protocol):
             transport.writelines(pieces)
         else:
             transport.write(b"".join(pieces))
+        if self._is_full:
+            shared.unsent.hold(transport, size)
         self._release_heads(self._head_bytes if self._phase == _HEAD else 0)
         if not request.keep_alive:
             self._queue.clear()
@@ -561,6 +567,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_full = False
+        self._shared.unsent.free(self.transport)
         if self._queue and self.under_way is None:
             self._go_on_later()
 

@@ -679,6 +679,37 @@ def test_a_peer_that_takes_no_answers_is_given_up_by_the_system() -> None:
 # --- room -----------------------------------------------------------------------------------------
 
 
+def test_answers_that_nobody_takes_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has been behind for the longest goes first: readers that read get there before."""
+    monkeypatch.setattr("headrace.web.unsent_answers.UNSENT_BYTES_MAX", 5000)
+
+    async def answer(request: Request) -> Answer | Handover:
+        return Answer(200, [], b"x" * 2000)
+
+    async def story(site: Site) -> None:
+        stuck, slow, large = [site.connect() for _ in range(3)]
+        unsent = site.shared.unsent
+        for line in (stuck, slow):
+            line.stuck = True
+            await line.send(GET)
+        assert unsent.size_bytes == 4000
+        slow.drain()
+        assert unsent.size_bytes == 2000
+        slow.stuck = large.stuck = True
+        await slow.send(GET)
+        assert not stuck.aborted
+        await large.send(GET)
+        assert (stuck.aborted, slow.aborted, large.aborted) == (True, False, False)
+        assert unsent.size_bytes == 4000
+        slow.close()
+        large.drain()
+        await large.settle()
+        assert unsent.size_bytes == 0
+        assert large.statuses == [200]
+
+    run(story, answer)
+
+
 def test_there_are_only_so_many_connections() -> None:
     async def story(site: Site) -> None:
         lines = [site.connect() for _ in range(5)]
