@@ -125,10 +125,6 @@ def _erase(
 
 
 def _require_gone(objects: Objects, retired: set[str]) -> None:
-    left = [name for name in retired if _exists(objects, name)]
+    left = [name for name in retired if objects.look(name) is not None]
     if left:
         raise JobFailed(f"{left[0]} and {len(left) - 1} more objects could not be removed")
-
-
-def _exists(objects: Objects, name: str) -> bool:
-    return any(listed.name == name for listed in objects.list(name.rpartition("/")[0]))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import chain
+from operator import methodcaller, or_
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,7 @@ from headrace.pipeline.limits import PROBES
 from headrace.pipeline.logs import check_logs, each, is_meant, parse_logs
 from headrace.pipeline.proof import require_sound
 from headrace.pipeline.report import Report, show_stages
-from headrace.pipeline.rows import NUMBER, is_live, read
+from headrace.pipeline.rows import NUMBER, is_live, is_within, read
 from headrace.pipeline.session import is_local
 from headrace.pipeline.store_location import StoreLocation, load
 from headrace.pipeline.tasks import run_tasks
@@ -98,13 +100,9 @@ def _check_workers(spark: SparkSession, place: StoreLocation, target: ExportTarg
     """Refuse, before any work, a target that tasks elsewhere cannot write to."""
     if is_local(spark):
         return
-    for problem in run_tasks(spark, place, _problem, [target] * PROBES):
+    for problem in run_tasks(spark, place, methodcaller("problem"), [target] * PROBES):
         if problem is not None:
             raise CannotRun(problem)
-
-
-def _problem(target: ExportTarget) -> str | None:
-    return target.problem()
 
 
 def check_parts(target: ExportTarget, parts: Sequence[ExportPart]) -> None:
@@ -137,18 +135,10 @@ def _nothing_of(
 def _wanted(selection: Selection) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    seq, ts = F.col("seq"), F.col("ts")
-    conditions = [F.lit(True)]
+    wanted = is_within("seq", selection.from_seq, selection.to_seq)
+    wanted &= is_within("ts", selection.from_ts, selection.to_ts)
     if selection.keys:
-        conditions.append(F.col("key").isin(*selection.keys))
-    for column, low, high in (
-        (seq, selection.from_seq, selection.to_seq),
-        (ts, selection.from_ts, selection.to_ts),
-    ):
-        if low is not None:
-            conditions.append(column >= low)
-        if high is not None:
-            conditions.append(column <= high)
+        wanted &= F.col("key").isin(*selection.keys)
     if selection.tags:
         tags = [
             F.startswith(F.col("tag"), F.lit(tag[:-1]))
@@ -156,13 +146,7 @@ def _wanted(selection: Selection) -> Column:
             else F.col("tag") == tag
             for tag in selection.tags
         ]
-        any_tag = tags[0]
-        for tag in tags[1:]:
-            any_tag |= tag
-        conditions.append(any_tag)
-    wanted = conditions[0]
-    for condition in conditions[1:]:
-        wanted &= condition
+        wanted &= reduce(or_, tags)
     return wanted
 
 

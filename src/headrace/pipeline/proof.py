@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from headrace.formats.manifest import Segment
 from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA
@@ -26,15 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Proof(msgspec.Struct, frozen=True):
-    """What was found in the old files and in the new ones."""
-
-    rows: int
-    live: int
-    kept: int
-    """Rows of the new files; the same as were live."""
-
-
 def prove(
     spark: SparkSession,
     place: StoreLocation,
@@ -42,12 +31,12 @@ def prove(
     outputs: Sequence[Segment],
     marks: Marks,
     lease: HeldLease,
-) -> Proof:
+) -> None:
     """Compare; `JobFailed` when the new files are not exactly the live rows of the old ones, and
     `Unpublished` when they are not there any more.
     """
     _require_written(spark, place, outputs, lease)
-    rows, live, digest = _sum(read(spark, place, sources), marks)
+    _, live, digest = _sum(read(spark, place, sources), marks)
     kept, alive, found = _sum(read(spark, place, outputs), marks)
     if alive != kept:
         raise JobFailed(
@@ -55,7 +44,6 @@ def prove(
         )
     if (live, digest) != (kept, found):
         raise JobFailed(f"the new files hold {kept} records where {live} are live; kept the old")
-    return Proof(rows, live, kept)
 
 
 def _require_written(

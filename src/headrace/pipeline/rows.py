@@ -186,6 +186,15 @@ def is_live_log(marks: Marks) -> Column:
     return condition(alive, F.col("log_id"))
 
 
+def is_within(column: str, low: int | None, high: int | None) -> Column:
+    """A condition on rows: a column is between two bounds, which are in it, where there are any."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    held = F.col(column)
+    above = F.lit(True) if low is None else held >= low
+    return above if high is None else above & (held <= high)
+
+
 def condition(test: Callable[..., pa.Array], *columns: Column) -> Column:
     """What a function of arrays says of each row."""
     from pyspark.sql.pandas.functions import arrow_udf

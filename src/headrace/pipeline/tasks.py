@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from headrace.core.batching import batches
 from headrace.formats import layout
 from headrace.pipeline.errors import JobFailed
 from headrace.pipeline.limits import ANSWER_BYTES_MAX, TASK_BYTES, TASK_ITEMS_MAX
@@ -58,14 +59,8 @@ def run_tasks(
 
 def share_tasks(sizes: Sequence[int]) -> list[int]:
     """The task of each item, given its bytes: neighbours that are small share one."""
-    tasks: list[int] = []
-    task, count, held = -1, 0, 0
-    for size in sizes:
-        if task < 0 or count == TASK_ITEMS_MAX or held + size > TASK_BYTES:
-            task, count, held = task + 1, 0, 0
-        tasks.append(task)
-        count, held = count + 1, held + size
-    return tasks
+    shares = batches(sizes, int, TASK_BYTES, TASK_ITEMS_MAX)
+    return [task for task, share in enumerate(shares) for _ in share]
 
 
 def load_answers(place: StoreLocation, rows: Sequence[Any], count: int) -> list[Any]:

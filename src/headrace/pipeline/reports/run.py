@@ -18,7 +18,7 @@ from headrace.pipeline.proof import require_sound
 from headrace.pipeline.report import Report, show_stages
 from headrace.pipeline.reports import chart
 from headrace.pipeline.reports.report import Period, Study, told
-from headrace.pipeline.rows import NUMBER, is_live, read
+from headrace.pipeline.rows import NUMBER, is_live, is_within, read
 from headrace.pipeline.store_location import StoreLocation, load
 from headrace.printing import count
 
@@ -108,12 +108,8 @@ def rows_of(made: DataFrame) -> list[dict[str, Any]]:
 def _wanted(logs: NamePatterns, options: ReportOptions) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    wanted = is_meant(logs) & F.col("media").isNull()
-    if options.from_ts is not None:
-        wanted &= F.col("ts") >= options.from_ts
-    if options.to_ts is not None:
-        wanted &= F.col("ts") <= options.to_ts
-    return wanted
+    in_time = is_within("ts", options.from_ts, options.to_ts)
+    return is_meant(logs) & F.col("media").isNull() & in_time
 
 
 def _lines(columns: Sequence[str], rows: Sequence[dict[str, Any]], suffix: str) -> str:
