@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.core.limits import SEAL_WAIT_S
+from headrace.formats.ipc import encode_stream
 from headrace.formats.log_plan import LogPlan
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -201,11 +202,8 @@ class Server:
 
     def stage(self, transaction: str, batch: int, chunk: str, log: str, table: pa.Table) -> bool:
         """Have a chunk kept for its commit; False when the batch is committed already."""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
         target = f"/v0/transactions/{quote(transaction)}/{batch}/{chunk}?{urlencode({'log': log})}"
-        body, _ = self._call("PUT", target, sink.getvalue().to_pybytes(), ARROW)
+        body, _ = self._call("PUT", target, encode_stream(table), ARROW)
         return msgspec.json.decode(body, type=_Staged).staged
 
     def commit(

@@ -52,6 +52,15 @@ class _Table:
         return 0 if place is None else int(struct.unpack_from("<q", self._data, place)[0])
 
 
+def encode_stream(table: pa.Table) -> bytes:
+    """A table as a whole Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    raw: bytes = sink.getvalue().to_pybytes()
+    return raw
+
+
 def outline(body: bytes, batches_max: int) -> Outline:
     """What a stream says it holds, as far as so many batches; decodes nothing but the schema.
 

@@ -29,6 +29,7 @@ from headrace.core.stream_state import media_of
 from headrace.core.transaction import Caller, Chunk, parse_transaction
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
+from headrace.formats.ipc import encode_stream
 from headrace.formats.segment import table_of
 from headrace.surfaces.bulk import wire
 from headrace.surfaces.bulk.chunks import ChunkLimits, parse_chunk
@@ -222,10 +223,7 @@ def _encode(name: str, id: int, page: Page, media: str | None) -> bytes:
     if media is not None:  # rows of a segment do not bring it back
         at = table.schema.get_field_index("media")
         table = table.set_column(at, "media", pa.array([media] * len(table), pa.string()))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
+    return encode_stream(table)
 
 
 def _find(engine: Engine, name: str) -> OpenLog:
