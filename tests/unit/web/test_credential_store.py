@@ -337,7 +337,8 @@ def test_each_public_key_verifies_its_one_algorithm(tmp_path: Path) -> None:
         ([PUBLIC["rsa"], {**PUBLIC["ec"], "kid": None}], "told apart"),
         ([{"kty": "oct", "k": "AAAA"}], "no public key"),
         ([{**PUBLIC["rsa"], "alg": "HS256"}], "is not for one of RS256"),
-        ([{**PUBLIC["rsa"], "use": "enc"}], "not for signatures"),
+        ([{**PUBLIC["rsa"], "use": "enc"}], "for signatures"),
+        ([{**PUBLIC["rsa"], "use": "both"}], "not for signatures"),
         ([RSAAlgorithm.to_jwk(RSA, as_dict=True)], "private key"),
         ([{**PUBLIC["rsa"], "n": "?"}], "cannot be read"),
         ([{**PUBLIC["rsa"], "n": PUBLIC["rsa"]["n"][:171]}], "fewer than 2048 bits"),
@@ -352,6 +353,16 @@ def test_a_file_that_is_not_what_it_should_be_is_named(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         Verifier.of_file(write(tmp_path / "jwks", *keys))
+
+
+def test_keys_for_other_uses_are_passed_over(tmp_path: Path) -> None:
+    other = {"kty": "RSA", "use": "enc", "alg": "RSA-OAEP", "kid": "rsa"}
+    verifier = Verifier.of_file(write(tmp_path / "jwks", other, PUBLIC["rsa"], PUBLIC["ec"]))
+    assert verifier.verify(sign(RSA, "RS256", kid="rsa")).id == "user:/ann"
+
+
+def test_a_token_of_a_clock_that_is_ahead_is_taken() -> None:
+    assert make().identify(sign(iat=LATER)).id == "user:/ann"
 
 
 def test_a_file_must_be_there_and_be_json(tmp_path: Path) -> None:
