@@ -11,7 +11,7 @@ from headrace.core import deletion, idempotency, ranges, supersession
 from headrace.core import log as core_log
 from headrace.core import state as core_state
 from headrace.core.config import LogConfig
-from headrace.core.entry import Append, Configure, Create, Entry, Lose
+from headrace.core.entry import Append, Configure, Create, Entry, LoseAtRestart
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.match import TagMatch
@@ -293,6 +293,6 @@ class LogHarness:
         naive.last_ts_ms = log.last_ts_ms
         if lost:
             naive.lose(lost_seqs, head)
-            self.commit(Lose(1, list(lost), head, naive.size_bytes))
+            self.commit(LoseAtRestart(1, list(lost), head, naive.size_bytes))
         self.blocks = [block for block in self.blocks if block.first not in lost_seqs]
         self.visible = log.head

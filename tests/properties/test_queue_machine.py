@@ -14,7 +14,7 @@ from headrace.core import lease, ranges, supersession
 from headrace.core import log as core_log
 from headrace.core import state as core_state
 from headrace.core.config import Durability, Kind, LogConfig
-from headrace.core.entry import Configure, Create, Delete, Entry, Lose
+from headrace.core.entry import Configure, Create, Delete, Entry, LoseAtRestart
 from headrace.core.lease import Asking
 from headrace.core.log import Log
 from headrace.core.record import draft
@@ -253,7 +253,7 @@ class QueueMachine(RuleBasedStateMachine):
         if lost and log.head:
             gone = [log.head, log.head]
             alive = self.naive.jobs.keys() - {log.head}
-            loss = Lose(1, gone, log.head, len(alive) * RECORD_BYTES)
+            loss = LoseAtRestart(1, gone, log.head, len(alive) * RECORD_BYTES)
             release = lease.lost_by_restart(log, gone)
             self.commit(loss)
             self.naive.remove(self.naive.jobs.keys() - alive)

@@ -8,29 +8,29 @@ from __future__ import annotations
 from headrace.core import idempotency, ranges, stream_state, transaction
 from headrace.core import subscription as subscribing
 from headrace.core.entry import (
-    Adopt,
-    Advance,
     Append,
     Arrive,
-    Bury,
     Claim,
     Configure,
+    CountForks,
     Delay,
     Delete,
     Dispatch,
     Entry,
     Extend,
+    ExtendTtl,
     Follow,
     Forward,
-    Hold,
-    Lose,
+    LoseAtRestart,
+    NoteWrite,
     Open,
     Plan,
     Register,
     Release,
     Reserve,
     Route,
-    Touch,
+    SetProfile,
+    SoftDelete,
     Trim,
     Unroute,
 )
@@ -63,11 +63,11 @@ def apply(log: Log, entry: Entry) -> None:
             log.config = entry.config
             if not entry.config.trims:
                 log.ledger = None
-        case Lose():
+        case LoseAtRestart():
             _apply_lose(log, entry)
         case Follow() | Dispatch():
             log.subscription = subscribing.apply(log.subscription, entry)
-        case Advance() | Touch() | Hold() | Bury() | Register() | Adopt():
+        case NoteWrite() | ExtendTtl() | CountForks() | SoftDelete() | Register() | SetProfile():
             assert log.stream is not None, entry
             stream_state.apply(log.stream, entry)
         case Release():
@@ -167,7 +167,7 @@ def _apply_trim(log: Log, entry: Trim) -> None:
     _forget_below_floor(log)
 
 
-def _apply_lose(log: Log, entry: Lose) -> None:
+def _apply_lose(log: Log, entry: LoseAtRestart) -> None:
     log.head = max(log.head, entry.head)
     log.gaps = ranges.union(log.gaps, entry.ranges)
     log.volatile = EMPTY

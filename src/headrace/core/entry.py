@@ -6,6 +6,7 @@ never has to look at a clock, a size or an index again.
 
 from __future__ import annotations
 
+import re
 from json import dumps
 from typing import ClassVar, get_args
 
@@ -26,6 +27,11 @@ class Journaled(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The number in its frames: for ever."""
     CONTROL: ClassVar[bool] = False
     """Whether it changes what there is and how it is configured: who tells of that waits."""
+
+    @classmethod
+    def title(cls) -> str:
+        """What people call such entries: `SoftDelete` is a soft-delete."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
 
     def describe(self) -> str:
         """What it says, in one line."""
@@ -138,7 +144,7 @@ class Reserve(Journaled, frozen=True):
         return f"seqs up to {self.upto} may be given out"
 
 
-class Lose(Journaled, frozen=True):
+class LoseAtRestart(Journaled, frozen=True):
     """A restart took these seqs: each range becomes a gap, and the head is at least `head`.
 
     `left_bytes` is the size of what is left, whatever replay had counted: records that were never
@@ -190,7 +196,7 @@ class Open(Journaled, frozen=True):
         return f"a stream of {self.content_type}, epoch {self.epoch}{origin}"
 
 
-class Advance(Journaled, frozen=True):
+class NoteWrite(Journaled, frozen=True):
     """What a write changed of a stream beside its records; grouped with the append, if any."""
 
     KIND = 20
@@ -212,7 +218,7 @@ class Advance(Journaled, frozen=True):
         return "; ".join(said)
 
 
-class Touch(Journaled, frozen=True):
+class ExtendTtl(Journaled, frozen=True):
     """A stream was used: it lives at least until then."""
 
     KIND = 21
@@ -223,7 +229,7 @@ class Touch(Journaled, frozen=True):
         return f"lives until {self.expires_at_ms} at least"
 
 
-class Hold(Journaled, frozen=True):
+class CountForks(Journaled, frozen=True):
     """So many more streams are forks of this one; less when it is below zero."""
 
     KIND = 22
@@ -234,7 +240,7 @@ class Hold(Journaled, frozen=True):
         return f"{self.forks:+d} forks"
 
 
-class Bury(Journaled, frozen=True):
+class SoftDelete(Journaled, frozen=True):
     """A stream was deleted, and its records stay for its forks."""
 
     KIND = 23
@@ -485,7 +491,7 @@ class Register(Journaled, frozen=True):
         return f"registry {self.registry.decode()}" if self.registry else "registry ends"
 
 
-class Adopt(Journaled, frozen=True):
+class SetProfile(Journaled, frozen=True):
     """The stream has this profile from here on, as JSON; None for that which every stream has."""
 
     KIND = 30
@@ -544,14 +550,14 @@ Entry = (
     | Delete
     | Trim
     | Reserve
-    | Lose
+    | LoseAtRestart
     | Start
     | Stop
     | Open
-    | Advance
-    | Touch
-    | Hold
-    | Bury
+    | NoteWrite
+    | ExtendTtl
+    | CountForks
+    | SoftDelete
     | Retire
     | Follow
     | Dispatch
@@ -565,7 +571,7 @@ Entry = (
     | Plan
     | Arrive
     | Register
-    | Adopt
+    | SetProfile
     | Issue
     | Revoke
 )

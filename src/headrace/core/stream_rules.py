@@ -12,15 +12,15 @@ import msgspec
 from headrace.core import state as core_state
 from headrace.core.config import Durability, LogConfig
 from headrace.core.entry import (
-    Advance,
     Append,
-    Bury,
+    CountForks,
     Drop,
     Entry,
     Fork,
-    Hold,
+    NoteWrite,
     Open,
     Retire,
+    SoftDelete,
 )
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
@@ -139,7 +139,7 @@ def create(
         if ttl_ms is None and expires_at_ms is None:
             ttl_ms = stream.ttl_ms
             expires_at_ms = stream.expires_at_ms if ttl_ms is None else None
-        entries.append(Hold(source.id, 1))
+        entries.append(CountForks(source.id, 1))
     opened = Open(
         created.log,
         content_type,
@@ -157,7 +157,7 @@ def create(
         at_ns = commit_time_ns(last_ts_ms * _NS + last_ns, None, now_ns)
         entries.append(Append(created.log, block(drafts, first, at_ns // _NS, at_ns % _NS)))
     if spec.closed:
-        entries.append(Advance(created.log, None, None, close=True))
+        entries.append(NoteWrite(created.log, None, None, close=True))
     return entries
 
 
@@ -191,7 +191,7 @@ def remove(state: State, log: Log) -> list[Entry]:
     """
     stream = stream_of(log)
     if stream.forks:
-        return [Bury(log.id)]
+        return [SoftDelete(log.id)]
     entries: list[Entry] = []
     while True:
         entries += [Drop(log.id), Retire(log.name, stream.epoch)]
@@ -200,4 +200,4 @@ def remove(state: State, log: Log) -> list[Entry]:
         log = state.logs[stream.fork.source]
         stream = stream_of(log)
         if not (stream.deleted and stream.forks == 1):
-            return [*entries, Hold(log.id, -1)]
+            return [*entries, CountForks(log.id, -1)]

@@ -9,7 +9,16 @@ from __future__ import annotations
 import msgspec
 
 from headrace.core.cap import Cap
-from headrace.core.entry import Adopt, Advance, Bury, Fork, Hold, Open, Register, Touch
+from headrace.core.entry import (
+    CountForks,
+    ExtendTtl,
+    Fork,
+    NoteWrite,
+    Open,
+    Register,
+    SetProfile,
+    SoftDelete,
+)
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import PRODUCERS_MAX, TOUCH_MS_MIN, TOUCH_SHARE
 
@@ -104,7 +113,7 @@ def same_type(one: str, other: str) -> bool:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def check_write(log: int, stream: Stream, write: Write) -> Advance | None:
+def check_write(log: int, stream: Stream, write: Write) -> NoteWrite | None:
     """What the write changes beside the records; None when it repeats one that was accepted.
 
     Refuses in this order: a producer that was fenced off, a closed stream, another content type, a
@@ -132,7 +141,7 @@ def check_write(log: int, stream: Stream, write: Write) -> Advance | None:
             f"Stream-Seq must rise: {write.seq!r} is not above {stream.seq!r}",
             stream_seq=stream.seq,
         )
-    return Advance(log, producer.triple if producer else None, write.seq, write.close)
+    return NoteWrite(log, producer.triple if producer else None, write.seq, write.close)
 
 
 def _check_type(stream: Stream, content_type: str) -> None:
@@ -193,7 +202,7 @@ def first_expiry_ms(ttl_ms: int | None, expires_at_ms: int | None, now_ms: int) 
     return expires_at_ms if ttl_ms is None else now_ms + ttl_ms
 
 
-def touch(log: int, stream: Stream, now_ms: int) -> Touch | None:
+def touch(log: int, stream: Stream, now_ms: int) -> ExtendTtl | None:
     """Write down that the stream was used, if what is written down would let it end too early.
 
     More is written down than was asked for, so that not every use needs a note: after a restart a
@@ -202,7 +211,7 @@ def touch(log: int, stream: Stream, now_ms: int) -> Touch | None:
     ttl_ms = stream.ttl_ms
     if ttl_ms is None or stream.expires_at_ms is None or now_ms + ttl_ms <= stream.expires_at_ms:
         return None
-    return Touch(log, now_ms + ttl_ms + max(TOUCH_MS_MIN, ttl_ms // TOUCH_SHARE))
+    return ExtendTtl(log, now_ms + ttl_ms + max(TOUCH_MS_MIN, ttl_ms // TOUCH_SHARE))
 
 
 # --- the one way to change it ---------------------------------------------------------------------
@@ -220,9 +229,11 @@ def opened(entry: Open) -> Stream:
     )
 
 
-def apply(stream: Stream, entry: Advance | Touch | Hold | Bury | Register | Adopt) -> None:
+def apply(
+    stream: Stream, entry: NoteWrite | ExtendTtl | CountForks | SoftDelete | Register | SetProfile
+) -> None:
     match entry:
-        case Advance():
+        case NoteWrite():
             if entry.producer is not None:
                 producer, epoch, seq = entry.producer
                 if stream.producers is None:
@@ -233,13 +244,13 @@ def apply(stream: Stream, entry: Advance | Touch | Hold | Bury | Register | Adop
             if entry.close:
                 stream.closed = True
                 stream.closed_by = entry.producer
-        case Touch():
+        case ExtendTtl():
             stream.expires_at_ms = entry.expires_at_ms
-        case Hold():
+        case CountForks():
             stream.forks += entry.forks
-        case Bury():
+        case SoftDelete():
             stream.deleted = True
         case Register():
             stream.registry = entry.registry
-        case Adopt():
+        case SetProfile():
             stream.profile = entry.profile

@@ -20,7 +20,6 @@ from headrace.core import priority
 from headrace.core import state as core_state
 from headrace.core.config import LogConfig
 from headrace.core.entry import (
-    Adopt,
     Append,
     Configure,
     Create,
@@ -30,6 +29,7 @@ from headrace.core.entry import (
     Open,
     Plan,
     Register,
+    SetProfile,
     Trim,
 )
 from headrace.core.errors import TELLING, Code, Refused
@@ -259,7 +259,7 @@ class Kernel:
                 self.aging.discard(entry.log)
         for observer in self._observers.get(type(entry), ()):
             observer(live, entry)
-        if isinstance(entry, Drop | Plan | Register | Adopt):
+        if isinstance(entry, Drop | Plan | Register | SetProfile):
             live.wake()
 
     def _note_aging(self, log: Log) -> None:

@@ -265,6 +265,5 @@ def _frame_rows(frame: Frame, names: dict[int, str]) -> Iterator[FrameRow]:
         if isinstance(entry, Create):
             names[entry.log] = entry.name
         name = names.get(entry.log, f"#{entry.log}") if entry.log else ""
-        kind = type(entry).__name__.lower()
-        yield FrameRow(frame.position, kind, name, size, entry.describe())
+        yield FrameRow(frame.position, entry.title(), name, size, entry.describe())
         size = 0

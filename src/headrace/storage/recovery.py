@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.core import lease, ranges
 from headrace.core import state as core_state
-from headrace.core.entry import Append, Drop, Entry, Lose, Release, Start, Stop
+from headrace.core.entry import Append, Drop, Entry, LoseAtRestart, Release, Start, Stop
 from headrace.core.errors import Corrupt
 from headrace.core.log import Extent, Log, lost_by_restart, place
 from headrace.core.ranges import Ranges
@@ -46,7 +46,7 @@ class Recovered(msgspec.Struct):
     """Records that are in no segment yet, by log."""
     closed: list[tuple[int, int, dict[int, str], int]]
     """(start, stop, logs, bytes with all copies) of journal files that are not sealed yet."""
-    losses: list[Lose | Release]
+    losses: list[LoseAtRestart | Release]
     """What the restart took, records and leases; journaled before anybody sees it."""
     frames: int
     clean: bool
@@ -213,7 +213,7 @@ class Recovery:
 
     def _join_segments(
         self, manifest: Manifest, seen: int
-    ) -> tuple[Manifest, list[Lose | Release]]:
+    ) -> tuple[Manifest, list[LoseAtRestart | Release]]:
         """What only segments can tell; others may replace them while we look."""
         while True:
             # What we go by must not be lost after a snapshot that relies on it.
@@ -261,10 +261,10 @@ class Recovery:
                 log.ledger = build(block for part in (sealed, tail) for block in part)
                 log.ledger.drop_below(log.floor)
 
-    def _losses(self) -> list[Lose | Release]:
+    def _losses(self) -> list[LoseAtRestart | Release]:
         same_boot = bool(self._boot_id) and self._boot_id == self._disk.boot_id()
         same_boot = same_boot and not self._sync_failed
-        losses: list[Lose | Release] = []
+        losses: list[LoseAtRestart | Release] = []
         # An older snapshot knows less of what was never journaled: as after an unclean stop.
         clean = self._clean and self._snapshot_is_newest
         for log in self._state.logs.values():
@@ -275,10 +275,10 @@ class Recovery:
                 losses.append(release)
         return losses
 
-    def _loss(self, log: Log, lost: Ranges, head: int) -> Lose:
+    def _loss(self, log: Log, lost: Ranges, head: int) -> LoseAtRestart:
         # What was never journaled left its mark on the sum, so what is left is measured anew.
         left_bytes = self._surviving_bytes(log, lost) if log.volatile else log.size_bytes
-        return Lose(log.id, list(lost), head, left_bytes)
+        return LoseAtRestart(log.id, list(lost), head, left_bytes)
 
     def _surviving_bytes(self, log: Log, lost: Ranges) -> int:
         gone = ranges.union(list(log.gone), lost)

@@ -8,7 +8,7 @@ from headrace.core import log as core_log
 from headrace.core import supersession
 from headrace.core.apply import apply
 from headrace.core.config import Discard, Durability, LogConfig
-from headrace.core.entry import Configure, Delete, Lose, Reserve, Trim
+from headrace.core.entry import Configure, Delete, LoseAtRestart, Reserve, Trim
 from headrace.core.errors import Code, Refused
 from headrace.core.record import draft
 from support.samples import RECORD_BYTES, add, new_log, remove
@@ -124,9 +124,9 @@ def test_a_crash_of_the_system_takes_promised_seqs_with_it() -> None:
 def test_a_loss_behind_live_records_is_a_gap_and_one_before_them_a_floor() -> None:
     log = new_log()
     add(log, 3)
-    apply(log, Lose(log.id, [4, 1024], 1024, log.size_bytes))
+    apply(log, LoseAtRestart(log.id, [4, 1024], 1024, log.size_bytes))
     assert (log.floor, list(log.gaps), log.head, log.count) == (1, [4, 1024], 1024, 3)
-    apply(log, Lose(log.id, [1, 3], 1024, 0))
+    apply(log, LoseAtRestart(log.id, [1, 3], 1024, 0))
     assert (log.floor, list(log.gaps), log.earliest, log.count) == (1025, [], 1025, 0)
 
 
@@ -142,7 +142,7 @@ def test_replay_without_the_ephemeral_records_ends_with_exact_counts() -> None:
     apply(log, Trim(log.id, 0, 5, 4, 4 * RECORD_BYTES))
     apply(log, Delete(log.id, [6, 7], 2, 2 * RECORD_BYTES))
     lost, head = core_log.lost_by_restart(log, clean=False, same_boot=True)
-    apply(log, Lose(log.id, list(lost), head, 0))
+    apply(log, LoseAtRestart(log.id, list(lost), head, 0))
     assert (log.count, log.size_bytes) == (0, 0)
     assert (log.floor, log.head) == (1025, 1024)
 
@@ -153,7 +153,7 @@ def test_a_change_of_class_says_which_seqs_were_never_journaled() -> None:
     add(log, 2)
     lost, head = core_log.lost_by_restart(log, clean=False, same_boot=True)
     assert (list(lost), head) == ([1, 10], 12)
-    apply(log, Lose(log.id, list(lost), head, 2 * RECORD_BYTES))
+    apply(log, LoseAtRestart(log.id, list(lost), head, 2 * RECORD_BYTES))
     assert (log.count, log.size_bytes, log.floor, log.earliest) == (2, 2 * RECORD_BYTES, 11, 11)
 
 
@@ -163,7 +163,7 @@ def test_a_key_is_forgotten_with_the_records_it_stands_for() -> None:
     apply(log, Configure(log.id, LogConfig(), log.head))
     add(log, 1, key="kept")
     lost, head = core_log.lost_by_restart(log, clean=True, same_boot=True)
-    apply(log, Lose(log.id, list(lost), head, RECORD_BYTES))
+    apply(log, LoseAtRestart(log.id, list(lost), head, RECORD_BYTES))
     assert log.keys is not None
     assert list(log.keys) == ["kept"]
 

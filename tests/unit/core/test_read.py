@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from headrace.core.apply import apply
-from headrace.core.entry import Lose, Trim
+from headrace.core.entry import LoseAtRestart, Trim
 from headrace.core.log import Log
 from headrace.core.match import TagPrefix
 from headrace.core.read import Budget, Gap, Gathering, Loss, Page, ReadPlan, plan
@@ -112,7 +112,7 @@ def test_the_gap_reaches_to_the_first_live_record() -> None:
 def test_a_read_stops_at_a_gap_and_the_next_one_reports_it() -> None:
     log = new_log()
     add(log, 3)
-    apply(log, Lose(log.id, [4, 9], 9, log.size_bytes))
+    apply(log, LoseAtRestart(log.id, [4, 9], 9, log.size_bytes))
     add(log, 2)
     assert plan(log, 11, 0, None) == ReadPlan(1, 3, None)
     assert plan(log, 11, 3, None) == ReadPlan(10, 11, Gap(4, 9, Loss.RESTART))
@@ -122,9 +122,9 @@ def test_a_read_stops_at_a_gap_and_the_next_one_reports_it() -> None:
 def test_two_gaps_make_two_pages() -> None:
     log = new_log()
     add(log, 1)
-    apply(log, Lose(log.id, [2, 3], 3, log.size_bytes))
+    apply(log, LoseAtRestart(log.id, [2, 3], 3, log.size_bytes))
     add(log, 1)
-    apply(log, Lose(log.id, [5, 6], 6, log.size_bytes))
+    apply(log, LoseAtRestart(log.id, [5, 6], 6, log.size_bytes))
     remove(log, [4, 4])
     first = read(log, 1, [])
     assert (first.gap, first.next) == (Gap(2, 3, Loss.RESTART), 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.core.entry import Adopt, Register
+from headrace.core.entry import Register, SetProfile
 from headrace.core.stream_state import Stream, apply
 
 
@@ -19,9 +19,9 @@ def test_a_stream_that_was_written_before_there_were_registries() -> None:
 def test_what_is_registered_and_adopted_stays() -> None:
     stream = Stream("application/json", 0, 0)
     apply(stream, Register(1, b'{"currentVersion":1}'))
-    apply(stream, Adopt(1, b'{"kind":"evlog"}'))
+    apply(stream, SetProfile(1, b'{"kind":"evlog"}'))
     back = msgspec.msgpack.decode(msgspec.msgpack.encode(stream), type=Stream)
     assert (back.registry, back.profile) == (b'{"currentVersion":1}', b'{"kind":"evlog"}')
     apply(stream, Register(1, None))
-    apply(stream, Adopt(1, None))
+    apply(stream, SetProfile(1, None))
     assert (stream.registry, stream.profile) == (None, None)

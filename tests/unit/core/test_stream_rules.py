@@ -7,7 +7,7 @@ import pytest
 from headrace.core import state as core_state
 from headrace.core import stream_rules
 from headrace.core.cap import Cap
-from headrace.core.entry import Advance, Bury, Drop, Entry, Hold, Retire, Touch
+from headrace.core.entry import CountForks, Drop, Entry, ExtendTtl, NoteWrite, Retire, SoftDelete
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.record import draft
@@ -166,7 +166,7 @@ def test_a_plain_write_journals_nothing_but_its_records(bench: Bench) -> None:
     entries = bench.write("s")
     assert entries is not None
     assert len(entries) == 1
-    assert bench.write("s", None, close=True) == [Advance(1, None, None, True)]
+    assert bench.write("s", None, close=True) == [NoteWrite(1, None, None, True)]
 
 
 # --- time ---
@@ -204,7 +204,7 @@ def test_a_use_is_written_down_only_when_it_must_be(bench: Bench) -> None:
     assert stream(log).expires_at_ms == now_ms + 10_000
     assert touch(log.id, stream(log), now_ms) is None
     noted = touch(log.id, stream(log), now_ms + 1)
-    assert noted == Touch(log.id, now_ms + 1 + 10_000 + 1000)
+    assert noted == ExtendTtl(log.id, now_ms + 1 + 10_000 + 1000)
     bench.commit([noted])
     assert touch(log.id, stream(log), now_ms + 1001) is None
     assert touch(log.id, stream(log), now_ms + 1002) is not None
@@ -314,7 +314,7 @@ def test_a_fork_has_the_offsets_of_its_sources(bench: Bench) -> None:
 def test_a_source_stays_as_long_as_a_fork_needs_it(bench: Bench) -> None:
     bench.create("s")
     bench.create("f", source="s")
-    assert bench.remove("s") == [Bury(1)]
+    assert bench.remove("s") == [SoftDelete(1)]
     with pytest.raises(Refused, match="was deleted"):
         stream_rules.fork(bench.state.by_name["s"], Spec(source="s"), 0)
     with pytest.raises(Refused, match="was deleted"):
@@ -327,7 +327,7 @@ def test_a_fork_that_goes_leaves_a_living_source(bench: Bench) -> None:
     source = bench.create("s")
     bench.create("f", source="s")
     bench.create("g", source="s")
-    assert bench.remove("f") == [Drop(2), Retire("f", 1), Hold(1, -1)]
+    assert bench.remove("f") == [Drop(2), Retire("f", 1), CountForks(1, -1)]
     assert stream(source).forks == 1
 
 
@@ -335,8 +335,8 @@ def test_a_chain_goes_with_its_last_link(bench: Bench) -> None:
     bench.create("a")
     bench.create("b", source="a")
     bench.create("c", source="b")
-    assert bench.remove("b") == [Bury(2)]
-    assert bench.remove("a") == [Bury(1)]
+    assert bench.remove("b") == [SoftDelete(2)]
+    assert bench.remove("a") == [SoftDelete(1)]
     bench.remove("c")
     assert not bench.state.logs
 

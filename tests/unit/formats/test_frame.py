@@ -166,9 +166,9 @@ def test_a_frame_that_was_written_is_read_however_large() -> None:
 def test_kinds_keep_their_numbers_for_ever() -> None:
     names = [kind.__name__ for _, kind in sorted(KINDS.items())]
     assert " ".join(names) == (
-        "Create Configure Drop Append Delete Trim Reserve Lose Start Stop Claim Release Extend "
-        "Delay Route Unroute Forward Open Advance Touch Hold Bury Retire Follow Dispatch Plan "
-        "Arrive Register Adopt Issue Revoke"
+        "Create Configure Drop Append Delete Trim Reserve LoseAtRestart Start Stop Claim Release "
+        "Extend Delay Route Unroute Forward Open NoteWrite ExtendTtl CountForks SoftDelete Retire "
+        "Follow Dispatch Plan Arrive Register SetProfile Issue Revoke"
     )
     assert sorted([*KINDS, GROUP]) == [*range(1, 33)]
     assert {*KINDS.values()} == {*get_args(Entry)}

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.core.config import LogConfig
 from headrace.core.entry import (
+    KINDS,
     Append,
     Claim,
     Configure,
@@ -20,7 +21,7 @@ from headrace.core.entry import (
     Drop,
     Entry,
     Extend,
-    Lose,
+    LoseAtRestart,
     Release,
     Reserve,
     Start,
@@ -197,7 +198,7 @@ def test_a_read_only_disk_refuses_every_change(tmp_path: Path) -> None:
         (Delete(7, [1, 2, 5, 5, 7, 7, 9, 9], 5, 90), ["5 records", "1 to 2", "1 ranges more"]),
         (Trim(7, 0, 4, 2, 40), ["floor 4 for age", "2 records"]),
         (Reserve(7, 99), ["99"]),
-        (Lose(7, [3, 4], 9, 40), ["seqs 3 to 4", "head 9"]),
+        (LoseAtRestart(7, [3, 4], 9, 40), ["seqs 3 to 4", "head 9"]),
         (Drop(7), ["gone"]),
         (Start(0, "boot-1"), ["boot-1"]),
         (Stop(), ["good order"]),
@@ -213,6 +214,11 @@ def test_what_entries_mean(entry: Entry, words: list[str]) -> None:
     meaning = entry.describe()
     assert "\n" not in meaning
     assert [word for word in words if word not in meaning] == []
+
+
+def test_what_entries_are_called() -> None:
+    assert [kind.title() for kind in (Append, LoseAtRestart)] == ["append", "lose-at-restart"]
+    assert len({kind.title() for kind in KINDS.values()}) == len(KINDS)
 
 
 # --- the command ---

@@ -25,7 +25,7 @@ from headrace.core.entry import (
     Drop,
     Entry,
     Extend,
-    Lose,
+    LoseAtRestart,
     Release,
     Stop,
     Trim,
@@ -414,7 +414,7 @@ def test_a_journal_without_contradictions(entries: Sequence[Entry]) -> None:
     ("what", "entries"),
     [
         ("given out before", (CREATE, appended(1), appended(2))),
-        ("given out before", (CREATE, Lose(1, [1, 8], 8, 0), appended(8))),
+        ("given out before", (CREATE, LoseAtRestart(1, [1, 8], 8, 0), appended(8))),
         ("given out before", (CREATE, Configure(1, LogConfig(), 4), appended(4))),
         ("is before 5", (CREATE, appended(1), appended(3, ts_ms=4))),
         ("never created", (appended(1),)),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from headrace.core.entry import Adopt, Entry, Plan, Register
+from headrace.core.entry import Entry, Plan, Register, SetProfile
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     INGEST_RULES_BYTES_MAX,
@@ -270,7 +270,7 @@ class StreamIngest:
         if stream.registry is not None:
             entries.append(Register(fork, clip(stream.registry, count)))
         if stream.profile is not None:
-            entries.append(Adopt(fork, stream.profile))
+            entries.append(SetProfile(fork, stream.profile))
         if source.search is not None:
             entries.append(Plan(fork, source.search))
         return entries
@@ -378,7 +378,7 @@ class StreamIngest:
         again = former.kind == profile.kind
         profile.check(is_json=stream.is_json, empty=log.head == 0 or again)
         kept = None if profile.config == load_profile(None).config else profile.config
-        entries: list[Entry] = [] if kept == stream.profile else [Adopt(log.id, kept)]
+        entries: list[Entry] = [] if kept == stream.profile else [SetProfile(log.id, kept)]
         if entries and not again:
             entries += _bring(log, former, profile)
         await self._commit(live, entries)

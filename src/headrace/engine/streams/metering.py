@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.core import stream_rules
 from headrace.core.config import Durability, LogConfig
-from headrace.core.entry import Adopt, Append, Entry, Register
+from headrace.core.entry import Append, Entry, Register, SetProfile
 from headrace.core.errors import Refused
 from headrace.core.limits import METRICS_KEPT_MS, SERIES_MAX
 from headrace.core.names import METRICS_STREAM
@@ -193,4 +193,4 @@ class Metering:
         )
         log = created.log
         registry = Register(log, encode_registry(first_registry(SCHEMA, None)))
-        return [created, opened, registry, Adopt(log, Metrics().config), *rest]
+        return [created, opened, registry, SetProfile(log, Metrics().config), *rest]

@@ -6,7 +6,7 @@ import asyncio
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
-from headrace.core.entry import Adopt, Drop
+from headrace.core.entry import Drop, SetProfile
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import RANKED_TOP, TOUCH_IDLE_MS
 from headrace.engine.kernel import Kernel
@@ -28,7 +28,7 @@ class TouchNotifiers:
         self._ingest = ingest
         self._notifiers: dict[int, TouchNotifier] = {}
         self._sweeping: asyncio.TimerHandle | None = None
-        kernel.observe(lambda live, _: self.changed(live.log.id), Adopt)
+        kernel.observe(lambda live, _: self.changed(live.log.id), SetProfile)
         kernel.observe(lambda live, _: self.dropped(live.log.id), Drop)
         streams.observe_shown(self._notice)
 

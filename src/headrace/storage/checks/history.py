@@ -20,7 +20,7 @@ from headrace.core.entry import (
     Extend,
     Forward,
     Issue,
-    Lose,
+    LoseAtRestart,
     Open,
     Release,
     Retire,
@@ -80,7 +80,7 @@ class History:
                 yield from _delete(entry)
             case Trim():
                 yield from _trim(entry)
-            case Lose():
+            case LoseAtRestart():
                 if not is_set(entry.ranges):
                     yield "the lost seqs are not sorted, disjoint ranges"
                 seen.head = max(seen.head, entry.head)
