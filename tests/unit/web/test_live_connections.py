@@ -32,6 +32,7 @@ from support.virtual import VirtualClock, VirtualLoop
 WORK = "/v0/topics/q/work?node=w"
 SSE = "/v1/stream/s?offset=-1&live=sse"
 SOCKET = "/v0/ws"
+WATCH = "/api/v1/watch?event_type=storm&identifier=%7B%22region%22:%22north%22%7D"
 GRANTS = Grants(ALL_SCOPES.value)
 UPGRADE = (
     "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -79,7 +80,7 @@ def is_over(line: Line) -> bool:
     return line.closing or line.ended
 
 
-@pytest.mark.parametrize("target", [WORK, SSE, SOCKET])
+@pytest.mark.parametrize("target", [WORK, SSE, SOCKET, WATCH])
 def test_to_revoke_a_token_ends_what_it_opened(target: str) -> None:
     async def script(site: Site, gate: Gate, tokens: Tokens) -> None:
         secret, digest = new_secret()
@@ -101,7 +102,7 @@ def test_to_revoke_a_token_ends_what_it_opened(target: str) -> None:
     run(script)
 
 
-@pytest.mark.parametrize("target", [WORK, SSE, SOCKET])
+@pytest.mark.parametrize("target", [WORK, SSE, SOCKET, WATCH])
 def test_a_token_that_expires_ends_what_it_opened(target: str) -> None:
     async def script(site: Site, gate: Gate, tokens: Tokens) -> None:
         secret, digest = new_secret()

@@ -7,10 +7,13 @@ it. So nothing is delivered twice and nothing is left out, whoever writes meanwh
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from math import inf
 
 import msgspec
 
+from headrace.core.read import Page
 from headrace.delivery.cohort import Follower
 from headrace.delivery.endings import Ending, Expired, Over, ShuttingDown, StreamFailed, describe
 from headrace.delivery.hub import Hub
@@ -133,37 +136,53 @@ class NotificationStream(EventStream):
     # --- the past ---------------------------------------------------------------------------------
 
     async def _replay(self, history: ReplayPlan) -> None:
-        live, plan, left = self._plan.live, self._plan, history.count_max
+        live, is_over = self._plan.live, False
         if live is not None:
-            async for page in read_pages(
-                self._hub.engine, live, plan.wanted, history.after, history.upto,
+            pages = read_pages(
+                self._hub.engine,
+                live,
+                self._plan.wanted,
+                history.after,
+                history.upto,
                 records_max=history.batch_size,
-            ):  # fmt: skip
-                await self._drained.wait()
-                if self.closed:
-                    return
-                is_over = page.count > left
-                if is_over:
-                    page.shorten(left)
-                if page.slices:
-                    left -= page.count
-                    self._deliver(self.wrap(plan.form.encode(REPLAY, page)))
-                if is_over:
-                    self.send(self._control.limit_reached(self._clock.now_ms(), history.count_max))
-                    self._finish()
-                    return
-                # Others get their turn, even if all of it is in memory.
-                await asyncio.sleep(history.delay_s if page.slices else 0)
-                if self.closed:
-                    return
-        self.send(self._control.replay_completed(self._clock.now_ms()))
-        if plan.goes_on:
-            self._follow()
+            )
+            async with aclosing(pages):
+                is_over = await self._deliver_pages(pages, history)
+        if self.closed:
+            return
+        if is_over:
+            self.send(self._control.limit_reached(self._clock.now_ms(), history.count_max))
         else:
-            self._finish()
+            self.send(self._control.replay_completed(self._clock.now_ms()))
+        if is_over or not self._plan.goes_on:
+            await self._finish()
+        else:
+            self._follow()
 
-    def _finish(self) -> None:
-        """All is said; but who could not have stayed hears of that first."""
+    async def _deliver_pages(self, pages: AsyncIterator[Page], history: ReplayPlan) -> bool:
+        """Tell of the past; whether there is more of it than is told."""
+        left = history.count_max
+        async for page in pages:
+            await self._drained.wait()
+            if self.closed:
+                return False
+            is_over = page.count > left
+            if is_over:
+                page.shorten(left)
+            if page.slices:
+                left -= page.count
+                self._deliver(self.wrap(self._plan.form.encode(REPLAY, page)))
+            if is_over:
+                return True
+            # Others get their turn, even if all of it is in memory.
+            await asyncio.sleep(history.delay_s if page.slices else 0)
+            if self.closed:
+                return False
+        return False
+
+    async def _finish(self) -> None:
+        """All is said, once the peer has taken it; who could not have stayed hears of that."""
+        await self._drained.wait()
         if self._hub.engine.draining:
             self.end(ShuttingDown())
         elif self._wheel.time() >= self._deadline:

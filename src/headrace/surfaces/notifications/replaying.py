@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 
 from headrace.core.limits import READ_BYTES_DEFAULT
@@ -23,7 +23,7 @@ async def read_pages(
     upto: int,
     *,
     records_max: int,
-) -> AsyncIterator[Page]:
+) -> AsyncGenerator[Page]:
     """The wanted notifications behind `after`, up to `upto`, in order.
 
     Of sealed history, companions say which records are worth a look. What retention or a deletion

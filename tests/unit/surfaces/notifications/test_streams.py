@@ -1,0 +1,207 @@
+"""Watches and replays in virtual time: what is told, in which order, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headrace.observe import snapshot
+from support.notify_server import NotifyServer, events, run, settled, told
+
+QUICK = "watch_endpoint: {sse_heartbeat_interval_sec: 10, connection_max_duration_sec: 60}"
+SMALL = "watch_endpoint: {replay_batch_size: 3, replay_batch_delay_ms: 1000}"
+
+
+def test_what_comes_while_the_past_is_told_is_told_once_and_behind_it(tmp_path: Path) -> None:
+    async def story(server: NotifyServer) -> None:
+        for n in range(10):
+            await server.notify(n=n)
+        line = await server.watch(from_id="3")
+        first = told(line)
+        assert first[0] == "replay_started"
+        assert "replay_completed" not in first  # it waits between batches
+        for n in range(10, 15):
+            await server.notify(n=n)
+        await asyncio.sleep(10)
+        numbers = [str(seq) for seq in range(3, 16)]
+        before, behind = numbers[:8], numbers[8:]
+        assert told(line) == ["replay_started", *before, "replay_completed", *behind]
+        names = [event.name for event in events(line)]
+        assert (
+            names
+            == ["replay-control", *["replay"] * 8, "replay-control"] + ["live-notification"] * 5
+        )
+
+    run(story, tmp_path, SMALL)
+
+
+def test_a_replay_knows_nothing_of_what_comes_later(tmp_path: Path) -> None:
+    async def story(server: NotifyServer) -> None:
+        for n in range(5):
+            await server.notify(n=n)
+        line = await server.watch("replay", from_id="1")
+        await server.notify(n=9)
+        await asyncio.sleep(10)
+        assert told(line) == [
+            "replay_started", "1", "2", "3", "4", "5", "replay_completed", "end_of_stream"
+        ]  # fmt: skip
+        assert line.closing
+
+    run(story, tmp_path, SMALL)
+
+
+def test_heartbeats_come_while_nothing_else_does_and_the_end_comes_in_time(tmp_path: Path) -> None:
+    async def story(server: NotifyServer) -> None:
+        line = await server.watch()
+        await asyncio.sleep(11)
+        assert told(line) == ["connection_established", "heartbeat"]
+        await server.notify(n=1)
+        await asyncio.sleep(9)
+        assert told(line) == ["connection_established", "heartbeat", "1"]
+        await asyncio.sleep(60)
+        assert told(line)[-1] == "max_duration_reached"
+        assert told(line).count("heartbeat") == 5
+        assert line.closing
+
+    run(story, tmp_path, QUICK)
+
+
+def test_the_limit_covers_the_past_of_a_watch_and_not_a_replay(tmp_path: Path) -> None:
+    slow = (
+        "watch_endpoint: {replay_batch_size: 1, replay_batch_delay_ms: 40000, "
+        "connection_max_duration_sec: 60}"
+    )
+
+    async def story(server: NotifyServer) -> None:
+        for n in range(4):
+            await server.notify(n=n)
+        watch = await server.watch(from_id="1")
+        replay = await server.watch("replay", from_id="1")
+        await asyncio.sleep(300)
+        assert [each for each in told(watch) if each != "heartbeat"] == [
+            "replay_started", "1", "2", "max_duration_reached"
+        ]  # fmt: skip
+        assert told(replay) == [
+            "replay_started", "1", "2", "3", "4", "replay_completed", "end_of_stream"
+        ]  # fmt: skip
+
+    run(story, tmp_path, slow)
+
+
+def test_who_cannot_keep_up_gets_the_rest_later(tmp_path: Path) -> None:
+    async def story(server: NotifyServer) -> None:
+        for n in range(20):
+            await server.notify("x" * 50_000, n=n)
+        line = server.site.connect()
+        line.stuck = True
+        body = b'{"event_type":"plain","identifier":{"n":"*"},"from_id":"1"}'
+        await line.send(
+            b"POST /api/v1/replay HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+            % len(body)
+            + body
+        )
+        await asyncio.sleep(20)
+        assert "replay_completed" not in told(line)
+        line.drain()
+        await asyncio.sleep(20)
+        assert told(line)[-2:] == ["replay_completed", "end_of_stream"]
+        assert told(line)[1:-2] == [str(seq) for seq in range(1, 21)]
+
+    run(story, tmp_path, "watch_endpoint: {replay_batch_size: 1}")
+
+
+def test_a_stop_says_so_also_while_the_past_is_told(tmp_path: Path) -> None:
+    async def story(server: NotifyServer) -> None:
+        for n in range(9):
+            await server.notify(n=n)
+        watch, replay = await server.watch(from_id="1"), await server.watch("replay", from_id="1")
+        server.engine.drain()
+        for line in (watch, replay):
+            line.protocol.shutdown()
+        await settled(watch)
+        assert told(watch)[-1] == told(replay)[-1] == "server_shutdown"
+        await asyncio.sleep(60)
+        assert "replay_completed" not in told(watch) + told(replay)
+
+    run(story, tmp_path, SMALL)
+
+
+def test_equal_watches_share_bytes(tmp_path: Path) -> None:
+    async def story(server: NotifyServer) -> None:
+        await server.notify(n=0)
+        watching = [await server.watch() for _ in range(3)]
+        await server.notify({"a": 1}, n=1)
+        frames = {line.sent[-1] for line in watching}
+        assert len(frames) == 1
+        assert b'"payload":{"a": 1}' in frames.pop()
+
+    run(story, tmp_path)
+
+
+def test_a_history_that_cannot_be_read_ends_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(server: NotifyServer) -> None:
+        await server.notify(n=0)
+
+        async def fail(*args: object, **how: object) -> None:
+            raise OSError("the disk is gone")
+
+        monkeypatch.setattr(server.engine.reader, "read", fail)
+        line = await server.watch("replay", from_id="1")
+        first, error, closing = events(line)
+        assert first.data["type"] == "replay_started"
+        assert error.name == "error"
+        assert error.data["error"] == "stream_processing_failed"
+        assert error.data["topic"] == "plain.*"
+        assert closing.data["reason"] == "end_of_stream"
+
+    run(story, tmp_path)
+
+
+def test_what_is_counted(tmp_path: Path) -> None:
+    schema = """
+notification_schema_strict: false
+notification_schema:
+  known:
+    topic: {base: known, key_order: [n]}
+    identifier: {n: {type: StringHandler, required: true}}
+"""
+
+    async def story(server: NotifyServer) -> None:
+        for n in range(2):
+            await server.notify(n=n)
+        body = {"event_type": "known", "identifier": {"n": "a"}}
+        await settled(await server.send("POST", "/api/v1/notification", body))
+        await settled(await server.send("POST", "/api/v1/notification", body | {"x": 1}))
+        await settled(await server.send("LINK", "/api/v1/coffee"))
+        line = await server.watch("replay", from_id="1")
+        watching = await server.watch()
+        found = snapshot(server.app._notifications.surface.samples(None))  # type: ignore[misc]
+        other = {"event_type": "other"}
+        assert found["aviso_notifications_total"] == [
+            other | {"status": "success", "value": 2},
+            {"event_type": "known", "status": "success", "value": 1},
+        ]
+        replay, watch = {"route": "/api/v1/replay"}, {"route": "/api/v1/watch"}
+        assert found["aviso_sse_connections_total"] == [
+            replay | other | {"value": 1}, watch | other | {"value": 1}
+        ]  # fmt: skip
+        assert found["aviso_sse_connections_active"] == [
+            replay | other | {"value": 0}, watch | other | {"value": 1}
+        ]  # fmt: skip
+        assert found["aviso_sse_events_sent_total"] == [replay | other | {"value": 2}]
+        assert found["aviso_sse_connection_duration_seconds"]["count"] == 1
+        requests = {
+            (each["route"], each["method"], each["status_code"]): each["value"]
+            for each in found["aviso_http_requests_total"]
+        }
+        assert requests["/api/v1/notification", "POST", "200"] == 3
+        assert requests["/api/v1/notification", "POST", "400"] == 1
+        assert requests["other", "other", "404"] == 1
+        assert line.closing
+        assert not watching.closing
+
+    run(story, tmp_path, schema)
