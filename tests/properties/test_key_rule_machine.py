@@ -63,7 +63,7 @@ def tiny() -> Iterator[None]:
         "headrace.core.retention._SWEEP_AFTER": 1,
         "headrace.engine.tail._SWEEP_BLOCKS": 2,
         "headrace.engine.tail._SWEEP_AFTER": 1,
-        "headrace.engine.logs.key_rules.SURPLUS_KEYS": 2,
+        "headrace.engine.logs.key_rules.SURPLUS_STEP": 2,
     }
     with ExitStack() as stack:
         stack.enter_context(small())

@@ -96,10 +96,10 @@ REDRIVE_MAX = 1000
 KEEP_PER_KEY_MAX = 100_000
 KEYS_MAX = 10_000_000
 """What a rule by key may ask for; memory holds some 300 bytes for each key that is there."""
-SUPERSEDED_MAX = 100_000
-"""Records that one append, or one step of a new rule, ends at about."""
-SURPLUS_KEYS = 1000
-"""Keys to look at in one step when a rule by key is new."""
+SUPERSEDED_MAX = 10_000
+"""Records of others that one append ends; where more must go, the next ones go on."""
+SURPLUS_STEP = 500
+"""Keys to look at, or records to end, in one step when a rule by key is new."""
 
 RESERVE_SEQS_MIN = 1024
 RESERVE_SEQS_MAX = 1 << 20

@@ -6,7 +6,7 @@ and whoever sees records deleted sees these so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -116,9 +116,10 @@ def _superseded(keyed: KeyedRecords | None, config: LogConfig, new: Block) -> Si
         excess = keyed.count + sum(key not in keyed for key in brought) - config.keys_max
         if excess > 0:
             for key in _oldest(keyed, brought, excess):
-                if len(gone) >= SUPERSEDED_MAX:
+                room = SUPERSEDED_MAX - len(gone)
+                if room <= 0:
                     break  # the next append goes on with it
-                gone |= _sizes(keyed, keyed.of(key)) | brought.get(key, {})
+                gone |= _sizes(keyed, keyed.of(key)[:room]) | brought.get(key, {})
     return gone
 
 
@@ -154,22 +155,31 @@ def _oldest(keyed: KeyedRecords, brought: dict[str, Sizes], excess: int) -> Iter
         yield last_of[last]
 
 
-def surplus(log: Log, keyed: KeyedRecords, keys: Iterable[str]) -> Delete | None:
-    """What these keys have too much, when the rule is newer than their records."""
-    gone: Sizes = {}
-    for key in keys:
-        gone |= _surplus(keyed, key, {}, log.config.keep_per_key)
-    return deletion(log, gone)
+def surplus(
+    log: Log, keyed: KeyedRecords, keys: Sequence[str], at: int, step: int
+) -> tuple[Delete | None, int]:
+    """What keys have too much from the one at this index on, when the rule is newer than their
+    records; and at which one to go on, when so many were looked at or so many records are found.
+    """
+    keep, gone, stop = log.config.keep_per_key, Sizes(), min(at + step, len(keys))
+    while at < stop:
+        held = keyed.of(keys[at])
+        excess = len(held) - keep if keep else 0
+        gone |= _sizes(keyed, held[: min(max(0, excess), step - len(gone))])
+        if excess > 0 and len(gone) >= step:
+            break  # perhaps there is more of this key
+        at += 1
+    return deletion(log, gone), at
 
 
-def surplus_keys(log: Log, keyed: KeyedRecords, count_max: int) -> Delete | None:
-    """The end of the oldest keys where there are too many: of so many at most."""
-    excess = min(keyed.count - log.config.keys_max, count_max) if log.config.keys_max else 0
+def surplus_keys(log: Log, keyed: KeyedRecords, step: int) -> Delete | None:
+    """The end of the oldest keys where there are too many: of so many records at most."""
+    excess = keyed.count - log.config.keys_max if log.config.keys_max else 0
     if excess <= 0:
         return None
     gone: Sizes = {}
     for key in _oldest(keyed, {}, excess):
-        gone |= _sizes(keyed, keyed.of(key))
-        if len(gone) >= SUPERSEDED_MAX:
+        gone |= _sizes(keyed, keyed.of(key)[: step - len(gone)])
+        if len(gone) >= step:
             break
     return deletion(log, gone)

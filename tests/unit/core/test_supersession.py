@@ -147,10 +147,15 @@ def test_a_new_rule_finds_what_is_too_much() -> None:
     log = Keyed()
     log.append("a", "b", "a", "c", "b", "a")
     log.log.config = LogConfig(keep_per_key=1, keys_max=2)
-    assert supersession.surplus(log.log, log.keyed, ["c"]) is None
-    delete = supersession.surplus(log.log, log.keyed, log.keyed.keys())
+    assert supersession.surplus(log.log, log.keyed, ["c"], 0, 9) == (None, 1)
+    keys = ["a", "b", "c"]
+    delete, at = supersession.surplus(log.log, log.keyed, keys, 0, 9)
     assert delete is not None
-    assert delete.ranges == [1, 3]
+    assert (delete.ranges, at) == ([1, 3], 3)
+    # In small steps: some of a key, and then the rest of it.
+    delete, at = supersession.surplus(log.log, log.keyed, keys, 0, 1)
+    assert delete is not None
+    assert (delete.ranges, at) == ([1, 1], 0)
     delete = supersession.surplus_keys(log.log, log.keyed, 10)
     assert delete is not None
     assert delete.ranges == [4, 4]

@@ -7,20 +7,25 @@ and a rule that is new.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 
 from headrace.core import supersession
 from headrace.core.entry import Delete
 from headrace.core.errors import Refused
 from headrace.core.keyed_records import KeyedRecords
-from headrace.core.limits import SURPLUS_KEYS
+from headrace.core.limits import SURPLUS_STEP
 from headrace.core.log import Log, live_ranges
 from headrace.core.record import cut
 from headrace.engine.flow.time_slices import slices
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.fetcher import Fetcher
 from headrace.engine.open_log import OpenLog
+
+_ATTEMPTS = 3
+"""How often others may delete records while we look at them, before we do not stop any more."""
 
 
 class KeyRules:
@@ -43,19 +48,21 @@ class KeyRules:
     async def fill(self, live: OpenLog) -> None:
         """Learn the keys of every live record there is."""
         log = live.log
-        while True:
+        for attempt in count(1):
             start, deletions = live.tail.start, live.deletions
             keyed = KeyedRecords()
             if log.extents and log.extents[0][1] < start:
                 parts = list(live_ranges(log, start - 1))
                 keyed = await self._fetcher.sealed(self._of_sealed, log, parts)
+            if live.tail.start == start:
+                adding = _add_resident(live, keyed, start)
+                if attempt < _ATTEMPTS:
+                    async for _ in slices(adding):
+                        pass
+                else:
+                    deque(adding, maxlen=0)
             if (live.tail.start, live.deletions) == (start, deletions):
                 break  # else records left memory meanwhile, or were deleted
-        for low, high in live_ranges(log, log.head, start):
-            for block in live.tail.since(low):
-                if block.first > high:
-                    break
-                keyed.add(cut(block, block.index(low), block.stop_index(high)))
         keyed.drop_below(log.floor)
         live.keyed = keyed
 
@@ -89,12 +96,26 @@ class KeyRules:
     def _surplus(self, live: OpenLog) -> Iterator[Delete | None]:
         """What is too much, decided anew at each step: others write, and change rules, between."""
         log, keys = live.log, live.keyed.keys() if live.keyed is not None else []
-        for at in range(0, len(keys), SURPLUS_KEYS):
-            if live.keyed is None:
-                return
-            yield supersession.surplus(log, live.keyed, keys[at : at + SURPLUS_KEYS])
+        at = 0
+        while at < len(keys) and live.keyed is not None:
+            delete, at = supersession.surplus(log, live.keyed, keys, at, SURPLUS_STEP)
+            yield delete
         while live.keyed is not None:
-            delete = supersession.surplus_keys(log, live.keyed, SURPLUS_KEYS)
+            delete = supersession.surplus_keys(log, live.keyed, SURPLUS_STEP)
             if delete is None:
                 return
             yield delete
+
+
+def _add_resident(live: OpenLog, keyed: KeyedRecords, start: int) -> Iterator[int]:
+    """Take in the live records that are in memory, block by block, and those that come meanwhile;
+    who looks away between two blocks begins anew when records went.
+    """
+    log, after = live.log, start - 1
+    while (block := next(live.tail.since(after + 1), None)) is not None:
+        for low, high in live_ranges(log, block.last, max(block.first, after + 1)):
+            first, stop = block.index(low), block.stop_index(high)
+            if first < stop:
+                keyed.add(cut(block, first, stop))
+        after = block.last
+        yield after
