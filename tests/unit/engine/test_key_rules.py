@@ -208,3 +208,27 @@ def test_marks_of_what_is_superseded_are_as_many_as_records_that_are_left(
         assert len(log.deleted) // 2 <= log.count + 1 <= 41
 
     run(loop, story())
+
+
+def test_a_time_is_found_among_records_that_are_superseded(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        clock = VirtualClock(loop)
+        started = await boot(HostileDisk(), clock)
+        engine, upkeep = started.engine, asyncio.create_task(started.upkeep.run())
+        times: list[int] = []
+        for turn in range(12):
+            clock.skew_ms += 1000
+            times.append(clock.now_ms())
+            await append(engine, "a", "k" if turn % 3 else f"stays {turn}")
+            if turn == 6:
+                await engine.seal()
+        live = engine.live("a")
+        assert list(await held(engine, "a")) == [1, 4, 7, 10, 12]
+        for turn, at_ms in enumerate(times):
+            after = await engine.reader.seek(live, at_ms * 1_000_000)
+            page = await engine.reader.read(live, after, records_max=1, bytes_max=100)
+            first = page.slices[0].block.seq_at(page.slices[0].picks[0])
+            assert first == min(seq for seq in (1, 4, 7, 10, 12) if seq > turn)
+        upkeep.cancel()
+
+    run(loop, story())

@@ -235,7 +235,7 @@ class NotificationRoutes:
         started: dict[str, object] = {
             "from_sequence": start.seq if isinstance(start, AtSeq) else None,
             "from_date": format_date(start.at_ms) if isinstance(start, AtTime) else None,
-            "earliest_sequence": 1 if live is None else live.log.earliest,
+            "earliest_sequence": 1 if live is None else min(live.log.earliest, live.visible + 1),
             "batch_size": watch.batch_size,
         }
         if asked.end is not None:
