@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from hashlib import sha256
 from random import Random
 from unittest import mock
@@ -96,6 +97,27 @@ def test_a_token_is_revoked_at_once_and_observers_hear_of_it(loop: VirtualLoop) 
             await revoking
         assert heard == [token.id, "durable"]
         assert tokens.find(ONE) is None
+        await stop(started)
+
+    with small():
+        loop.run_until_complete(script())
+
+
+def test_whoever_asks_meanwhile_is_told_what_is_durable(loop: VirtualLoop) -> None:
+    """Also that there is no such token: a loss of power could bring it back."""
+
+    async def script() -> None:
+        started = await boot(HostileDisk(), VirtualClock(loop))
+        tokens, journal = started.engine.tokens, started.engine.journal
+        for again in (True, False):
+            token = await tokens.issue(ONE, READER)
+            revoking = loop.create_task(tokens.revoke(token.id))
+            await asyncio.sleep(0)
+            assert not tokens.is_valid(token.id)
+            assert journal.synced < journal.tail
+            assert not await (tokens.revoke(token.id) if again else tokens.list())
+            assert journal.synced == journal.tail
+            assert await revoking
         await stop(started)
 
     with small():

@@ -166,6 +166,26 @@ def test_to_revoke_a_token_ends_its_long_polls(name: str) -> None:
     run(script)
 
 
+def test_a_token_revoked_before_a_poll_waits_is_told_nothing() -> None:
+    async def script(site: Site, gate: Gate, tokens: Tokens) -> None:
+        await gate.engine.logs.put("t", TOPICS, LogConfig())
+        secret, digest = new_secret()
+        token = await tokens.issue(digest, GRANTS)
+        method, target, body = POLLS["diff"]
+        line = site.connect()
+        head = (
+            f"{method} {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secret}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        await line.send(head.encode() + body[:5])
+        await tokens.revoke(token.id)
+        await line.send(body[5:])
+        assert line.statuses == [401]
+        assert gate.live.count(token.id) == 0
+
+    run(script)
+
+
 def test_a_token_revoked_while_a_stream_opens_opens_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
