@@ -329,6 +329,9 @@ SELECTOR_ENTRIES_MAX = 64
 """Combinations of values under which an index holds a selector, unless one list alone has more."""
 LINGERING_SELECTORS_MAX = 1_024
 """Selectors that a channel's index keeps though none of their cohorts is idle at the moment."""
+FRAMES_SHARED = 1_024
+FRAME_KEPT_BYTES = 4 << 10
+"""Encoded notifications that are kept for the next watcher who wants them, and how large."""
 FRAMES_KEPT = 8
 """Encoded frames a channel keeps for followers that are a little behind."""
 

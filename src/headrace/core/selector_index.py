@@ -181,7 +181,18 @@ def _bounded(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
 class Picked(msgspec.Struct, frozen=True):
     """A selector that was asked before: what it picks of which blocks, by their first seqs."""
 
-    known: dict[int, Picks]
+    after: int
+    """It is known behind this seq."""
+    known: dict[int, Picks] = msgspec.field(default_factory=dict)
+    blocks: list[Block] = msgspec.field(default_factory=list)
+    """Those of which it picks something, ascending."""
+
+    def add(self, block: Block, picks: Picks) -> None:
+        """It picks these, too; they are behind all others."""
+        before = self.known.get(block.first)
+        if before is None:
+            self.blocks.append(block)
+        self.known[block.first] = picks if before is None else [*before, *picks]
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

@@ -12,6 +12,7 @@ from headrace.core.config import Durability
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import FRAMES_KEPT, INDEXED_COHORTS_MIN, SLICE_MS
 from headrace.core.read import Page
+from headrace.core.selector_index import Picked
 from headrace.delivery.cohort import Cohort, Follower
 from headrace.delivery.events import Event, Gone, Held, Records, View
 from headrace.delivery.idle_cohorts import IdleCohorts
@@ -108,7 +109,6 @@ class Channel:
     def _wake(self) -> None:
         """The log changed; more changes may follow in this round of the loop, so look after it."""
         self._changed = True
-        self._idle.forget()
         self._forget()
         self._schedule()
 
@@ -180,11 +180,14 @@ class Channel:
         upto = self.upto(cohort.view)
         if upto == _UNKNOWN:
             return  # we are woken when it is not
+        picked = self._idle.picked(cohort)
+        if picked is not None:
+            upto = min(upto, self._idle.position)  # what came since is asked of the index first
         if cohort.stale:
             self._read(cohort, upto)
         elif cohort.position >= upto:
             self._rest(cohort, upto)
-        elif records := self._glance(cohort, upto):
+        elif records := self._glance(cohort, upto, picked):
             cohort.take(records.page, records)
             self._rest(cohort, upto)
         else:
@@ -224,7 +227,7 @@ class Channel:
             wanting = self._idle.remove_all()
         self._active.update(dict.fromkeys(wanting))
 
-    def _glance(self, cohort: Cohort, upto: int) -> Records | None:
+    def _glance(self, cohort: Cohort, upto: int, picked: Picked | None) -> Records | None:
         """A page at once, the same for all who ask for the same."""
         view = cohort.view
         key = (view, cohort.reported, cohort.position, upto)
@@ -236,8 +239,9 @@ class Channel:
                 cohort.position,
                 records_max=view.records_max,
                 bytes_max=view.bytes_max,
-                selector=self._idle.selector(cohort),
+                selector=view.selector if picked is None else picked,
                 upto=upto,
+                blocks=None if picked is None else picked.blocks,
             )
             self._pages[key] = None if page is None else Records(cohort.reported, page)
         return self._pages[key]

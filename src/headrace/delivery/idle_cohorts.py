@@ -26,11 +26,11 @@ class IdleCohorts:
         back in a moment. The first are the ones that left first.
         """
         self._picked: dict[Selector, Picked] = {}
-        """What was found for those that were idle before this pass, behind `_picked_after`."""
-        self._picked_after = 0
+        """What was found for cohorts that were idle and have not got it yet, up to `position`."""
 
     def __bool__(self) -> bool:
-        return bool(self._by_selector)
+        """Whether the position is somebody's."""
+        return bool(self._by_selector or self._picked)
 
     def add(self, cohort: Cohort) -> bool:
         """Take a cohort in that is at rest; False if it cannot be found, or is elsewhere."""
@@ -41,6 +41,7 @@ class IdleCohorts:
             return False
         self.position = cohort.position
         cohort.idle = True
+        self._picked.pop(selector, None)
         self._by_selector.setdefault(selector, {})[cohort] = None
         self._lingering.pop(selector, None)
         self._index.add(selector)
@@ -56,21 +57,28 @@ class IdleCohorts:
             if len(self._lingering) > LINGERING_SELECTORS_MAX:
                 first = next(iter(self._lingering))
                 del self._lingering[first]
+                self._picked.pop(first, None)
                 self._index.remove(first)
 
     def remove_all(self) -> list[Cohort]:
         """Let all of them go on by themselves."""
+        self._picked.clear()
         return self._remove(*self._by_selector)
 
     def move(self, live: OpenLog, upto: int) -> list[Cohort]:
         """Move on behind records in memory; those who want some of them stay, and are returned."""
-        after = self._picked_after = self.position
+        after, wanted = self.position, dict[Selector, None]()
         for block in live.tail.since(after + 1):
             picks = range(block.index(after + 1), block.stop_index(upto))
             for selector, picked in self._index.find(block, picks, live.log.config).items():
                 if selector in self._by_selector:
-                    self._picked.setdefault(selector, Picked({})).known[block.first] = picked
-        wanting = self._remove(*self._picked)
+                    wanted[selector] = None
+                elif selector not in self._picked:
+                    continue  # its cohorts go on by themselves
+                if selector not in self._picked:
+                    self._picked[selector] = Picked(after)
+                self._picked[selector].add(block, picked)
+        wanting = self._remove(*wanted)
         self.position = upto
         return wanting
 
@@ -80,13 +88,13 @@ class IdleCohorts:
             self.remove(cohort)
         return cohorts
 
-    def selector(self, cohort: Cohort) -> Selector:
-        """What a cohort wants; of what came just now, the index may have told already."""
-        selector = cohort.view.selector
-        if self._picked and cohort.position >= self._picked_after:
-            return self._picked.get(selector, selector)
-        return selector
+    def picked(self, cohort: Cohort) -> Picked | None:
+        """What a cohort wants of all that is behind it, up to our position, if that is known."""
+        found = self._picked.get(cohort.view.selector)
+        if found is None or cohort.view.strong or not found.after <= cohort.position:
+            return None
+        return found if cohort.position < self.position else None
 
     def forget(self) -> None:
-        """Another pass begins: what was found is no longer the newest."""
+        """Everybody has got what was found."""
         self._picked.clear()

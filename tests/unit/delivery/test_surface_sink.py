@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import count
+from unittest import mock
 
 import msgspec
 import pytest
@@ -125,3 +127,78 @@ def test_a_surface_follows_in_its_own_words(
         assert not loop.complaints
     finally:
         loop.close()
+
+
+class Counting(msgspec.Struct, frozen=True):
+    """Picks one tag, and counts how often it is asked."""
+
+    tag: str
+    asked: list[int]
+
+    def __hash__(self) -> int:
+        return hash(self.tag)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        return (Condition(ColumnFeature("tags"), IsOneOf((self.tag,))),)
+
+    def bind(self, config: LogConfig) -> Counting:
+        return self
+
+    def takes_all(self, block: Block) -> bool:
+        return False
+
+    def pick(self, block: Block, picks: Picks) -> Picks:
+        self.asked.append(len(picks))
+        return [at for at in picks if block.tags is not None and block.tags[at] == self.tag]
+
+    def takes(self, features: Features) -> bool:
+        return bool(self.pick(features.block, [features.at]))
+
+
+def test_a_burst_is_looked_at_once_for_all_who_wait() -> None:
+    """However slices of a pass fall between appends, nobody looks at what others want."""
+    followers, records = 40, 200
+    loop, asked = VirtualLoop(), list[int]()
+
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        hub = Hub(engine, TimerWheel())
+
+        async def write(tag: str, data: bytes) -> None:
+            drafts = draft([data], None, [tag])
+            await engine.appender.append("n", drafts, owner="topics", create=LogConfig())
+
+        await write("none", b"0")
+        pipes: list[Pipe] = []
+        for number in range(followers):
+            sink = Replay(hub, 1e6, DEADLINE_S)
+            sink.live, sink.replays = engine.live("n"), False
+            sink.view = Numbers(Counting(f"t{number}", asked))  # type: ignore[arg-type]
+            pipe = Pipe()
+            pipe.protocol = sink
+            sink.attach(pipe, sink.preamble(), lambda: None, lambda: None)
+            pipes.append(pipe)
+        await asyncio.sleep(0.1)
+        asked.clear()
+        async with asyncio.TaskGroup() as group:
+            for number in range(records):
+                group.create_task(write(f"t{number % followers}", b"%d" % number))
+        await asyncio.sleep(DEADLINE_S + 2 * WHEEL_TICK_S)
+        for number, pipe in enumerate(pipes):
+            mine = range(number, records, followers)
+            text = pipe.take().decode()
+            found = [
+                word for line in text.split("\n") if line[:3] == "n: " for word in line[3:].split()
+            ]
+            assert found == [str(each) for each in mine]
+
+    # One follower for each step of the clock: a pass is cut off after every one of them.
+    ticks = count()
+    try:
+        with mock.patch("headrace.delivery.channel.perf_counter", ticks.__next__):
+            loop.run(story())
+    finally:
+        loop.close()
+    # The index asks once for each record that somebody wants.
+    assert sum(asked) <= 2 * records

@@ -7,14 +7,14 @@ of them may leave memory: whoever gathers looks again where the tail begins.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from headrace.core import log as core_log
 from headrace.core import ranges
 from headrace.core import read as reading
 from headrace.core.limits import READ_SCANNED_MAX
 from headrace.core.read import Budget, Gathering, Page, ReadPlan
-from headrace.core.record import cut
+from headrace.core.record import Block, cut
 from headrace.core.selector import EVERYTHING, Selector
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.fetcher import Fetcher
@@ -81,14 +81,18 @@ class Reader:
         bytes_max: int,
         selector: Selector = EVERYTHING,
         upto: int,
+        blocks: Iterable[Block] | None = None,
     ) -> Page | None:
-        """The page that `read` would give, at once, if memory holds all of it; else None."""
+        """The page that `read` would give, at once, if memory holds all of it; else None.
+
+        `blocks` are those with something to pick, where that is known.
+        """
         if not self.has_at_hand(live, after, upto):
             return None
         plan = ReadPlan(after + 1, upto, None)
         budget = Budget(records_max, bytes_max, READ_SCANNED_MAX)
         page = Gathering(live.log, plan, budget, selector)
-        for block in live.tail.since(plan.start):
+        for block in live.tail.since(plan.start) if blocks is None else blocks:
             if not page.take(block):
                 break
         return page.page(upto)

@@ -10,8 +10,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from headrace.core.limits import READ_BYTES_DEFAULT, READ_RECORDS_DEFAULT
+from headrace.core.limits import (
+    FRAME_KEPT_BYTES,
+    FRAMES_SHARED,
+    READ_BYTES_DEFAULT,
+    READ_RECORDS_DEFAULT,
+)
 from headrace.core.read import Page
+from headrace.core.record import Block
 from headrace.core.selector import Selector
 from headrace.delivery.events import Event, Records
 from headrace.delivery.sse import chunk, event
@@ -37,7 +43,7 @@ def format_instant(at_ns: int) -> str:
     return f"{whole}.{ns // 1000:06d}Z"
 
 
-class EventForm(msgspec.Struct, frozen=True):
+class EventForm(msgspec.Struct, frozen=True, cache_hash=True):
     """How notifications of a type are written for one kind of reader."""
 
     event_type: str
@@ -51,22 +57,34 @@ class EventForm(msgspec.Struct, frozen=True):
 
     def encode(self, name: bytes, page: Page) -> bytes:
         """The frames of a page."""
+        return b"".join(
+            self._frame(name, piece.block, at) for piece in page.slices for at in piece.picks
+        )
+
+    def _frame(self, name: bytes, block: Block, at: int) -> bytes:
+        """The frame of one notification: several watchers may get it, one after the other."""
+        key = self, name, block.seq_at(at), block.ns_at(at)
+        frame = _frames.get(key)
+        if frame is None:
+            frame = self._encode_one(name, block, at)
+            if len(frame) <= FRAME_KEPT_BYTES:
+                if len(_frames) >= FRAMES_SHARED:
+                    _frames.clear()
+                _frames[key] = frame
+        return frame
+
+    def _encode_one(self, name: bytes, block: Block, at: int) -> bytes:
         opening, middle, closing = self._around
-        frames = []
-        for piece in page.slices:
-            block = piece.block
-            for at in piece.picks:
-                seq = block.seq_at(at)
-                parts = split(block.data_at(at))
-                if self.wis2:
-                    data = self._encode_wis2(seq, block.ts_at(at), parts)
-                else:
-                    when = format_instant(block.ns_at(at)).encode()
-                    said = (opening, seq, middle, when, closing, self._encode_data(parts))
-                    data = b"%b%d%b%b%b%b}" % said
-                id = format_id(self.event_type, seq).encode() if self.ids else None
-                frames.append(event(name, data, id))
-        return b"".join(frames)
+        seq = block.seq_at(at)
+        parts = split(block.data_at(at))
+        if self.wis2:
+            data = self._encode_wis2(seq, block.ts_at(at), parts)
+        else:
+            when = format_instant(block.ns_at(at)).encode()
+            said = (opening, seq, middle, when, closing, self._encode_data(parts))
+            data = b"%b%d%b%b%b%b}" % said
+        id = format_id(self.event_type, seq).encode() if self.ids else None
+        return event(name, data, id)
 
     @property
     def _around(self) -> tuple[bytes, bytes, bytes]:
@@ -91,6 +109,10 @@ class EventForm(msgspec.Struct, frozen=True):
         payload = msgspec.json.decode(parts.payload)
         stored = Wis2Source(self.event_type, seq, ts_ms, read_identifier(parts), payload)
         return msgspec.json.encode(format_wis2(stored, self.source))
+
+
+_frames: dict[tuple[EventForm, bytes, int, int], bytes] = {}
+"""Frames that were made last, by form, name, seq and time of commit."""
 
 
 def _inside(text: str) -> bytes:
