@@ -91,6 +91,11 @@ def read_metric(url: str, name: str) -> float:
     return float(metrics[name])
 
 
+def seal_logs(url: str) -> None:
+    """Have everything that was written until now in segments."""
+    _call("POST", f"{url}/v0/logs/seal", {})
+
+
 def put_search(url: str, topic: str, search: dict[str, Any]) -> None:
     _call("PUT", f"{url}/v0/topics/{topic}/search", search)
 

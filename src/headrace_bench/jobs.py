@@ -109,6 +109,14 @@ class Watch(Message, frozen=True):
     warmup_s: float
 
 
+class Listen(Message, frozen=True):
+    """Open watchers, say so, and take whatever comes, for so long at most or until ended."""
+
+    port: int
+    openings: tuple[Opening, ...]
+    window_s_max: float
+
+
 class Poll(Message, frozen=True):
     """Long-poll a stream with many readers, each until it has `records` stamped records."""
 

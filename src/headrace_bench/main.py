@@ -24,7 +24,7 @@ from headrace_bench.errors import BenchError
 from headrace_bench.peers import bullmq, durable_streams, nchan, npm, prisma
 from headrace_bench.progress import Progress
 from headrace_bench.report import Failure, Report, encode_report, format_table
-from headrace_bench.scenarios import pipeline, search
+from headrace_bench.scenarios import notifications, pipeline, search
 from headrace_bench.scenarios.catalog import DEFAULT, Scenario
 from headrace_bench.scenarios.extras import large_log, many_topics
 from headrace_bench.scenarios.manystreams import many_streams
@@ -37,8 +37,9 @@ PIPELINE: dict[str, Scenario] = {
     "pipeline-beside": pipeline.beside,
 }
 SEARCH: dict[str, Scenario] = {"search": search.search}
-GROUPS = {"pipeline": PIPELINE, "search": SEARCH}
-"""Those of `headrace bench GROUP`: they need Spark."""
+NOTIFICATIONS: dict[str, Scenario] = {**notifications.SCENARIOS}
+GROUPS = {"pipeline": PIPELINE, "search": SEARCH, "notifications": NOTIFICATIONS}
+"""Those of `headrace bench GROUP`: they need Spark, if only for indexes."""
 LARGE_LOG_GB = 10.0
 INTERRUPTED = 130
 LOAD_MAX = 0.5
@@ -67,10 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "group",
         nargs="?",
         choices=[*GROUPS],
-        help="pipeline: Spark instead of the server; search: answers from the indexes it makes "
-        "(packages of the extra `spark`)",
+        help="pipeline: Spark instead of the server; search: answers from the indexes it makes; "
+        "notifications: beside topics, and replayed (packages of the extra `spark`)",
     )
-    names = (*DEFAULT, *EXTRAS, *PIPELINE, *SEARCH)
+    names = (*DEFAULT, *EXTRAS, *PIPELINE, *SEARCH, *NOTIFICATIONS)
     parser.add_argument(
         "--only",
         action="append",
@@ -169,6 +170,7 @@ def choose_scenarios(options: argparse.Namespace) -> dict[str, Scenario]:
         **DEFAULT,
         **PIPELINE,
         **SEARCH,
+        **NOTIFICATIONS,
         "many-topics": many_topics,
         "many-streams": many_streams,
         "large-log": partial(large_log, size_gb=options.large_log or LARGE_LOG_GB),

@@ -30,7 +30,11 @@ class ValueAtMost(msgspec.Struct, frozen=True, tag=True):
     limit: float
 
 
-Reach = RatioAtLeast | RatioAtMost | ValueAtMost
+class ValueAtLeast(msgspec.Struct, frozen=True, tag=True):
+    limit: float
+
+
+Reach = RatioAtLeast | RatioAtMost | ValueAtMost | ValueAtLeast
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -58,6 +62,8 @@ class Row(msgspec.Struct, frozen=True):
                 return ""
             case ValueAtMost(limit), _:
                 return _judge(statistics.median(self.headrace) <= limit)
+            case ValueAtLeast(limit), _:
+                return _judge(statistics.median(self.headrace) >= limit)
             case _, None:
                 return "not compared"
             case RatioAtLeast(limit), float(ratio):
@@ -149,6 +155,8 @@ def _format_reach(reach: Reach | None, unit: Unit) -> str:
             return f"≤ {limit:g} ×"
         case ValueAtMost(limit):
             return f"≤ {limit:,g} {unit}"
+        case ValueAtLeast(limit):
+            return f"≥ {limit:,g}{unit if unit == '/s' else f' {unit}'}"
 
 
 def _judge(reached: bool) -> Verdict:

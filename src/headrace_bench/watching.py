@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace_bench.errors import BenchError
-from headrace_bench.jobs import Flood, Flow, Latencies, Opening, Poll, Watch
+from headrace_bench.jobs import Flood, Flow, Latencies, Listen, Opening, Poll, Watch
 from headrace_bench.link import RECEIVE_BYTES, SILENCE_S_MAX, Connection, connect, wait_replies
 from headrace_bench.replies import EXCERPT_BYTES_MAX, HttpReply, StreamPage, format_excerpt
 from headrace_bench.wire import STAMP_BYTES, STAMP_MARK, format_from_offset
@@ -42,6 +42,21 @@ def watch(job: Watch, say_ready: Callable[[], None]) -> Latencies:
             aged_ns += watchers.wait_stamps()
             sleep(WATCH_PAUSE_S)
     return Latencies(_after_warmup(aged_ns, job.warmup_s))
+
+
+def listen(job: Listen, say_ready: Callable[[], None]) -> Flow:
+    """Take everything; quiet is fine."""
+    received = 0
+    with Watchers(job.port, job.openings) as watchers, no_collection():
+        say_ready()
+        start, computed_s = perf_counter(), process_time()
+        stop = start + job.window_s_max
+        while (left_s := stop - perf_counter()) > 0:
+            for fd, _ in watchers.poller.poll(left_s, EVENTS_MAX):
+                received += watchers.count_records(fd)
+            sleep(FLOOD_PAUSE_S)
+    elapsed_s = perf_counter() - start
+    return Flow(received, elapsed_s, (process_time() - computed_s) / elapsed_s)
 
 
 def _after_warmup(aged_ns: list[tuple[int, int]], warmup_s: float) -> list[float]:

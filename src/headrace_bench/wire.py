@@ -10,7 +10,7 @@ STREAM_FIELD = b"data"
 STREAM_START = "-1"
 # A stamp is the mark and then a time in nanoseconds. Nothing else that a server sends to a watcher
 # contains the mark, so that counting marks counts records, whatever they are wrapped in.
-STAMP_MARK = b"@"
+STAMP_MARK = b"^"
 STAMP_DIGITS = 19
 STAMP_BYTES = len(STAMP_MARK) + STAMP_DIGITS
 

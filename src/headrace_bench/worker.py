@@ -20,6 +20,7 @@ from headrace_bench.jobs import (
     Flood,
     Flow,
     Latencies,
+    Listen,
     Paced,
     Poll,
     Reading,
@@ -28,12 +29,12 @@ from headrace_bench.jobs import (
     require_success,
 )
 from headrace_bench.load import append
-from headrace_bench.watching import flood, poll, watch
+from headrace_bench.watching import flood, listen, poll, watch
 from headrace_bench.working import drain
 
 READY = b"ready\n"
 
-Job = Appends | CatchUp | Watch | Poll | Flood | Drain
+Job = Appends | CatchUp | Watch | Listen | Poll | Flood | Drain
 Result = TypeVar("Result", Tally, Reading, Latencies, Flow)
 
 
@@ -68,6 +69,19 @@ def background_appends(job: Appends) -> Iterator[None]:
     with _start(job) as process:
         yield
         require_success(_finish(process, Tally))
+
+
+@contextmanager
+def background_watchers(job: Listen) -> Iterator[None]:
+    """Keep watchers connected beside the body, from when all of them are there."""
+    with _start(job) as process:
+        assert process.stdout is not None
+        if process.stdout.readline() != READY:
+            _finish(process, Flow)
+            raise BenchError("the watchers did not come")
+        yield
+        if process.poll() is not None:
+            raise BenchError("the watchers did not stay")
 
 
 @contextmanager
@@ -116,6 +130,8 @@ def carry_out(job: Job) -> Tally | Reading | Latencies | Flow:
             return catch_up(job)
         case Watch():
             return watch(job, say_ready)
+        case Listen():
+            return listen(job, say_ready)
         case Poll():
             return poll(job, say_ready)
         case Flood():

@@ -16,7 +16,7 @@ from headrace_bench.scenarios.manystreams import numbered_streams
 from headrace_bench.scenarios.streams import make_body
 from headrace_bench.watching import poll
 
-STAMP = b"@%019d" % 1
+STAMP = b"^%019d" % 1
 
 
 @contextmanager

@@ -4,8 +4,8 @@ import pytest
 
 from headrace_bench.watching import parse_stamps
 
-FIRST = b"@0000000000000000007"
-SECOND = b"@0000000000000000042"
+FIRST = b"^0000000000000000007"
+SECOND = b"^0000000000000000042"
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,8 @@ SECOND = b"@0000000000000000042"
         (b": hb 1748467205000\n\n", [], b""),
         (b"data: " + FIRST + b"ab\n\n", [7], b""),
         (b"\x81\x7e\x00\xc8" + FIRST + b'ab"},{' + SECOND, [7, 42], b""),
-        (b"data: " + FIRST + b"ab\n\ndata: @00000", [7], b"@00000"),
-        (b"data: @", [], b"@"),
+        (b"data: " + FIRST + b"ab\n\ndata: ^00000", [7], b"^00000"),
+        (b"data: ^", [], b"^"),
     ],
 )
 def test_stamps_are_found_in_whatever_is_around_them(

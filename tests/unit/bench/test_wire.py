@@ -82,7 +82,7 @@ def test_a_stamp_fits_into_a_request_of_the_same_length() -> None:
     assert len(head) + STAMP_DIGITS + len(tail) == len(request)
     body = b"%b%0*d%b" % (head, STAMP_DIGITS, 42, tail)
     (record,) = json.loads(body.partition(b"\r\n\r\n")[2])["records"]
-    assert record["data"].startswith("@" + "42".zfill(STAMP_DIGITS))
+    assert record["data"].startswith("^" + "42".zfill(STAMP_DIGITS))
 
 
 def test_workers_of_a_group_read_and_then_acknowledge_and_delete() -> None:
