@@ -7,16 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.engine.ports import (
-    Clock,
-    CountedIds,
-    Ids,
-    Inline,
-    Pool,
-    RandomIds,
-    SystemClock,
-    ThreadPool,
-)
+from headrace.engine.ports import Clock, Ids, Pool, RandomIds, SystemClock, ThreadPool
+from support.inline_ports import CountedIds, Inline
 from support.virtual import VirtualClock, VirtualLoop
 
 

@@ -12,11 +12,11 @@ from headrace.core.read import Slice
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
 from headrace.engine.engine import Engine
-from headrace.engine.ports import Inline
 from headrace.engine.start import Started
 from headrace.engine.timings import Timings
 from support.engine_harness import boot
 from support.hostile import HostileDisk
+from support.inline_ports import Inline
 from support.virtual import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")

@@ -15,11 +15,11 @@ from headrace.core.errors import Refused
 from headrace.core.match import TagEq
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
-from headrace.engine.ports import Inline
 from headrace.engine.start import Started
 from headrace.formats import layout
 from support.engine_harness import boot, view_all
 from support.hostile import Crash, HostileDisk
+from support.inline_ports import Inline
 from support.oracle import Blow, History, judge
 from support.virtual import VirtualClock, VirtualLoop
 

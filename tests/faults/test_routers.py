@@ -20,7 +20,6 @@ from headrace.core.match import TagEq
 from headrace.core.read import Gap, Loss
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
-from headrace.engine.ports import Inline
 from headrace.engine.routers.control import RouterPlan
 from headrace.engine.start import Started, stop
 from headrace.engine.upkeep.cycle import UpkeepPace
@@ -28,6 +27,7 @@ from headrace.storage.checks.findings import Problem
 from headrace.storage.verification import Verification
 from support.engine_harness import View, boot, go_on, view
 from support.hostile import HostileDisk
+from support.inline_ports import Inline
 from support.virtual import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")

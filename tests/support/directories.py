@@ -14,13 +14,13 @@ from headrace.core.match import TagEq
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
 from headrace.engine.engine import Engine, EngineParts
-from headrace.engine.ports import CountedIds, Inline, InlineSealer
 from headrace.engine.start import Started, start, stop
 from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.formats.frame import read_frames
 from headrace.storage.disk import RealDisk
 from headrace.storage.journal import Journal, Progress
 from headrace.storage.objects import LocalObjects
+from support.inline_ports import CountedIds, Inline, InlineSealer
 
 PACE = UpkeepPace(seal_bytes=4096)
 LOGS = {

@@ -18,13 +18,14 @@ from headrace.core.read import Gap
 from headrace.core.record import RECORD_OVERHEAD_BYTES
 from headrace.engine.caps import Caps
 from headrace.engine.engine import Engine, EngineParts
-from headrace.engine.ports import CountedIds, Inline, InlineSealer, Load, Pool
+from headrace.engine.ports import Load, Pool
 from headrace.engine.routers.forwarding import Forwarder
 from headrace.engine.start import Started, start
 from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.storage.journal import Journal, Writer
 from headrace.storage.objects import LocalObjects
 from support.hostile import Crash, HostileDisk
+from support.inline_ports import CountedIds, Inline, InlineSealer
 from support.virtual import VirtualClock, VirtualLoop
 from support.writers import Delay, server_writer
 

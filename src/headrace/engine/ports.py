@@ -10,9 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from headrace.formats.manifest import Segment
-from headrace.storage.disk import Disk
-from headrace.storage.objects import Objects
-from headrace.storage.sealing import SealJob, seal
+from headrace.storage.sealing import SealJob
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,17 +44,6 @@ class Ids(Protocol):
 class RandomIds:
     def token(self) -> str:
         return secrets.token_hex(6)
-
-
-class CountedIds:
-    """One after the other: for simulations, where nothing is random."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def token(self) -> str:
-        self._count += 1
-        return f"{self._count:x}"
 
 
 class Load(NamedTuple):
@@ -109,16 +96,6 @@ class ThreadPool:
         self._executor.shutdown(wait=True)
 
 
-class Inline:
-    """Runs work where it is asked for: for simulations, where there are no threads."""
-
-    busy = 0.0
-    load = Load(1, 0, 0)
-
-    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return work(*args, **kwargs)
-
-
 class Sealer(Protocol):
     """Does the heavy work of upkeep."""
 
@@ -130,21 +107,3 @@ class Sealer(Protocol):
 
     def hurry(self, hurried: bool) -> None:
         """Have a full share of the machine, or only what others leave."""
-
-
-class InlineSealer:
-    """Seals in a pool instead of a process."""
-
-    def __init__(self, disk: Disk, objects: Objects, pool: Pool) -> None:
-        self._disk = disk
-        self._objects = objects
-        self._pool = pool
-
-    async def seal(self, job: SealJob) -> Segment | None:
-        return await self._pool.run(seal, self._disk, self._objects, job)
-
-    async def blank(self, path: str, size_bytes: int) -> None:
-        await self._pool.run(self._disk.blank, path, size_bytes)
-
-    def hurry(self, hurried: bool) -> None:
-        pass

@@ -18,7 +18,7 @@ from headrace.core.record import draft
 from headrace.engine.caps import Caps
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
-from headrace.engine.ports import Inline, Pool
+from headrace.engine.ports import Pool
 from headrace.engine.queues.dead_letters import Redriven
 from headrace.engine.queues.jobs import Claimed, Queues
 from headrace.engine.start import Started
@@ -26,6 +26,7 @@ from headrace.engine.timings import Timings
 from headrace.engine.upkeep.cycle import UpkeepPace
 from support.engine_harness import boot
 from support.hostile import HostileDisk
+from support.inline_ports import Inline
 from support.virtual import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")

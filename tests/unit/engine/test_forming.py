@@ -17,7 +17,6 @@ from headrace.core.stream_rules import Spec
 from headrace.core.stream_state import JSON, Producer, Write
 from headrace.core.transaction import Chunk
 from headrace.engine.engine import Engine
-from headrace.engine.ports import Inline
 from headrace.engine.streams.ingest_rules import IngestRules
 from headrace.engine.streams.lifecycle import StreamWritten
 from headrace.engine.streams.metering import Meter, Metering
@@ -26,6 +25,7 @@ from headrace.schemas.evolution import parse_update
 from headrace.schemas.validation import Validator
 from support.engine_harness import boot
 from support.hostile import HostileDisk
+from support.inline_ports import Inline
 from support.virtual import VirtualClock, VirtualLoop
 
 P = ParamSpec("P")

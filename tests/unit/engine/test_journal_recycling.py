@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from headrace.core.limits import SPARE_BYTES_MAX, SPARES_MAX
-from headrace.engine.ports import CountedIds, Inline
 from headrace.engine.upkeep.journal_recycling import JournalRecycling
 from headrace.formats import layout
 from headrace.formats.manifest import Segment
@@ -20,6 +19,7 @@ from headrace.storage.journal import Journal
 from headrace.storage.memory import MemoryDisk
 from headrace.storage.sealing import SealFailed, SealJob
 from support.hostile import HostileDisk, Survival
+from support.inline_ports import CountedIds, Inline
 
 FILE_BYTES = 6400
 

@@ -7,7 +7,6 @@ import pytest
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.engine.engine import EngineParts
-from headrace.engine.ports import CountedIds, Inline, InlineSealer
 from headrace.engine.start import Started, start, stop
 from headrace.formats import layout
 from headrace.storage import manifests
@@ -16,6 +15,7 @@ from headrace.storage.ownership import NotOurs
 from headrace.storage.sealing import SealJob
 from support.engine_harness import CAPS, PACE, boot, view
 from support.hostile import HostileDisk
+from support.inline_ports import CountedIds, Inline, InlineSealer
 from support.virtual import VirtualClock, VirtualLoop
 from support.writers import server_writer
 

@@ -8,7 +8,7 @@ from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.engine.caps import Caps
 from headrace.engine.engine import EngineParts
-from headrace.engine.ports import CountedIds, Inline, InlineSealer, SystemClock
+from headrace.engine.ports import SystemClock
 from headrace.engine.start import start
 from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.formats.manifest import Segment
@@ -16,6 +16,7 @@ from headrace.storage.journal import WriterThread
 from headrace.storage.memory import MemoryDisk
 from headrace.storage.objects import LocalObjects
 from headrace.storage.sealing import SealJob
+from support.inline_ports import CountedIds, Inline, InlineSealer
 
 
 class ToldSealer(InlineSealer):

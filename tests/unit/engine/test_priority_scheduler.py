@@ -15,9 +15,9 @@ from headrace.core.log import Log
 from headrace.engine.flow.admission import WriteAdmission
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.open_log import OpenLog
-from headrace.engine.ports import Inline
 from headrace.storage.journal import Journal
 from headrace.storage.memory import MemoryDisk
+from support.inline_ports import Inline
 
 Done = asyncio.Queue[str]
 

@@ -10,9 +10,10 @@ from headrace.core.state import State
 from headrace.engine.caps import Caps
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.appender import Appender
-from headrace.engine.ports import Inline, SystemClock
+from headrace.engine.ports import SystemClock
 from headrace.storage.journal import Journal
 from headrace.storage.memory import MemoryDisk
+from support.inline_ports import Inline
 
 
 class Still:

@@ -13,7 +13,6 @@ import pytest
 from headrace.core.config import LogConfig
 from headrace.core.record import draft
 from headrace.core.transaction import Chunk
-from headrace.engine.ports import Inline
 from headrace.engine.start import Started
 from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.formats import layout
@@ -24,6 +23,7 @@ from headrace.storage.objects import LocalObjects
 from headrace.storage.sealing import SealJob
 from support.engine_harness import CAPS, boot, view
 from support.hostile import HostileDisk, Survival
+from support.inline_ports import Inline
 from support.rival import Rival
 from support.virtual import VirtualClock, VirtualLoop
 
