@@ -60,7 +60,15 @@ class SeqTable:
 
     def add(self, seq: int, key: str, size: int = 0) -> None:
         """Take in a row whose seq is not there."""
-        if not self._chunks:
+        if self._chunks:
+            chunk = self._chunks[-1]
+            if chunk.seqs and chunk.seqs[-1] < seq and len(chunk.seqs) < _ROWS_MAX:
+                chunk.seqs.append(seq)
+                chunk.keys.append(key)
+                chunk.sizes.append(size)
+                self._count += 1
+                return
+        else:
             self._chunks.append(_Chunk(array("q"), [], array("q")))
             self._firsts.append(seq)
         at = max(0, bisect_right(self._firsts, seq) - 1)
@@ -155,6 +163,11 @@ class KeyedRecords:
     def count(self) -> int:
         """How many keys there are."""
         return len(self._seqs)
+
+    @property
+    def records(self) -> int:
+        """How many records with a key there are."""
+        return len(self._records)
 
     def __contains__(self, key: str) -> bool:
         return key in self._seqs

@@ -95,8 +95,9 @@ class KeyRules:
 
     def _surplus(self, live: OpenLog) -> Iterator[Delete | None]:
         """What is too much, decided anew at each step: others write, and change rules, between."""
-        log, keys = live.log, live.keyed.keys() if live.keyed is not None else []
-        at = 0
+        log, keyed, at = live.log, live.keyed, 0
+        # Nearly always a start finds one record of each key: there is nothing to look for.
+        keys = keyed.keys() if keyed is not None and keyed.records > keyed.count else []
         while at < len(keys) and live.keyed is not None:
             delete, at = supersession.surplus(log, live.keyed, keys, at, SURPLUS_STEP)
             yield delete
