@@ -17,9 +17,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from xxhash import xxh3_64_hexdigest
 
 from headrace.core.limits import RECORD_OVERHEAD_BYTES, ROW_GROUP_BYTES, ROW_GROUP_ROWS
 from headrace.core.record import Block
+from headrace.formats.manifest import Segment
 from headrace.formats.table import encode_table
 
 SCHEMA = pa.schema(
@@ -86,6 +88,32 @@ class Built(msgspec.Struct):
     logs: int
     rows: int
     record_bytes: int
+
+    def described(
+        self, names: tuple[str, str, str], number: int = 0, start: int = 0, stop: int = 0
+    ) -> Segment:
+        """As a manifest lists it: stored under these names, of a range of the journal if any."""
+        name, index, tags = names
+        return Segment(
+            number=number,
+            name=name,
+            index=index,
+            tags=tags if self.tags else None,
+            journal_start=start,
+            journal_stop=stop,
+            logs=self.logs,
+            rows=self.rows,
+            record_bytes=self.record_bytes,
+            file_bytes=len(self.segment),
+            checksum=xxh3_64_hexdigest(self.segment),
+            index_checksum=xxh3_64_hexdigest(self.index),
+            tags_checksum=xxh3_64_hexdigest(self.tags) if self.tags else None,
+        )
+
+    def contents(self, names: tuple[str, str, str]) -> dict[str, bytes]:
+        """The files, by these names: the segment, its index, and its tags if it has some."""
+        held = zip(names, (self.segment, self.index, self.tags), strict=True)
+        return {name: content for name, content in held if content}
 
 
 class Piece(msgspec.Struct, array_like=True):

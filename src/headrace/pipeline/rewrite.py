@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from xxhash import xxh3_64_hexdigest
 
 from headrace.core.record import Block
 from headrace.formats import layout
@@ -121,26 +120,10 @@ class _Writer:
 def write(objects: Objects, name: str, tables: Iterable[pa.Table]) -> Segment:
     """A segment and its companions of rows in order, stored under names of the pipeline."""
     built = build(_log_rows(tables))
-    segment, index, tags = layout.rewritten(name)
-    objects.put(segment, built.segment)
-    objects.put(index, built.index)
-    if built.tags:
-        objects.put(tags, built.tags)
-    return Segment(
-        number=0,
-        name=segment,
-        index=index,
-        tags=tags if built.tags else None,
-        journal_start=0,
-        journal_stop=0,
-        logs=built.logs,
-        rows=built.rows,
-        record_bytes=built.record_bytes,
-        file_bytes=len(built.segment),
-        checksum=xxh3_64_hexdigest(built.segment),
-        index_checksum=xxh3_64_hexdigest(built.index),
-        tags_checksum=xxh3_64_hexdigest(built.tags) if built.tags else None,
-    )
+    names = layout.rewritten(name)
+    for path, content in built.contents(names).items():
+        objects.put(path, content)
+    return built.described(names)
 
 
 def _log_rows(tables: Iterable[pa.Table]) -> Iterator[LogRows]:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from itertools import groupby
 
 import msgspec
-from xxhash import xxh3_64_hexdigest
 
 from headrace.core import ranges
 from headrace.core.entry import Append, Delete, Drop, Entry, Trim
@@ -86,14 +85,12 @@ def store(objects: Objects, job: SealJob, found: Iterable[LogRows]) -> Segment |
     if not rows:
         return None
     built = build(rows)
-    name, index, tags = (
+    names = (
         layout.segment(job.number, job.attempt),
         layout.segment_index(job.number, job.attempt),
-        layout.segment_tags(job.number, job.attempt) if built.tags else None,
+        layout.segment_tags(job.number, job.attempt),
     )
-    contents = {name: built.segment, index: built.index}
-    if tags and built.tags:
-        contents[tags] = built.tags
+    contents = built.contents(names)
     try:
         for path, content in contents.items():
             objects.put(path, content)
@@ -102,21 +99,7 @@ def store(objects: Objects, job: SealJob, found: Iterable[LogRows]) -> Segment |
             with suppress(OSError):
                 objects.remove(path)
         raise
-    return Segment(
-        number=job.number,
-        name=name,
-        index=index,
-        tags=tags,
-        journal_start=job.start,
-        journal_stop=job.stop,
-        logs=built.logs,
-        rows=built.rows,
-        record_bytes=built.record_bytes,
-        file_bytes=len(built.segment),
-        checksum=xxh3_64_hexdigest(built.segment),
-        index_checksum=xxh3_64_hexdigest(built.index),
-        tags_checksum=xxh3_64_hexdigest(built.tags) if built.tags else None,
-    )
+    return built.described(names, job.number, job.start, job.stop)
 
 
 def _gather(disk: Disk, job: SealJob) -> dict[int, _Held]:
