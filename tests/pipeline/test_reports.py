@@ -131,13 +131,18 @@ def test_how_many_notifications_where(spark: SparkSession) -> None:
         ("notify:storm", NOON_MS + 1, {"identifier": {"region": "north", "severity": 5}}),
         ("notify:storm", NOON_MS, {"identifier": {"polygon": square}}),
         ("notify:storm", NOON_MS, {"identifier": {"polygon": pairs}}),
+        (
+            "notify:storm",
+            NOON_MS,
+            {"identifier": {"polygon": json.loads(pairs)}, "bbox": [-3, 7, -2, 8], "payload": None},
+        ),
         ("notify:flood", NOON_MS + HOUR_MS, {"identifier": {"class": "od"}}),
         ("notify:flood", NOON_MS, b"null"),
     )
     found = [(row["event_type"], row["area"], row["notifications"]) for row in made("volume", rows)]
     assert found == [
         ("flood", "anywhere", 1),
-        ("storm", "-10..0,0..10", 1),
+        ("storm", "-10..0,0..10", 2),
         ("storm", "50..60,-10..0", 1),
         ("storm", "north", 2),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,6 +138,24 @@ def test_pushed_filters_change_nothing_but_the_work(
         plain.unpersist()
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_notifications_are_found_by_key_and_tag(spark: SparkSession, shop: ServerFixture) -> None:
+    log = "notify:storm"
+    for region in ("east", "north"):
+        for severity in (1, 2, 3):
+            polygon = "0,0,0,1.5,1,1,0,0"
+            identifier = {"region": region, "severity": severity, "polygon": polygon}
+            body = {"event_type": "storm", "identifier": identifier, "payload": {"n": severity}}
+            shop.call("POST", "/api/v1/notification", body)
+        shop.call("POST", "/v0/logs/seal", {})
+    subjects = [f"storm.{region}.{n}" for region in ("east", "north") for n in (1, 2, 3)]
+    whole = load(spark, shop, "url path", log=log)
+    assert [row[1:5:2] for row in rows_of(whole)] == list(enumerate(subjects, 1))
+    (by_key,) = rows_of(load(spark, shop, "url path", log=log, keys="storm.north.2"))
+    (by_tag,) = rows_of(whole.where("tag = 'storm.east.3'"))
+    assert (by_key[1], by_tag[1]) == (5, 3)
+    assert json.loads(by_tag[6])["payload"] == {"n": 3}
 
 
 def test_without_a_server_what_is_sealed_and_not_deleted(
