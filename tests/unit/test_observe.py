@@ -13,6 +13,7 @@ from headrace.observe import (
     Counter,
     Gauge,
     Histogram,
+    LabelledFamily,
     MetricFamily,
     log_line,
     render_prometheus,
@@ -142,3 +143,18 @@ def test_a_failure_brings_its_trace(log: io.StringIO) -> None:
     first, *rest = log.getvalue().splitlines()
     assert first.endswith("ERROR   request failed path=/v0")
     assert rest[-1] == "KeyError: 'gone'"
+
+
+def test_several_labels() -> None:
+    counts = {("a", 'say "x"'): 2, ("b", "\\"): math.inf}
+    family = LabelledFamily("asked_total", "Asked.", ("route", "status"), counts)
+    assert render_prometheus([family]) == (
+        "# HELP asked_total Asked.\n"
+        "# TYPE asked_total counter\n"
+        'asked_total{route="a",status="say \\"x\\""} 2\n'
+        'asked_total{route="b",status="\\\\"} +Inf\n'
+    )
+    assert snapshot([family])["asked_total"] == [
+        {"route": "a", "status": 'say "x"', "value": 2},
+        {"route": "b", "status": "\\", "value": None},
+    ]

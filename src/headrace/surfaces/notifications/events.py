@@ -120,7 +120,7 @@ def _inside(text: str) -> bytes:
     return msgspec.json.encode(text)[1:-1]
 
 
-class NotificationView(msgspec.Struct, frozen=True):
+class NotificationView(msgspec.Struct, frozen=True, cache_hash=True):
     """Notifications as they come: equal views share bytes."""
 
     form: EventForm

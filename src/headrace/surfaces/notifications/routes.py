@@ -24,7 +24,12 @@ from headrace.surfaces.notifications.errors import (
 from headrace.surfaces.notifications.events import ControlFrames, EventForm, format_second
 from headrace.surfaces.notifications.following import NotificationStream, ReplayPlan, StreamPlan
 from headrace.surfaces.notifications.handlers import refuse_field
-from headrace.surfaces.notifications.identifiers import Notified, parse_notified, parse_wanted
+from headrace.surfaces.notifications.identifiers import (
+    NotificationFilter,
+    Notified,
+    parse_notified,
+    parse_wanted,
+)
 from headrace.surfaces.notifications.metrics import NotificationMetrics, StreamMeter
 from headrace.surfaces.notifications.names import log_of, parse_id
 from headrace.surfaces.notifications.records import make_drafts
@@ -40,7 +45,7 @@ from headrace.surfaces.notifications.wis2 import parse_wis2
 from headrace.web.answers import Answer, Handover, Headers, json_answer
 from headrace.web.bodies import check_utf8
 from headrace.web.calls import Call
-from headrace.web.event_streams import EVENT_STREAM, check_accepts, open_events
+from headrace.web.event_streams import EVENT_STREAM, open_events
 
 _NULL = b"null"
 _NS_IN_MS = 1_000_000
@@ -185,17 +190,37 @@ class NotificationRoutes:
         parse_range = parse_watch_range if goes_on else parse_replay_range
         asked = parse_range(request.from_id, request.from_date, request.to_id, request.to_date)
         wanted = parse_wanted(event_type, name, request.identifier)
-        check_accepts(call)
-        watch = self._rules.watch
-        engine = call.engine
-        log = engine.state.by_name.get(log_of(name))
+        form = EventForm(name, self._rules.source, self._rules.watch.polygon_form, ids, is_wis2)
+        try:
+            plan = await self._plan(call, form, wanted, asked, event_type, goes_on=goes_on)
+        except Refused as refused:
+            refused.detail.setdefault("topic", wanted.topic)
+            raise
+        meter = StreamMeter(self._metrics, call.req.path, name)
+        stream = NotificationStream(call.hub, plan, ControlFrames(wanted.topic, call.req.id), meter)
+        headers = _STREAM_HEADERS if call.gate.origins else [*_STREAM_HEADERS, _FOR_ALL]
+        return open_events(call, stream, headers)
+
+    async def _plan(
+        self,
+        call: Call,
+        form: EventForm,
+        wanted: NotificationFilter,
+        asked: HistoryRange,
+        event_type: EventType | None,
+        *,
+        goes_on: bool,
+    ) -> StreamPlan:
+        """What a stream delivers: where the past begins and ends, and what comes."""
+        engine, watch = call.engine, self._rules.watch
+        log = engine.state.by_name.get(log_of(form.event_type))
         live = None if log is None else engine.open_logs[log.id]
         newest = 0 if live is None else live.visible
         history = None
         if asked.start is not None:
             history = await self._find_history(call, live, newest, asked, event_type)
-        plan = StreamPlan(
-            form=EventForm(name, self._rules.source, watch.polygon_form, ids, is_wis2),
+        return StreamPlan(
+            form=form,
             wanted=wanted,
             live=live,
             after=newest,
@@ -204,10 +229,6 @@ class NotificationRoutes:
             heartbeat_s=watch.heartbeat_s,
             duration_s=watch.duration_max_s,
         )
-        meter = StreamMeter(self._metrics, call.req.path, name)
-        stream = NotificationStream(call.hub, plan, ControlFrames(wanted.topic, call.req.id), meter)
-        headers = _STREAM_HEADERS if call.gate.origins else [*_STREAM_HEADERS, _FOR_ALL]
-        return open_events(call, stream, headers)
 
     async def _find_history(
         self,

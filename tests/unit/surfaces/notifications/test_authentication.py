@@ -13,6 +13,7 @@ import jwt
 import pytest
 
 from headrace.core.errors import Code, Refused
+from headrace.delivery.http_exchange import HttpReply
 from headrace.surfaces.notifications.access import AccessRules
 from headrace.surfaces.notifications.auth_service import AuthService
 from headrace.surfaces.notifications.authentication import Authentication
@@ -232,3 +233,47 @@ def test_nobody_listens() -> None:
         return await outcome(service.identify("Bearer x"))
 
     assert asyncio.run(script()) is Code.NOT_READY
+
+
+def test_mode_direct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: dict[str, HttpReply | OSError] = {
+        "Basic cmVhZGVyOnBhc3M=": HttpReply(
+            200, {b"authorization": b"Bearer " + sign(roles=["reader"]).encode()}, b""
+        ),
+        "Basic YTpi": HttpReply(401, {}, b""),
+        "Bearer down": ConnectionRefusedError("nobody listens"),
+    }
+    asked: list[str] = []
+
+    async def exchange(service: AuthService, header: str) -> HttpReply:
+        asked.append(header)
+        found = answers[header]
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    monkeypatch.setattr(AuthService, "_exchange", exchange)
+    direct = PROXY.replace("trusted_proxy", "direct, auth_o_tron_url: http://127.0.0.1:1")
+
+    async def story(server: NotifyServer) -> None:
+        async def replay(header: str | None) -> bytes:
+            headers = {} if header is None else {"authorization": header}
+            body = {"event_type": "plain", "identifier": {"n": "a"}, "from_id": "1"}
+            line = await server.send("POST", "/api/v1/replay", body, **headers)
+            await settled(line)
+            return line.heard
+
+        assert (await replay("Basic cmVhZGVyOnBhc3M=")).startswith(b"HTTP/1.1 200 ")
+        unknown = await replay("Basic YTpi")
+        assert unknown.startswith(b"HTTP/1.1 401 ")
+        assert b"www-authenticate: Bearer\r\nwww-authenticate: Basic" in unknown
+        gone = await replay("Bearer down")
+        assert gone.startswith(b"HTTP/1.1 503 ")
+        assert b'"code":"SERVICE_UNAVAILABLE","error":"service_unavailable"' in gone
+        assert b"retry-after: " in gone
+        assert (await replay(None)).startswith(b"HTTP/1.1 401 ")
+        assert (await replay("Bearer root")).startswith(b"HTTP/1.1 200 ")
+        # Our own credentials do not depend on another server.
+        assert asked == ["Basic cmVhZGVyOnBhc3M=", "Basic YTpi", "Bearer down"]
+
+    run(story, tmp_path, direct, HEADRACE_ADMIN_TOKEN="root")
