@@ -11,7 +11,8 @@ from headrace.core.entry import LoseAtRestart, Trim
 from headrace.core.log import Log
 from headrace.core.match import TagPrefix
 from headrace.core.read import Budget, Gap, Gathering, Loss, Page, ReadPlan, Slice, plan
-from headrace.core.record import Block, block, draft
+from headrace.core.record import Block, draft
+from headrace.core.record import block as make_block
 from headrace.core.selector import ColumnSelector
 from support.samples import RECORD_BYTES, add, block_at, new_log, remove
 
@@ -190,8 +191,8 @@ def test_a_tag_filter_passes_over_what_does_not_match() -> None:
 
 @pytest.mark.parametrize("count_max", range(6))
 def test_a_page_is_shortened(count_max: int) -> None:
-    first = block(draft([b"1", b"2", b"3"]), 1, 0)
-    second = block(draft([b"4", b"5"]), 4, 0)
+    first = make_block(draft([b"1", b"2", b"3"]), 1, 0)
+    second = make_block(draft([b"4", b"5"]), 4, 0)
     page = Page([Slice(first, [0, 2]), Slice(second, range(2))], 5, 5, 1, None, 5)
     page.shorten(count_max)
     seqs = [piece.block.seq_at(at) for piece in page.slices for at in piece.picks]
