@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from time import perf_counter
 
 from headrace.core.config import LogConfig
-from headrace.core.record import Block, block, draft
+from headrace.core.record import Block, block
 from headrace.core.selector_index import SelectorIndex
 from headrace.surfaces.notifications.handlers import (
     EnumHandler,
@@ -16,6 +15,7 @@ from headrace.surfaces.notifications.handlers import (
     PolygonHandler,
 )
 from headrace.surfaces.notifications.identifiers import parse_notified, parse_wanted
+from headrace.surfaces.notifications.records import make_drafts
 from headrace.surfaces.notifications.schema import EventType, IdentifierField
 from headrace.surfaces.notifications.selector import NotificationSelector
 from headrace_bench import notices
@@ -32,7 +32,7 @@ _TYPE = EventType(
     key_order=("region", "severity"),
     fields={name: IdentifierField(name, each, required=False) for name, each in _HANDLERS.items()},
 )
-_PAYLOAD = {"file": "x" * 100}
+_PAYLOAD = b'{"file":"%b"}' % (b"x" * 100)
 _WANTED = notices.CONSTRAINED + notices.SHAPED
 
 
@@ -67,10 +67,7 @@ class Matching:
 
 def _block(place: int, seq: int) -> Block:
     parsed = parse_notified(_TYPE, _TYPE.name, notices.notified(place))
-    assert parsed.polygon is not None
-    identifier = parsed.values | {"polygon": parsed.polygon.sent}
-    data = json.dumps({"identifier": identifier, "bbox": parsed.bbox, "payload": _PAYLOAD})
-    return block(draft([data.encode()], tags=[parsed.subject], keys=[parsed.subject]), seq, 0)
+    return block(make_drafts(parsed, _PAYLOAD), seq, 0)
 
 
 def _rate(find: Callable[[Block], int], blocks: list[Block], window_s: float) -> float:

@@ -17,14 +17,13 @@ T = TypeVar("T")
 
 _SIDES = (512.0, 64.0, 8.0, 1.0)
 """How long the sides of squares are; each is eight of the next."""
+_SIDES_AND_END = (*_SIDES, None)
 _REACHED_MAX = 2.0
 """A rectangle is at most so many sides long, and reaches into three squares at most."""
 _NAMED_MAX = 4
 """So many squares are asked for by name; of more, those that there are."""
 
 _Cell = tuple[int, int]
-_Reach = tuple[int, int, int, int]
-"""From which square to which, in both directions; both included."""
 
 
 class _Square(Generic[T]):
@@ -85,7 +84,7 @@ class RectangleIndex(Generic[T]):
         low_x, low_y, high_x, high_y = rectangle
         found: dict[Rectangle, T] = {}
         squares = [self._plane]
-        for side in (*_SIDES, None):
+        for side in _SIDES_AND_END:
             for square in squares:
                 for other, item in square.items.items():
                     if (
@@ -95,7 +94,7 @@ class RectangleIndex(Generic[T]):
                         and low_y <= other[3]
                     ):
                         found[other] = item
-            if side is None:
+            if side is None or not squares:
                 break
             squares = _inner(squares, rectangle, side)
         return list(found.values())
@@ -103,7 +102,12 @@ class RectangleIndex(Generic[T]):
 
 def _inner(squares: list[_Square[T]], rectangle: Rectangle, side: float) -> list[_Square[T]]:
     """The squares within these that a rectangle reaches."""
-    first_x, first_y, last_x, last_y = _reach(rectangle, side)
+    low_x, low_y, high_x, high_y = rectangle
+    first_x, first_y = floor(low_x / side), floor(low_y / side)
+    last_x, last_y = floor(high_x / side), floor(high_y / side)
+    if first_x == last_x and first_y == last_y:
+        cell = first_x, first_y
+        return [square.squares[cell] for square in squares if cell in square.squares]
     if (last_x - first_x) * (last_y - first_y) > _NAMED_MAX:
         return [
             inner
@@ -111,19 +115,8 @@ def _inner(squares: list[_Square[T]], rectangle: Rectangle, side: float) -> list
             for (x, y), inner in square.squares.items()
             if first_x <= x <= last_x and first_y <= y <= last_y
         ]
-    found: list[_Square[T]] = []
-    for square in squares:
-        if square.squares:
-            for x in range(first_x, last_x + 1):
-                for y in range(first_y, last_y + 1):
-                    if (inner := square.squares.get((x, y))) is not None:
-                        found.append(inner)
-    return found
-
-
-def _reach(rectangle: Rectangle, side: float) -> _Reach:
-    low_x, low_y, high_x, high_y = rectangle
-    return floor(low_x / side), floor(low_y / side), floor(high_x / side), floor(high_y / side)
+    cells = [(x, y) for x in range(first_x, last_x + 1) for y in range(first_y, last_y + 1)]
+    return [square.squares[cell] for square in squares for cell in cells if cell in square.squares]
 
 
 def _paths(rectangle: Rectangle) -> Iterator[list[_Cell]]:
@@ -134,7 +127,7 @@ def _paths(rectangle: Rectangle) -> Iterator[list[_Cell]]:
     if not depth:
         yield []
         return
-    first_x, first_y, last_x, last_y = _reach(rectangle, _SIDES[depth - 1])
-    for x in range(first_x, last_x + 1):
-        for y in range(first_y, last_y + 1):
+    side = _SIDES[depth - 1]
+    for x in range(floor(low_x / side), floor(high_x / side) + 1):
+        for y in range(floor(low_y / side), floor(high_y / side) + 1):
             yield [(x >> 3 * up, y >> 3 * up) for up in range(depth - 1, -1, -1)]

@@ -42,7 +42,7 @@ class _StoredIdentifier(msgspec.Struct):
     polygon: Sent
 
 
-_decode_box = msgspec.json.Decoder(tuple[float, float, float, float]).decode
+_decode_box = msgspec.json.Decoder(Box).decode
 _decode_identifier = msgspec.json.Decoder(_StoredIdentifier).decode
 
 
@@ -98,7 +98,7 @@ class SubjectNumber(msgspec.Struct, frozen=True, cache_hash=True):
 class StoredBox(msgspec.Struct, frozen=True, cache_hash=True):
     """A feature: the box around the polygon of a notification that has one."""
 
-    def read(self, features: Features) -> Rectangle | None:
+    def read(self, features: Features) -> Box | None:
         stored: StoredParts = features.get(_STORED)
         return None if stored.box is None else _decode_box(stored.box)
 
@@ -187,8 +187,8 @@ def _are_met(constraints: tuple[tuple[int, Constraint], ...], tokens: tuple[str,
 
 def _is_met(shape: WantedShape, features: Features) -> bool:
     """Whether a notification has a polygon that is wanted."""
-    box: Rectangle | None = features.get(_BOX)
-    return box is not None and shape.may_match(Box(*box)) and shape.matches(features.get(_POLYGON))
+    box: Box | None = features.get(_BOX)
+    return box is not None and shape.may_match(box) and shape.matches(features.get(_POLYGON))
 
 
 def _decoded(token: str) -> str:

@@ -89,11 +89,9 @@ class WantedPolygon(msgspec.Struct, frozen=True):
         return self.polygon.box.intersects(box)
 
     def matches(self, polygon: Polygon) -> bool:
-        """Whether this polygon is wanted."""
+        """Whether this polygon is wanted, whatever its box says."""
         import shapely
 
-        if not self.may_match(polygon.box):
-            return False
         return bool(shapely.intersects(self.polygon.prepared, polygon.geometry))
 
 
@@ -108,12 +106,10 @@ class WantedPoint(msgspec.Struct, frozen=True):
         return box.min_lat < self.lat < box.max_lat and box.min_lon < self.lon < box.max_lon
 
     def matches(self, polygon: Polygon) -> bool:
-        """Whether this polygon is wanted."""
+        """Whether this polygon is wanted, whatever its box says."""
         import shapely
 
-        return self.may_match(polygon.box) and bool(
-            shapely.contains_xy(polygon.geometry, self.lon, self.lat)
-        )
+        return bool(shapely.contains_xy(polygon.geometry, self.lon, self.lat))
 
 
 WantedShape = WantedPolygon | WantedPoint
