@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from headrace.core.errors import Code, Refused
+from headrace.core.log import check_owner
 from headrace.core.owners import NOTIFICATIONS
 from headrace.engine.open_log import OpenLog
 from headrace.search.values import format_date
@@ -214,6 +215,8 @@ class NotificationRoutes:
         """What a stream delivers: where the past begins and ends, and what comes."""
         engine, watch = call.engine, self._rules.watch
         log = engine.state.by_name.get(log_of(form.event_type))
+        if log is not None:
+            check_owner(log, NOTIFICATIONS)  # one of this name may be older than the surface
         live = None if log is None else engine.open_logs[log.id]
         newest = 0 if live is None else live.visible
         history = None
