@@ -7,7 +7,7 @@ from contextlib import suppress
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.log import check_owner
 from headrace.core.owners import NOTIFICATIONS
 from headrace.engine.open_log import OpenLog
@@ -47,6 +47,7 @@ from headrace.web.answers import Answer, Handover, Headers, json_answer
 from headrace.web.bodies import check_utf8
 from headrace.web.calls import Call
 from headrace.web.event_streams import EVENT_STREAM, open_events
+from headrace.web.responder import failure
 
 _NULL = b"null"
 _NS_IN_MS = 1_000_000
@@ -197,6 +198,10 @@ class NotificationRoutes:
         except Refused as refused:
             refused.detail.setdefault("topic", wanted.topic)
             raise
+        except (OSError, Corrupt) as error:
+            failed = failure(error, call.req)
+            failed.detail["topic"] = wanted.topic
+            raise failed from None
         meter = StreamMeter(self._metrics, call.req.path, name)
         stream = NotificationStream(call.hub, plan, ControlFrames(wanted.topic, call.req.id), meter)
         headers = _STREAM_HEADERS if call.gate.origins else [*_STREAM_HEADERS, _FOR_ALL]

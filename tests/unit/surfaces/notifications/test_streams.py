@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -205,3 +206,25 @@ notification_schema:
         assert not watching.closing
 
     run(story, tmp_path, schema)
+
+
+@pytest.mark.parametrize("path", ["watch", "replay"])
+def test_a_stream_that_cannot_begin_is_refused(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(server: NotifyServer) -> None:
+        await server.notify(n=0)
+
+        async def fail(*args: object) -> None:
+            raise OSError("the disk is gone")
+
+        monkeypatch.setattr(server.engine.reader, "seek", fail)
+        line = await server.watch(path, from_date="2001-01-01T00:00:00Z")
+        assert line.statuses == [500]
+        body = json.loads(line.heard.partition(b"\r\n\r\n")[2])
+        assert body["code"] == "SSE_STREAM_INITIALIZATION_FAILED"
+        assert body["error"] == "SSE stream creation failed"
+        assert body["topic"] == "plain.*"
+        assert body["message"] == body["details"] == "internal error"
+
+    run(story, tmp_path)
