@@ -64,6 +64,8 @@ class Channel:
         """Where those with a view gather once they have caught up."""
         self._queue: deque[Cohort] = deque()
         self._scheduled = False
+        self._goes_on = False
+        """Whether the rest of a pass is to come in the next round of the loop."""
         self._changed = False
         self._held = False
         self._dropped = False
@@ -155,6 +157,15 @@ class Channel:
             self._move_idle()
             for cohort in self._active:
                 self._line_up(cohort)
+        if not self._goes_on:
+            self._take_on()
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self._pass()
+
+    def _take_on(self) -> None:
+        """Cohorts that are lined up, for one slice of time."""
         self.live.last_read_at_ms = self._engine.clock.now_ms()
         started = perf_counter()
         while self._queue:
@@ -165,7 +176,10 @@ class Channel:
             if (perf_counter() - started) * 1e3 > SLICE_MS:
                 break
         if self._queue:
-            self._tasks.soon(self._pass)  # a pass once begun does not wait for another turn
+            # A pass once begun does not wait for another turn, and has one slice in each round of
+            # the loop, however often the log changes meanwhile.
+            self._goes_on = True
+            self._tasks.soon(self._go_on)
         else:
             self._idle.forget()
             self._forget()

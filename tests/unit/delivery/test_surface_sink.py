@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from itertools import count
 from unittest import mock
@@ -14,6 +15,7 @@ from headrace.core.config import LogConfig
 from headrace.core.limits import WHEEL_TICK_S
 from headrace.core.record import Block, draft
 from headrace.core.selector import ColumnFeature, Condition, Features, IsOneOf, Picks
+from headrace.delivery.channel import Channel
 from headrace.delivery.cohort import Follower
 from headrace.delivery.endings import Ending, Expired, Over
 from headrace.delivery.events import CaughtUp, Event, Records
@@ -161,7 +163,7 @@ def test_a_burst_is_looked_at_once_for_all_who_wait() -> None:
     followers, records = 40, 200
     loop, asked = VirtualLoop(), list[int]()
 
-    async def story() -> None:
+    async def story(note_round: Callable[[], None]) -> None:
         engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
         hub = Hub(engine, TimerWheel())
 
@@ -181,6 +183,7 @@ def test_a_burst_is_looked_at_once_for_all_who_wait() -> None:
             pipes.append(pipe)
         await asyncio.sleep(0.1)
         asked.clear()
+        note_round()
         async with asyncio.TaskGroup() as group:
             for number in range(records):
                 group.create_task(write(f"t{number % followers}", b"%d" % number))
@@ -194,11 +197,28 @@ def test_a_burst_is_looked_at_once_for_all_who_wait() -> None:
             assert found == [str(each) for each in mine]
 
     # One follower for each step of the clock: a pass is cut off after every one of them.
-    ticks = count()
+    ticks, rounds, slices = count(), count(), Counter[int]()
+    this_round = [-1]
+
+    def note_round() -> None:
+        this_round[0] = next(rounds)
+        if this_round[0] < 1000:  # while something may happen: then time goes on
+            loop.call_soon(note_round)
+
+    def note_slice(channel: Channel) -> None:
+        if 0 <= this_round[0] < 1000:
+            slices[this_round[0]] += 1
+        take_on(channel)
+
+    take_on = Channel._take_on
     try:
-        with mock.patch("headrace.delivery.channel.perf_counter", ticks.__next__):
-            loop.run(story())
+        with (
+            mock.patch("headrace.delivery.channel.perf_counter", ticks.__next__),
+            mock.patch.object(Channel, "_take_on", note_slice),
+        ):
+            loop.run(story(note_round))
     finally:
         loop.close()
+    assert max(slices.values()) == 1
     # The index asks once for each record that somebody wants.
     assert sum(asked) <= 2 * records
