@@ -14,7 +14,7 @@ from headrace.core.state import State
 from headrace.surfaces.notifications.configuration import MemoryRules, NotificationsConfiguration
 from headrace.surfaces.notifications.errors import UNKNOWN_EVENT_TYPE, invalid
 from headrace.surfaces.notifications.indexing import format_search
-from headrace.surfaces.notifications.names import PREFIX, log_of
+from headrace.surfaces.notifications.names import PREFIX
 from headrace.surfaces.notifications.schema import EventType, IdentifierField, parse_event_type
 
 _HIDDEN = frozenset(("words",))
@@ -106,10 +106,6 @@ class EventTypeCatalog:
     def log_names(self, state: State) -> list[str]:
         """All logs there are."""
         return list(state.names("", PREFIX, NOTIFICATIONS))
-
-    def name_of(self, event_type: str) -> str:
-        """The log of a type."""
-        return log_of(event_type)
 
     # --- what is told of them ---------------------------------------------------------------------
 

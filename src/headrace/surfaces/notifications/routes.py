@@ -93,6 +93,8 @@ class NotificationRoutes:
             if POINT in request.identifier:
                 refuse_field(POINT, "is for watch and replay only")
             self._require_write(call, event_type)
+            if request.to_id is not None or request.to_date is not None:
+                raise Refused(Code.INVALID, "to_id and to_date are for replay only")
             notified = parse_notified(event_type, name, request.identifier)
             is_absent = payload is UNSET or bytes(payload) == _NULL
             if is_absent and event_type is not None and event_type.payload_required:

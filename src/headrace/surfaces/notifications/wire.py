@@ -85,14 +85,6 @@ class NotifyReply(msgspec.Struct):
     processed_at: str
 
 
-class FieldSchema(msgspec.Struct):
-    """What a field of an identifier takes."""
-
-    type: str
-    required: bool
-    description: str | UnsetType = UNSET
-
-
 class SchemaListReply(msgspec.Struct, omit_defaults=True):
     """All event types of the configuration."""
 
