@@ -15,7 +15,15 @@ import msgspec
 
 from headrace.core.read import Page
 from headrace.delivery.cohort import Follower
-from headrace.delivery.endings import Ending, Expired, Over, ShuttingDown, StreamFailed, describe
+from headrace.delivery.endings import (
+    Ending,
+    Expired,
+    Over,
+    ShuttingDown,
+    SlowConsumer,
+    StreamFailed,
+    describe,
+)
 from headrace.delivery.hub import Hub
 from headrace.delivery.sse import LAST_CHUNK, EventStream
 from headrace.engine.open_log import OpenLog
@@ -94,6 +102,9 @@ class NotificationStream(EventStream):
 
     def closing_frame(self, ending: Ending) -> bytes:
         """What went wrong, if anything did, and why the stream ends: in words that clients know."""
+        last = LAST_CHUNK if self.chunked else b""
+        if isinstance(ending, SlowConsumer):
+            return last  # an error would end the client; one that is cut off comes again
         reason: CloseReason = "end_of_stream"
         frames = b""
         match ending:
@@ -108,7 +119,7 @@ class NotificationStream(EventStream):
                 frames = self._control.failed(said[1] if said else "")
                 self._meter.failed()
         frames += self._control.closing(self._clock.now_ms(), reason)
-        return self.wrap(frames) + (LAST_CHUNK if self.chunked else b"")
+        return self.wrap(frames) + last
 
     # --- the connection ---------------------------------------------------------------------------
 

@@ -113,6 +113,20 @@ def test_who_cannot_keep_up_gets_the_rest_later(tmp_path: Path) -> None:
     run(story, tmp_path, "watch_endpoint: {replay_batch_size: 1}")
 
 
+def test_who_takes_nothing_is_cut_off_and_may_come_again(tmp_path: Path) -> None:
+    async def story(server: NotifyServer) -> None:
+        await server.notify(n=0)
+        line = await server.watch()
+        line.choke()
+        await asyncio.sleep(25)
+        assert not line.closing
+        await asyncio.sleep(10)
+        assert line.closing
+        assert told(line) == ["connection_established"]
+
+    run(story, tmp_path, QUICK)
+
+
 def test_a_stop_says_so_also_while_the_past_is_told(tmp_path: Path) -> None:
     async def story(server: NotifyServer) -> None:
         for n in range(9):
