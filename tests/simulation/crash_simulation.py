@@ -465,7 +465,7 @@ class Life:
         self._history.acknowledge(wish.index, wish.durability)
         self._history.acknowledge(wish.control, Durability.FSYNC)
         block = self._history.states[wish.index][name]
-        assert block.head == done.last
+        assert wish.last == done.last
         stamped = [record._replace(ts_ms=block.last_ts_ms) for record in records]
         self._history.show(done.log.id, enumerate(stamped, done.first), done.last)
 

@@ -6,6 +6,7 @@ here anew, from what the user asked for, and must be the same.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,11 @@ from headrace.core.entry import (
 )
 from headrace.core.match import TagMatch
 from headrace.core.read import Loss, Page
+from headrace.core.record import Drafts
 from headrace.engine.engine import Engine
+from headrace.engine.logs.append_batch import AppendBatch
+from headrace.engine.logs.appender import Appender
+from headrace.engine.open_log import OpenLog
 from support.engine_harness import Record
 from support.oracle import History, ModelLog
 from support.relay import Relay
@@ -47,6 +52,8 @@ class Wish:
     """The step that made it true; 0 when nothing had to change."""
     durability: Durability = Durability.FSYNC
     """The class it is acknowledged under."""
+    last: int = 0
+    """The seq of the last record of an append."""
     control: int = 0
     """The step that created or configured the log it was decided on: who is told of it counts on
     that.
@@ -80,7 +87,12 @@ class Shadow:
         self._clock = clock
         self._names = {log.id: name for name, log in history.now.items()}
         self._relay = Relay(engine, history)
+        self._joined: dict[int, tuple[Drafts, Wish]] = {}
+        """What clients asked for that is appended together with others, by its drafts."""
+        self._together: list[Wish] | None = None
+        """Those whose drafts are being appended as one."""
         self._watch(engine)
+        self._watch_batches(engine.appender)
 
     def _watch(self, engine: Engine) -> None:
         apply: Callable[[Entry], None] = engine.apply
@@ -93,6 +105,25 @@ class Shadow:
                 self._done(WISH.get(), Durability.FSYNC)
 
         engine.apply = watched  # type: ignore[method-assign]
+
+    def _watch_batches(self, appender: Appender) -> None:
+        join, append_batch = appender._join, appender._append_batch
+
+        def joined(live: OpenLog, drafts: Drafts) -> asyncio.Future[int]:
+            self._joined[id(drafts)] = drafts, WISH.get()
+            return join(live, drafts)
+
+        def appended(batch: AppendBatch) -> None:
+            before, self._together = (
+                self._together, [self._joined[id(drafts)][1] for drafts in batch.drafts],
+            )  # fmt: skip
+            try:
+                append_batch(batch)
+            finally:
+                self._together = before
+
+        appender._join = joined  # type: ignore[method-assign]
+        appender._append_batch = appended  # type: ignore[method-assign]
 
     def log(self, id: int) -> ModelLog | None:
         found = self.history.now.get(self._names.get(id, ""))
@@ -146,21 +177,29 @@ class Shadow:
         self.control[entry.log] = self._now
 
     def _append(self, entry: Append) -> None:
-        wish, log, now_ms = WISH.get(), self._known(entry.log), self._clock.now_ms()
-        assert entry.key == wish.key
-        if wish.key in log.keys:
-            assert now_ms - log.keys[wish.key][2] > log.config.idempotency_window_ms, "twice"
-        assert not log.full(wish.records), "more than the caps allow"
-        grown = self._stamped(log, entry.block.ts_ms).append(wish.records, wish.key, now_ms)
+        wishes = self._together or [WISH.get()]
+        log, now_ms = self._known(entry.log), self._clock.now_ms()
+        (key,) = {wish.key for wish in wishes}
+        assert entry.key == key
+        assert key is None or len(wishes) == 1
+        if key in log.keys:
+            assert now_ms - log.keys[key][2] > log.config.idempotency_window_ms, "twice"
+        records = [record for wish in wishes for record in wish.records]
+        assert not log.full(records), "more than the caps allow"
+        grown = self._stamped(log, entry.block.ts_ms).append(records, key, now_ms)
         assert (entry.block.first, entry.block.last) == (log.head + 1, grown.head)
         floor = entry.trim.floor_cap if entry.trim else log.floor
         assert floor == grown.floor, f"floor {floor} instead of {grown.floor}"
         self._step(grown)
-        self._done(wish, log.config.durability)
-        wish.control = self.control.get(log.id, 0)
+        last = log.head
+        for wish in wishes:
+            last += len(wish.records)
+            wish.last = last
+            self._done(wish, log.config.durability)
+            wish.control = self.control.get(log.id, 0)
         self.appended[log.id] = (self._now, log.config.durability)
-        if wish.key:
-            self.keys[log.id, wish.key] = (entry.block.first, entry.block.last)
+        if key:
+            self.keys[log.id, key] = (entry.block.first, entry.block.last)
 
     def _stamped(self, log: ModelLog, ts_ms: int) -> ModelLog:
         """Time does not run backwards in a log, but for what a restart took with it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 
 from headrace.engine.engine import Engine
 from headrace.surfaces.topics.errors import refuse
-from headrace.web.answers import Answer
+from headrace.web.answers import Answer, Handover
 from headrace.web.calls import Call, Gate
 from headrace.web.concurrency import Slots
 from headrace.web.connection import Respond
@@ -55,7 +56,9 @@ def make_gate(engine: Engine) -> Gate:
 
 def make_call(gate: Gate, request: Request, principal: Principal = LOCAL, **params: str) -> Call:
     """A call as its handler gets it."""
-    call = Call(gate, refuse, request, tuple(params), tuple(params.values()), 0.0)
+    call = Call(gate, refuse, request, 0.0)
+    call.names, call.values = tuple(params), tuple(params.values())
+    call.name = call.values[0] if params else ""
     call.principal = principal
     return call
 
@@ -63,7 +66,13 @@ def make_call(gate: Gate, request: Request, principal: Principal = LOCAL, **para
 async def ask(
     respond: Respond, method: str, target: str, body: bytes = b"", **fields: str
 ) -> Reply:
-    answer = await respond(make_request(method, target, body, **fields))
+    loop, request = asyncio.get_running_loop(), make_request(method, target, body, **fields)
+    answered: asyncio.Future[Answer | Handover | None] = loop.create_future()
+    # A connection has it answered outside of all tasks.
+    loop.call_soon(respond, request, lambda _, answer: answered.set_result(answer))
+    answer = await answered
     assert isinstance(answer, Answer)
     said = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
-    return Reply(answer.status, dict(answer.headers), said)
+    lines = dict(line.split(": ", 1) for line in answer.lines.splitlines())
+    headers = {**lines, **dict(answer.headers), "x-request-id": request.id}  # as a connection adds
+    return Reply(answer.status, headers, said)

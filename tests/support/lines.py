@@ -8,8 +8,10 @@ from typing import Any
 
 from headrace.core.errors import Refused
 from headrace.web.answers import Answer, Handover
-from headrace.web.connection import Connection, Connections
+from headrace.web.connection import Connection, Connections, Respond, Send
 from headrace.web.request import Request
+from headrace.web.request_task import RequestTask
+from headrace.web.responder import Responder
 from support.plumbing import Pipe
 from support.virtual import VirtualLoop
 
@@ -17,7 +19,7 @@ READ_BYTES = 256 << 10
 """What a loop reads at a time."""
 KEEP_ALIVE_S = 75
 
-Application = Callable[[Request], Coroutine[Any, Any, Answer | Handover]]
+Application = Callable[[Request], Coroutine[Any, Any, Answer | Handover]] | Responder
 
 
 class Line(Pipe):
@@ -85,11 +87,34 @@ class Line(Pipe):
         return [int(part[:3]) for part in self.heard.split(b"HTTP/1.1 ")[1:]]
 
 
+class Applying(RequestTask):
+    """Has a request answered by a coroutine."""
+
+    def __init__(self, request: Request, send: Send) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._request = request
+        self._send = send
+
+    def ended(self, result: Answer | Handover | None, error: BaseException | None) -> None:
+        self._send(self._request, result)
+
+
+def applied(app: Callable[[Request], Coroutine[Any, Any, Answer | Handover]]) -> Respond:
+    """A coroutine function as what connections ask for answers."""
+
+    def respond(request: Request, send: Send) -> RequestTask | None:
+        task = Applying(request, send)
+        task.run(app(request))
+        return None if task.done() else task
+
+    return respond
+
+
 class Site:
     """A server without sockets."""
 
     def __init__(self, app: Application, shared: Connections) -> None:
-        self.app = app
+        self.app: Respond = app if isinstance(app, Responder) else applied(app)
         self.shared = shared
 
     def connect(self) -> Line:

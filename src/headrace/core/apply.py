@@ -97,7 +97,8 @@ def apply(log: Log, entry: Entry) -> None:
 
 def _apply_append(log: Log, entry: Append) -> None:
     new = entry.block
-    _pass_over(log, new.first - 1)
+    if new.first - 1 > log.head:
+        _pass_over(log, new.first - 1)
     log.head = new.last
     log.last_ts_ms = new.ts_ms
     if log.stream is not None:

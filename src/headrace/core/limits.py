@@ -59,6 +59,10 @@ LISTING_BYTES_MAX = 8 << 20
 makes objects of it, which take thirty times as much, and nobody gets a turn meanwhile.
 """
 
+APPEND_TOGETHER_BYTES_MAX = 16 << 10
+"""Of an append that goes to the journal together with others of the same turn of the loop."""
+APPENDS_TOGETHER_BYTES_MAX = 1 << 20
+"""Of all that go together."""
 RECORD_OVERHEAD_BYTES = 16
 """What a record counts for in `bytes` beside its data and meta."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from sys import byteorder
 from typing import TypeVar, cast
 
 import msgspec
@@ -59,6 +60,35 @@ def draft(
         end += len(data)
         ends.append(end)
     return Drafts(b"".join(datas), ends.tobytes(), metas, tags, nodes, keys)
+
+
+def concat(parts: Sequence[Drafts]) -> Drafts:
+    """Drafts of JSON one behind the other, as one."""
+    ends = array("I")
+    start = 0
+    for part in parts:
+        if len(part.ends) == 4:
+            ends.append(start + len(part.data))
+        else:
+            ends.extend([start + end for end in memoryview(part.ends).cast("I")])
+        start += len(part.data)
+    return Drafts(
+        b"".join([part.data for part in parts]),
+        ends.tobytes(),
+        _concat_column([(part.metas, part.count) for part in parts]),
+        _concat_column([(part.tags, part.count) for part in parts]),
+        _concat_column([(part.nodes, part.count) for part in parts]),
+        _concat_column([(part.keys, part.count) for part in parts]),
+    )
+
+
+def _concat_column(parts: Sequence[tuple[list[T | None] | None, int]]) -> list[T | None] | None:
+    if all(column is None for column, _ in parts):
+        return None
+    joined: list[T | None] = []
+    for column, count in parts:
+        joined += [None] * count if column is None else column
+    return joined
 
 
 def payloads(drafts: Drafts) -> list[bytes]:
@@ -162,6 +192,9 @@ class Block(msgspec.Struct, gc=False, array_like=True):
 
     @property
     def size_bytes(self) -> int:
+        if self.metas is None and type(self.ends) is bytes:  # as one append brought it
+            end = int.from_bytes(self.ends[-4:], byteorder)
+            return end - self.base + RECORD_OVERHEAD_BYTES * (len(self.ends) // 4)
         return self.measure(0, self.count)
 
 

@@ -10,6 +10,7 @@ from headrace.core.apply import apply as apply_to_log
 from headrace.core.cap import add_to
 from headrace.core.config import Durability, Kind, LogConfig
 from headrace.core.entry import (
+    Append,
     Configure,
     Create,
     Drop,
@@ -203,6 +204,8 @@ def new_log(entry: Create) -> Log:
 def apply(state: State, entry: Entry) -> None:
     """Make the entry true."""
     match entry:
+        case Append():  # first: of most kinds there are few
+            _apply_to_log(state, entry)
         case Create():
             state.put(new_log(entry))
         case Drop():
@@ -215,11 +218,18 @@ def apply(state: State, entry: Entry) -> None:
             state.revoke(entry.id)
         case Start() | Stop():
             pass
-        case _:
+        case Configure():
             log = state.logs[entry.log]
-            count, size_bytes, config = log.count, log.size_bytes, log.config
-            apply_to_log(log, entry)
-            if isinstance(entry, Configure):
-                state.configured(log, config)
-            state.count += log.count - count
-            state.size_bytes += log.size_bytes - size_bytes
+            before = log.config
+            _apply_to_log(state, entry)
+            state.configured(log, before)
+        case _:
+            _apply_to_log(state, entry)
+
+
+def _apply_to_log(state: State, entry: Entry) -> None:
+    log = state.logs[entry.log]
+    count, size_bytes = log.count, log.size_bytes
+    apply_to_log(log, entry)
+    state.count += log.count - count
+    state.size_bytes += log.size_bytes - size_bytes

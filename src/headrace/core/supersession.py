@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.core import log as core_log
 from headrace.core import ranges
-from headrace.core.config import Kind, LogConfig
+from headrace.core.config import Discard, Kind, LogConfig
 from headrace.core.entry import Append, Delete
 from headrace.core.errors import Code, Refused
 from headrace.core.keyed_records import KeyedRecords
@@ -75,6 +75,8 @@ def bring(log: Log, keyed: KeyedRecords | None, drafts: Drafts, now_ms: int) -> 
 
 def admit(log: Log, keyed: KeyedRecords | None, new: Block, key: str | None = None) -> Admitted:
     """Take in records that have their seqs; a full log that rejects refuses."""
+    if keyed is None and log.ledger is None and log.config.discard is not Discard.REJECT:
+        return Admitted(Append(log.id, new, key, None))  # nothing has to go: as nearly always
     gone = _superseded(keyed, log.config, new)
     core_log.check_room(log, new.count - len(gone), new.size_bytes - sum(gone.values()))
     return _admitted(log, new, key, gone)

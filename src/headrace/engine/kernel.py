@@ -139,7 +139,9 @@ class Kernel:
 
     def check_open(self) -> None:
         """Refuse when nothing can be written any more, or at the moment, or the server stops."""
-        self.check_writable()
+        journal = self.journal
+        if journal.failure is not None or journal.stall is not None:
+            raise journal.refusal()
         if self.draining:
             raise Refused(Code.SHUTTING_DOWN, "the server is shutting down")
 
@@ -181,11 +183,14 @@ class Kernel:
         records, though none of them is of that kind.
         """
         journal = self.journal
-        if journal.failure is not None:
-            raise journal.refusal()
         stored = entries if stored is None else stored
-        # The journal may refuse what it cannot hold: nothing has changed by then.
-        position = journal.enqueue(stored, sync=sync, together=together) if stored else journal.tail
+        if stored:
+            # The journal may refuse what it cannot hold: nothing has changed by then.
+            position = journal.enqueue(stored, sync=sync, together=together)
+        elif journal.failure is not None:
+            raise journal.refusal()
+        else:
+            position = journal.tail
         for entry in entries:
             self.apply(entry)
         if not stored:
@@ -312,21 +317,24 @@ class Kernel:
 
     async def wait(self, live: OpenLog, position: int, last: int, timings: Timings) -> None:
         """Wait for the commit point of the log's class; then readers may see up to `last`."""
-        journal, config = self.journal, live.log.config
-        show = partial(live.show, last)
         started = perf_counter()
+        await self.committed(live, position, last)
+        timings.note_wait(live.log.config, (perf_counter() - started) * 1e3)
+
+    def committed(
+        self,
+        live: OpenLog,
+        position: int,
+        last: int,
+        show: Callable[[int], None] | None = None,
+    ) -> asyncio.Future[None]:
+        """Done at the commit point of the log's class: then readers may see up to `last`."""
+        journal, then = self.journal, partial(show or live.show, last)
         if self.needs_sync(live, last):
-            await journal.wait_synced(position, show)
-            waited_ms = (perf_counter() - started) * 1e3
-            if config.synced:
-                timings.sync_ms = waited_ms
-            else:
-                timings.append_ms = waited_ms
-        elif not config.journaled:
-            show()
-        else:
-            await journal.wait_written(position, show)
-            timings.append_ms = (perf_counter() - started) * 1e3
+            return journal.wait_synced(position, then)
+        if not live.log.config.journaled:
+            position = 0  # it is as committed as it will ever be
+        return journal.wait_written(position, then)
 
     def show_when_committed(
         self, position: int, ends: Sequence[tuple[OpenLog, int]]

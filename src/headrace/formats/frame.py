@@ -27,7 +27,8 @@ from headrace.core.limits import FRAME_BYTES_MAX
 
 _PREFIX = struct.Struct("<IQ")
 _REST = struct.Struct("<QBQ")
-HEADER_BYTES = _PREFIX.size + _REST.size
+_PREFIX_BYTES = _PREFIX.size
+HEADER_BYTES = _PREFIX_BYTES + _REST.size
 _ZEROES = bytes(64 << 10)
 _MANY = 4096
 
@@ -94,11 +95,12 @@ def encode_group(entries: Sequence[Entry], position: int, synced: int) -> bytear
 def _frame(body: Entry | _Group, kind: int, log: int, position: int, synced: int) -> bytearray:
     frame = bytearray(HEADER_BYTES)
     _encode_into(body, frame, HEADER_BYTES)
-    if len(frame) - HEADER_BYTES > FRAME_BYTES_MAX:
+    length = len(frame) - HEADER_BYTES
+    if length > FRAME_BYTES_MAX:
         raise _too_large(len(frame))
-    _REST.pack_into(frame, _PREFIX.size, synced, kind, log)
-    checksum = xxh3_64_intdigest(memoryview(frame)[_PREFIX.size :], position)
-    _PREFIX.pack_into(frame, 0, len(frame) - HEADER_BYTES, checksum)
+    _REST.pack_into(frame, _PREFIX_BYTES, synced, kind, log)
+    checksum = xxh3_64_intdigest(memoryview(frame)[_PREFIX_BYTES:], position)
+    _PREFIX.pack_into(frame, 0, length, checksum)
     return frame
 
 

@@ -85,8 +85,9 @@ class Journal:
         self.spares: deque[str] = deque()
         """Blank files to go on in, where there are any."""
         self._disk = disk
-        self._tail = position
-        self._file_start = position
+        self.tail = position
+        """The position the next frame will have."""
+        self.file_start = position
         self._lock = threading.Lock()  # guards the two below: the writer swaps them away
         self._pending: list[Buffer | int] = []  # frames, and positions where a new file starts
         self._frames_pending = 0
@@ -101,22 +102,13 @@ class Journal:
 
     def open(self, make_writer: Callable[[Journal, asyncio.AbstractEventLoop], Writer]) -> None:
         """Open the first file and start to write."""
-        self._file = self._open(self._tail)
+        self._file = self._open(self.tail)
         self._loop = asyncio.get_running_loop()
         self._writer = make_writer(self, self._loop)
 
     @property
-    def tail(self) -> int:
-        """The position the next frame will have."""
-        return self._tail
-
-    @property
-    def file_start(self) -> int:
-        return self._file_start
-
-    @property
     def pending_bytes(self) -> int:
-        return self._tail - self.written
+        return self.tail - self.written
 
     @property
     def queue_depth(self) -> int:
@@ -132,7 +124,7 @@ class Journal:
         if self.failure is not None:
             raise self.refusal()
         frames: list[Buffer] = []
-        tail = self._tail  # moves when all of them are encoded: some may fail to be
+        tail = self.tail  # moves when all of them are encoded: some may fail to be
         if together and len(entries) > 1:
             frames.append(encode_group(entries, tail, self.synced))
             tail += len(frames[0])
@@ -141,31 +133,33 @@ class Journal:
                 frame = encode_frame(entry, tail, self.synced)
                 frames.append(frame)
                 tail += len(frame)
-        self._tail = tail
+        self.tail = tail
         if sync:
-            self._sync_wanted = self._tail
+            self._sync_wanted = tail
+        count, stats = len(frames), self.stats
         with self._lock:
             self._pending += frames
-            self._frames_pending += len(frames)
-        self.stats.frames += len(frames)
-        self.stats.queue_peak = max(self.stats.queue_peak, self._frames_pending)
+            self._frames_pending = pending = self._frames_pending + count
+        stats.frames += count
+        if pending > stats.queue_peak:
+            stats.queue_peak = pending
         assert self._writer is not None
         self._writer.wake()
-        return self._tail
+        return tail
 
     def rotate(self) -> int:
         """Go on in a new file; returns the position where it starts."""
         if self.failure is not None:
             raise self.refusal()
-        if self._tail > self._file_start:
+        if self.tail > self.file_start:
             with self._lock:
-                self._pending.append(self._tail)
-            self._file_start = self._tail
-            self._sync_wanted = self._tail
+                self._pending.append(self.tail)
+            self.file_start = self.tail
+            self._sync_wanted = self.tail
             self.stats.rotations += 1
             assert self._writer is not None
             self._writer.wake()
-        return self._tail
+        return self.tail
 
     def refusal(self) -> Refused:
         if self.failure is None:
@@ -426,7 +420,7 @@ class Journal:
     async def close(self) -> None:
         """Commit what is pending and stop the writer."""
         if self.failure is None and self.stall is None:
-            await self.wait_synced(self._tail)
+            await self.wait_synced(self.tail)
         if self._writer is not None:
             self._writer.close()
         if self._file is not None:

@@ -13,7 +13,9 @@ Headers = list[tuple[str, str]]
 NO_BODY = frozenset((204, 304))
 JSON = "application/json"
 
-_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+JSON_LINE = f"content-type: {JSON}\r\n"
+_FRESH_JSON_LINES = f"{JSON_LINE}cache-control: no-store\r\n"
+_STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n" for each in HTTPStatus}
 
 
 class Answer(msgspec.Struct, gc=False):
@@ -23,6 +25,8 @@ class Answer(msgspec.Struct, gc=False):
     headers: Headers
     body: bytes | list[bytes] = b""
     """As a whole, or in pieces that nobody needs to join."""
+    lines: str = ""
+    """Headers that are the same in many answers, as they go over the wire."""
 
 
 class Reply(msgspec.Struct):
@@ -47,14 +51,18 @@ class Handover(msgspec.Struct):
 
 def json_answer(body: bytes, status: int = 200) -> Answer:
     """JSON that no cache keeps."""
-    return Answer(status, [("content-type", JSON), ("cache-control", "no-store")], body)
+    return Answer(status, [], body, _FRESH_JSON_LINES)
 
 
-def format_head(status: int, date: str, headers: Headers) -> bytes:
-    """The head of an answer."""
-    lines = [f"{name}: {value}\r\n" for name, value in headers]
-    text = f"{_LINES[status]}{date}{''.join(lines)}\r\n"
+def format_lines(headers: Headers) -> str:
+    """Headers as they go over the wire."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
     # A line break in a value would begin a header, or an answer, that nobody wrote.
-    if text.count("\n") != len(lines) + 2 + bool(date):
+    if lines.count("\n") != len(headers):
         raise ValueError(f"a header with a line break: {headers}")
-    return text.encode("latin-1")
+    return lines
+
+
+def format_head(status: int, date: str, lines: str) -> bytes:
+    """The head of an answer with these lines."""
+    return f"{_STATUS_LINES[status]}{date}{lines}\r\n".encode("latin-1")

@@ -30,18 +30,26 @@ async def read_bytes(req: Request, bytes_max: int) -> bytes:
     return await _unpack(req, await _receive(req, bytes_max), bytes_max)
 
 
+def plain_body(req: Request, bytes_max: int) -> bytes:
+    """The body, if it is all there, JSON in ASCII as it is nearly always, and not larger."""
+    if not req.complete:
+        return b""
+    body, headers = req.body, req.headers
+    if (
+        headers.get(b"content-type") == _PLAIN_JSON
+        and len(body) <= bytes_max
+        and isinstance(body, bytes)
+        and b"content-encoding" not in headers
+        and body.isascii()
+    ):
+        return body
+    return b""
+
+
 async def read_body(req: Request, bytes_max: int) -> bytes:
     """The body as UTF-8 JSON text; empty when there is none."""
-    if req.complete:  # as nearly always, and then nearly always plain
-        body, headers = req.body, req.headers
-        if (
-            headers.get(b"content-type") == _PLAIN_JSON
-            and len(body) <= bytes_max
-            and isinstance(body, bytes)
-            and b"content-encoding" not in headers
-            and body.isascii()
-        ):
-            return body
+    if body := plain_body(req, bytes_max):
+        return body
     raw = await _receive(req, bytes_max)
     if raw and req.content_type != _JSON:
         check_json_type(req.content_type)

@@ -25,7 +25,7 @@ from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 from headrace.engine.timings import Timings
 from headrace.web.answers import Answer
-from headrace.web.bodies import read_body, read_bytes
+from headrace.web.bodies import plain_body, read_body, read_bytes
 from headrace.web.concurrency import Slots
 from headrace.web.credential_store import CredentialStore, unknown_key
 from headrace.web.credentials import LOCAL, NOBODY, Principal
@@ -115,44 +115,31 @@ Refuse = Callable[[Refused, Request, float], Answer]
 class Call:
     """One request under way. Whoever is to be known is so before a handler is called."""
 
-    __slots__ = (
-        "_names",
-        "_note_end",
-        "_refuse",
-        "_revoked",
-        "gate",
-        "name",
-        "principal",
-        "req",
-        "started",
-        "timings",
-        "values",
-    )
+    names: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    """The segments of the path that its template names."""
+    name = ""
+    """The first of them."""
+    principal: Principal = NOBODY
+    _revoked = False
+    _note_end: Callable[[], None]
 
     def __init__(
         self,
         gate: Gate,
         refuse: Refuse,
         req: Request,
-        names: tuple[str, ...],
-        values: tuple[str, ...],
         started: float,
     ) -> None:
         self.gate = gate
         self._refuse = refuse
         self.req = req
-        self._names = names
-        self.values = values
-        self.name = values[0] if values else ""
-        """What the path names first."""
         self.started = started
         self.timings = Timings()
-        self.principal: Principal = NOBODY
-        self._revoked = False
 
     def param(self, name: str) -> str:
         """A segment of the path, by its place."""
-        return self.values[self._names.index(name)]
+        return self.values[self.names.index(name)]
 
     def refuse(self, refused: Refused) -> Answer:
         """How the surface says no to this."""
@@ -199,6 +186,10 @@ class Call:
         """The body of a request that brings records."""
         return read_body(self.req, self.gate.max_body_bytes)
 
+    def small_body(self) -> bytes:
+        """The same, if there is one, it is all there, plain and small; nothing else to wait for."""
+        return plain_body(self.req, min(INLINE_BYTES_MAX, self.gate.max_body_bytes))
+
     def command(self, bytes_max: int = COMMAND_BYTES_MAX) -> Coroutine[Any, Any, bytes]:
         """The body of a request that brings no records."""
         return read_body(self.req, min(bytes_max, self.gate.max_body_bytes))
@@ -217,8 +208,10 @@ class Call:
 
     def performance(self, scanned: int | None) -> bytes:
         """Where the time went, as the last member of the reply."""
-        rest = "" if scanned is None else f',"records_scanned":{scanned}'
-        return b',"performance":{%b%b}}' % (format_times(self.started, self.timings), rest.encode())
+        times = format_times(self.started, self.timings)
+        if scanned is None:
+            return b',"performance":{%b}}' % times
+        return b',"performance":{%b,"records_scanned":%d}}' % (times, scanned)
 
 
 def _nothing() -> None:

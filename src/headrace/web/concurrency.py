@@ -27,9 +27,10 @@ class Slots:
 
     def check(self, principal: Principal) -> None:
         """Refuse one more when there are too many."""
-        self._total.check(self._held)
+        if self._total.max:
+            self._total.check(self._held)
         # Without keys there is nobody to tell apart, so only the total counts.
-        if principal is not LOCAL:
+        if self._per_key.max and principal is not LOCAL:
             self._per_key.check(self._by_key.get(principal.id, 0))
 
     def take(self, principal: Principal) -> Slot:

@@ -19,7 +19,7 @@ import asyncio
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,7 @@ from headrace.core.limits import (
     REQUESTS_PER_TURN,
 )
 from headrace.web import heads
-from headrace.web.answers import NO_BODY, Answer, Handover, format_head
+from headrace.web.answers import NO_BODY, Answer, Handover, format_head, format_lines
 from headrace.web.heads import Unacceptable
 from headrace.web.http2_refusal import Http2Refusal, behind_preface
 from headrace.web.lingering_close import LingeringClose
@@ -57,8 +57,9 @@ _METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELE
 _IDLE, _HEAD, _BODY = 0, 1, 2
 """What the parser is in the middle of."""
 
-Respond = Callable[[Request], Coroutine[Any, Any, Answer | Handover]]
-"""Answers a request; never raises but when it is cancelled."""
+Send = Callable[[Request, Answer | Handover | None], None]
+Respond = Callable[[Request, Send], RequestTask | None]
+"""Has a request answered by a call of `Send`, at once or later; returns who is at it then."""
 
 
 class Connections(msgspec.Struct):
@@ -79,8 +80,8 @@ class Connections(msgspec.Struct):
     """The `Date` of every answer, as a line."""
     open: set[Any] = msgspec.field(default_factory=set)
     """The protocols of all connections: ours, and those they were handed over to."""
-    tasks: set[RequestTask[Answer | Handover]] = msgspec.field(default_factory=set)
-    """Requests under way."""
+    tasks: dict[Request, RequestTask] = msgspec.field(default_factory=dict)
+    """Who answers requests that take a while."""
     unsent: UnsentAnswers = msgspec.field(default_factory=UnsentAnswers)
 
 
@@ -127,8 +128,6 @@ class Connection(asyncio.Protocol):
     """The request whose body is being received."""
     under_way: Request | None = None
     """The request that is being answered; others may wait behind it."""
-    _task: RequestTask[Answer | Handover] | None = None
-    """Who answers it."""
     _timer: asyncio.TimerHandle | None = None
     gone = False
     """Whether the peer has hung up, or says no more, or we have left."""
@@ -198,7 +197,7 @@ class Connection(asyncio.Protocol):
             self._shared.unsent.free(self.transport)
         waiting = self._incoming
         self._rest()
-        self._unread = self._task = None
+        self._unread = None
         self._queue.clear()
         self._parser = None
         if self._timer is not None:
@@ -214,7 +213,8 @@ class Connection(asyncio.Protocol):
         self._incoming = self.under_way = None
         self._headers = []
         self._url = b""
-        self._release_heads(0)
+        if self._charged_bytes:
+            self._release_heads(0)
         self._since, self._patience_s = self._loop.time(), self._shared.keep_alive_s
 
     def _release_heads(self, held_bytes: int) -> None:
@@ -232,7 +232,7 @@ class Connection(asyncio.Protocol):
         self.on_gone = None
         early = bytes(self._unread or b"") if self._upgrading else b""
         sink, shared = given.sink, self._shared
-        head = format_head(given.status, shared.date, given.headers) + given.preamble
+        head = format_head(given.status, shared.date, format_lines(given.headers)) + given.preamble
         transport = self._leave_to(sink)
         sink.attach(transport, head, given.on_end, partial(shared.open.discard, sink))
         if early and not sink.closed:
@@ -259,7 +259,8 @@ class Connection(asyncio.Protocol):
             taken = self._feed(data)
             if taken < len(data) and self._final_reply is None:
                 self._unread = memoryview(data)[taken:]
-            self._advance()
+            if self._queue:
+                self._advance()
             whole = self._unread is None and self._incoming is None
             if whole and not (self._held or self._queue):
                 return
@@ -460,7 +461,8 @@ class Connection(asyncio.Protocol):
             return
         self._since = None
         request.end()
-        self._enqueue(request)
+        if request is not self.under_way:
+            self._enqueue(request)
 
     def _enqueue(self, request: Request) -> None:
         """A request is to be answered in its turn, unless it is already."""
@@ -479,10 +481,9 @@ class Connection(asyncio.Protocol):
                 break
             self._begun += 1
             self.under_way = request = self._queue.popleft()
-            task = RequestTask(self._loop, self._respond(request), self._finish)
-            self._task = task
-            self._shared.tasks.add(task)
-            task.step()
+            task = self._respond(request, self._finish)
+            if task is not None:
+                self._shared.tasks[request] = task
         self._advancing = False
 
     def _go_on_later(self) -> None:
@@ -491,19 +492,17 @@ class Connection(asyncio.Protocol):
             self._reading_on = True
             self._loop.call_soon(self._read_on)
 
-    def _finish(
-        self, task: RequestTask[Answer | Handover], answer: Answer | Handover | None
-    ) -> None:
-        self._shared.tasks.discard(task)
-        request = self.under_way
-        if self._task is not task or request is None:
+    def _finish(self, request: Request, answer: Answer | Handover | None) -> None:
+        """Send the answer of a request, if there is still somebody to hear it."""
+        self._shared.tasks.pop(request, None)
+        if self.under_way is not request:
             if isinstance(answer, Handover):
                 answer.on_end()
-            return  # nobody is there to hear it
-        self._task = None
-        if isinstance(answer, Answer):
+            return
+        if type(answer) is Answer:
             self._send(request, answer)
         elif isinstance(answer, Handover) and not self.gone:
+            answer.headers.append(("x-request-id", request.id))
             self._hand_over(answer)
         else:
             if isinstance(answer, Handover):
@@ -514,18 +513,20 @@ class Connection(asyncio.Protocol):
         request.answered = True
         self.under_way = None
         shared = self._shared
-        headers, body, status = answer.headers, answer.body, answer.status
+        body, status = answer.body, answer.status
         if shared.stopping and not self._queue:
             request.keep_alive = False
         if request.expects and not request.complete:
             request.keep_alive = False  # the peer may leave the body out: what is next is unknown
-        size = 0
+        size = len(body) if isinstance(body, bytes) else sum(map(len, body))
+        lines = f"{answer.lines}x-request-id: {request.id}\r\n"
+        if answer.headers:
+            lines += format_lines(answer.headers)
         if status not in NO_BODY:
-            size = len(body) if isinstance(body, bytes) else sum(map(len, body))
-            headers.append(("content-length", str(size)))
+            lines = f"{lines}content-length: {size}\r\n"
         if not request.keep_alive:
-            headers.append(("connection", "close"))
-        pieces = [format_head(status, shared.date, headers)]
+            lines += "connection: close\r\n"
+        pieces = [format_head(status, shared.date, lines)]
         if request.method != "HEAD" and status not in NO_BODY:
             pieces += (body,) if isinstance(body, bytes) else body
         if not (request.keep_alive or request.complete):
@@ -533,13 +534,14 @@ class Connection(asyncio.Protocol):
             self._end_with(LingeringClose(b"".join(pieces)))
             return
         transport = self.transport
-        if len(pieces) > 1 and size > _JOINED_BYTES_MAX:
+        if size > _JOINED_BYTES_MAX and len(pieces) > 1:
             transport.writelines(pieces)
         else:
             transport.write(b"".join(pieces))
         if self._is_full:
             shared.unsent.hold(transport, size)
-        self._release_heads(self._head_bytes if self._phase == _HEAD else 0)
+        if self._charged_bytes:
+            self._release_heads(self._head_bytes if self._phase == _HEAD else 0)
         if not request.keep_alive:
             self._queue.clear()
             transport.close()
@@ -625,7 +627,7 @@ class Connection(asyncio.Protocol):
         elif broken is not None and broken.answered:
             self._final_reply = b""
         elif broken is not None and broken is self.under_way:
-            self.under_way = self._task = None
+            self.under_way = None
         if self.under_way is None and not self._queue:
             self._end_with(LingeringClose(self._final_reply))
         else:

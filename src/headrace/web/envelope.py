@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from headrace.core.errors import Code, Refused
-from headrace.web.answers import JSON, Answer, Reply
+from headrace.web.answers import JSON, JSON_LINE, Answer, Reply
 from headrace.web.calls import Call, Refuse
 from headrace.web.request import Request
 from headrace.web.surface import Refusals, Words
@@ -61,7 +61,7 @@ class ErrorReply(msgspec.Struct):
 def close(call: Call, reply: Reply) -> Answer:
     """An open reply with where the time went as its last member."""
     reply.parts.append(call.performance(reply.scanned))
-    return Answer(reply.status, [("content-type", JSON)], reply.parts)
+    return Answer(reply.status, [], reply.parts, JSON_LINE)
 
 
 def refuser(refusals: Refusals) -> Refuse:

@@ -38,47 +38,33 @@ def split_query(text: str) -> list[tuple[str, str]]:
 class Request:
     """What a client asked for. Its connection fills the body in."""
 
-    __slots__ = (
-        "_id",
-        "_params",
-        "_waiter",
-        "answered",
-        "body",
-        "complete",
-        "connection",
-        "expects",
-        "headers",
-        "is_http10",
-        "keep_alive",
-        "method",
-        "query",
-        "raw_path",
-        "read_max",
-    )
+    # (What most requests leave as it is stands here: that costs none of them anything.)
+    is_http10 = False
+    keep_alive = True
+    expects = False
+    """Whether the peer waits to be asked for its body."""
+    body: bytes | bytearray = b""
+    complete = False
+    """Whether all of the body is there."""
+    answered = False
+    read_max = BODY_WAITING_BYTES_MAX
+    """How much of the body is taken in before somebody asks for more of it."""
+    _waiter: asyncio.Future[None] | None = None
+    _params: dict[str, list[str]] | None = None
+    _id: str | None = None
 
     def __init__(
         self, connection: Connection, method: str, target: bytes, headers: dict[bytes, bytes]
     ) -> None:
         self.connection = connection
         self.method = method
-        raw_path, _, query = target.partition(b"?")
-        self.raw_path = raw_path
-        self.query = query.partition(b"#")[0] if b"#" in query else query
+        self.query = b""
+        if b"?" in target:
+            target, _, query = target.partition(b"?")
+            self.query = query.partition(b"#")[0] if b"#" in query else query
+        self.raw_path = target
         self.headers = headers
         """By name; several of one name are joined by commas."""
-        self.is_http10 = False
-        self.keep_alive = True
-        self.expects = False
-        """Whether the peer waits to be asked for its body."""
-        self.body: bytes | bytearray = b""
-        self.complete = False
-        """Whether all of the body is there."""
-        self.answered = False
-        self.read_max = BODY_WAITING_BYTES_MAX
-        """How much of the body is taken in before somebody asks for more of it."""
-        self._waiter: asyncio.Future[None] | None = None
-        self._params: dict[str, list[str]] | None = None
-        self._id: str | None = None
 
     # --- the head ---------------------------------------------------------------------------------
 
@@ -97,12 +83,8 @@ class Request:
     def id(self) -> str:
         """By which the request is found in the log: its `X-Request-ID`, or a new one."""
         if self._id is None:
-            given = self.get_header("x-request-id")
-            fits = given is not None and 0 < len(given) <= REQUEST_ID_LENGTH_MAX
-            if given is not None and fits and given.isascii() and given.isprintable():
-                self._id = given
-            else:
-                self._id = new_request_id()
+            given = self.headers.get(b"x-request-id")
+            self._id = (given and _parse_id(given)) or new_request_id()
         return self._id
 
     def __contains__(self, header: str) -> bool:
@@ -168,13 +150,14 @@ class Request:
             if isinstance(self.body, bytes):
                 self.body = bytearray(self.body)
             self.body += piece
-        if len(self.body) >= self.read_max:
+        if self._waiter is not None and len(self.body) >= self.read_max:
             self.wake()
 
     def end(self) -> None:
         """The body is there."""
         self.complete = True
-        self.wake()
+        if self._waiter is not None:
+            self.wake()
 
     def wake(self) -> None:
         """Something happened that who waits for the body wants to know."""
@@ -194,3 +177,10 @@ class Request:
             await waiter
         body = self.body
         return body if isinstance(body, bytes) else bytes(body)
+
+
+def _parse_id(given: bytes) -> str | None:
+    """An id that a caller gave, if it can stand in a header and in a line of the log."""
+    fits = len(given) <= REQUEST_ID_LENGTH_MAX and given.isascii()
+    text = given.decode("ascii") if fits else ""
+    return text if text.isprintable() else None

@@ -9,37 +9,34 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.tasks import _enter_task, _leave_task
-from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
-
-T = TypeVar("T")
+from collections.abc import Coroutine
+from typing import Any
 
 
-class RequestTask(Generic[T]):
-    """Runs a coroutine that never raises but when it is cancelled."""
+class RequestTask:
+    """Runs coroutines, one after the other; a subclass says what comes after each."""
 
-    __slots__ = ("_cancelling", "_coroutine", "_loop", "_must_cancel", "_on_done", "_waiting")
+    _loop: asyncio.AbstractEventLoop
+    """Set by the subclass."""
+    _coroutine: Coroutine[Any, Any, Any] | None = None
+    _waiting: asyncio.Future[Any] | None = None
+    _cancelling = 0
+    _must_cancel = False
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        coroutine: Coroutine[Any, Any, T],
-        on_done: Callable[[RequestTask[T], T | None], None],
-    ) -> None:
-        self._loop = loop
-        self._coroutine: Coroutine[Any, Any, T] | None = coroutine
-        self._on_done = on_done
-        """Called with the result, or with nothing when the task was cancelled."""
-        self._waiting: asyncio.Future[Any] | None = None
-        self._cancelling = 0
-        self._must_cancel = False
+    def ended(self, result: Any, error: BaseException | None) -> None:
+        """A coroutine ended with this result, or raised this."""
+        raise NotImplementedError
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine to its first wait, or to its end."""
+        self._coroutine = coroutine
+        self.step()
 
     def step(self, _: object = None) -> None:
         """Go on to the next wait, or to the end."""
         coroutine, self._waiting = self._coroutine, None
         assert coroutine is not None
         loop = self._loop
-        waiting, result, ended = None, None, True
         _enter_task(loop, self)  # type: ignore[arg-type]
         try:
             if self._must_cancel:
@@ -47,21 +44,21 @@ class RequestTask(Generic[T]):
                 waiting = coroutine.throw(asyncio.CancelledError())
             else:
                 waiting = coroutine.send(None)
-            ended = False
         except StopIteration as end:
-            result = end.value
-        except asyncio.CancelledError:
-            pass
-        except BaseException:
-            self._coroutine = None
-            loop.call_soon(self._on_done, self, None)
-            raise
-        finally:
             _leave_task(loop, self)  # type: ignore[arg-type]
-        if ended:
             self._coroutine = None
-            self._on_done(self, result)
+            self.ended(end.value, None)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (it is handed on)
+            _leave_task(loop, self)  # type: ignore[arg-type]
+            self._coroutine = None
+            self.ended(None, error)
+        except BaseException:
+            _leave_task(loop, self)  # type: ignore[arg-type]
+            self._coroutine = None
+            loop.call_soon(self.ended, None, asyncio.CancelledError())
+            raise
         else:
+            _leave_task(loop, self)  # type: ignore[arg-type]
             self._wait(waiting)
 
     def _wait(self, waiting: asyncio.Future[Any] | None) -> None:

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import unquote
 
 import msgspec
 
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import TELLING, Code, Refused
 from headrace.core.limits import PATH_KNOWN_BYTES_MAX, PATHS_KNOWN_MAX
+from headrace.engine.flow.shared_timeout import SharedTimeout
 from headrace.observe import log_line
 from headrace.storage.disk import passes
 from headrace.storage.objects import StoreError
 from headrace.storage.replaced_objects import Vanished
-from headrace.web.answers import JSON, Answer, Handover, Reply
+from headrace.web.answers import JSON, JSON_LINE, Answer, Handover, Reply
 from headrace.web.bodies import accepts_gzip, compress
 from headrace.web.calls import Call, Gate
+from headrace.web.concurrency import Slots
 from headrace.web.cors import preflight, shared_headers
 from headrace.web.credential_store import unknown_key
 from headrace.web.credentials import NOBODY, Principal
 from headrace.web.request import Request
+from headrace.web.request_task import RequestTask
 from headrace.web.routing import Match, RouteTable
 from headrace.web.surface import Route, Surface
 
 GZIP_BYTES_MIN = 1024
 GZIP_INLINE_BYTES_MAX = 64 << 10
+
+
+Send = Callable[[Request, Answer | Handover | None], None]
+"""Takes the answer to a request; nothing when nobody is to answer any more."""
 
 
 class Resource(msgspec.Struct):
@@ -57,41 +64,41 @@ class Responder:
         self._router = RouteTable(resources.items())
         self._found: dict[bytes, Match[Resource]] = {}
 
-    async def __call__(self, request: Request) -> Answer | Handover:
-        started = perf_counter()
+    def __call__(self, request: Request, send: Send) -> RequestTask | None:
+        """Have a request answered; returns who is at it, if that takes longer than this call."""
+        gate, method = self._gate, request.method
         found = self._found.get(request.raw_path) or self._find(request)
         surface = self._surface_of(request) if found is None else found.found.surface
-        answer: Answer | Handover
+        call = Call(gate, surface.refuse, request, perf_counter())
+        task = _Responding(asyncio.get_running_loop(), gate, surface, found, call, send)
         try:
-            begun = self._begin(surface, found, request, started)
-            if isinstance(begun, Answer):
-                answer = begun
+            if gate.origin_check is not None:
+                gate.origin_check.check(method, request.headers)
+            route = None if found is None else found.found.routes.get(method)
+            if route is None:
+                task.reply(self._answer_unrouted(found, request))
+                return None
+            assert found is not None
+            call.names, values = found.names, found.values
+            if values:
+                if b"%" in request.raw_path:
+                    values = tuple(map(unquote, values))
+                call.values, call.name = values, values[0]
+            principal = (route.authenticate or surface.authenticate)(gate, request)
+            if isinstance(principal, Principal):
+                task.admit(principal, route)
+                handling = route.handler(call)
             else:
-                call, route = begun
-                shared_timeout = (
-                    None
-                    if surface.shared_timeout is None
-                    else surface.shared_timeout(request, route)
-                )
-                if shared_timeout is None:
-                    answer = await self._handle(surface, route, call)
-                else:
-                    with shared_timeout.limit():
-                        answer = await self._handle(surface, route, call)
-        except Refused as refused:
-            answer = surface.refuse(refused, request, started)
-            if (allow := refused.detail.get("allow")) is not None:
-                answer.headers.append(("allow", allow))
+                handling = task.identify(principal, route)
+            if surface.shared_timeout is not None:
+                limit = surface.shared_timeout(request, route)
+                if limit is not None:
+                    handling = _limited(limit, gate, handling)
         except Exception as error:  # noqa: BLE001  (a bug, or a disk: answered like a refusal)
-            answer = surface.refuse(failure(error, request), request, started)
-        if surface.observe is not None:
-            surface.observe(request, None if found is None else found.found.path, answer.status)
-        headers = answer.headers
-        headers += surface.headers
-        headers.append(("x-request-id", request.id))
-        if self._gate.origins:
-            headers += shared_headers(request.get_header("origin"), self._gate.origins)
-        return answer
+            task.reply(task.refuse(error))
+            return None
+        task.run(handling)
+        return None if task.done() else task
 
     def _find(self, request: Request) -> Match[Resource] | None:
         """What a path leads to; short ones that lead somewhere are remembered."""
@@ -110,59 +117,122 @@ class Responder:
                 return surface
         return self._surfaces[0]
 
-    def _begin(
-        self, surface: Surface, found: Match[Resource] | None, request: Request, started: float
-    ) -> tuple[Call, Route] | Answer:
-        """Who is to answer; or the answer, where nobody needs to."""
-        gate, method = self._gate, request.method
-        if gate.origin_check is not None:
-            gate.origin_check.check(method, request.headers)
-        if method == "OPTIONS" and gate.origins and "access-control-request-method" in request:
-            asked = request.get_header("access-control-request-headers") or "*"
-            return Answer(204, preflight(asked))
+    def _answer_unrouted(self, found: Match[Resource] | None, request: Request) -> Answer:
+        """The answer to a method that no route takes, or to a path that leads nowhere."""
+        method = request.method
+        if method == "OPTIONS":
+            if self._gate.origins and "access-control-request-method" in request:
+                asked = request.get_header("access-control-request-headers") or "*"
+                return Answer(204, preflight(asked))
+            if found is not None:
+                return found.found.surface.options(request, found.found.allow)
         if found is None:
             raise Refused(Code.NOT_FOUND, f"there is nothing at {request.path}; see /docs")
-        resource, names, values = found
-        route = resource.routes.get(method)
-        if route is not None:
-            if b"%" in request.raw_path:
-                values = tuple(map(unquote, values))
-            return Call(gate, surface.refuse, request, names, values, started), route
-        if method == "OPTIONS":
-            return surface.options(request, resource.allow)
         message = f"{method} does not go with {request.path}"
-        raise Refused(Code.METHOD_NOT_ALLOWED, message, allow=resource.allow)
+        raise Refused(Code.METHOD_NOT_ALLOWED, message, allow=found.found.allow)
 
-    async def _handle(self, surface: Surface, route: Route, call: Call) -> Answer | Handover:
-        gate = self._gate
+
+class _Responding(RequestTask):
+    """Answers one request: runs its handler, and makes an answer of what that ends with."""
+
+    _slots: Slots | None = None
+    _is_final = False
+    """Whether the handler has ended, and what comes now is the answer."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        gate: Gate,
+        surface: Surface,
+        found: Match[Resource] | None,
+        call: Call,
+        send: Send,
+    ) -> None:
+        self._loop = loop
+        self._gate = gate
+        self._surface = surface
+        self._found = found
+        self._call = call
+        self._send = send
+
+    def admit(self, principal: Principal, route: Route) -> None:
+        """It is known who asks: take a slot for as long as the handler runs, or refuse."""
+        self._call.principal = principal
+        if principal is not NOBODY:
+            slots = self._gate.streams if route.lives_long else self._gate.slots
+            slots.enter(principal)
+            self._slots = slots
+
+    async def identify(
+        self, asking: Awaitable[Principal], route: Route
+    ) -> Answer | Reply | Handover:
+        """What the handler answers, once another server has said who asks."""
+        self.admit(await asking, route)
+        return await route.handler(self._call)
+
+    def ended(self, result: Answer | Reply | Handover, error: BaseException | None) -> None:
+        if self._slots is not None:
+            self._slots.leave(self._call.principal)
+            self._slots = None
         try:
-            principal = (route.authenticate or surface.authenticate)(gate, call.req)
-            if not isinstance(principal, Principal):
-                principal = await principal
-            call.principal = principal
-            if principal is NOBODY:
-                result = await route.handler(call)
+            if error is not None:
+                self._fail(error)
+            elif type(result) is Reply:
+                finish = self._surface.finish
+                assert finish is not None
+                self._deliver(finish(self._call, result))
             else:
-                slots = gate.streams if route.lives_long else gate.slots
-                slots.enter(principal)
-                try:
-                    result = await route.handler(call)
-                finally:
-                    slots.leave(principal)
-        except Refused as refused:
-            raise await gate.settle_refusal(refused) from None
-        if isinstance(result, Reply):
-            assert surface.finish is not None
-            result = surface.finish(call, result)
-        if isinstance(result, Handover):
-            self._admit(call.principal, result)
-        elif surface.compresses and b"accept-encoding" in call.req.headers:
-            await _pack(result, call.req)
-        return result
+                self._deliver(result)  # type: ignore[arg-type]
+        except Exception as problem:  # noqa: BLE001
+            self.reply(self.refuse(problem))
 
-    def _admit(self, principal: Principal, given: Handover) -> None:
+    def _deliver(self, answer: Answer | Handover) -> None:
+        request = self._call.req
+        if isinstance(answer, Handover):
+            self._count_in(answer)
+        elif self._surface.compresses and not self._is_final and _wants_gzip(request, answer):
+            if len(answer.body) > GZIP_INLINE_BYTES_MAX:
+                self._is_final = True
+                self.run(_pack_beside(answer))
+                return
+            _pack(answer, compress(answer.body))  # type: ignore[arg-type]
+        self.reply(answer)
+
+    def _fail(self, error: BaseException) -> None:
+        """The handler raised this: say so, once what a refusal tells of is there to stay."""
+        if isinstance(error, asyncio.CancelledError):
+            self._send(self._call.req, None)
+        elif isinstance(error, Refused) and error.code in TELLING and not self._is_final:
+            self._is_final = True
+            self.run(_settled(self._gate, error))
+        else:
+            self.reply(self.refuse(error))
+
+    def refuse(self, error: BaseException) -> Answer:
+        """How the surface says no, or that something failed."""
+        if not isinstance(error, Refused):
+            error = failure(error, self._call.req)
+        answer = self._call.refuse(error)
+        if (allow := error.detail.get("allow")) is not None:
+            answer.headers.append(("allow", allow))
+        return answer
+
+    def reply(self, answer: Answer | Handover) -> None:
+        """Send an answer, with the headers that all have."""
+        request, surface, origins = self._call.req, self._surface, self._gate.origins
+        if surface.observe is not None:
+            path = None if self._found is None else self._found.found.path
+            surface.observe(request, path, answer.status)
+        if surface.headers:
+            answer.headers += surface.headers
+        if origins:
+            answer.headers += shared_headers(request.get_header("origin"), origins)
+        self._send(request, answer)
+
+    def _count_in(self, given: Handover) -> None:
         """Count a connection that is about to be handed over, and note whose it is."""
-        gate, ends_at_ms = self._gate, principal.expires_at_ms
+        gate, principal = self._gate, self._call.principal
+        ends_at_ms = principal.expires_at_ms
         # It may have taken a while to come here, and nobody was told to end this one.
         if principal is not NOBODY and gate.credentials.is_gone(principal.id):
             raise unknown_key()
@@ -172,22 +242,42 @@ class Responder:
             given.sink.end_within((ends_at_ms - gate.engine.clock.now_ms()) / 1000)
 
 
-async def _pack(answer: Answer, request: Request) -> None:
-    """Compress an answer if it is worth it and the client takes that."""
-    body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
-    answer.body = body
-    if len(body) < GZIP_BYTES_MIN or not accepts_gzip(request.get_header("accept-encoding")):
-        return
-    if ("content-type", JSON) in answer.headers:
-        if len(body) <= GZIP_INLINE_BYTES_MAX:
-            answer.body = compress(body)
-        else:
-            loop = asyncio.get_running_loop()
-            answer.body = await loop.run_in_executor(None, compress, body)
-        answer.headers += [("content-encoding", "gzip"), ("vary", "accept-encoding")]
+async def _limited(limit: SharedTimeout, gate: Gate, handling: Coroutine[Any, Any, Any]) -> Any:
+    """What a handler answers, or a refusal that is there to stay, unless that takes too long."""
+    with limit.limit():
+        try:
+            return await handling
+        except Refused as refused:
+            await _settled(gate, refused)
 
 
-def failure(error: Exception, request: Request) -> Refused:
+async def _settled(gate: Gate, refused: Refused) -> NoReturn:
+    raise await gate.settle_refusal(refused) from None
+
+
+def _wants_gzip(request: Request, answer: Answer) -> bool:
+    """Whether the client takes packed answers and this one is worth it; it is in one piece then."""
+    is_json = answer.lines.startswith(JSON_LINE) or ("content-type", JSON) in answer.headers
+    if b"accept-encoding" not in request.headers or not is_json:
+        return False
+    body = answer.body
+    if not isinstance(body, bytes):
+        body = answer.body = b"".join(body)
+    return len(body) >= GZIP_BYTES_MIN and accepts_gzip(request.get_header("accept-encoding"))
+
+
+async def _pack_beside(answer: Answer) -> Answer:
+    loop = asyncio.get_running_loop()
+    _pack(answer, await loop.run_in_executor(None, compress, answer.body))  # type: ignore[arg-type]
+    return answer
+
+
+def _pack(answer: Answer, packed: bytes) -> None:
+    answer.body = packed
+    answer.headers += [("content-encoding", "gzip"), ("vary", "accept-encoding")]
+
+
+def failure(error: BaseException, request: Request) -> Refused:
     """What to answer when something failed that nobody refused; tells the log."""
     about: dict[str, Any] = {
         "method": request.method, "path": request.path, "request_id": request.id

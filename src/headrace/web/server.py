@@ -74,5 +74,5 @@ class HttpServer:
         ):
             await asyncio.sleep(_LOOK_S)
         self._timer.cancel()
-        for task in tuple(shared.tasks):
+        for task in tuple(shared.tasks.values()):
             task.cancel()

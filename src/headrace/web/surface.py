@@ -6,7 +6,7 @@ document and the page of documentation.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -19,7 +19,7 @@ from headrace.web.calls import Authenticate, Call, Refuse, by_key
 from headrace.web.credentials import Principal, Scope
 from headrace.web.request import Request
 
-Handler = Callable[[Call], Awaitable[Answer | Reply | Handover]]
+Handler = Callable[[Call], Coroutine[Any, Any, Answer | Reply | Handover]]
 
 
 class Parameter(NamedTuple):

@@ -135,10 +135,10 @@ def test_a_spare_is_not_there_before_it_is_blank() -> None:
 def test_one_is_made_when_the_open_file_is_half_full_and_there_is_none() -> None:
     async def work() -> None:
         bench = Bench()
-        bench.journal._tail = FILE_BYTES // 2 - 1
+        bench.journal.tail = FILE_BYTES // 2 - 1
         await bench.spares.restock()
         assert not bench.journal.spares
-        bench.journal._tail += 1
+        bench.journal.tail += 1
         for _ in range(2):
             await bench.spares.restock()
             assert list(bench.journal.spares) == bench.unfinished
@@ -156,7 +156,7 @@ def test_one_that_failed_takes_no_room(failure: Exception) -> None:
         bench.blanker.failure = failure
         with pytest.raises(type(failure)):
             await bench.spares.retire(bench.position)
-        bench.journal._tail += FILE_BYTES
+        bench.journal.tail += FILE_BYTES
         with pytest.raises(type(failure)):
             await bench.spares.restock()
         assert bench.unfinished == []

@@ -13,7 +13,7 @@ import pytest
 from headrace.app import App, build_web
 from headrace.config import load
 from headrace.core.errors import Code, Refused
-from headrace.web.answers import Answer
+from headrace.web.answers import Answer, format_lines
 from headrace.web.answers import Reply as OpenReply
 from headrace.web.calls import Call, Gate
 from headrace.web.concurrency import Slots
@@ -63,7 +63,7 @@ def test_every_surface_has_words_for_every_refusal(code: Code, name: str, path: 
     assert error.get("code") or error["success"] is False
     if name == "notifications":
         assert said["request_id"] == request.id
-    assert ("content-type", "application/json") in answer.headers
+    assert "content-type: application/json\r\n" in answer.lines + format_lines(answer.headers)
 
 
 # --- an empty surface -----------------------------------------------------------------------------

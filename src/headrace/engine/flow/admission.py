@@ -34,11 +34,12 @@ class WriteAdmission:
     @property
     def open(self) -> bool:
         """Whether a write may go straight in."""
-        return not self._parked and not self._full
-
-    @property
-    def _full(self) -> bool:
-        return not self.room.is_set() or self._journal.pending_bytes > JOURNAL_PENDING_BYTES_MAX
+        journal = self._journal
+        return (
+            self.room.is_set()
+            and journal.tail - journal.written <= JOURNAL_PENDING_BYTES_MAX
+            and not self._parked
+        )
 
     @property
     def parked(self) -> int:

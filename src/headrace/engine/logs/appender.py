@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from time import perf_counter
 
 import msgspec
 
@@ -10,10 +12,13 @@ from headrace.core import idempotency, lease, ranges, supersession
 from headrace.core import state as core_state
 from headrace.core.config import LogConfig
 from headrace.core.entry import Create, Entry
+from headrace.core.errors import Refused
+from headrace.core.limits import APPEND_TOGETHER_BYTES_MAX
 from headrace.core.log import Log, check_owner
-from headrace.core.record import Drafts
+from headrace.core.record import Drafts, concat
 from headrace.core.supersession import Admitted
 from headrace.engine.kernel import Kernel
+from headrace.engine.logs.append_batch import AppendBatch
 from headrace.engine.open_log import OpenLog, keyed_by
 from headrace.engine.timings import Timings
 from headrace.formats.frame import check_append
@@ -35,6 +40,10 @@ class Appender:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
+        self._turn: dict[int, AppendBatch | None] = {}
+        """Logs that were appended to in this turn of the loop, and what came after that: it is
+        appended together when the turn ends, since work for one is work for all of it.
+        """
 
     async def append(
         self,
@@ -73,15 +82,74 @@ class Appender:
             if known := idempotency.find(log.keys, key, window_ms, now_ms):
                 await kernel.wait(live, kernel.journal.tail, known[1], timings)
                 return Appended(log, *known, live.visible, created=False, deduped=True)
+        elif self._may_wait(log, drafts, due_ms):
+            if log.id in self._turn:
+                started = perf_counter()
+                first = await self._join(live, drafts)
+                timings.note_wait(log.config, (perf_counter() - started) * 1e3)
+                last = first + drafts.count - 1
+                return Appended(log, first, last, live.visible, created=False, deduped=False)
+            if not self._turn:
+                asyncio.get_running_loop().call_soon(self._end_turn)
+            self._turn[log.id] = None
         if log.config.ttl_ms:
             kernel.expire_now(live)
         admitted = supersession.append(log, live.keyed, drafts, key, now_ms)
         block = admitted.append.block
         kernel.caps.check_total(kernel.state, admitted)
         delays = lease.delay(log, block.first, due_ms, now_ms) if due_ms else ()
-        position = self.enqueue(live, admitted, now_ms, delays)
-        await kernel.wait(live, position, block.last, timings)
+        position, started = self.enqueue(live, admitted, now_ms, delays), perf_counter()
+        await kernel.committed(live, position, block.last)
+        timings.note_wait(log.config, (perf_counter() - started) * 1e3)
         return Appended(log, block.first, block.last, live.visible, created=False, deduped=False)
+
+    def _may_wait(self, log: Log, drafts: Drafts, due_ms: Sequence[int | None] | None) -> bool:
+        """Whether an append is small, and waits for the journal anyway."""
+        is_small = len(drafts.data) <= APPEND_TOGETHER_BYTES_MAX
+        return is_small and due_ms is None and log.config.journaled
+
+    def _join(self, live: OpenLog, drafts: Drafts) -> asyncio.Future[int]:
+        """Have drafts appended with others of this turn; the seq of the first, once committed."""
+        log, writer = live.log.id, asyncio.get_running_loop().create_future()
+        batch = self._turn[log]
+        if batch is None:
+            batch = self._turn[log] = AppendBatch(live)
+        batch.add(drafts, writer)
+        if batch.is_full:
+            self._turn[log] = None
+            self._append_batch(batch)
+        return writer
+
+    def _end_turn(self) -> None:
+        turn, self._turn = self._turn, {}
+        for batch in turn.values():
+            if batch is not None:
+                self._append_batch(batch)
+
+    def _append_batch(self, batch: AppendBatch) -> None:
+        """Append what came in one turn; one by one where it is refused as a whole."""
+        kernel, live = self._kernel, batch.live
+        log, now_ms = live.log, kernel.clock.now_ms()
+        try:
+            kernel.check_open()
+            kernel.check_alive(live)
+            if log.config.ttl_ms:
+                kernel.expire_now(live)
+            drafts = concat(batch.drafts)
+            admitted = supersession.append(log, live.keyed, drafts, None, now_ms)
+            kernel.caps.check_total(kernel.state, admitted)
+            position = self.enqueue(live, admitted, now_ms)
+        except Refused as refused:
+            if len(batch.writers) == 1:
+                batch.fail(refused)
+            else:
+                for part in batch.split():
+                    self._append_batch(part)
+            return
+        block = admitted.append.block
+        batch.first = block.first
+        committed = kernel.committed(live, position, block.last, batch.commit)
+        committed.add_done_callback(batch.note_failure)
 
     async def _append_new(
         self,
@@ -116,7 +184,9 @@ class Appender:
         What it supersedes, and what is decided beside it, comes true with it, or not at all.
         """
         kernel, config, entry = self._kernel, live.log.config, admitted.append
-        together = bool(beside or admitted.beside)
+        together = bool(beside) or admitted.superseded is not None
+        if config.synced and not together:  # nothing to promise: as a rule there is only this
+            return kernel.commit((entry,), sync=True)
         promise = live.promise(entry.block.last, now_ms)
         first = () if promise is None else (promise.entry,)
         entries = [*first, entry, *admitted.beside, *beside]

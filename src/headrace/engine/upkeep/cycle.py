@@ -170,13 +170,13 @@ class Upkeep:
 
     def _look(self) -> None:
         """After a write: is it time to close the journal file, or to hold writers back?"""
-        kernel = self._kernel
+        kernel, journal = self._kernel, self._kernel.journal
         if self._unsealed.open_since is None and kernel.touched:
             self._start_age_timer()
-        file_bytes = kernel.journal.tail - kernel.journal.file_start
+        file_bytes = journal.tail - journal.file_start
         if file_bytes + kernel.derived_bytes >= self._pace.seal_bytes:
             self.close_file()
-        elif self._recycling.due(file_bytes):
+        elif not journal.spares and self._recycling.due(file_bytes):
             self._wake.set()
         if kernel.tail_bytes > self._memory_max and self._unsealed.parts:
             kernel.admission.room.clear()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 import msgspec
 from msgspec import UNSET
 
@@ -40,27 +43,27 @@ def parse_append(body: bytes, limits: AppendLimits) -> tuple[Appending, Drafts]:
     return plain, parse_plain_drafts(plain, len(body), limits)
 
 
-async def write(
+def write(
     engine: Engine,
     principal: Principal,
     topic: str,
     request: Appending,
     drafts: Drafts,
     timings: Timings,
-) -> Appended:
+) -> Coroutine[Any, Any, Appended]:
     """Append the drafts; the caller may write to this topic."""
     if principal.prefixes and drafts.metas is not None:
         # A stamp leads a re-drive, which others may ask for, to a queue: not where we may not go.
         principal.require(Scope.WRITE, *dead_letter.queues_named(drafts.metas))
     known = topic in engine.state.by_name
-    return await engine.appender.append(
+    return engine.appender.append(
         topic,
         drafts,
         owner=TOPICS,
         create=None if known else _config_to_create(principal, request, topic),
         created_by=principal.id,
         key=_check_key(request.idempotency_key),
-        due_ms=parse_due(request, engine.clock.now_ms()),
+        due_ms=parse_due(request, engine.clock),
         patient=request.disable_backpressure,
         timings=timings,
     )
@@ -104,7 +107,7 @@ def format_appended(topic: str, done: Appended, *, seqs: bool) -> wire.AppendRep
         topic=topic,
         first_seq=done.first,
         last_seq=done.last,
-        seqs=list(range(done.first, done.last + 1)) if seqs else UNSET,
+        seqs=[*range(done.first, done.last + 1)] if seqs else UNSET,
         head_seq=done.head,
         count=done.last - done.first + 1,
         created=done.created,

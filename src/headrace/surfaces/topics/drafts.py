@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import GROUP_BYTES_MAX, I64_MAX, META_KEYS_MAX, NESTING_MAX
 from headrace.core.record import Blobs, Drafts, Texts
+from headrace.engine.ports import Clock
 from headrace.formats.nesting import is_too_deep
 from headrace.surfaces.topics.wire import AppendRequest, PlainAppendRequest, RecordRequest
 
@@ -55,11 +56,15 @@ def parse_plain_drafts(
     return _columns(datas, None, None, nodes, None, body_bytes, limits)
 
 
-def parse_due(request: AppendRequest | PlainAppendRequest, now_ms: int) -> list[int | None] | None:
+def parse_due(request: AppendRequest | PlainAppendRequest, clock: Clock) -> list[int | None] | None:
     """When each job may be claimed, for those that are to wait; nothing when none is."""
+    is_plain = isinstance(request, PlainAppendRequest)
+    if is_plain and request.delay_ms is None and request.deliver_at is None:
+        return None
+    now_ms = clock.now_ms()
     default = _due(request.delay_ms, request.deliver_at, now_ms)
     if isinstance(request, PlainAppendRequest):
-        return None if default is None else [default] * len(request.records)
+        return [default] * len(request.records)
     own = [_due(record.delay_ms, record.deliver_at, now_ms) for record in request.records]
     due = [default if at_ms is None else at_ms for at_ms in own]
     return None if due.count(None) == len(due) else due

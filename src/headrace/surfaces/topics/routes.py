@@ -96,10 +96,13 @@ class Topics:
 
     async def append(self, call: Call) -> Reply:
         topic = authorise(call, Scope.WRITE)
-        return_seqs = not call.req.query_string or parse_bool(call.req, "return_seqs", default=True)
-        request, drafts = await call.parse(parse_append, await call.body(), self._limits)
+        return_seqs = not call.req.query or parse_bool(call.req, "return_seqs", default=True)
+        if body := call.small_body():
+            request, drafts = parse_append(body, self._limits)
+        else:
+            request, drafts = await call.parse(parse_append, await call.body(), self._limits)
         if request.idempotency_key is None:
-            request.idempotency_key = call.req.get_header("IDEMPOTENCY-KEY")
+            request.idempotency_key = call.req.get_header("idempotency-key")
         done = await write(call.engine, call.principal, topic, request, drafts, call.timings)
         reply = format_appended(topic, done, seqs=return_seqs)
         return Reply([wire.open_object(reply)], 201 if done.created else 200)

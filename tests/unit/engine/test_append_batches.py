@@ -1,0 +1,195 @@
+"""Appends of one turn of the loop to one log go to the journal together, and nobody can tell."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.config import Discard, LogConfig
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import APPEND_TOGETHER_BYTES_MAX
+from headrace.core.record import Drafts, concat, draft, payloads
+from headrace.engine.start import Started
+from support.engine_harness import boot, view
+from support.hostile import HostileDisk, Survival
+from support.virtual import VirtualClock, VirtualLoop
+
+FSYNC = LogConfig(durability=LogConfig().durability.FSYNC)
+CONFIGS = [LogConfig(durability=each) for each in type(FSYNC.durability)]
+
+
+async def put(server: Started, config: LogConfig = FSYNC, name: str = "a") -> None:
+    await server.engine.logs.put(name, "topics", config, "")
+
+
+async def append_at_once(server: Started, *batches: list[bytes], name: str = "a") -> list[Any]:
+    """What each of these appends is answered; all come in the same turn of the loop."""
+    appends = (
+        server.engine.appender.append(name, draft(batch), owner="topics", create=None)
+        for batch in batches
+    )
+    return await asyncio.gather(*appends, return_exceptions=True)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_each_writer_hears_of_its_own_records(loop: VirtualLoop, config: LogConfig) -> None:
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        await put(server, config)
+        frames = server.engine.journal.stats.frames
+        done = await append_at_once(server, [b"1"], [b"2", b"3"], [b"4"], [b"5"], [b"6", b"7"])
+        assert [(each.first, each.last) for each in done] == [
+            (1, 1),
+            (2, 3),
+            (4, 4),
+            (5, 5),
+            (6, 7),
+        ]
+        assert all(each.last <= each.head <= 7 and not each.created for each in done)
+        records = (await view(server.engine, "a")).records
+        assert [records[seq].data for seq in sorted(records)] == [b"%d" % n for n in range(1, 8)]
+        if config.synced:  # (others promise seqs ahead, too)
+            assert server.engine.journal.stats.frames == frames + 2
+
+    loop.run(story())
+
+
+def test_logs_are_told_apart(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        for name in "ab":
+            await put(server, name=name)
+        both = await asyncio.gather(
+            append_at_once(server, [b"1"], [b"2"], [b"3"], name="a"),
+            append_at_once(server, [b"1"], [b"2"], name="b"),
+        )
+        assert [[each.first for each in done] for done in both] == [[1, 2, 3], [1, 2]]
+
+    loop.run(story())
+
+
+def test_what_does_not_fit_is_refused_by_itself(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        await put(server, LogConfig(cap_records=4, discard=Discard.REJECT))
+        done = await append_at_once(server, [b"1"], [b"2", b"3", b"4", b"5"], [b"6"], [b"7", b"8"])
+        assert [(each.first, each.last) for each in (done[0], done[2], done[3])] == [
+            (1, 1), (2, 2), (3, 4),
+        ]  # fmt: skip
+        assert isinstance(done[1], Refused)
+        assert done[1].code is Code.LOG_FULL
+
+    loop.run(story())
+
+
+def test_a_log_that_goes_meanwhile_takes_its_writers_with_it(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        await put(server)
+        appends = [
+            server.engine.appender.append("a", draft([b"1"]), owner="topics", create=None)
+            for _ in range(3)
+        ]
+        dropping = server.engine.logs.drop("a", if_empty=False, owner="topics")
+        first, *others, dropped = await asyncio.gather(*appends, dropping, return_exceptions=True)
+        assert first.first == 1  # it went straight in
+        assert [each.code for each in others] == [Code.LOG_NOT_FOUND] * 2
+        assert dropped is not None
+
+    loop.run(story())
+
+
+def test_who_gives_up_takes_nobody_along(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop), delay_s=lambda: 1.0)
+        await put(server)
+        writers = [
+            asyncio.ensure_future(
+                server.engine.appender.append(
+                    "a", draft([b"%d" % number]), owner="topics", create=None
+                )
+            )
+            for number in range(4)
+        ]
+        await asyncio.sleep(0.5)
+        writers[2].cancel()
+        done = await asyncio.gather(*writers, return_exceptions=True)
+        assert isinstance(done[2], asyncio.CancelledError)
+        assert [each.first for each in done if not isinstance(each, BaseException)] == [1, 2, 4]
+
+    loop.run(story())
+
+
+def test_large_appends_go_by_themselves(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        await put(server)
+        large = b'"%b"' % (b"x" * APPEND_TOGETHER_BYTES_MAX)
+        done = await append_at_once(server, [b"1"], [b"2"], [large], [b"3"])
+        assert sorted(each.first for each in done) == [1, 2, 3, 4]
+        assert done[2].first == 2  # the others went when the turn ended
+
+    loop.run(story())
+
+
+def test_a_failed_disk_is_told_to_all(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        disk = HostileDisk()
+        server = await boot(disk, VirtualClock(loop), delay_s=lambda: 1.0)
+        await put(server)
+        writing = asyncio.ensure_future(append_at_once(server, [b"1"], [b"2"], [b"3"]))
+        await asyncio.sleep(0.5)
+        disk.faults[disk.calls] = errno.EIO
+        done = await writing
+        assert [each.code for each in done] == [Code.READ_ONLY] * 3
+
+    loop.run(story())
+
+
+@pytest.mark.parametrize("survival", Survival)
+def test_what_was_acknowledged_together_survives_together(
+    loop: VirtualLoop, survival: Survival
+) -> None:
+    async def story() -> None:
+        disk, clock = HostileDisk(), VirtualClock(loop)
+        server = await boot(disk, clock)
+        await put(server)
+        await append_at_once(server, [b"1"], [b"2", b"3"], [b"4"])
+        lost = disk.copy().lose_power(survival, Random(0))
+        after = await boot(lost, clock)
+        assert sorted((await view(after.engine, "a")).records) == [1, 2, 3, 4]
+
+    loop.run(story())
+
+
+texts = st.none() | st.text(max_size=3)
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.binary(max_size=3), texts, texts), min_size=1, max_size=3),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_drafts_one_behind_the_other_are_one(
+    parts: list[list[tuple[bytes, str | None, str | None]]],
+) -> None:
+    def make(records: list[tuple[bytes, str | None, str | None]]) -> Drafts:
+        datas, tags, keys = ([record[at] for record in records] for at in range(3))
+        return draft(
+            datas,  # type: ignore[arg-type]
+            tags=tags if any(tag is not None for tag in tags) else None,  # type: ignore[arg-type]
+            keys=keys if any(key is not None for key in keys) else None,  # type: ignore[arg-type]
+        )
+
+    whole = make([record for part in parts for record in part])
+    joined = concat([*map(make, parts)])
+    assert payloads(joined) == payloads(whole)
+    assert (joined.tags, joined.keys, joined.metas) == (whole.tags, whole.keys, None)
