@@ -336,6 +336,12 @@ LINGERING_SELECTORS_MAX = 1_024
 FRAMES_SHARED = 1_024
 FRAME_KEPT_BYTES = 4 << 10
 """Encoded notifications that are kept for the next watcher who wants them, and how large."""
+SWEPT_COHORTS_MIN = 64
+SWEEP_REST = 3.0
+SWEEP_REST_S_MAX = 0.2
+"""Where records are for so many cohorts at once, serving them takes time. Records that come
+meanwhile, and so many times as long behind it, but no longer than that, are delivered together.
+"""
 FRAMES_KEPT = 8
 """Encoded frames a channel keeps for followers that are a little behind."""
 

@@ -10,7 +10,14 @@ from time import perf_counter
 
 from headrace.core.config import Durability
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import FRAMES_KEPT, INDEXED_COHORTS_MIN, SLICE_MS
+from headrace.core.limits import (
+    FRAMES_KEPT,
+    INDEXED_COHORTS_MIN,
+    SLICE_MS,
+    SWEEP_REST,
+    SWEEP_REST_S_MAX,
+    SWEPT_COHORTS_MIN,
+)
 from headrace.core.read import Page
 from headrace.core.selector_index import Picked
 from headrace.delivery.cohort import Cohort, Follower
@@ -66,6 +73,10 @@ class Channel:
         self._scheduled = False
         self._goes_on = False
         """Whether the rest of a pass is to come in the next round of the loop."""
+        self._sweep_began: float | None = None
+        self._rests_until = 0.0
+        self._sweeps_later = False
+        """Whether records came that idle cohorts get with the next sweep."""
         self._changed = False
         self._held = False
         self._dropped = False
@@ -154,7 +165,8 @@ class Channel:
             return  # we were woken for that, too
         if self._changed:
             self._changed = False
-            self._move_idle()
+            if self._may_sweep():
+                self._move_idle()
             for cohort in self._active:
                 self._line_up(cohort)
         if not self._goes_on:
@@ -183,6 +195,34 @@ class Channel:
         else:
             self._idle.forget()
             self._forget()
+            self._end_sweep()
+
+    # Many cohorts that want different records are served in sweeps, so that each of them gets what
+    # came meanwhile at once: writers would otherwise wait for as many writes to sockets as there
+    # are records and cohorts.
+
+    def _may_sweep(self) -> bool:
+        """Whether idle cohorts may be served now; otherwise they are when that is over."""
+        if self._sweep_began is None and self.time() >= self._rests_until:
+            return True
+        if not self._sweeps_later and self._sweep_began is None:
+            self._tasks.later(self._rests_until - self.time(), self._sweep_again)
+        self._sweeps_later = True
+        return False
+
+    def _end_sweep(self) -> None:
+        if self._sweep_began is None:
+            return
+        now = self.time()
+        rest_s = min(SWEEP_REST * (now - self._sweep_began), SWEEP_REST_S_MAX)
+        self._sweep_began, self._rests_until = None, now + rest_s
+        if self._sweeps_later:
+            self._tasks.later(rest_s, self._sweep_again)
+
+    def _sweep_again(self) -> None:
+        self._sweeps_later = False
+        self._changed = True
+        self._schedule()
 
     def _line_up(self, cohort: Cohort) -> None:
         if not cohort.queued:
@@ -240,6 +280,8 @@ class Channel:
         else:
             wanting = self._idle.remove_all()
         self._active.update(dict.fromkeys(wanting))
+        if len(wanting) >= SWEPT_COHORTS_MIN:
+            self._sweep_began = self.time()
 
     def _glance(self, cohort: Cohort, upto: int, picked: Picked | None) -> Records | None:
         """A page at once, the same for all who ask for the same."""

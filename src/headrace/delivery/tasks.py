@@ -20,6 +20,10 @@ class Tasks:
         """Do this when the current round of the loop is over."""
         self._loop.call_soon(work)
 
+    def later(self, delay_s: float, work: Callable[[], None]) -> None:
+        """Do this after some time."""
+        self._loop.call_later(delay_s, work)
+
     def start(self, work: Coroutine[Any, Any, None], on_failure: Callable[[], None]) -> None:
         task = self._loop.create_task(self._guard(work, on_failure))
         self._tasks.add(task)

@@ -158,9 +158,10 @@ class Counting(msgspec.Struct, frozen=True):
         return bool(self.pick(features.block, [features.at]))
 
 
-def test_a_burst_is_looked_at_once_for_all_who_wait() -> None:
+@pytest.mark.parametrize("followers", [40, 80])
+def test_a_burst_is_looked_at_once_for_all_who_wait(followers: int) -> None:
     """However slices of a pass fall between appends, nobody looks at what others want."""
-    followers, records = 40, 200
+    records = 5 * followers
     loop, asked = VirtualLoop(), list[int]()
 
     async def story(note_round: Callable[[], None]) -> None:
