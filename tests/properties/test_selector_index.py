@@ -40,6 +40,7 @@ class Asking(msgspec.Struct, frozen=True):
     """Picks records that fulfil all conditions."""
 
     conditions: tuple[Condition, ...]
+    cost: int = 1
 
     def bind(self, config: LogConfig) -> Asking:
         return self

@@ -101,6 +101,11 @@ class Selector(Protocol):
         """
         ...
 
+    @property
+    def cost(self) -> int:
+        """How many records of which only columns are compared take as long as one of these."""
+        ...
+
     def bind(self, config: LogConfig) -> Selector:
         """The selector for a log that is configured like this."""
         ...
@@ -125,6 +130,10 @@ class ColumnSelector(msgspec.Struct, frozen=True):
     """Nodes whose records the reader wrote itself."""
     match: TagMatch | None = None
     key: str | None = None
+
+    @property
+    def cost(self) -> int:
+        return 1
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

@@ -198,6 +198,10 @@ class Picked(msgspec.Struct, frozen=True):
     def conditions(self) -> tuple[Condition, ...]:
         return ()
 
+    @property
+    def cost(self) -> int:
+        return 1
+
     def bind(self, config: LogConfig) -> Picked:
         return self
 

@@ -35,6 +35,7 @@ class Above(msgspec.Struct, frozen=True):
 
     least: int
     conditions: tuple[Condition, ...] = ()
+    cost: int = 1
 
     def bind(self, config: LogConfig) -> Above:
         return self
@@ -136,6 +137,7 @@ class Counting(msgspec.Struct, frozen=True):
 
     tag: str
     asked: list[int]
+    cost: int = 1
 
     def __hash__(self) -> int:
         return hash(self.tag)

@@ -54,7 +54,7 @@ class Reader:
         deletions = live.deletions
         visible = live.visible if upto is None else min(upto, live.visible)
         plan = reading.plan(log, visible, after, epoch)
-        budget = Budget(records_max, bytes_max, READ_SCANNED_MAX)
+        budget = Budget(records_max, bytes_max, READ_SCANNED_MAX // selector.cost)
         page = Gathering(log, plan, budget, selector)
         if plan.start <= plan.last:
             await self._gather(live, page, plan.last, records_max)
@@ -90,7 +90,7 @@ class Reader:
         if not self.has_at_hand(live, after, upto):
             return None
         plan = ReadPlan(after + 1, upto, None)
-        budget = Budget(records_max, bytes_max, READ_SCANNED_MAX)
+        budget = Budget(records_max, bytes_max, READ_SCANNED_MAX // selector.cost)
         page = Gathering(live.log, plan, budget, selector)
         for block in live.tail.since(plan.start) if blocks is None else blocks:
             if not page.take(block):

@@ -37,6 +37,8 @@ from headrace.surfaces.notifications.shapes import (
 )
 from headrace.surfaces.notifications.subjects import format_subject, parse_subject
 
+_SUBJECT_COST, _SHAPE_COST = 4, 32
+
 
 class _StoredIdentifier(msgspec.Struct):
     polygon: Sent
@@ -110,6 +112,10 @@ class NotificationSelector(msgspec.Struct, frozen=True, cache_hash=True, dict=Tr
     """Picks the notifications that a filter wants."""
 
     wanted: NotificationFilter
+
+    @property
+    def cost(self) -> int:
+        return _SUBJECT_COST if self.wanted.shape is None else _SHAPE_COST
 
     @cached_property
     def subject(self) -> str | None:
