@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.config import LogConfig
+from headrace.core.errors import Refused
 from headrace.core.record import block as make_block
 from headrace.core.record import draft
 from headrace.core.selector_index import SelectorIndex
@@ -97,3 +98,22 @@ def test_a_stored_polygon_is_read_as_it_was_parsed(ring: list[list[float]], form
     text = form.format(", ".join(f"{lat},{lon}" for lat, lon in ring))
     for sent in (ring, json.dumps(ring), f" {json.dumps(ring)}", text):
         assert read_polygon(sent) == parse_polygon("polygon", sent)
+
+
+numbers = st.sampled_from(
+    ["0", "-0", "1.5", " 2", "3 ", "+4", "5e0", "1e", "", "--1", "1 2", "nan"]
+)
+wild = st.sampled_from(["90", "-90.5", "180", "181", "1e999", "1_0", ".", "6."])
+
+
+@given(st.lists(numbers | wild, max_size=12), st.booleans())
+def test_a_plain_text_is_parsed_as_with_a_closer_look(parts: list[str], closes: bool) -> None:
+    text = ",".join([*parts, *parts[:2]] if closes else parts)
+
+    def parsed(sent: str) -> object:
+        try:
+            return parse_polygon("polygon", sent).ring
+        except Refused as refused:
+            return refused.message
+
+    assert parsed(text) == parsed(f"({text})")

@@ -164,12 +164,30 @@ def format_polygon(sent: Sent, form: PolygonForm) -> Sent:
 
 def _parse_points(name: str, sent: object) -> list[LatLon]:
     if isinstance(sent, str):
+        if (plain := _read_plain(sent)) is not None:
+            return plain
         sent = _parse_text(name, sent)
     if not isinstance(sent, list):
         refuse_field(name, "is a text lat,lon,lat,lon,… or an array [[lat,lon],…]")
     if len(sent) > POLYGON_POINTS_MAX:
         refuse_field(name, f"has more than {POLYGON_POINTS_MAX} points")
     return [_parse_pair(name, pair) for pair in sent]
+
+
+def _read_plain(text: str) -> list[LatLon] | None:
+    """The points of a text as nearly all are written; None for what needs a closer look."""
+    if len(text) > POLYGON_BYTES_MAX or not _NUMBERS.fullmatch(text):
+        return None
+    try:
+        numbers = [float(part) + 0.0 for part in text.split(",")]
+    except ValueError:
+        return None
+    lats, lons = numbers[::2], numbers[1::2]
+    if len(lats) != len(lons) or len(lats) > POLYGON_POINTS_MAX:
+        return None
+    if min(lats) < -90 or max(lats) > 90 or min(lons) < -180 or max(lons) > 180:
+        return None
+    return list(zip(lats, lons, strict=True))
 
 
 def _parse_text(name: str, text: str) -> object:
