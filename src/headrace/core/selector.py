@@ -17,6 +17,9 @@ Rectangle = tuple[float, float, float, float]
 """The lowest of both coordinates, then the highest of both; its edges belong to it."""
 
 
+_UNREAD = object()
+
+
 class Features:
     """What one record of a block has, read once for all who ask."""
 
@@ -28,10 +31,9 @@ class Features:
         self._known: dict[Feature, Any] = {}
 
     def get(self, feature: Feature) -> Any:
-        known = self._known
-        if feature in known:
-            return known[feature]
-        found = known[feature] = feature.read(self)
+        found = self._known.get(feature, _UNREAD)
+        if found is _UNREAD:
+            found = self._known[feature] = feature.read(self)
         return found
 
 

@@ -225,7 +225,7 @@ def _count_events(link: socket.socket) -> int:
         if not chunk:
             raise BenchError(f"a replay ended after {count} notifications: {held[-500:]!r}")
         # What may go on in the next chunk; nothing that was counted.
-        held = held[max(held.rfind(event) + len(event), len(held) - len(end), 0) :]
+        held = held.rpartition(event)[2][-len(end) :]
 
 
 SCENARIOS: dict[str, Callable[[Arena], Iterator[Row]]] = {

@@ -147,12 +147,12 @@ def _format(value: Operand) -> str:
 
 def _parse(token: str, like: int | float) -> int | float | None:
     """The number of a canonical text; None for what another handler may have left there."""
-    return _read_float(token) if isinstance(like, float) else _read_int(token)
+    return read_float(token) if isinstance(like, float) else _read_int(token)
 
 
 # Many watchers ask the same of one notification, one after the other.
 _read_int = lru_cache(maxsize=_TOKENS_KEPT)(parse_int)
-_read_float = lru_cache(maxsize=_TOKENS_KEPT)(parse_float)
+read_float = lru_cache(maxsize=_TOKENS_KEPT)(parse_float)
 
 
 def parse_constraint(name: str, handler: Handler, asked: dict[str, object]) -> Constraint:

@@ -23,8 +23,7 @@ from headrace.core.selector import (
     Picks,
     Rectangle,
 )
-from headrace.surfaces.notifications.constraints import Constraint, Eq, OneOf
-from headrace.surfaces.notifications.handlers import parse_float
+from headrace.surfaces.notifications.constraints import Constraint, Eq, OneOf, read_float
 from headrace.surfaces.notifications.identifiers import NotificationFilter
 from headrace.surfaces.notifications.records import StoredParts, split
 from headrace.surfaces.notifications.shapes import (
@@ -93,8 +92,10 @@ class SubjectNumber(msgspec.Struct, frozen=True, cache_hash=True):
     position: int
 
     def read(self, features: Features) -> float | None:
-        token: str | None = features.get(SubjectToken(self.position))
-        return None if token is None else parse_float(_decoded(token))
+        tokens: list[str] | None = features.get(_TOKENS)
+        if tokens is None or len(tokens) <= self.position:
+            return None
+        return read_float(_decoded(tokens[self.position]))
 
 
 class StoredBox(msgspec.Struct, frozen=True, cache_hash=True):
