@@ -344,6 +344,8 @@ meanwhile, and so many times as long behind it, but no longer than that, are del
 """
 FRAMES_KEPT = 8
 """Encoded frames a channel keeps for followers that are a little behind."""
+SUPERSEDED_BLOCKS_KEPT, SUPERSEDED_BYTES_KEPT = 4096, 1 << 20
+"""Of a log that is followed: what followers get though newer records superseded it meanwhile."""
 
 WATCH_BYTES_DEFAULT = 256 << 10
 HEARTBEAT_MS_DEFAULT = 15_000

@@ -11,7 +11,7 @@ import msgspec
 from headrace.core import ranges
 from headrace.core.limits import PICKED_ROWS
 from headrace.core.log import Log
-from headrace.core.ranges import Ranges
+from headrace.core.ranges import EMPTY, Ranges
 from headrace.core.record import Block
 from headrace.core.selector import Selector
 
@@ -163,8 +163,18 @@ class Gathering:
     under way, the page ends there, and the next read reports the gap.
     """
 
-    def __init__(self, log: Log, plan: ReadPlan, budget: Budget, selector: Selector) -> None:
+    def __init__(
+        self,
+        log: Log,
+        plan: ReadPlan,
+        budget: Budget,
+        selector: Selector,
+        *,
+        takes_deleted: bool = False,
+    ) -> None:
         self._log = log
+        self._takes_deleted = takes_deleted
+        """Whether what is given was not deleted by anybody, only superseded."""
         self._plan = plan
         self._budget = budget
         self._selector = selector.bind(log.config)
@@ -181,9 +191,7 @@ class Gathering:
             return False
         start, stop = block.index(self.next + 1), block.stop_index(self._plan.last)
         if start < stop:
-            clean = not ranges.touches(
-                self._log.deleted, block.seq_at(start), block.seq_at(stop - 1)
-            )
+            clean = not ranges.touches(self._deleted, block.seq_at(start), block.seq_at(stop - 1))
             if clean and self._selector.takes_all(block):
                 self._take_all(block, start, stop)
             else:
@@ -214,7 +222,7 @@ class Gathering:
 
     def _take_each(self, block: Block, start: int, stop: int) -> None:
         taken: list[int] = []
-        sizes, deleted, budget = block.sizes(), self._log.deleted, self._budget
+        sizes, deleted, budget = block.sizes(), self._deleted, self._budget
         while start < stop and not self.full:
             rows = max(1, min(PICKED_ROWS, budget.scanned - self.scanned))
             end = min(stop, start + rows)
@@ -237,6 +245,10 @@ class Gathering:
             start = end
         if taken:
             self.slices.append(Slice(block, taken))
+
+    @property
+    def _deleted(self) -> Ranges:
+        return EMPTY if self._takes_deleted else self._log.deleted
 
     def _spent(self) -> bool:
         return self.scanned >= self._budget.scanned

@@ -298,6 +298,7 @@ class Channel:
                 selector=view.selector if picked is None else picked,
                 upto=upto,
                 blocks=None if picked is None else picked.blocks,
+                gets_superseded=view.gets_superseded,
             )
             self._pages[key] = None if page is None else Records(cohort.reported, page)
         return self._pages[key]

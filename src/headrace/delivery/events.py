@@ -72,6 +72,11 @@ class View(Protocol):
         ...
 
     @property
+    def gets_superseded(self) -> bool:
+        """Whether records are shown that newer ones of their key superseded meanwhile."""
+        ...
+
+    @property
     def heartbeat_s(self) -> float:
         """How often to tell of progress that brought no record; 0 for never."""
         ...

@@ -5,7 +5,9 @@ more.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,8 +16,15 @@ from headrace.core import log as core_log
 from headrace.core.config import LogConfig
 from headrace.core.entry import Reserve
 from headrace.core.keyed_records import KeyedRecords
-from headrace.core.limits import RESERVE_FAST_MS, RESERVE_SEQS_MAX, RESERVE_SEQS_MIN
+from headrace.core.limits import (
+    RESERVE_FAST_MS,
+    RESERVE_SEQS_MAX,
+    RESERVE_SEQS_MIN,
+    SUPERSEDED_BLOCKS_KEPT,
+    SUPERSEDED_BYTES_KEPT,
+)
 from headrace.core.log import Log
+from headrace.core.record import Block
 from headrace.engine.tail import Tail
 
 if TYPE_CHECKING:
@@ -40,6 +49,8 @@ class OpenLog:
         "last_write_at_ms",
         "listeners",
         "log",
+        "recent",
+        "recent_bytes",
         "reserve_ahead",
         "reserve_position",
         "reserved_at_ms",
@@ -87,6 +98,11 @@ class OpenLog:
         """Where jobs are handed out, once somebody asked for one."""
         self.waiters: dict[asyncio.Future[None], None] | None = None
         """Who waits for the next change; a million idle logs need no dictionary for nobody."""
+        self.recent: deque[Block] | None = None
+        """What came lately to a log with a rule by key, while it is followed: followers get what
+        newer records superseded before it was their turn.
+        """
+        self.recent_bytes = 0
         self.listeners: tuple[Callable[[], None], ...] = ()
         """Called at every change: followers that stay; nothing, not even empty, for idle logs."""
 
@@ -113,6 +129,30 @@ class OpenLog:
     def unlisten(self, listener: Callable[[], None]) -> None:
         at = self.listeners.index(listener)
         self.listeners = self.listeners[:at] + self.listeners[at + 1 :]
+        if not self.listeners:
+            self.forget_recent()
+
+    def remember(self, block: Block) -> None:
+        """Keep a block for followers, though it may be superseded; the oldest ones make room."""
+        if self.recent is None:
+            self.recent = deque()
+        recent = self.recent
+        recent.append(block)
+        self.recent_bytes += len(block.data)
+        while len(recent) > SUPERSEDED_BLOCKS_KEPT or self.recent_bytes > SUPERSEDED_BYTES_KEPT:
+            self.recent_bytes -= len(recent.popleft().data)
+
+    def recall(self, first: int, last: int) -> list[Block] | None:
+        """The blocks that brought these seqs, if all of them are still known."""
+        if not self.recent or self.recent[0].first > first or self.recent[-1].last < last:
+            return None
+        found = [block for block in self.recent if block.last >= first and block.first <= last]
+        whole = all(one.last + 1 == next.first for one, next in pairwise(found))
+        return found if whole else None
+
+    def forget_recent(self) -> None:
+        """Records were deleted on purpose: nobody is to get them."""
+        self.recent, self.recent_bytes = None, 0
 
     def promise(self, last: int, now_ms: int) -> Promise | None:
         """What must be promised durably before readers may see `last`, if anything."""

@@ -19,6 +19,7 @@ class Lines(msgspec.Struct, frozen=True):
     records_max: int = 100
     bytes_max: int = 1 << 16
     strong: bool = False
+    gets_superseded: bool = False
     heartbeat_s: float = 0.0
 
     def encode(self, name: str, told: Event, position: int) -> bytes:

@@ -57,6 +57,7 @@ class Numbers(msgspec.Struct, frozen=True):
     records_max: int = 100
     bytes_max: int = 1000
     strong: bool = False
+    gets_superseded: bool = False
     heartbeat_s: float = 0.0
 
     def encode(self, name: str, event: Event, position: int) -> bytes:

@@ -184,6 +184,8 @@ class Appender:
         What it supersedes, and what is decided beside it, comes true with it, or not at all.
         """
         kernel, config, entry = self._kernel, live.log.config, admitted.append
+        if config.keyed and live.listeners:
+            live.remember(entry.block)
         together = bool(beside) or admitted.superseded is not None
         if config.synced and not together:  # nothing to promise: as a rule there is only this
             return kernel.commit((entry,), sync=True)

@@ -52,6 +52,7 @@ class Deleter:
         if entry is None:
             return live, 0
         kernel.check_writable()
+        live.forget_recent()
         position = kernel.commit([entry], sync=live.log.config.synced)
         await kernel.wait(live, position, live.visible, timings)
         return live, entry.count
@@ -73,6 +74,7 @@ class Deleter:
             await kernel.settle_all(live)
             return False
         kernel.check_writable()
+        live.forget_recent()
         position = kernel.commit([entry], sync=log.config.synced)
         await kernel.wait(live, position, live.visible, Timings())
         return True

@@ -13,9 +13,11 @@ from headrace.core import log as core_log
 from headrace.core import ranges
 from headrace.core import read as reading
 from headrace.core.limits import READ_SCANNED_MAX
+from headrace.core.log import Log
 from headrace.core.read import Budget, Gathering, Page, ReadPlan
 from headrace.core.record import Block, cut
 from headrace.core.selector import EVERYTHING, Selector
+from headrace.core.selector_index import Picked
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.fetcher import Fetcher
 from headrace.engine.open_log import OpenLog
@@ -82,16 +84,23 @@ class Reader:
         selector: Selector = EVERYTHING,
         upto: int,
         blocks: Iterable[Block] | None = None,
+        gets_superseded: bool = False,
     ) -> Page | None:
         """The page that `read` would give, at once, if memory holds all of it; else None.
 
-        `blocks` are those with something to pick, where that is known.
+        `blocks` are those with something to pick, where that is known. `gets_superseded` has in it,
+        too, what newer records superseded lately.
         """
+        recent = None
         if not self.has_at_hand(live, after, upto):
-            return None
+            if gets_superseded and not isinstance(selector, Picked):
+                recent = self._recall(live, after + 1, upto)
+            if recent is None:
+                return None
+            blocks = recent
         plan = ReadPlan(after + 1, upto, None)
         budget = Budget(records_max, bytes_max, READ_SCANNED_MAX // selector.cost)
-        page = Gathering(live.log, plan, budget, selector)
+        page = Gathering(live.log, plan, budget, selector, takes_deleted=recent is not None)
         for block in live.tail.since(plan.start) if blocks is None else blocks:
             if not page.take(block):
                 break
@@ -109,12 +118,23 @@ class Reader:
             return False
         if first <= log.inherited:
             return False
-        if log.config.ttl_ms:
-            aged = core_log.expire(log, self._kernel.clock.now_ms())
-            if aged is not None and aged.floor_ttl > first:
-                return False
+        if self._is_aged(log, first):
+            return False
         plan = reading.plan(log, upto, after, None)
         return plan == ReadPlan(first, upto, None)
+
+    def _recall(self, live: OpenLog, first: int, last: int) -> list[Block] | None:
+        """What came lately, whether or not newer records have superseded it since."""
+        if live.recent is None or live.log.floor > first or self._is_aged(live.log, first):
+            return None
+        return live.recall(first, last)
+
+    def _is_aged(self, log: Log, first: int) -> bool:
+        """Whether this seq is too old, though nobody has looked yet."""
+        if not log.config.ttl_ms:
+            return False
+        aged = core_log.expire(log, self._kernel.clock.now_ms())
+        return aged is not None and aged.floor_ttl > first
 
     async def read_or_wait(
         self,

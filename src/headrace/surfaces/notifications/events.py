@@ -129,6 +129,7 @@ class NotificationView(msgspec.Struct, frozen=True, cache_hash=True):
     records_max: int = READ_RECORDS_DEFAULT
     bytes_max: int = READ_BYTES_DEFAULT
     strong: bool = False
+    gets_superseded: bool = True
     heartbeat_s: float = 0.0
 
     def encode(self, name: str, told: Event, position: int) -> bytes:

@@ -42,6 +42,7 @@ class StreamView:
 
     bytes_max = READ_BYTES_DEFAULT
     strong = False
+    gets_superseded = False
     heartbeat_s = _HEARTBEAT_S
 
     def __init__(

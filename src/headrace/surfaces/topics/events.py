@@ -5,6 +5,8 @@ Shared by diff, watch and WebSocket.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from headrace.core.entry import Claim
@@ -149,6 +151,7 @@ class TopicView(msgspec.Struct, frozen=True, kw_only=True):
     records_max: int
     bytes_max: int
     strong: bool
+    gets_superseded: ClassVar = False
     tags: bool
     meta: bool
     data: bool

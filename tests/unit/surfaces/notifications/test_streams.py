@@ -242,3 +242,50 @@ def test_a_stream_that_cannot_begin_is_refused(
         assert body["message"] == body["details"] == "internal error"
 
     run(story, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["in_memory", "jetstream"])
+def test_a_watch_gets_what_is_superseded_before_its_turn(kind: str, tmp_path: Path) -> None:
+    """Many notify of one subject at once, of which one is kept: who watches gets all of them."""
+    configuration = f"notification_backend: {{kind: {kind}}}"
+    if kind == "jetstream":
+        configuration = """
+notification_schema:
+  plain:
+    topic: {base: plain, key_order: [n]}
+    identifier: {n: {type: StringHandler, required: false}}
+    storage_policy: {allow_duplicates: false}
+"""
+
+    async def story(server: NotifyServer) -> None:
+        await server.notify(n="a")
+        watching = await server.watch()
+        body = {"event_type": "plain", "identifier": {"n": "a"}}
+        raw = json.dumps(body).encode()
+        head = (
+            b"POST /api/v1/notification HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+        )
+        for _ in range(50):  # all in one round of the loop
+            server.site.connect().receive(head % len(raw) + raw)
+        await settled(watching)
+        assert told(watching) == ["connection_established", *map(str, range(2, 52))]
+        assert told(await server.watch("replay", from_id="1"))[1:-2] == ["51"]
+
+    run(story, tmp_path, configuration)
+
+
+def test_a_watch_does_not_get_what_an_admin_deleted_before_its_turn(tmp_path: Path) -> None:
+    async def story(server: NotifyServer) -> None:
+        await server.notify(n="a")
+        watching = await server.watch()
+        watching.choke()
+        for n in ("a", "b", "a"):
+            await server.notify(n=n)
+        gone = await server.send("DELETE", "/api/v1/admin/notification/plain@3")
+        await settled(gone)
+        assert gone.statuses == [200]
+        watching.drain()
+        await settled(watching)
+        assert told(watching) == ["connection_established", "4"]
+
+    run(story, tmp_path, "notification_backend: {kind: in_memory}")
