@@ -64,22 +64,22 @@ def draft(
 
 def concat(parts: Sequence[Drafts]) -> Drafts:
     """Drafts of JSON one behind the other, as one."""
-    ends = array("I")
-    start = 0
+    ends, start, plain = array("I"), 0, True
     for part in parts:
         if len(part.ends) == 4:
             ends.append(start + len(part.data))
         else:
             ends.extend([start + end for end in memoryview(part.ends).cast("I")])
         start += len(part.data)
-    return Drafts(
-        b"".join([part.data for part in parts]),
-        ends.tobytes(),
-        _concat_column([(part.metas, part.count) for part in parts]),
-        _concat_column([(part.tags, part.count) for part in parts]),
-        _concat_column([(part.nodes, part.count) for part in parts]),
-        _concat_column([(part.keys, part.count) for part in parts]),
-    )
+        columns = (part.metas, part.tags, part.nodes, part.keys)
+        plain = plain and columns == (None, None, None, None)
+    joined = Drafts(b"".join([part.data for part in parts]), ends.tobytes())
+    if not plain:
+        joined.metas = _concat_column([(part.metas, part.count) for part in parts])
+        joined.tags = _concat_column([(part.tags, part.count) for part in parts])
+        joined.nodes = _concat_column([(part.nodes, part.count) for part in parts])
+        joined.keys = _concat_column([(part.keys, part.count) for part in parts])
+    return joined
 
 
 def _concat_column(parts: Sequence[tuple[list[T | None] | None, int]]) -> list[T | None] | None:

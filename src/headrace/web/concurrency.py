@@ -41,19 +41,21 @@ class Slots:
     def enter(self, principal: Principal) -> None:
         """Count one more, or refuse; `leave` must follow."""
         self.check(principal)
-        key = principal.id
         self._held += 1
-        self._by_key[key] = self._by_key.get(key, 0) + 1
+        if principal is not LOCAL:
+            key = principal.id
+            self._by_key[key] = self._by_key.get(key, 0) + 1
 
     def leave(self, principal: Principal) -> None:
         """Count one less."""
-        key = principal.id
         self._held -= 1
-        left = self._by_key[key] - 1
-        if left:
-            self._by_key[key] = left
-        else:
-            del self._by_key[key]
+        if principal is not LOCAL:
+            key = principal.id
+            left = self._by_key[key] - 1
+            if left:
+                self._by_key[key] = left
+            else:
+                del self._by_key[key]
 
 
 class Slot:

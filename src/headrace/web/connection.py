@@ -432,11 +432,12 @@ class Connection(asyncio.Protocol):
         if version == "1.0":
             request.is_http10, request.keep_alive = True, False
         else:
-            request.keep_alive = parser.should_keep_alive()
-            request.expects = b"expect" in fields and heads.expects(fields[b"expect"])
+            if not parser.should_keep_alive():
+                request.keep_alive = False
+            if b"expect" in fields:
+                request.expects = heads.expects(fields[b"expect"])
         self._incoming = request
         self._phase = _BODY
-        self._since = None
         self._is_new = False
 
     def on_body(self, body: bytes) -> None:
@@ -461,14 +462,14 @@ class Connection(asyncio.Protocol):
             return
         self._since = None
         request.end()
-        if request is not self.under_way:
-            self._enqueue(request)
+        self._enqueue(request)
 
     def _enqueue(self, request: Request) -> None:
         """A request is to be answered in its turn, unless it is already."""
-        is_last = bool(self._queue) and self._queue[-1] is request
+        queue = self._queue
+        is_last = queue and queue[-1] is request
         if not (is_last or request is self.under_way or request.answered):
-            self._queue.append(request)
+            queue.append(request)
 
     # --- answering --------------------------------------------------------------------------------
 

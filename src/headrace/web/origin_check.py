@@ -41,7 +41,8 @@ class OriginCheck:
         host = headers.get(b"host")
         if host is not None and host not in self._known:
             self._check_host(host)
-        if method not in _READS:
+        is_of_page = b"origin" in headers or b"sec-fetch-site" in headers
+        if is_of_page and method not in _READS:
             self.check_page(headers)
 
     def check_page(self, headers: Mapping[bytes, bytes]) -> None:

@@ -177,10 +177,13 @@ class _Responding(RequestTask):
         try:
             if error is not None:
                 self._fail(error)
-            elif type(result) is Reply:
+                return
+            if type(result) is Reply:
                 finish = self._surface.finish
                 assert finish is not None
-                self._deliver(finish(self._call, result))
+                result = finish(self._call, result)
+            if type(result) is Answer and b"accept-encoding" not in self._call.req.headers:
+                self.reply(result)
             else:
                 self._deliver(result)  # type: ignore[arg-type]
         except Exception as problem:  # noqa: BLE001
@@ -258,7 +261,7 @@ async def _settled(gate: Gate, refused: Refused) -> NoReturn:
 def _wants_gzip(request: Request, answer: Answer) -> bool:
     """Whether the client takes packed answers and this one is worth it; it is in one piece then."""
     is_json = answer.lines.startswith(JSON_LINE) or ("content-type", JSON) in answer.headers
-    if b"accept-encoding" not in request.headers or not is_json:
+    if not is_json:
         return False
     body = answer.body
     if not isinstance(body, bytes):

@@ -64,10 +64,20 @@ class Appender:
         `due_ms` says of new jobs when they may be claimed.
         """
         kernel, timings = self._kernel, timings or Timings()
+        log = kernel.state.by_name.get(name)
+        alone = key is not None or due_ms is not None
+        alone = alone or len(drafts.data) > APPEND_TOGETHER_BYTES_MAX
+        if log is not None and log.id in self._turn and not alone:
+            check_owner(log, owner)
+            live, started = kernel.open_logs[log.id], perf_counter()
+            first = await self._join(live, drafts)
+            timings.note_wait(log.config, (perf_counter() - started) * 1e3)
+            last = first + drafts.count - 1
+            return Appended(log, first, last, live.visible, created=False, deduped=False)
         if not kernel.admission.open:
             timings.throttle_ms = await kernel.wait_admitted(name, create, patient=patient)
+            log = kernel.state.by_name.get(name)
         kernel.check_open()
-        log = kernel.state.by_name.get(name)
         now_ms = kernel.clock.now_ms()
         if log is None:
             if create is None:
@@ -82,13 +92,7 @@ class Appender:
             if known := idempotency.find(log.keys, key, window_ms, now_ms):
                 await kernel.wait(live, kernel.journal.tail, known[1], timings)
                 return Appended(log, *known, live.visible, created=False, deduped=True)
-        elif self._may_wait(log, drafts, due_ms):
-            if log.id in self._turn:
-                started = perf_counter()
-                first = await self._join(live, drafts)
-                timings.note_wait(log.config, (perf_counter() - started) * 1e3)
-                last = first + drafts.count - 1
-                return Appended(log, first, last, live.visible, created=False, deduped=False)
+        elif not alone and log.config.journaled and log.id not in self._turn:
             if not self._turn:
                 asyncio.get_running_loop().call_soon(self._end_turn)
             self._turn[log.id] = None
@@ -102,11 +106,6 @@ class Appender:
         await kernel.committed(live, position, block.last)
         timings.note_wait(log.config, (perf_counter() - started) * 1e3)
         return Appended(log, block.first, block.last, live.visible, created=False, deduped=False)
-
-    def _may_wait(self, log: Log, drafts: Drafts, due_ms: Sequence[int | None] | None) -> bool:
-        """Whether an append is small, and waits for the journal anyway."""
-        is_small = len(drafts.data) <= APPEND_TOGETHER_BYTES_MAX
-        return is_small and due_ms is None and log.config.journaled
 
     def _join(self, live: OpenLog, drafts: Drafts) -> asyncio.Future[int]:
         """Have drafts appended with others of this turn; the seq of the first, once committed."""

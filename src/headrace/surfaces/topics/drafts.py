@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from array import array
 from itertools import accumulate
+from sys import byteorder
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -48,10 +49,13 @@ def parse_plain_drafts(
 ) -> Drafts:
     """As `parse_drafts`, for records that have nothing but data."""
     count = len(request.records)
-    _check_count(count, limits.batch_records)
     nodes: Texts | None = None
     if request.node is not None:
         nodes = _texts([request.node] * count, limits.node_bytes, "node")
+    if count == 1 and body_bytes <= min(limits.record_bytes, 2 * NESTING_MAX):
+        data = bytes(request.records[0].data)  # so small that it breaks no limit
+        return Drafts(data, len(data).to_bytes(4, byteorder), nodes=nodes)
+    _check_count(count, limits.batch_records)
     datas = [record.data for record in request.records]
     return _columns(datas, None, None, nodes, None, body_bytes, limits)
 
