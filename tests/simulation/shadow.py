@@ -28,8 +28,7 @@ from headrace.core.match import TagMatch
 from headrace.core.read import Loss, Page
 from headrace.core.record import Drafts
 from headrace.engine.engine import Engine
-from headrace.engine.logs.append_batch import AppendBatch
-from headrace.engine.logs.appender import Appender
+from headrace.engine.logs.append_batch import AppendBatch, TurnBatches
 from headrace.engine.open_log import OpenLog
 from support.engine_harness import Record
 from support.oracle import History, ModelLog
@@ -92,7 +91,7 @@ class Shadow:
         self._together: list[Wish] | None = None
         """Those whose drafts are being appended as one."""
         self._watch(engine)
-        self._watch_batches(engine.appender)
+        self._watch_batches(engine.appender.batches)
 
     def _watch(self, engine: Engine) -> None:
         apply: Callable[[Entry], None] = engine.apply
@@ -106,8 +105,8 @@ class Shadow:
 
         engine.apply = watched  # type: ignore[method-assign]
 
-    def _watch_batches(self, appender: Appender) -> None:
-        join, append_batch = appender._join, appender._append_batch
+    def _watch_batches(self, batches: TurnBatches) -> None:
+        join, append_batch = batches.join, batches._append
 
         def joined(live: OpenLog, drafts: Drafts) -> asyncio.Future[int]:
             self._joined[id(drafts)] = drafts, WISH.get()
@@ -122,8 +121,8 @@ class Shadow:
             finally:
                 self._together = before
 
-        appender._join = joined  # type: ignore[method-assign]
-        appender._append_batch = appended  # type: ignore[method-assign]
+        batches.join = joined  # type: ignore[method-assign]
+        batches._append = appended
 
     def log(self, id: int) -> ModelLog | None:
         found = self.history.now.get(self._names.get(id, ""))

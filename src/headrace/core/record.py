@@ -63,7 +63,7 @@ def draft(
 
 
 def concat(parts: Sequence[Drafts]) -> Drafts:
-    """Drafts of JSON one behind the other, as one."""
+    """Drafts of one media type one behind the other, as one."""
     ends, start, plain = array("I"), 0, True
     for part in parts:
         if len(part.ends) == 4:
@@ -73,7 +73,7 @@ def concat(parts: Sequence[Drafts]) -> Drafts:
         start += len(part.data)
         columns = (part.metas, part.tags, part.nodes, part.keys)
         plain = plain and columns == (None, None, None, None)
-    joined = Drafts(b"".join([part.data for part in parts]), ends.tobytes())
+    joined = Drafts(b"".join([part.data for part in parts]), ends.tobytes(), media=parts[0].media)
     if not plain:
         joined.metas = _concat_column([(part.metas, part.count) for part in parts])
         joined.tags = _concat_column([(part.tags, part.count) for part in parts])

@@ -15,7 +15,10 @@ from headrace.core.config import Discard, LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import APPEND_TOGETHER_BYTES_MAX
 from headrace.core.record import Drafts, concat, draft, payloads
+from headrace.core.stream_rules import Spec
+from headrace.core.stream_state import Write
 from headrace.engine.start import Started
+from headrace.engine.streams.lifecycle import StreamWritten
 from support.engine_harness import boot, view
 from support.hostile import HostileDisk, Survival
 from support.virtual import VirtualClock, VirtualLoop
@@ -164,6 +167,43 @@ def test_what_was_acknowledged_together_survives_together(
         lost = disk.copy().lose_power(survival, Random(0))
         after = await boot(lost, clock)
         assert sorted((await view(after.engine, "a")).records) == [1, 2, 3, 4]
+
+    loop.run(story())
+
+
+def test_plain_writes_to_a_stream_go_together(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        disk, clock = HostileDisk(), VirtualClock(loop)
+        server = await boot(disk, clock)
+        streams = server.engine.streams
+        await streams.create("s", Spec(content_type="application/json"), None)
+        frames = server.engine.journal.stats.frames
+        write, plain = streams.write, Write("application/json")
+        done = await asyncio.gather(*(write("s", draft([b"%d" % n]), plain) for n in range(5)))
+        assert [each.last for each in done] == [1, 2, 3, 4, 5]
+        assert server.engine.journal.stats.frames == frames + 2
+        after = await boot(disk.copy().lose_power(Survival.NOTHING, Random(0)), clock)
+        records = (await view(after.engine, "s")).records
+        assert [records[seq].data for seq in sorted(records)] == [b"%d" % n for n in range(5)]
+
+    loop.run(story())
+
+
+def test_a_stream_that_is_closed_meanwhile_takes_no_more(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        streams = server.engine.streams
+        await streams.create("s", Spec(content_type="application/json"), None)
+        plain = Write("application/json")
+        first, second, third, closed = await asyncio.gather(
+            *(streams.write("s", draft([b"%d" % n]), plain) for n in range(3)),
+            streams.write("s", None, Write(None, close=True)),
+            return_exceptions=True,
+        )
+        assert isinstance(first, StreamWritten)
+        assert [each.code for each in (second, third)] == [Code.CLOSED] * 2  # type: ignore[union-attr]
+        assert isinstance(closed, StreamWritten)
+        assert (await view(server.engine, "s")).head == 1
 
     loop.run(story())
 

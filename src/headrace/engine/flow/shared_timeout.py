@@ -6,7 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
 
 _HELD_UP_S = 0.1
 _GRACE_S = 1.0
@@ -35,7 +37,7 @@ class SharedTimeout:
         """When we look next; None while there is nothing to look for."""
         self._lenient = False
 
-    def watch(self, future: asyncio.Future[None]) -> asyncio.Future[None]:
+    def watch(self, future: asyncio.Future[T]) -> asyncio.Future[T]:
         """The future, which fails unless it is done in time."""
         self._add(future)
         return future

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
-from headrace.core.limits import APPENDS_TOGETHER_BYTES_MAX
+from headrace.core.errors import Refused
+from headrace.core.limits import APPEND_TOGETHER_BYTES_MAX, APPENDS_TOGETHER_BYTES_MAX
 from headrace.core.record import Drafts
 from headrace.engine.open_log import OpenLog
 
@@ -37,9 +39,8 @@ class AppendBatch:
         self.count += drafts.count
         self.size_bytes += len(drafts.data)
 
-    def commit(self, last: int) -> None:
-        """All of it is committed: readers may see it, and the writers go on."""
-        self.live.show(last)
+    def commit(self) -> None:
+        """All of it is committed: the writers go on."""
         first = self.first
         for before, writer in self.writers:
             if not writer.done():
@@ -64,3 +65,57 @@ class AppendBatch:
                 parts.append(AppendBatch(self.live))
                 parts[-1].add(drafts, writer)
         return parts
+
+
+class TurnBatches:
+    """What is appended to each log in this turn of the loop.
+
+    The first append to a log goes straight in; what follows waits for the end of the turn, and is
+    appended as one: work for one record is work for all of them.
+    """
+
+    def __init__(self, append: Callable[[AppendBatch], None]) -> None:
+        self._append = append
+        """Appends a batch, or refuses."""
+        self._turn: dict[int, AppendBatch | None] = {}
+
+    def takes(self, live: OpenLog, drafts: Drafts) -> bool:
+        """Whether small drafts follow others of this turn; if not, others may follow them."""
+        if len(drafts.data) > APPEND_TOGETHER_BYTES_MAX:
+            return False
+        log = live.log.id
+        if log in self._turn:
+            return True
+        if not self._turn:
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        self._turn[log] = None
+        return False
+
+    def join(self, live: OpenLog, drafts: Drafts) -> asyncio.Future[int]:
+        """Have drafts appended with others of this turn; the seq of the first, once committed."""
+        log, writer = live.log.id, asyncio.get_running_loop().create_future()
+        batch = self._turn[log]
+        if batch is None:
+            batch = self._turn[log] = AppendBatch(live)
+        batch.add(drafts, writer)
+        if batch.is_full:
+            self._turn[log] = None
+            self._append_all(batch)
+        return writer
+
+    def _end_turn(self) -> None:
+        turn, self._turn = self._turn, {}
+        for batch in turn.values():
+            if batch is not None:
+                self._append_all(batch)
+
+    def _append_all(self, batch: AppendBatch) -> None:
+        """Append a batch; writer by writer where it is refused as a whole."""
+        try:
+            self._append(batch)
+        except Refused as refused:
+            if len(batch.writers) == 1:
+                batch.fail(refused)
+            else:
+                for part in batch.split():
+                    self._append_all(part)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from time import perf_counter
 
@@ -12,13 +11,11 @@ from headrace.core import idempotency, lease, ranges, supersession
 from headrace.core import state as core_state
 from headrace.core.config import LogConfig
 from headrace.core.entry import Create, Entry
-from headrace.core.errors import Refused
-from headrace.core.limits import APPEND_TOGETHER_BYTES_MAX
 from headrace.core.log import Log, check_owner
 from headrace.core.record import Drafts, concat
 from headrace.core.supersession import Admitted
 from headrace.engine.kernel import Kernel
-from headrace.engine.logs.append_batch import AppendBatch
+from headrace.engine.logs.append_batch import AppendBatch, TurnBatches
 from headrace.engine.open_log import OpenLog, keyed_by
 from headrace.engine.timings import Timings
 from headrace.formats.frame import check_append
@@ -40,10 +37,7 @@ class Appender:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._turn: dict[int, AppendBatch | None] = {}
-        """Logs that were appended to in this turn of the loop, and what came after that: it is
-        appended together when the turn ends, since work for one is work for all of it.
-        """
+        self.batches = TurnBatches(self._append_batch)
 
     async def append(
         self,
@@ -64,20 +58,10 @@ class Appender:
         `due_ms` says of new jobs when they may be claimed.
         """
         kernel, timings = self._kernel, timings or Timings()
-        log = kernel.state.by_name.get(name)
-        alone = key is not None or due_ms is not None
-        alone = alone or len(drafts.data) > APPEND_TOGETHER_BYTES_MAX
-        if log is not None and log.id in self._turn and not alone:
-            check_owner(log, owner)
-            live, started = kernel.open_logs[log.id], perf_counter()
-            first = await self._join(live, drafts)
-            timings.note_wait(log.config, (perf_counter() - started) * 1e3)
-            last = first + drafts.count - 1
-            return Appended(log, first, last, live.visible, created=False, deduped=False)
         if not kernel.admission.open:
             timings.throttle_ms = await kernel.wait_admitted(name, create, patient=patient)
-            log = kernel.state.by_name.get(name)
         kernel.check_open()
+        log = kernel.state.by_name.get(name)
         now_ms = kernel.clock.now_ms()
         if log is None:
             if create is None:
@@ -92,10 +76,12 @@ class Appender:
             if known := idempotency.find(log.keys, key, window_ms, now_ms):
                 await kernel.wait(live, kernel.journal.tail, known[1], timings)
                 return Appended(log, *known, live.visible, created=False, deduped=True)
-        elif not alone and log.config.journaled and log.id not in self._turn:
-            if not self._turn:
-                asyncio.get_running_loop().call_soon(self._end_turn)
-            self._turn[log.id] = None
+        elif due_ms is None and log.config.journaled and self.batches.takes(live, drafts):
+            started = perf_counter()
+            first = await self.batches.join(live, drafts)
+            timings.note_wait(log.config, (perf_counter() - started) * 1e3)
+            last = first + drafts.count - 1
+            return Appended(log, first, last, live.visible, created=False, deduped=False)
         if log.config.ttl_ms:
             kernel.expire_now(live)
         admitted = supersession.append(log, live.keyed, drafts, key, now_ms)
@@ -107,47 +93,24 @@ class Appender:
         timings.note_wait(log.config, (perf_counter() - started) * 1e3)
         return Appended(log, block.first, block.last, live.visible, created=False, deduped=False)
 
-    def _join(self, live: OpenLog, drafts: Drafts) -> asyncio.Future[int]:
-        """Have drafts appended with others of this turn; the seq of the first, once committed."""
-        log, writer = live.log.id, asyncio.get_running_loop().create_future()
-        batch = self._turn[log]
-        if batch is None:
-            batch = self._turn[log] = AppendBatch(live)
-        batch.add(drafts, writer)
-        if batch.is_full:
-            self._turn[log] = None
-            self._append_batch(batch)
-        return writer
-
-    def _end_turn(self) -> None:
-        turn, self._turn = self._turn, {}
-        for batch in turn.values():
-            if batch is not None:
-                self._append_batch(batch)
-
     def _append_batch(self, batch: AppendBatch) -> None:
-        """Append what came in one turn; one by one where it is refused as a whole."""
+        """Append what came in one turn, or refuse."""
         kernel, live = self._kernel, batch.live
         log, now_ms = live.log, kernel.clock.now_ms()
-        try:
-            kernel.check_open()
-            kernel.check_alive(live)
-            if log.config.ttl_ms:
-                kernel.expire_now(live)
-            drafts = concat(batch.drafts)
-            admitted = supersession.append(log, live.keyed, drafts, None, now_ms)
-            kernel.caps.check_total(kernel.state, admitted)
-            position = self.enqueue(live, admitted, now_ms)
-        except Refused as refused:
-            if len(batch.writers) == 1:
-                batch.fail(refused)
-            else:
-                for part in batch.split():
-                    self._append_batch(part)
-            return
-        block = admitted.append.block
+        kernel.check_open()
+        kernel.check_alive(live)
+        if log.config.ttl_ms:
+            kernel.expire_now(live)
+        admitted = supersession.append(log, live.keyed, concat(batch.drafts), None, now_ms)
+        kernel.caps.check_total(kernel.state, admitted)
+        position, block = self.enqueue(live, admitted, now_ms), admitted.append.block
         batch.first = block.first
-        committed = kernel.committed(live, position, block.last, batch.commit)
+
+        def show(last: int) -> None:
+            live.show(last)
+            batch.commit()
+
+        committed = kernel.committed(live, position, block.last, show)
         committed.add_done_callback(batch.note_failure)
 
     async def _append_new(

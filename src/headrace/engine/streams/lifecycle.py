@@ -18,12 +18,13 @@ from headrace.core.entry import Append, Arrive, Entry, Fork
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log
 from headrace.core.owners import STREAMS, SYSTEM, SYSTEM_PREFIX, check_name, reserved
-from headrace.core.record import Drafts, draft
+from headrace.core.record import Drafts, concat, draft
 from headrace.core.stream_rules import CONFIG, Normalise, Spec, stream_of
 from headrace.core.stream_state import JSON, Write
 from headrace.core.supersession import Admitted
 from headrace.engine.flow.shared_timeout import SharedTimeout
 from headrace.engine.kernel import Kernel
+from headrace.engine.logs.append_batch import AppendBatch, TurnBatches
 from headrace.engine.logs.commit_barrier import CommitBarrier
 from headrace.engine.logs.fetcher import Fetcher
 from headrace.engine.open_log import OpenLog
@@ -66,6 +67,7 @@ class Streams:
         self._barrier = barrier
         self.shared_timeout = SharedTimeout(append_timeout_s, _timed_out)
         """How long a writer waits for its turn, and for its write to be durable."""
+        self.batches = TurnBatches(self._write_batch)
         self._on_shown: list[Callable[[OpenLog], None]] = []
 
     def observe_shown(self, observer: Callable[[OpenLog], None]) -> None:
@@ -239,7 +241,9 @@ class Streams:
     async def write(self, name: str, drafts: Drafts | None, wanted: Write) -> StreamWritten:
         """Append, close, or both, all or none."""
         kernel = self._kernel
-        await self._enter(name)
+        if not kernel.admission.open:
+            await self._enter(name)
+        kernel.check_open()
         live = self.own(name)
         normalise = self._normalise(live.log)
         if normalise is not None and drafts is not None and self._ingest.is_much(live.log, drafts):
@@ -250,21 +254,52 @@ class Streams:
         if wanted.close and self._barrier.comes_to(live.log.id):
             await self._barrier.let_pass(live.log.id)
             return await self.write(name, drafts, wanted)
+        is_plain = wanted.plain and wanted.at_ns is None and normalise is None
+        if drafts is not None and is_plain and self.batches.takes(live, drafts):
+            first = await self.shared_timeout.watch(self.batches.join(live, drafts))
+            return StreamWritten(live, first + drafts.count - 1)
+        position = self._write(live, drafts, wanted, normalise)
+        if position is None:
+            await kernel.journal.wait_synced(live.config_position)
+            return StreamWritten(live, live.visible, repeated=True)
+        last = live.log.head
+        show = partial(self._show, live, last)
+        await self.shared_timeout.watch(kernel.journal.wait_synced(position, show))
+        return StreamWritten(live, last)
+
+    def _write(
+        self, live: OpenLog, drafts: Drafts | None, wanted: Write, normalise: Normalise | None
+    ) -> int | None:
+        """Decide and journal a write; None when the same was accepted before."""
+        kernel = self._kernel
         entries = stream_rules.write(live.log, drafts, wanted, kernel.clock.now_ns(), normalise)
         self.expiry.use(live)
         if entries is None:
-            await kernel.journal.wait_synced(live.config_position)
-            return StreamWritten(live, live.visible, repeated=True)
+            return None
         if drafts is not None:
             append = entries[0]
             assert isinstance(append, Append)
             kernel.caps.check_total(kernel.state, Admitted(append))
             entries += self._subscriptions.follow(live.log)
         control = None if wanted.plain else live
-        position = kernel.commit(entries, sync=True, together=True, control=control)
-        last = live.log.head
-        await self._store(position, live)
-        return StreamWritten(live, last)
+        return kernel.commit(entries, sync=True, together=True, control=control)
+
+    def _write_batch(self, batch: AppendBatch) -> None:
+        """Append what came in one turn, or refuse; the stream may be another one by now."""
+        kernel, live = self._kernel, batch.live
+        kernel.check_open()
+        if self.own(live.log.name) is not live:
+            raise _not_found(live.log.name)
+        first, wanted = live.log.head + 1, Write(stream_of(live.log).content_type)
+        position = self._write(live, concat(batch.drafts), wanted, self._normalise(live.log))
+        assert position is not None, "only a producer says something twice"
+        batch.first, last = first, live.log.head
+
+        def show() -> None:
+            self._show(live, last)
+            batch.commit()
+
+        kernel.journal.wait_synced(position, show).add_done_callback(batch.note_failure)
 
     def _normalise(self, log: Log) -> Normalise | None:
         """What is appended to the stream goes through this; None for a stream that takes all."""
