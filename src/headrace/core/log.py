@@ -125,6 +125,8 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     def earliest(self) -> int:
         """Seq of the first live record, or head + 1."""
         seq = self.floor
+        if not (self.deleted or self.gaps or self.holes):
+            return min(seq, self.head + 1)
         while True:
             behind = 1 + max(
                 ranges.end_of(self.deleted, seq),

@@ -116,7 +116,7 @@ def plan(log: Log, visible: int, after: int, epoch: int | None) -> ReadPlan:
         gap, start = _skip(log, after + 1, visible)
     last = visible
     for lost in (log.gaps, log.holes):
-        if behind := next(ranges.overlap(lost, start, last), None):
+        if lost and (behind := next(ranges.overlap(lost, start, last), None)):
             last = behind[0] - 1
     return ReadPlan(start, last, gap)
 
@@ -124,7 +124,7 @@ def plan(log: Log, visible: int, after: int, epoch: int | None) -> ReadPlan:
 def _skip(log: Log, seq: int, visible: int) -> tuple[Gap | None, int]:
     """Past deleted seqs in silence, past the first lost range with a word about it."""
     gap = None
-    while seq <= visible:
+    while seq <= visible and log.missing:
         if (end := min(ranges.end_of(log.deleted, seq), visible)) >= seq:
             seq = end + 1  # more of it may be superseded by what came with it
         elif gap is None and (end := ranges.end_of(log.gaps, seq)) >= seq:

@@ -32,7 +32,10 @@ def split_query(text: str) -> list[tuple[str, str]]:
     if text.count("&") >= QUERY_PARAMETERS_MAX:
         message = f"a query has at most {QUERY_PARAMETERS_MAX} parameters"
         raise Refused(Code.INVALID, message, max_parameters=QUERY_PARAMETERS_MAX)
-    return parse_qsl(text, keep_blank_values=True)
+    if "%" in text or "+" in text:
+        return parse_qsl(text, keep_blank_values=True)
+    pairs = (part.partition("=") for part in text.split("&") if part)
+    return [(name, value) for name, _, value in pairs]
 
 
 class Request:

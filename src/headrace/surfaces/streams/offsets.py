@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 
 import msgspec
 
@@ -41,6 +42,7 @@ class Offset(msgspec.Struct, frozen=True, gc=False):
     seq: int
 
 
+@lru_cache(maxsize=1024)  # many who wait for the same are told of the same positions
 def format_offset(epoch: int, seq: int) -> str:
     # 100 bits that can be other than zero: 20 digits.
     if epoch == 0 and seq < 1 << 46:
