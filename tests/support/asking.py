@@ -35,6 +35,9 @@ class NoConnection:
     gone = False
     on_gone = None
 
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop() if asyncio._get_running_loop() else None
+
 
 def make_request(method: str, target: str, body: bytes = b"", **fields: str) -> Request:
     """A request that is all there."""

@@ -97,14 +97,15 @@ class Journal:
         self._waiting_synced: deque[_Waiter] = deque()
         self._file: AppendFile | None = None
         self._noted = False
-        self._loop: asyncio.AbstractEventLoop
+        self.loop: asyncio.AbstractEventLoop
+        """That it was opened on; to ask for the running one costs a system call."""
         self._writer: Writer | None = None
 
     def open(self, make_writer: Callable[[Journal, asyncio.AbstractEventLoop], Writer]) -> None:
         """Open the first file and start to write."""
         self._file = self._open(self.tail)
-        self._loop = asyncio.get_running_loop()
-        self._writer = make_writer(self, self._loop)
+        self.loop = asyncio.get_running_loop()
+        self._writer = make_writer(self, self.loop)
 
     @property
     def pending_bytes(self) -> int:
@@ -217,7 +218,7 @@ class Journal:
         reached: int,
         waiting: deque[_Waiter],
     ) -> asyncio.Future[None]:
-        future: asyncio.Future[None] = self._loop.create_future()
+        future: asyncio.Future[None] = self.loop.create_future()
         if position <= reached:
             if then is not None:
                 then()
@@ -261,7 +262,7 @@ class Journal:
             if not waiting.done():
                 waiting.set_exception(self.refusal())
         if self._retry is None:
-            self._retry = self._loop.call_later(JOURNAL_RETRY_S, self._try_again)
+            self._retry = self.loop.call_later(JOURNAL_RETRY_S, self._try_again)
 
     def _try_again(self) -> None:
         self._retry = None

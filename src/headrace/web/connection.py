@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, respond: Respond, shared: Connections) -> None:
         self._respond = respond
         self._shared = shared
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._queue: deque[Request] = deque()
         """Requests that wait for their turn."""
         self._url = b""
@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
         self._url = b""
         if self._charged_bytes:
             self._release_heads(0)
-        self._since, self._patience_s = self._loop.time(), self._shared.keep_alive_s
+        self._since, self._patience_s = self.loop.time(), self._shared.keep_alive_s
 
     def _release_heads(self, held_bytes: int) -> None:
         """Of heads no more than so many bytes are still held."""
@@ -491,7 +491,7 @@ class Connection(asyncio.Protocol):
         """Begin what waits in the next turn of the loop, and read on."""
         if not self._reading_on:
             self._reading_on = True
-            self._loop.call_soon(self._read_on)
+            self.loop.call_soon(self._read_on)
 
     def _finish(self, request: Request, answer: Answer | Handover | None) -> None:
         """Send the answer of a request, if there is still somebody to hear it."""
@@ -643,20 +643,20 @@ class Connection(asyncio.Protocol):
 
     def _wait(self, patience_s: float) -> None:
         """It is the peer's turn, for so long."""
-        self._since = self._loop.time()
+        self._since = self.loop.time()
         self._patience_s = patience_s
 
     def _watch(self, wait_s: float) -> None:
-        self._timer = self._loop.call_later(wait_s, self._look_at_clock)
+        self._timer = self.loop.call_later(wait_s, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
         """Close a connection that made us wait for too long; else look again when it could have."""
         shared = self._shared
         left_s = min(shared.head_s, shared.body_s)
         if self._is_our_turn:
-            self._since = None if self._phase != _BODY else self._loop.time()
+            self._since = None if self._phase != _BODY else self.loop.time()
         elif self._since is not None:
-            left_s = min(left_s, self._since + self._patience_s - self._loop.time())
+            left_s = min(left_s, self._since + self._patience_s - self.loop.time())
         if left_s > 0:
             self._watch(left_s)
         elif self._phase == _IDLE:

@@ -68,18 +68,19 @@ class Responder:
         """Have a request answered; returns who is at it, if that takes longer than this call."""
         gate, method = self._gate, request.method
         found = self._found.get(request.raw_path) or self._find(request)
-        surface = self._surface_of(request) if found is None else found.found.surface
+        resource = None if found is None else found.found
+        surface = self._surface_of(request) if resource is None else resource.surface
         call = Call(gate, surface.refuse, request, perf_counter())
-        task = _Responding(asyncio.get_running_loop(), gate, surface, found, call, send)
+        task = _Responding(request.connection.loop, gate, surface, resource, call, send)
         try:
             if gate.origin_check is not None:
                 gate.origin_check.check(method, request.headers)
-            route = None if found is None else found.found.routes.get(method)
+            route = None if resource is None else resource.routes.get(method)
             if route is None:
-                task.reply(self._answer_unrouted(found, request))
+                task.reply(self._answer_unrouted(resource, request))
                 return None
             assert found is not None
-            call.names, values = found.names, found.values
+            _, call.names, values = found
             if values:
                 if b"%" in request.raw_path:
                     values = tuple(map(unquote, values))
@@ -117,19 +118,19 @@ class Responder:
                 return surface
         return self._surfaces[0]
 
-    def _answer_unrouted(self, found: Match[Resource] | None, request: Request) -> Answer:
+    def _answer_unrouted(self, resource: Resource | None, request: Request) -> Answer:
         """The answer to a method that no route takes, or to a path that leads nowhere."""
         method = request.method
         if method == "OPTIONS":
             if self._gate.origins and "access-control-request-method" in request:
                 asked = request.get_header("access-control-request-headers") or "*"
                 return Answer(204, preflight(asked))
-            if found is not None:
-                return found.found.surface.options(request, found.found.allow)
-        if found is None:
+            if resource is not None:
+                return resource.surface.options(request, resource.allow)
+        if resource is None:
             raise Refused(Code.NOT_FOUND, f"there is nothing at {request.path}; see /docs")
         message = f"{method} does not go with {request.path}"
-        raise Refused(Code.METHOD_NOT_ALLOWED, message, allow=found.found.allow)
+        raise Refused(Code.METHOD_NOT_ALLOWED, message, allow=resource.allow)
 
 
 class _Responding(RequestTask):
@@ -144,14 +145,14 @@ class _Responding(RequestTask):
         loop: asyncio.AbstractEventLoop,
         gate: Gate,
         surface: Surface,
-        found: Match[Resource] | None,
+        resource: Resource | None,
         call: Call,
         send: Send,
     ) -> None:
         self._loop = loop
         self._gate = gate
         self._surface = surface
-        self._found = found
+        self._resource = resource
         self._call = call
         self._send = send
 
@@ -224,7 +225,7 @@ class _Responding(RequestTask):
         """Send an answer, with the headers that all have."""
         request, surface, origins = self._call.req, self._surface, self._gate.origins
         if surface.observe is not None:
-            path = None if self._found is None else self._found.found.path
+            path = None if self._resource is None else self._resource.path
             surface.observe(request, path, answer.status)
         if surface.headers:
             answer.headers += surface.headers

@@ -9,6 +9,7 @@ from headrace.core.errors import Refused
 from headrace.core.limits import APPEND_TOGETHER_BYTES_MAX, APPENDS_TOGETHER_BYTES_MAX
 from headrace.core.record import Drafts
 from headrace.engine.open_log import OpenLog
+from headrace.storage.journal import Journal
 
 
 class AppendBatch:
@@ -74,7 +75,8 @@ class TurnBatches:
     appended as one: work for one record is work for all of them.
     """
 
-    def __init__(self, append: Callable[[AppendBatch], None]) -> None:
+    def __init__(self, journal: Journal, append: Callable[[AppendBatch], None]) -> None:
+        self._journal = journal
         self._append = append
         """Appends a batch, or refuses."""
         self._turn: dict[int, AppendBatch | None] = {}
@@ -87,13 +89,13 @@ class TurnBatches:
         if log in self._turn:
             return True
         if not self._turn:
-            asyncio.get_running_loop().call_soon(self._end_turn)
+            self._journal.loop.call_soon(self._end_turn)
         self._turn[log] = None
         return False
 
     def join(self, live: OpenLog, drafts: Drafts) -> asyncio.Future[int]:
         """Have drafts appended with others of this turn; the seq of the first, once committed."""
-        log, writer = live.log.id, asyncio.get_running_loop().create_future()
+        log, writer = live.log.id, self._journal.loop.create_future()
         batch = self._turn[log]
         if batch is None:
             batch = self._turn[log] = AppendBatch(live)

@@ -37,7 +37,7 @@ class Appender:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self.batches = TurnBatches(self._append_batch)
+        self.batches = TurnBatches(kernel.journal, self._append_batch)
 
     async def append(
         self,

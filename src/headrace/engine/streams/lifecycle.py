@@ -67,7 +67,7 @@ class Streams:
         self._barrier = barrier
         self.shared_timeout = SharedTimeout(append_timeout_s, _timed_out)
         """How long a writer waits for its turn, and for its write to be durable."""
-        self.batches = TurnBatches(self._write_batch)
+        self.batches = TurnBatches(kernel.journal, self._write_batch)
         self._on_shown: list[Callable[[OpenLog], None]] = []
 
     def observe_shown(self, observer: Callable[[OpenLog], None]) -> None:
