@@ -511,8 +511,6 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
 
     def _send(self, request: Request, answer: Answer) -> None:
-        request.answered = True
-        self.under_way = None
         shared = self._shared
         body, status = answer.body, answer.status
         if shared.stopping and not self._queue:
@@ -528,6 +526,8 @@ class Connection(asyncio.Protocol):
         if not request.keep_alive:
             lines += "connection: close\r\n"
         pieces = [format_head(status, shared.date, lines)]
+        request.answered = True  # not before: an answer that cannot be written is none
+        self.under_way = None
         if request.method != "HEAD" and status not in NO_BODY:
             pieces += (body,) if isinstance(body, bytes) else body
         if not (request.keep_alive or request.complete):

@@ -86,15 +86,16 @@ class Responder:
                     values = tuple(map(unquote, values))
                 call.values, call.name = values, values[0]
             principal = (route.authenticate or surface.authenticate)(gate, request)
+            limit = None
+            if surface.shared_timeout is not None:
+                limit = surface.shared_timeout(request, route)
             if isinstance(principal, Principal):
                 task.admit(principal, route)
                 handling = route.handler(call)
             else:
                 handling = task.identify(principal, route)
-            if surface.shared_timeout is not None:
-                limit = surface.shared_timeout(request, route)
-                if limit is not None:
-                    handling = _limited(limit, gate, handling)
+            if limit is not None:
+                handling = _limited(limit, gate, handling)
         except Exception as error:  # noqa: BLE001  (a bug, or a disk: answered like a refusal)
             task.reply(task.refuse(error))
             return None

@@ -23,6 +23,7 @@ from headrace.web.envelope import WORDS, close, refuser
 from headrace.web.responder import Responder
 from headrace.web.surface import Described, Route, Surface, complete
 from support.asking import Reply, ask, make_request
+from support.lines import Site, run
 
 SURFACES = {
     surface.name: surface
@@ -207,3 +208,25 @@ def test_a_browser_that_asks_first_gets_an_empty_answer() -> None:
     assert reply.headers["access-control-allow-headers"] == "authorization, content-type"
     assert "POST" in reply.headers["access-control-allow-methods"]
     assert "x-a" not in reply.headers
+
+
+def test_an_answer_that_cannot_be_written_is_a_failure_that_is_told() -> None:
+    async def breaks_a_line(call: Call) -> Answer:
+        return Answer(200, [("x-a", "b\r\nset-cookie: c")], b"ok")
+
+    async def story(site: Site) -> None:
+        line = site.connect()
+        await line.send(b"GET /t/breaks HTTP/1.1\r\nhost: here\r\n\r\n")
+        assert line.statuses == [500]
+        assert b"set-cookie" not in line.heard
+        await line.send(b"GET /t/breaks HTTP/1.1\r\nhost: here\r\n\r\n")
+        assert line.statuses == [500, 500]
+
+    refusals = complete(WORDS)
+    route = Route("GET", "/t/breaks", breaks_a_line, "", {200: Described(None, "")})
+    surface = Surface(
+        name="tried", title="Tried", prefixes=("/t/",), routes=[route],
+        refusals=refusals, refuse=refuser(refusals),
+    )  # fmt: skip
+    gate = Gate(CredentialStore(), Slots(), Slots(), 1 << 20)
+    run(story, Responder(gate, [surface]))
