@@ -22,6 +22,7 @@ _CLIENT_KEYS = (
     "HEADRACE_JWT_SECRET",
     "HEADRACE_USERS",
     "HEADRACE_CONFIG",
+    "NOTIFICATIONS_CONFIG",
 )
 """Where keys of clients are, or may be: children are told all they need by their arguments."""
 _OF_BUCKETS = "AWS_"

@@ -30,7 +30,11 @@ class HttpServer:
     async def serve(
         self, listener: socket.socket, backlog: int, on_stop: Callable[[], None]
     ) -> None:
-        """Serve until it is time to stop; `on_stop` is called first then."""
+        """Serve until it is time to stop; `on_stop` is called first then.
+
+        SIGTERM stays handled until the process ends: `timeout` and others send it twice, and the
+        last snapshot is yet to be written. Ctrl-C breaks even that off.
+        """
         loop = asyncio.get_running_loop()
         for each in _SIGNALS:
             loop.add_signal_handler(each, self._on_signal, each, on_stop)
@@ -42,8 +46,7 @@ class HttpServer:
         finally:
             server.close()
             await self._drain()
-            for each in _SIGNALS:
-                loop.remove_signal_handler(each)
+            loop.remove_signal_handler(signal.SIGINT)
 
     def stop(self) -> None:
         """Stop gracefully."""

@@ -24,6 +24,7 @@ SECRETS = {
     "TOPICS_API_KEYS": "root,reader:read",
     "HEADRACE_API_KEYS": "root,reader:read",
     "HEADRACE_CONFIG": "headrace.toml",
+    "NOTIFICATIONS_CONFIG": "notifications.yaml",
     "HEADRACE_API_KEY": "root",
     "HEADRACE_ADMIN_TOKEN": "root",
     "HEADRACE_JWT_SECRET": "root",
