@@ -500,6 +500,10 @@ POLYGON_BYTES_MAX = 64 << 10
 """To see that a polygon of many long edges does not cross itself takes the square of their number:
 some six milliseconds, in which nobody gets a turn.
 """
+POLYGONS_KEPT = 4_096
+POLYGON_KEPT_BYTES = 1 << 10
+"""Polygons that came last are kept with what was found out about them, unless their text is longer.
+"""
 EVENT_TYPES_MAX = 1000
 """Event types that a configuration file may have."""
 ENUM_VALUES_MAX = 1000

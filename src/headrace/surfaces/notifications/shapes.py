@@ -14,7 +14,12 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from headrace.core.limits import POLYGON_BYTES_MAX, POLYGON_POINTS_MAX
+from headrace.core.limits import (
+    POLYGON_BYTES_MAX,
+    POLYGON_KEPT_BYTES,
+    POLYGON_POINTS_MAX,
+    POLYGONS_KEPT,
+)
 from headrace.surfaces.notifications.handlers import (
     format_float,
     parse_float,
@@ -59,6 +64,18 @@ class Polygon(msgspec.Struct, frozen=True, dict=True):
         return Box(min(lats), min(lons), max(lats), max(lons))
 
     @cached_property
+    def is_box(self) -> bool:
+        """Whether it is its own box: then no geometry is needed to say what it has in common with
+        a point or with another box.
+        """
+        if len(self.ring) != 5:
+            return False
+        (lat, lon), (lat_1, lon_1), (lat_2, lon_2), (lat_3, lon_3), _ = self.ring
+        if lat == lat_2 or lon == lon_2:
+            return False
+        return (lat_1, lon_1, lat_3, lon_3) in ((lat, lon_2, lat_2, lon), (lat_2, lon, lat, lon_2))
+
+    @cached_property
     def geometry(self) -> Any:
         """For Shapely, with longitude as x."""
         import shapely  # takes a tenth of a second, and nobody may ever send a polygon
@@ -90,6 +107,8 @@ class WantedPolygon(msgspec.Struct, frozen=True):
 
     def matches(self, polygon: Polygon) -> bool:
         """Whether this polygon is wanted, whatever its box says."""
+        if polygon.is_box and self.polygon.is_box:
+            return self.polygon.box.intersects(polygon.box)
         import shapely
 
         return bool(shapely.intersects(self.polygon.prepared, polygon.geometry))
@@ -107,6 +126,8 @@ class WantedPoint(msgspec.Struct, frozen=True):
 
     def matches(self, polygon: Polygon) -> bool:
         """Whether this polygon is wanted, whatever its box says."""
+        if polygon.is_box:
+            return self.may_match(polygon.box)
         import shapely
 
         return bool(shapely.contains_xy(polygon.geometry, self.lon, self.lat))
@@ -117,21 +138,36 @@ WantedShape = WantedPolygon | WantedPoint
 
 def parse_polygon(name: str, sent: object) -> Polygon:
     """A polygon in any of its forms; refuses what is none, naming the field."""
+    if isinstance(sent, str) and (known := _parsed.get(sent)) is not None:
+        return known
     ring = tuple(_parse_points(name, sent))
     if len(ring) < _POINTS_MIN:
         refuse_field(name, f"has {len(ring)} points; a polygon has at least {_POINTS_MIN}")
     if ring[0] != ring[-1]:
         refuse_field(name, "is not closed: the last point of a polygon is its first")
     polygon = Polygon(ring)
-    import shapely
+    if not polygon.is_box:
+        import shapely
 
-    if not shapely.is_valid(polygon.geometry):
-        refuse_field(name, "crosses or touches itself")
+        if not shapely.is_valid(polygon.geometry):
+            refuse_field(name, "crosses or touches itself")
+    if isinstance(sent, str) and len(sent) <= POLYGON_KEPT_BYTES:
+        if len(_parsed) >= POLYGONS_KEPT:
+            _parsed.clear()
+        _parsed[sent] = polygon
     return polygon
+
+
+_parsed: dict[str, Polygon] = {}
+"""Polygons that came last, by their text: regions come again and again, and who looks for watchers
+of a notification asks for its polygon right behind it.
+"""
 
 
 def read_polygon(sent: Sent) -> Polygon:
     """A polygon that was stored: it was looked at when it came, and is good."""
+    if isinstance(sent, str) and (known := _parsed.get(sent)) is not None:
+        return known
     if not isinstance(sent, str):
         return Polygon(tuple((lat + 0.0, lon + 0.0) for lat, lon in sent))
     if sent.lstrip(" ").startswith("["):
