@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from enum import Enum
 from functools import partial
 
 import msgspec
 
 from headrace.core import ranges
-from headrace.core.limits import PICKED_ROWS
+from headrace.core.limits import PICKED_ROWS, RECORD_OVERHEAD_BYTES
 from headrace.core.log import Log
 from headrace.core.ranges import EMPTY, Ranges
 from headrace.core.record import Block
-from headrace.core.selector import Selector
+from headrace.core.selector import Picks, Selector
 
 
 class Loss(Enum):
@@ -222,19 +223,24 @@ class Gathering:
 
     def _take_each(self, block: Block, start: int, stop: int) -> None:
         taken: list[int] = []
-        sizes, deleted, budget = block.sizes(), self._deleted, self._budget
+        deleted, budget = self._deleted, self._budget
+        cuts, base, metas = block.cuts(), block.base, block.metas
         while start < stop and not self.full:
             rows = max(1, min(PICKED_ROWS, budget.scanned - self.scanned))
             end = min(stop, start + rows)
             for at in self._selector.pick(block, range(start, end)):
-                if ranges.contains(deleted, block.seq_at(at)):
+                if deleted and ranges.contains(deleted, block.seq_at(at)):
                     continue
-                if self._records and self._bytes + sizes[at] > budget.size_bytes:
+                # Of those alone that are picked: a block may have many that are not.
+                size = cuts[at] - (cuts[at - 1] if at else base) + RECORD_OVERHEAD_BYTES
+                if metas is not None:
+                    size += len(metas[at] or b"")
+                if self._records and self._bytes + size > budget.size_bytes:
                     end, self.full = at, True
                     break
                 taken.append(at)
                 self._records += 1
-                self._bytes += sizes[at]
+                self._bytes += size
                 if self._records >= budget.records:
                     end, self.full = at + 1, True
                     break
@@ -262,3 +268,43 @@ class Gathering:
             self.next = max(self.next, self._plan.last)
         earliest = min(self._log.earliest, visible + 1)
         return Page(self.slices, self.next, visible, earliest, self._plan.gap, self.scanned)
+
+
+def gather_known(
+    log: Log,
+    picked: Iterable[tuple[Block, Picks]],
+    plan: ReadPlan,
+    budget: Budget,
+) -> Page:
+    """The page of what was picked before, block by block; nothing in the plan is gone or deleted.
+
+    The same as a `Gathering` with its selector gives, without a look at what was not picked.
+    """
+    slices: list[Slice] = []
+    records = size_bytes = 0
+    start, last, next = plan.start, plan.last, plan.last
+    for block, picks in picked:
+        if block.last < start:
+            continue
+        if block.first < start or block.last > last:
+            picks = [at for at in picks if start <= block.seq_at(at) <= last]
+        cuts, base, metas = block.cuts(), block.base, block.metas
+        count = len(picks)
+        for place, at in enumerate(picks):
+            size = cuts[at] - (cuts[at - 1] if at else base) + RECORD_OVERHEAD_BYTES
+            if metas is not None:
+                size += len(metas[at] or b"")
+            size_bytes += size
+            if records + place and size_bytes > budget.size_bytes:
+                count, next = place, block.seq_at(at) - 1
+                break
+            if records + place + 1 >= budget.records:
+                count, next = place + 1, block.seq_at(at)
+                break
+        if count:
+            slices.append(Slice(block, picks[:count]))
+            records += count
+        if next < last:
+            break
+    earliest = min(log.earliest, last + 1)
+    return Page(slices, next, last, earliest, None, records)

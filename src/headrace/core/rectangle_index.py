@@ -15,12 +15,12 @@ from headrace.core.selector import Rectangle
 
 T = TypeVar("T")
 
-_SIDES = (512.0, 64.0, 8.0, 1.0)
+_SIDES = (64.0, 8.0, 1.0)
 """How long the sides of squares are; each is eight of the next."""
 _SIDES_AND_END = (*_SIDES, None)
 _REACHED_MAX = 2.0
 """A rectangle is at most so many sides long, and reaches into three squares at most."""
-_NAMED_MAX = 4
+_NAMED_MAX = 9
 """So many squares are asked for by name; of more, those that there are."""
 
 _Cell = tuple[int, int]
@@ -82,9 +82,10 @@ class RectangleIndex(Generic[T]):
         if not self._items:
             return []
         low_x, low_y, high_x, high_y = rectangle
-        found: dict[Rectangle, T] = {}
+        found: dict[int, T] = {}
         squares = [self._plane]
         for side in _SIDES_AND_END:
+            deeper = []
             for square in squares:
                 for other, item in square.items.items():
                     if (
@@ -93,30 +94,38 @@ class RectangleIndex(Generic[T]):
                         and other[1] <= high_y
                         and low_y <= other[3]
                     ):
-                        found[other] = item
-            if side is None or not squares:
+                        found[id(item)] = item  # by name: it may be in several squares
+                if square.squares:
+                    deeper.append(square)
+            if side is None or not deeper:
                 break
-            squares = _inner(squares, rectangle, side)
+            squares = _inner(deeper, rectangle, side)
         return list(found.values())
 
 
 def _inner(squares: list[_Square[T]], rectangle: Rectangle, side: float) -> list[_Square[T]]:
     """The squares within these that a rectangle reaches."""
     low_x, low_y, high_x, high_y = rectangle
-    first_x, first_y = floor(low_x / side), floor(low_y / side)
-    last_x, last_y = floor(high_x / side), floor(high_y / side)
+    first_x, first_y = int(low_x // side), int(low_y // side)
+    last_x, last_y = int(high_x // side), int(high_y // side)
     if first_x == last_x and first_y == last_y:
         cell = first_x, first_y
         return [square.squares[cell] for square in squares if cell in square.squares]
-    if (last_x - first_x) * (last_y - first_y) > _NAMED_MAX:
+    if (last_x - first_x + 1) * (last_y - first_y + 1) > _NAMED_MAX:
         return [
             inner
             for square in squares
             for (x, y), inner in square.squares.items()
             if first_x <= x <= last_x and first_y <= y <= last_y
         ]
-    cells = [(x, y) for x in range(first_x, last_x + 1) for y in range(first_y, last_y + 1)]
-    return [square.squares[cell] for square in squares for cell in cells if cell in square.squares]
+    inners = []
+    for x in range(first_x, last_x + 1):
+        for y in range(first_y, last_y + 1):
+            for square in squares:
+                inner = square.squares.get((x, y))
+                if inner is not None:
+                    inners.append(inner)
+    return inners
 
 
 def _paths(rectangle: Rectangle) -> Iterator[list[_Cell]]:

@@ -179,37 +179,14 @@ def _bounded(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
 
 
 class Picked(msgspec.Struct, frozen=True):
-    """A selector that was asked before: what it picks of which blocks, by their first seqs."""
+    """What a selector that was asked before picks, block by block, ascending."""
 
     after: int
     """It is known behind this seq."""
-    known: dict[int, Picks] = msgspec.field(default_factory=dict)
-    blocks: list[Block] = msgspec.field(default_factory=list)
-    """Those of which it picks something, ascending."""
+    by_block: dict[int, tuple[Block, Picks]] = msgspec.field(default_factory=dict)
+    """Of each block that it picks something of, by its first seq."""
 
     def add(self, block: Block, picks: Picks) -> None:
         """It picks these, too; they are behind all others."""
-        before = self.known.get(block.first)
-        if before is None:
-            self.blocks.append(block)
-        self.known[block.first] = picks if before is None else [*before, *picks]
-
-    @property
-    def conditions(self) -> tuple[Condition, ...]:
-        return ()
-
-    @property
-    def cost(self) -> int:
-        return 1
-
-    def bind(self, config: LogConfig) -> Picked:
-        return self
-
-    def takes_all(self, block: Block) -> bool:
-        return False
-
-    def pick(self, block: Block, picks: Picks) -> Picks:
-        return [at for at in self.known.get(block.first, ()) if at in picks]
-
-    def takes(self, features: Features) -> bool:
-        return features.at in self.known.get(features.block.first, ())
+        before = self.by_block.get(block.first)
+        self.by_block[block.first] = block, picks if before is None else [*before[1], *picks]

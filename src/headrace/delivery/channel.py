@@ -295,9 +295,9 @@ class Channel:
                 cohort.position,
                 records_max=view.records_max,
                 bytes_max=view.bytes_max,
-                selector=view.selector if picked is None else picked,
+                selector=view.selector,
                 upto=upto,
-                blocks=None if picked is None else picked.blocks,
+                picked=picked,
                 gets_superseded=view.gets_superseded,
             )
             self._pages[key] = None if page is None else Records(cohort.reported, page)

@@ -71,13 +71,13 @@ class IdleCohorts:
         for block in live.tail.since(after + 1):
             picks = range(block.index(after + 1), block.stop_index(upto))
             for selector, picked in self._index.find(block, picks, live.log.config).items():
-                if selector in self._by_selector:
+                known = self._picked.get(selector)
+                if known is None:
+                    if selector not in self._by_selector:
+                        continue  # its cohorts go on by themselves
                     wanted[selector] = None
-                elif selector not in self._picked:
-                    continue  # its cohorts go on by themselves
-                if selector not in self._picked:
-                    self._picked[selector] = Picked(after)
-                self._picked[selector].add(block, picked)
+                    known = self._picked[selector] = Picked(after)
+                known.add(block, picked)
         wanting = self._remove(*wanted)
         self.position = upto
         return wanting

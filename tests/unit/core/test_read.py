@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.core.apply import apply
 from headrace.core.entry import LoseAtRestart, Trim
 from headrace.core.log import Log
 from headrace.core.match import TagPrefix
-from headrace.core.read import Budget, Gap, Gathering, Loss, Page, ReadPlan, Slice, plan
+from headrace.core.read import (
+    Budget,
+    Gap,
+    Gathering,
+    Loss,
+    Page,
+    ReadPlan,
+    Slice,
+    gather_known,
+    plan,
+)
 from headrace.core.record import Block, draft
 from headrace.core.record import block as make_block
 from headrace.core.selector import ColumnSelector
@@ -198,3 +210,43 @@ def test_a_page_is_shortened(count_max: int) -> None:
     seqs = [piece.block.seq_at(at) for piece in page.slices for at in piece.picks]
     assert seqs == [1, 3, 4, 5][:count_max]
     assert all(piece.picks for piece in page.slices)
+
+
+@given(
+    wanted=st.lists(st.lists(st.booleans(), min_size=1, max_size=5), min_size=1, max_size=4),
+    sizes=st.lists(st.integers(0, 30), min_size=20, max_size=20),
+    after=st.integers(0, 20),
+    upto=st.integers(0, 20),
+    records=st.integers(1, 8),
+    size_bytes=st.integers(1, 200),
+)
+def test_what_was_picked_before_makes_the_same_page(
+    wanted: list[list[bool]],
+    sizes: list[int],
+    after: int,
+    upto: int,
+    records: int,
+    size_bytes: int,
+) -> None:
+    log, blocks, first = new_log(), list[Block](), 1
+    for tags in wanted:
+        datas = [b"x" * size for size in sizes[first - 1 : first - 1 + len(tags)]]
+        metas = [b"meta" if each else None for each in tags] if len(tags) > 2 else None
+        named = ["yes" if each else "no" for each in tags]
+        blocks.append(make_block(draft(datas, metas=metas, tags=named), first, 0))
+        first += len(tags)
+    upto = min(upto, first - 1)
+    where, budget = ReadPlan(min(after, upto) + 1, upto, None), Budget(records, size_bytes, 1000)
+    gathering = Gathering(log, where, budget, selector := ColumnSelector(match=TagPrefix("yes")))
+    for block in blocks:
+        if not gathering.take(block):
+            break
+    looked = gathering.page(upto)
+    picked = [(block, selector.pick(block, range(block.count))) for block in blocks]
+    known = gather_known(log, [each for each in picked if each[1]], where, budget)
+    assert seqs(known) == seqs(looked)
+    assert (known.head, known.earliest, known.gap) == (looked.head, looked.earliest, looked.gap)
+    # Both go on before the next that is wanted; which of the others are behind it says nothing.
+    left = [seq for block, picks in picked for at in picks if (seq := block.seq_at(at)) <= upto]
+    assert [seq for seq in left if seq > known.next] == [seq for seq in left if seq > looked.next]
+    assert known.next <= upto or upto < where.start

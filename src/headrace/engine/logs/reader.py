@@ -7,14 +7,14 @@ of them may leave memory: whoever gathers looks again where the tail begins.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
 from headrace.core import log as core_log
 from headrace.core import ranges
 from headrace.core import read as reading
 from headrace.core.limits import READ_SCANNED_MAX
 from headrace.core.log import Log
-from headrace.core.read import Budget, Gathering, Page, ReadPlan
+from headrace.core.read import Budget, Gathering, Page, ReadPlan, gather_known
 from headrace.core.record import Block, cut
 from headrace.core.selector import EVERYTHING, Selector
 from headrace.core.selector_index import Picked
@@ -83,25 +83,26 @@ class Reader:
         bytes_max: int,
         selector: Selector = EVERYTHING,
         upto: int,
-        blocks: Iterable[Block] | None = None,
+        picked: Picked | None = None,
         gets_superseded: bool = False,
     ) -> Page | None:
         """The page that `read` would give, at once, if memory holds all of it; else None.
 
-        `blocks` are those with something to pick, where that is known. `gets_superseded` has in it,
-        too, what newer records superseded lately.
+        `picked` is what the selector picks, where that is known. `gets_superseded` has in it, too,
+        what newer records superseded lately.
         """
+        plan = ReadPlan(after + 1, upto, None)
+        budget = Budget(records_max, bytes_max, READ_SCANNED_MAX // selector.cost)
         recent = None
         if not self.has_at_hand(live, after, upto):
-            if gets_superseded and not isinstance(selector, Picked):
+            if gets_superseded and picked is None:
                 recent = self._recall(live, after + 1, upto)
             if recent is None:
                 return None
-            blocks = recent
-        plan = ReadPlan(after + 1, upto, None)
-        budget = Budget(records_max, bytes_max, READ_SCANNED_MAX // selector.cost)
+        elif picked is not None:
+            return gather_known(live.log, picked.by_block.values(), plan, budget)
         page = Gathering(live.log, plan, budget, selector, takes_deleted=recent is not None)
-        for block in live.tail.since(plan.start) if blocks is None else blocks:
+        for block in live.tail.since(plan.start) if recent is None else recent:
             if not page.take(block):
                 break
         return page.page(upto)

@@ -56,22 +56,23 @@ class EventForm(msgspec.Struct, frozen=True, cache_hash=True):
     """Whether each is a WIS2 notification message instead of a CloudEvent."""
 
     def encode(self, name: bytes, page: Page) -> bytes:
-        """The frames of a page."""
-        return b"".join(
-            self._frame(name, piece.block, at) for piece in page.slices for at in piece.picks
-        )
-
-    def _frame(self, name: bytes, block: Block, at: int) -> bytes:
-        """The frame of one notification: several watchers may get it, one after the other."""
-        key = self, name, block.seq_at(at), block.ns_at(at)
-        frame = _frames.get(key)
-        if frame is None:
-            frame = self._encode_one(name, block, at)
-            if len(frame) <= FRAME_KEPT_BYTES:
-                if len(_frames) >= FRAMES_SHARED:
-                    _frames.clear()
-                _frames[key] = frame
-        return frame
+        """The frames of a page. Several watchers may get one of them, one after the other."""
+        found: list[bytes] = []
+        for piece in page.slices:
+            block = piece.block
+            is_plain = block.seqs is None and block.stamps is None and block.nanos is None
+            first, at_ns = block.first, block.ns_at(0)
+            for at in piece.picks:
+                if is_plain:
+                    key = self, name, first + at, at_ns
+                else:
+                    key = self, name, block.seq_at(at), block.ns_at(at)
+                frame = _frames.get(key)
+                if frame is None:
+                    frame = self._encode_one(name, block, at)
+                    _keep(key, frame)
+                found.append(frame)
+        return b"".join(found)
 
     def _encode_one(self, name: bytes, block: Block, at: int) -> bytes:
         opening, middle, closing = self._around
@@ -111,8 +112,16 @@ class EventForm(msgspec.Struct, frozen=True, cache_hash=True):
         return msgspec.json.encode(format_wis2(stored, self.source))
 
 
-_frames: dict[tuple[EventForm, bytes, int, int], bytes] = {}
+_FrameKey = tuple[EventForm, bytes, int, int]
+_frames: dict[_FrameKey, bytes] = {}
 """Frames that were made last, by form, name, seq and time of commit."""
+
+
+def _keep(key: _FrameKey, frame: bytes) -> None:
+    if len(frame) <= FRAME_KEPT_BYTES:
+        if len(_frames) >= FRAMES_SHARED:
+            _frames.clear()
+        _frames[key] = frame
 
 
 def _inside(text: str) -> bytes:
