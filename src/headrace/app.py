@@ -418,7 +418,7 @@ class App:
         except BlockingIOError:
             raise StartError(
                 f"{self._settings.storage.data_dir} is in use by another headrace process; "
-                "stop that one or choose another TOPICS_DATA_DIR"
+                "stop that one or choose another HEADRACE_DATA_DIR"
             ) from None
         except OSError as error:
             raise self._cannot_use(error) from None
@@ -427,7 +427,7 @@ class App:
         advice = _ADVICE.get(error.errno or 0, "look at it")
         return StartError(
             f"cannot use {self._settings.storage.data_dir}: {error}; "
-            f"{advice}, or choose another TOPICS_DATA_DIR"
+            f"{advice}, or choose another HEADRACE_DATA_DIR"
         )
 
     def _connections(self, descriptors: int) -> Connections:
@@ -450,7 +450,7 @@ class App:
             listener.close()
             raise StartError(
                 f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
-                "choose another with TOPICS_HOST, TOPICS_PORT or --port"
+                "choose another with HEADRACE_HOST, HEADRACE_PORT or --port"
             ) from None
         listener.listen(waiting_max)
         listener.set_inheritable(False)
@@ -459,7 +459,7 @@ class App:
             try:
                 settings.port_file.write_text(f"{port}\n")
             except OSError as error:
-                raise StartError(f"cannot write TOPICS_PORT_FILE: {error}") from None
+                raise StartError(f"cannot write HEADRACE_PORT_FILE: {error}") from None
         log_line(
             "info",
             f"listening on http://{settings.host}:{port}",

@@ -169,7 +169,7 @@ def _add_verify(commands: _Commands) -> None:
 
 
 def _add_data_dir(command: argparse.ArgumentParser) -> None:
-    text = "the data directory (default: TOPICS_DATA_DIR or ./data)"
+    text = "the data directory (default: HEADRACE_DATA_DIR or ./data)"
     command.add_argument("--data-dir", metavar="DIR", type=Path, help=text)
     text = "its object store, s3://bucket/prefix (default: HEADRACE_OBJECTS or in the directory)"
     command.add_argument("--objects", metavar="WHERE", help=text)
@@ -184,9 +184,9 @@ def _count(text: str) -> int:
 def _overrides(options: argparse.Namespace) -> dict[str, str]:
     given = {
         config.FILE_VARIABLE: options.config,
-        "TOPICS_HOST": options.host,
-        "TOPICS_PORT": options.port,
-        "TOPICS_DATA_DIR": options.data_dir,
+        "HEADRACE_HOST": options.host,
+        "HEADRACE_PORT": options.port,
+        "HEADRACE_DATA_DIR": options.data_dir,
         "HEADRACE_OBJECTS": options.objects,
         "HEADRACE_PIPELINE": options.pipeline,
         "NOTIFICATIONS_CONFIG": options.notifications,

@@ -244,8 +244,8 @@ def test_probes_answer_at_the_root_too(new_server: Servers) -> None:
 def test_a_public_address_without_keys_is_refused(host: str, data_dir: Path) -> None:
     refused = serve_to_the_end(data_dir, TOPICS_HOST=host)
     assert refused.returncode != 0
-    assert "TOPICS_API_KEYS" in refused.stdout
-    assert "TOPICS_ALLOW_INSECURE_NO_AUTH" in refused.stdout
+    assert "HEADRACE_API_KEYS" in refused.stdout
+    assert "HEADRACE_ALLOW_INSECURE_NO_AUTH" in refused.stdout
     assert "Traceback" not in refused.stdout
     assert not data_dir.exists(), "a refused start left something behind"
 
@@ -324,7 +324,7 @@ def test_a_folder_that_cannot_be_used_is_told_in_one_line(data_dir: Path) -> Non
     refused = serve_to_the_end(data_dir)
     assert refused.returncode == 2
     assert "journal" in refused.stdout.splitlines()[-1]
-    assert "choose another TOPICS_DATA_DIR" in refused.stdout.splitlines()[-1]
+    assert "choose another HEADRACE_DATA_DIR" in refused.stdout.splitlines()[-1]
     assert "Traceback" not in refused.stdout
 
 

@@ -146,7 +146,7 @@ def test_a_loopback_address_needs_no_keys(host: str) -> None:
     "host", ["0.0.0.0", "::", "10.0.0.8", "example.com", "localhost.evil", "0"]
 )
 def test_a_public_address_needs_keys_or_a_word(host: str) -> None:
-    with pytest.raises(ConfigError, match="TOPICS_ALLOW_INSECURE_NO_AUTH"):
+    with pytest.raises(ConfigError, match="HEADRACE_ALLOW_INSECURE_NO_AUTH"):
         load({"TOPICS_HOST": host})
     assert load({"TOPICS_HOST": host, "TOPICS_API_KEYS": "s3cret"}).server.api_keys
     assert load({"TOPICS_HOST": host, "TOPICS_ALLOW_INSECURE_NO_AUTH": "1"}).server.host == host
@@ -243,7 +243,20 @@ def test_credentials_that_cannot_be_read_are_named_and_stay_unsaid(name: str, va
 
 
 def test_credentials_that_do_not_go_together() -> None:
-    with pytest.raises(ConfigError, match="one of TOPICS_API_KEYS"):
+    with pytest.raises(ConfigError, match="one of HEADRACE_API_KEYS"):
         load({"TOPICS_API_KEYS": "a,s3cret:read", "HEADRACE_ADMIN_TOKEN": "s3cret"})
     with pytest.raises(ConfigError, match="choose one"):
         load({"HEADRACE_JWT_SECRET": "x" * 32, "HEADRACE_JWKS_FILE": "nowhere"})
+
+
+def test_a_mistake_in_the_file_of_notifications_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "n.yaml"
+    with pytest.raises(ConfigError) as refusal:
+        load({"NOTIFICATIONS_CONFIG": str(file)})
+    unread = f"NOTIFICATIONS_CONFIG={str(file)!r} cannot be read: No such file or directory"
+    assert refusal.value.problems == [unread]
+    file.write_text("application: {}\nmetrcis: {}\n")
+    with pytest.raises(ConfigError) as refusal:
+        load({"NOTIFICATIONS_CONFIG": str(file)})
+    [problem] = refusal.value.problems
+    assert problem.startswith(f"{file}:2: metrcis: is not a key here; there are application, ")

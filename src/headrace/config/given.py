@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from headrace.config.declarations import Setting
+from headrace.surfaces.notifications.yaml_nodes import ConfigurationError
 
 
 class Given(NamedTuple):
@@ -21,6 +22,9 @@ class Given(NamedTuple):
         """The value; raises ValueError with the whole problem."""
         try:
             return self.setting.type.parse(self.text)
+        except ConfigurationError as error:  # says itself where it is in a file
+            whole = str(error) if error.line is not None else f"{self.label} {error.problem}"
+            raise ValueError(whole) from None
         except ValueError as accepted:
             if self.setting.secret:
                 raise ValueError(f"{self.label}: {accepted}") from None

@@ -111,8 +111,8 @@ def _parse_all(given: Mapping[str, Given]) -> tuple[dict[str, Any], list[str]]:
     auth = None if own is None else own.auth
     if auth is None and given.keys().isdisjoint(_CREDENTIALS) and _is_open_door(values):
         problems.append(
-            f"{given['server.host'].label} can be reached from outside, and TOPICS_API_KEYS is "
-            "not set: set keys, listen on 127.0.0.1, or set TOPICS_ALLOW_INSECURE_NO_AUTH=1"
+            f"{given['server.host'].label} can be reached from outside, and HEADRACE_API_KEYS is "
+            "not set: set keys, listen on 127.0.0.1, or set HEADRACE_ALLOW_INSECURE_NO_AUTH=1"
         )
     if "server.jwt_secret" in given and "server.jwks_file" in given:
         problems.append("HEADRACE_JWT_SECRET and HEADRACE_JWKS_FILE are both set: choose one")
@@ -127,7 +127,7 @@ def _parse_all(given: Mapping[str, Given]) -> tuple[dict[str, Any], list[str]]:
         )
     admin = values.get("server.admin_token", Keyring())
     if values.get("server.api_keys", Keyring()).shares(admin):
-        problems.append("HEADRACE_ADMIN_TOKEN is one of TOPICS_API_KEYS: give it another secret")
+        problems.append("HEADRACE_ADMIN_TOKEN is one of HEADRACE_API_KEYS: give it another secret")
     return values, problems
 
 

@@ -13,7 +13,6 @@ from headrace.surfaces.notifications.configuration import (
     NotificationsConfiguration,
     read_configuration,
 )
-from headrace.surfaces.notifications.yaml_nodes import ConfigurationError
 from headrace.web.credentials import Keyring
 from headrace.web.json_web_tokens import Verifier
 from headrace.web.users import UserTable
@@ -116,10 +115,7 @@ def _parse_hosts(text: str) -> tuple[str, ...]:
 
 
 def _read_notifications(text: str) -> NotificationsConfiguration:
-    try:
-        return read_configuration(Path(text))
-    except ConfigurationError as problem:
-        raise ValueError(f"a file without mistakes; {problem}") from None
+    return read_configuration(Path(text))
 
 
 def _parse_public_url(text: str) -> str:
@@ -148,7 +144,7 @@ JWT_SECRET = ValueType(Verifier.of_secret, "at least 32 bytes")
 JWKS_FILE = ValueType(Verifier.of_file, "a file with public keys as a JWKS document")
 USERS = ValueType(UserTable.parse, "name:password[:realm[:role+role]], joined by commas", (list,))
 NOTIFICATIONS_FILE = ValueType(
-    _read_notifications, "a YAML file as docs/surfaces/notifications.md tells"
+    _read_notifications, "a YAML file as docs/surfaces/notifications-configuration.md tells"
 )
 PUBLIC_URL = ValueType(_parse_public_url, "an address as https://events.example.com")
 RECEIVERS = ValueType(

@@ -186,7 +186,7 @@ def _add(
         "--data-dir",
         metavar="DIR",
         type=Path,
-        help="the data directory (default: TOPICS_DATA_DIR or ./data)",
+        help="the data directory (default: HEADRACE_DATA_DIR or ./data)",
     )
     where.add_argument(
         "--objects",
@@ -216,7 +216,7 @@ def _add_seal(jobs: Commands) -> None:
         "needed for what is sealed, but nobody else seals: start it for the rest.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_server(parser, "where the server is (default: TOPICS_HOST and TOPICS_PORT)")
+    add_server(parser, "where the server is (default: HEADRACE_HOST and HEADRACE_PORT)")
     parser.add_argument(
         "--retire-journal", action="store_true",
         help="let the journal go of it, too: no file of it holds records of before",

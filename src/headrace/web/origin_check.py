@@ -55,7 +55,7 @@ class OriginCheck:
             raise Refused(
                 Code.FORBIDDEN,
                 "pages of other origins may not do this on a server without keys; "
-                "list this one in TOPICS_CORS_ORIGINS",
+                "list this one in HEADRACE_CORS_ORIGINS",
                 origin=None if origin is None else origin.decode("latin-1"),
             )
 
@@ -70,7 +70,7 @@ class OriginCheck:
             raise Refused(
                 Code.FORBIDDEN,
                 "without keys only loopback hosts are answered; "
-                "list this one in TOPICS_ALLOWED_HOSTS, or configure TOPICS_API_KEYS",
+                "list this one in HEADRACE_ALLOWED_HOSTS, or configure HEADRACE_API_KEYS",
                 host=text[:255],
             )
         if len(self._known) >= HOSTS_KNOWN_MAX:

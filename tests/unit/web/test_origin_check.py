@@ -115,8 +115,8 @@ def test_what_is_remembered_of_hosts_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("headers", "setting"),
     [
-        ({b"host": b"headrace.example"}, "TOPICS_ALLOWED_HOSTS"),
-        ({b"host": b"localhost", b"origin": b"http://localhost:5173"}, "TOPICS_CORS_ORIGINS"),
+        ({b"host": b"headrace.example"}, "HEADRACE_ALLOWED_HOSTS"),
+        ({b"host": b"localhost", b"origin": b"http://localhost:5173"}, "HEADRACE_CORS_ORIGINS"),
     ],
 )
 def test_who_is_refused_is_told_the_setting(headers: dict[bytes, bytes], setting: str) -> None:

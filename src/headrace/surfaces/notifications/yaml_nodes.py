@@ -158,8 +158,11 @@ def parse_yaml(raw: bytes, file: str) -> ConfigurationNode:
         return _TreeBuilder(file, yaml.events).build(yaml.parse(text, Loader=loader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        problem = _flatten(error.problem or "is not YAML")
+        if "cannot start any token" in problem and "\t" in text:
+            problem += "; YAML is indented with spaces, not with tabs"
         line = None if mark is None else mark.line + 1
-        raise ConfigurationError(file, line, "", _flatten(error.problem or "is not YAML")) from None
+        raise ConfigurationError(file, line, "", problem) from None
     except yaml.YAMLError as error:  # a character that YAML does not have
         raise ConfigurationError(file, None, "", _flatten(str(error))) from None
 

@@ -481,6 +481,7 @@ def test_bounds(text: str) -> None:
         (b"logging: 1\nlogging: 2", "n.yaml:2: logging: is there twice"),
         (b"logging: {a: 1, a: 2}", "n.yaml:1: logging.a: is there twice"),
         (b"--- {}\n--- {}", "n.yaml:2: is more than one document"),
+        (b"a:\n\tb: 1", "YAML is indented with spaces, not with tabs"),
         (b"? {a: 1}\n: 2", "n.yaml:1: has a key that is not a text"),
         (b"[" * 500_000, "levels deep"),
         (b"{a: " * 200_000, "levels deep"),
