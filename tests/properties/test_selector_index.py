@@ -129,6 +129,32 @@ def test_an_index_finds_what_each_selector_picks(
     assert index._root.empty
 
 
+@given(
+    st.lists(selectors, min_size=1, max_size=8), st.lists(records, min_size=1), st.integers(0, 9)
+)
+def test_selectors_that_cannot_be_asked_any_more_are_told_apart(
+    there: list[Asking], some: list[dict[str, object]], questions: int
+) -> None:
+    index, left = SelectorIndex(), questions
+    for selector in there:
+        index.add(selector)
+
+    def may_ask() -> bool:
+        nonlocal left
+        left -= 1
+        return left >= 0
+
+    whole = block(draft([msgspec.json.encode(one) for one in some]), 1, 0)
+    every = range(len(some))
+    naive = {one: picks for one in there if (picks := list(one.pick(whole, every)))}
+    found = index.find(whole, every, LogConfig(), may_ask)
+    asked = {one: picks for one, picks in found.items() if picks is not None}
+    assert asked.items() <= naive.items()
+    assert naive.keys() <= found.keys()
+    if left >= 0:
+        assert asked == naive
+
+
 @given(st.lists(st.tuples(st.booleans(), ends, ends)), st.lists(numbers))
 def test_intervals_are_found_by_what_they_hold(
     steps: list[tuple[bool, float, float]], asked: list[float]

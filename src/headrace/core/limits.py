@@ -331,6 +331,10 @@ SELECTOR_CONDITIONS_MAX = 8
 """Conditions by which an index finds a selector; what is left is asked of those it finds."""
 SELECTOR_ENTRIES_MAX = 64
 """Combinations of values under which an index holds a selector, unless one list alone has more."""
+SELECTING_MS = 50.0
+"""How long followers that an index found are asked in one go whether they want a record; the rest
+of them look for themselves, in slices.
+"""
 LINGERING_SELECTORS_MAX = 1_024
 """Selectors that a channel's index keeps though none of their cohorts is idle at the moment."""
 FRAMES_SHARED = 1_024
@@ -498,7 +502,8 @@ CONSTRAINT_VALUES_MAX = 1000
 POLYGON_POINTS_MAX = 1000
 POLYGON_BYTES_MAX = 64 << 10
 """To see that a polygon of many long edges does not cross itself takes the square of their number:
-some six milliseconds, in which nobody gets a turn.
+7 ms measured for 1000 points, in which nobody gets a turn (0.1 ms for a circle). Whether two such
+polygons have a point in common takes 14 ms.
 """
 POLYGONS_KEPT = 4_096
 POLYGON_KEPT_BYTES = 1 << 10

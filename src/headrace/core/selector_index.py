@@ -127,6 +127,9 @@ class _Node:
             del self.branches[place]
 
 
+_NONE_YET: list[int] = []
+
+
 class SelectorIndex:
     """Selectors with conditions. Costs as much for a block as there are records and finds."""
 
@@ -148,15 +151,29 @@ class SelectorIndex:
     def remove(self, selector: Selector) -> None:
         self._root.leave(selector, self._used.pop(selector))
 
-    def find(self, block: Block, picks: range, config: LogConfig) -> Mapping[Selector, Picks]:
-        """The selectors that pick some of these records, each with what it picks."""
-        found: dict[Selector, list[int]] = {}
+    def find(
+        self,
+        block: Block,
+        picks: range,
+        config: LogConfig,
+        may_ask: Callable[[], bool] = lambda: True,
+    ) -> Mapping[Selector, Picks | None]:
+        """The selectors that pick some of these records, each with what it picks.
+
+        What the tree finds is asked as long as `may_ask` says so; None stands for one that was not
+        asked, and may pick some or none.
+        """
+        found: dict[Selector, list[int] | None] = {}
         for at in picks:
             features = Features(block, at)
             for selector in self._root.find(features):
-                if selector.bind(config).takes(features):
-                    picked = found.get(selector)
-                    if picked is None:
+                picked = found.get(selector, _NONE_YET)
+                if picked is None:
+                    continue
+                if not may_ask():
+                    found[selector] = None
+                elif selector.bind(config).takes(features):
+                    if picked is _NONE_YET:
                         found[selector] = [at]
                     else:
                         picked.append(at)

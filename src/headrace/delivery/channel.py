@@ -66,7 +66,7 @@ class Channel:
         self._on_empty = on_empty
         self._cohorts: dict[Cohort, None] = {}
         self._active: dict[Cohort, None] = {}
-        self._idle = IdleCohorts()
+        self._idle = IdleCohorts(self.time)
         self._homes: dict[View, Cohort] = {}
         """Where those with a view gather once they have caught up."""
         self._queue: deque[Cohort] = deque()

@@ -6,7 +6,9 @@ move on behind it together, without a look at each.
 
 from __future__ import annotations
 
-from headrace.core.limits import LINGERING_SELECTORS_MAX
+from collections.abc import Callable
+
+from headrace.core.limits import LINGERING_SELECTORS_MAX, SELECTING_MS
 from headrace.core.selector import Selector
 from headrace.core.selector_index import Picked, SelectorIndex
 from headrace.delivery.cohort import Cohort
@@ -16,7 +18,8 @@ from headrace.engine.open_log import OpenLog
 class IdleCohorts:
     """The idle cohorts of one log."""
 
-    def __init__(self) -> None:
+    def __init__(self, time: Callable[[], float]) -> None:
+        self._time = time
         self.position = 0
         """Where all of them are."""
         self._by_selector: dict[Selector, dict[Cohort, None]] = {}
@@ -66,16 +69,32 @@ class IdleCohorts:
         return self._remove(*self._by_selector)
 
     def move(self, live: OpenLog, upto: int) -> list[Cohort]:
-        """Move on behind records in memory; those who want some of them stay, and are returned."""
+        """Move on behind records in memory; those who want some of them stay, and are returned.
+
+        To ask many selectors for which each question is hard would take too long in one go: those
+        that were not asked by then stay, too, and their cohorts look for themselves.
+        """
         after, wanted = self.position, dict[Selector, None]()
+        unasked: set[Selector] = set()
+        ends_at = self._time() + SELECTING_MS / 1e3
+
+        def may_ask() -> bool:
+            return self._time() < ends_at
+
         for block in live.tail.since(after + 1):
             picks = range(block.index(after + 1), block.stop_index(upto))
-            for selector, picked in self._index.find(block, picks, live.log.config).items():
+            found = self._index.find(block, picks, live.log.config, may_ask)
+            for selector, picked in found.items():
                 known = self._picked.get(selector)
                 if known is None:
-                    if selector not in self._by_selector:
+                    if selector not in self._by_selector or selector in unasked:
                         continue  # its cohorts go on by themselves
                     wanted[selector] = None
+                if picked is None:
+                    unasked.add(selector)
+                    self._picked.pop(selector, None)
+                    continue
+                if known is None:
                     known = self._picked[selector] = Picked(after)
                 known.add(block, picked)
         wanting = self._remove(*wanted)

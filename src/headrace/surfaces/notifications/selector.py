@@ -31,12 +31,14 @@ from headrace.surfaces.notifications.shapes import (
     Polygon,
     Sent,
     WantedPoint,
+    WantedPolygon,
     WantedShape,
     read_polygon,
 )
 from headrace.surfaces.notifications.subjects import format_subject, parse_subject
 
-_SUBJECT_COST, _SHAPE_COST = 4, 32
+_SUBJECT_COST, _SHAPE_COST, _POINT_COST = 4, 128, 16
+"""Of a look at a subject, at a shape, and for each point of a polygon that is wanted."""
 
 
 class _StoredIdentifier(msgspec.Struct):
@@ -116,7 +118,13 @@ class NotificationSelector(msgspec.Struct, frozen=True, cache_hash=True, dict=Tr
 
     @property
     def cost(self) -> int:
-        return _SUBJECT_COST if self.wanted.shape is None else _SHAPE_COST
+        match self.wanted.shape:
+            case None:
+                return _SUBJECT_COST
+            case WantedPolygon(polygon=polygon):
+                return _SHAPE_COST + _POINT_COST * len(polygon.ring)
+            case _:
+                return _SHAPE_COST
 
     @cached_property
     def subject(self) -> str | None:

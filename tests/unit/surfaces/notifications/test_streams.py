@@ -289,3 +289,29 @@ def test_a_watch_does_not_get_what_an_admin_deleted_before_its_turn(tmp_path: Pa
         assert told(watching) == ["connection_established", "4"]
 
     run(story, tmp_path, "notification_backend: {kind: in_memory}")
+
+
+@pytest.mark.parametrize("selecting_ms", [0, 50])
+def test_watches_that_could_not_be_asked_at_once_look_for_themselves(
+    selecting_ms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.delivery.idle_cohorts.SELECTING_MS", selecting_ms)
+
+    def corner(at: int) -> str:
+        return f"0,0,0,{at + 1},{at + 1},0,0,0"
+
+    async def story(server: NotifyServer) -> None:
+        await server.notify(n=0, polygon=corner(0))
+        lines = [
+            await server.watch(identifier={"n": "*", "polygon": corner(at)}) for at in range(40)
+        ]
+        for _ in range(3):
+            # A box that meets all of theirs, and a shape that meets those of the last ones.
+            await server.notify(n=1, polygon="0.5,25.5,25.5,0.5,26,26,0.5,25.5")
+            await server.notify(n=2, polygon="80,80,80,81,81,80,80,80")
+        await asyncio.sleep(5)
+        for at, line in enumerate(lines):
+            expected = ["2", "4", "6"] if at >= 25 else []
+            assert told(line) == ["connection_established", *expected], at
+
+    run(story, tmp_path)
