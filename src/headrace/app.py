@@ -175,6 +175,8 @@ def _documents(surfaces: list[Surface], base_url: str) -> dict[str, Callable[[],
     for surface in surfaces:
         make = partial(lambda surface: msgspec.json.encode(describe(surface)), surface)
         documents[f"/openapi/{surface.name}.json"] = make
+        if surface.openapi_path is not None:
+            documents[surface.openapi_path] = make
     return documents
 
 

@@ -19,6 +19,8 @@ opening lines, slow consumers and the closing frame at a shutdown are taken care
 
 from __future__ import annotations
 
+from typing import Literal
+
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import ACCEPT_LENGTH_MAX
 from headrace.delivery.sse import EventStream
@@ -51,10 +53,20 @@ def check_accepts(call: Call, *, leases: bool = False) -> None:
             raise Refused(Code.NOT_ACCEPTABLE, message, accept=accept)
 
 
-def open_events(call: Call, stream: EventStream, headers: Headers = _HEADERS) -> Handover:
-    """Hand the connection of a request over to a stream, under these headers."""
+def open_events(
+    call: Call,
+    stream: EventStream,
+    headers: Headers = _HEADERS,
+    *,
+    connection: Literal["close", "keep-alive"] = "keep-alive",
+) -> Handover:
+    """Hand the connection of a request over to a stream, under these headers.
+
+    It ends with the stream. Where streams end in the normal course of things, say `close`: else
+    clients send their next request on it, and lose that.
+    """
     stream.chunked = not call.req.is_http10
     framing = [("connection", "close")]
     if stream.chunked:
-        framing = [("connection", "keep-alive"), ("transfer-encoding", "chunked")]
+        framing = [("connection", connection), ("transfer-encoding", "chunked")]
     return Handover(stream, [("x-accel-buffering", "no"), *headers, *framing], stream.preamble())

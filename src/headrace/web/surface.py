@@ -118,6 +118,8 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """Told of every answer: the path of its route, if there is one, and the status."""
     samples: Callable[[Principal], Sequence[Sample]] | None = None
     """Metrics of its own, as far as somebody may see them."""
+    openapi_path: str | None = None
+    """Where clients of the protocol look for its OpenAPI document, which has a path anyway."""
 
 
 def complete(words: Words) -> dict[Code, Refusal]:

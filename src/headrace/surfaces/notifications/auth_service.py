@@ -13,6 +13,7 @@ from hashlib import sha256
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import UNSET
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
@@ -138,4 +139,4 @@ def _unknown() -> Refused:
 
 
 def _unreachable() -> Refused:
-    return Refused(Code.NOT_READY, "the authentication service cannot be reached")
+    return Refused(Code.NOT_READY, "the authentication service cannot be reached", details=UNSET)

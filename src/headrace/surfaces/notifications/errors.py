@@ -225,13 +225,15 @@ def _encode(
     refused: Refused, problem: RequestProblem, operation: Operation, request_id: str
 ) -> bytes:
     detail = refused.detail
+    details = detail.get("details", refused.message)
+    has_none = refused.code in _NO_DETAILS or details is UNSET
     return msgspec.json.encode(
         NotificationError(
             problem.code,
             problem.label or operation.label,
             refused.message,
             request_id,
-            UNSET if refused.code in _NO_DETAILS else str(detail.get("details", refused.message)),
+            UNSET if has_none else str(details),
             detail.get("configured_event_types", UNSET),
             detail.get("topic", UNSET)
             if operation in (Operation.WATCH, Operation.REPLAY)

@@ -157,10 +157,11 @@ class ControlFrames:
         self.topic = topic
         self.request_id = request_id
 
-    def established(self, now_ms: int, closes_in_s: int) -> bytes:
-        """The first frame of a watch that begins now."""
+    def established(self, now_ms: int, closes_in_s: int, id: str | None) -> bytes:
+        """The first frame of a watch that begins now, behind the notification of this id."""
         return _frame(
             LIVE,
+            id,
             type="connection_established",
             topic=self.topic,
             timestamp=format_second(now_ms),
@@ -233,5 +234,5 @@ _CLOSING: dict[CloseReason, str] = {
 }
 
 
-def _frame(name: bytes, **members: object) -> bytes:
-    return event(name, msgspec.json.encode(members))
+def _frame(name: bytes, id: str | None = None, /, **members: object) -> bytes:
+    return event(name, msgspec.json.encode(members), None if id is None else id.encode())

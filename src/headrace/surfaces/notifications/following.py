@@ -36,7 +36,7 @@ from headrace.surfaces.notifications.events import (
 )
 from headrace.surfaces.notifications.identifiers import NotificationFilter
 from headrace.surfaces.notifications.metrics import StreamMeter
-from headrace.surfaces.notifications.names import log_of
+from headrace.surfaces.notifications.names import format_id, log_of
 from headrace.surfaces.notifications.replaying import read_pages
 from headrace.surfaces.notifications.selector import NotificationSelector
 
@@ -94,7 +94,9 @@ class NotificationStream(EventStream):
         """The frame that says what this stream is: it comes before any other."""
         now_ms, plan = self._clock.now_ms(), self._plan
         if plan.history is None:
-            return self.wrap(self._control.established(now_ms, plan.duration_s))
+            # An EventSource that comes again before the first notification misses none.
+            id = format_id(plan.form.event_type, plan.after) if plan.form.ids else None
+            return self.wrap(self._control.established(now_ms, plan.duration_s, id))
         return self.wrap(self._control.replay_started(now_ms, **plan.history.started))
 
     def heartbeat(self) -> bytes:

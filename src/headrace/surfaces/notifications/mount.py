@@ -78,6 +78,7 @@ def surface(
         security=_SECURITY,
         observe=observe,
         samples=samples,
+        openapi_path="/api-docs/openapi.json",
     )  # fmt: skip
 
 
@@ -141,12 +142,13 @@ def _schemas(routes: NotificationRoutes) -> list[Route]:
     return [
         Route(
             "GET", f"{API}/schema", routes.list_schemas, "All event types",
-            {200: Described(wire.SchemaListReply, "What each takes")}, group="Schemas",
+            {200: Described(wire.SchemaListReply, "What each takes")}, group="Schemas", head=True,
             authenticate=by_nothing,
         ),
         Route(
             "GET", f"{API}/schema/{{event_type}}", routes.get_schema, "One event type",
             {200: Described(wire.SchemaReply, "What it takes"), 404: unknown}, group="Schemas",
+            head=True,
             parameters=(Parameter("event_type", str, "Its name", place="path", example="storm"),),
             authenticate=by_nothing,
         ),

@@ -207,7 +207,7 @@ class NotificationRoutes:
         meter = StreamMeter(self._metrics, call.req.path, name)
         stream = NotificationStream(call.hub, plan, ControlFrames(wanted.topic, call.req.id), meter)
         headers = _STREAM_HEADERS if call.gate.origins else [*_STREAM_HEADERS, _FOR_ALL]
-        return open_events(call, stream, headers)
+        return open_events(call, stream, headers, connection="close")
 
     async def _plan(
         self,
@@ -329,7 +329,7 @@ def _parse_query(call: Call) -> tuple[wire.NotificationRequest, bool]:
         event_type, identifier, req.get_param("from_id"), req.get_param("from_date")
     )
     if last := req.get_header("last-event-id"):
-        named, seq = parse_id(last)
+        named, seq = parse_id(last, least=0)  # that of who was there before the first
         if named != event_type:
             raise Refused(Code.INVALID, f"Last-Event-ID is not one of {event_type}")
         request.from_id, request.from_date = str(seq + 1), None

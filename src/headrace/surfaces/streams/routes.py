@@ -173,7 +173,7 @@ class StreamRoutes:
         cursor = reading.make_cursor(call.engine, asked.cursor)
         view = StreamView(live.log, asked.selector, cursor, call.engine.clock, call.engine.ingest)
         sink = StreamSink(call.hub, live, view, asked.after)
-        return open_events(call, sink, view.headers)
+        return open_events(call, sink, view.headers, connection="close")
 
     async def list(self, call: Call) -> Answer:
         """The streams there are."""

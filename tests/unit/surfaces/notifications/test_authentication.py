@@ -271,6 +271,7 @@ def test_mode_direct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert gone.startswith(b"HTTP/1.1 503 ")
         assert b'"code":"SERVICE_UNAVAILABLE","error":"service_unavailable"' in gone
         assert b"retry-after: " in gone
+        assert b'"details"' not in gone
         assert (await replay(None)).startswith(b"HTTP/1.1 401 ")
         assert (await replay("Bearer root")).startswith(b"HTTP/1.1 200 ")
         # Our own credentials do not depend on another server.
