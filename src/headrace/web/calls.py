@@ -258,11 +258,15 @@ def by_nothing(gate: Gate, req: Request) -> Principal:
 
 def format_times(started: float, timings: Timings) -> bytes:
     """Where the time went, as members of a JSON object."""
-    total_ms = (perf_counter() - started) * 1e3
     return (
-        f'"server_total_ms":{total_ms:.3f},"wal_append_ms":{timings.append_ms:.3f},'
-        f'"fsync_ms":{timings.sync_ms:.3f},"throttle_wait_ms":{timings.throttle_ms:.3f}'
-    ).encode()
+        b'"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f,"throttle_wait_ms":%.3f'
+        % (
+            (perf_counter() - started) * 1e3,
+            timings.append_ms,
+            timings.sync_ms,
+            timings.throttle_ms,
+        )
+    )
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
