@@ -505,6 +505,9 @@ POLYGON_BYTES_MAX = 64 << 10
 7 ms measured for 1000 points, in which nobody gets a turn (0.1 ms for a circle). Whether two such
 polygons have a point in common takes 14 ms.
 """
+IDENTIFIERS_KEPT = 4_096
+IDENTIFIER_KEPT_BYTES = 1 << 10
+"""Identifiers that came last are kept as they are stored, unless they are longer."""
 POLYGONS_KEPT = 4_096
 POLYGON_KEPT_BYTES = 1 << 10
 """Polygons that came last are kept with what was found out about them, unless their text is longer.

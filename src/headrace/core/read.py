@@ -283,11 +283,21 @@ def gather_known(
     slices: list[Slice] = []
     records = size_bytes = 0
     start, last, next = plan.start, plan.last, plan.last
+    pieces: list[tuple[Block, Picks]] = []
     for block, picks in picked:
         if block.last < start:
             continue
         if block.first < start or block.last > last:
             picks = [at for at in picks if start <= block.seq_at(at) <= last]
+        pieces.append((block, picks))
+        records += len(picks)
+        size_bytes += block.size_bytes
+    if records < budget.records and size_bytes <= budget.size_bytes:
+        # All of it, as nearly always: whole blocks would go in.
+        slices = [Slice(block, picks) for block, picks in pieces if picks]
+        pieces = []
+    records = size_bytes = 0
+    for block, picks in pieces:
         cuts, base, metas = block.cuts(), block.base, block.metas
         count = len(picks)
         for place, at in enumerate(picks):

@@ -17,7 +17,11 @@ T = TypeVar("T")
 
 _SIDES = (64.0, 8.0, 1.0)
 """How long the sides of squares are; each is eight of the next."""
-_SIDES_AND_END = (*_SIDES, None)
+_SIDE = _SIDES[-1]
+_FINER = (6, 3, 0, 0)
+"""How often the side of the next squares is halved until it is the shortest; there are none within
+those.
+"""
 _REACHED_MAX = 2.0
 """A rectangle is at most so many sides long, and reaches into three squares at most."""
 _NAMED_MAX = 9
@@ -79,12 +83,12 @@ class RectangleIndex(Generic[T]):
 
     def find(self, rectangle: Rectangle) -> list[T]:
         """The items of the rectangles that have a point in common with this one."""
-        if not self._items:
-            return []
         low_x, low_y, high_x, high_y = rectangle
+        first_x, first_y = floor(low_x / _SIDE), floor(low_y / _SIDE)
+        last_x, last_y = floor(high_x / _SIDE), floor(high_y / _SIDE)
         found: dict[int, T] = {}
         squares = [self._plane]
-        for side in _SIDES_AND_END:
+        for finer in _FINER:
             deeper = []
             for square in squares:
                 for other, item in square.items.items():
@@ -94,38 +98,27 @@ class RectangleIndex(Generic[T]):
                         and other[1] <= high_y
                         and low_y <= other[3]
                     ):
-                        found[id(item)] = item  # by name: it may be in several squares
+                        found[id(item)] = item  # it may be in several squares
                 if square.squares:
-                    deeper.append(square)
-            if side is None or not deeper:
+                    deeper.append(square.squares)
+            if not deeper:
                 break
-            squares = _inner(deeper, rectangle, side)
+            west, east = first_x >> finer, last_x >> finer
+            south, north = first_y >> finer, last_y >> finer
+            if west == east and south == north:
+                cell = west, south
+                squares = [inner[cell] for inner in deeper if cell in inner]
+            elif (east - west + 1) * (north - south + 1) <= _NAMED_MAX:
+                cells = [(x, y) for x in range(west, east + 1) for y in range(south, north + 1)]
+                squares = [inner[cell] for inner in deeper for cell in cells if cell in inner]
+            else:
+                squares = [
+                    square
+                    for inner in deeper
+                    for (x, y), square in inner.items()
+                    if west <= x <= east and south <= y <= north
+                ]
         return list(found.values())
-
-
-def _inner(squares: list[_Square[T]], rectangle: Rectangle, side: float) -> list[_Square[T]]:
-    """The squares within these that a rectangle reaches."""
-    low_x, low_y, high_x, high_y = rectangle
-    first_x, first_y = int(low_x // side), int(low_y // side)
-    last_x, last_y = int(high_x // side), int(high_y // side)
-    if first_x == last_x and first_y == last_y:
-        cell = first_x, first_y
-        return [square.squares[cell] for square in squares if cell in square.squares]
-    if (last_x - first_x + 1) * (last_y - first_y + 1) > _NAMED_MAX:
-        return [
-            inner
-            for square in squares
-            for (x, y), inner in square.squares.items()
-            if first_x <= x <= last_x and first_y <= y <= last_y
-        ]
-    inners = []
-    for x in range(first_x, last_x + 1):
-        for y in range(first_y, last_y + 1):
-            for square in squares:
-                inner = square.squares.get((x, y))
-                if inner is not None:
-                    inners.append(inner)
-    return inners
 
 
 def _paths(rectangle: Rectangle) -> Iterator[list[_Cell]]:

@@ -61,7 +61,7 @@ class EventForm(msgspec.Struct, frozen=True, cache_hash=True):
         for piece in page.slices:
             block = piece.block
             is_plain = block.seqs is None and block.stamps is None and block.nanos is None
-            first, at_ns = block.first, block.ns_at(0)
+            first, at_ns = block.first, block.ts_ms * 1_000_000 + block.ns
             for at in piece.picks:
                 if is_plain:
                     key = self, name, first + at, at_ns

@@ -7,8 +7,7 @@ counted as other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Sequence
 from time import monotonic
 
 from headrace.observe import Histogram, LabelledFamily, Sample
@@ -41,15 +40,9 @@ class NotificationMetrics:
         """What an event type is counted as."""
         return event_type if event_type in self._event_types else OTHER
 
-    @contextmanager
-    def notifying(self, event_type: str) -> Iterator[None]:
+    def notifying(self, event_type: str) -> NotificationMeter:
         """Count a notification by what becomes of it."""
-        status = "error"
-        try:
-            yield
-            status = "success"
-        finally:
-            self.notifications[self.label(event_type), status] += 1
+        return NotificationMeter(self.notifications, self.label(event_type))
 
     def answered(self, path: str | None, method: str, status: int) -> None:
         """A request was answered."""
@@ -88,6 +81,22 @@ class NotificationMetrics:
                 ("mode", "outcome"), self.authentications,
             ),
         ]  # fmt: skip
+
+
+class NotificationMeter:
+    """Counts one notification, as what it is when it is left."""
+
+    __slots__ = ("_counts", "_label")
+
+    def __init__(self, counts: Counts, label: str) -> None:
+        self._counts = counts
+        self._label = label
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *about: object) -> None:
+        self._counts[self._label, "success" if kind is None else "error"] += 1
 
 
 class StreamMeter:

@@ -24,19 +24,36 @@ _BBOX_END = b'],"payload":'
 _identifier = msgspec.json.Decoder(dict[str, Sent])
 
 
-def make_drafts(notified: Notified, payload: Raw | bytes | UnsetType) -> Drafts:
-    """The record of a notification, with its subject as tag and key."""
-    sent = b"null" if payload is UNSET else bytes(payload)
+class RecordOpening(NamedTuple):
+    """All of a record but its payload: the same for every notification with an identifier."""
+
+    subject: str
+    data: bytes
+
+
+def open_record(notified: Notified) -> RecordOpening:
+    """What stands before the payload in the record of a notification."""
     identifier: dict[str, object] = dict(notified.values)
     polygon = notified.polygon
     if polygon is None:
-        parts = [_OPENING, msgspec.json.encode(identifier), b',"payload":', sent, b"}"]
+        members = [_OPENING, msgspec.json.encode(identifier)]
     else:
         identifier[POLYGON] = polygon.sent
-        box = msgspec.json.encode(list(polygon.polygon.box))
+        box = msgspec.json.encode(polygon.polygon.box)
         members = [_OPENING, msgspec.json.encode(identifier), b',"bbox":', box]
-        parts = [*members, b',"payload":', sent, b"}"]
-    return draft([b"".join(parts)], tags=[notified.subject], keys=[notified.subject])
+    return RecordOpening(notified.subject, b"".join((*members, b',"payload":')))
+
+
+def close_record(opening: RecordOpening, payload: Raw | bytes | UnsetType) -> Drafts:
+    """The record of a notification, with its subject as tag and key."""
+    subject, opened = opening
+    sent = b"null" if payload is UNSET else payload
+    return draft([b"%b%b}" % (opened, sent)], tags=[subject], keys=[subject])
+
+
+def make_drafts(notified: Notified, payload: Raw | bytes | UnsetType) -> Drafts:
+    """The same at once."""
+    return close_record(open_record(notified), payload)
 
 
 class StoredParts(NamedTuple):

@@ -8,8 +8,10 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from headrace.core.errors import Code, Corrupt, Refused
+from headrace.core.limits import IDENTIFIER_KEPT_BYTES, IDENTIFIERS_KEPT
 from headrace.core.log import check_owner
 from headrace.core.owners import NOTIFICATIONS
+from headrace.core.record import Drafts
 from headrace.engine.open_log import OpenLog
 from headrace.search.values import format_date
 from headrace.surfaces.notifications import wire
@@ -27,13 +29,17 @@ from headrace.surfaces.notifications.following import NotificationStream, Replay
 from headrace.surfaces.notifications.handlers import refuse_field
 from headrace.surfaces.notifications.identifiers import (
     NotificationFilter,
-    Notified,
     parse_notified,
     parse_wanted,
 )
 from headrace.surfaces.notifications.metrics import NotificationMetrics, StreamMeter
 from headrace.surfaces.notifications.names import log_of, parse_id
-from headrace.surfaces.notifications.records import make_drafts
+from headrace.surfaces.notifications.records import (
+    RecordOpening,
+    close_record,
+    make_drafts,
+    open_record,
+)
 from headrace.surfaces.notifications.schema import POINT, EventType
 from headrace.surfaces.notifications.start_points import (
     AtSeq,
@@ -82,11 +88,21 @@ class NotificationRoutes:
         self._body_bytes_max = body_bytes_max
         self._second = (0, "")
         """The time that the last replies told, in seconds and as text."""
+        self._openings: dict[tuple[str, bytes], RecordOpening] = {}
+        """By event type and identifier, as they came: feeds say the same again and again."""
 
     # --- notify -----------------------------------------------------------------------------------
 
     async def notify(self, call: Call) -> Answer:
-        request = await self._read_request(call)
+        plain = self._parse_plain(call)
+        if plain is not None:
+            name, identifier = plain.event_type, bytes(plain.identifier)
+            opening = self._openings.get((name, identifier))
+            if opening is not None:
+                return await self._notify_again(call, plain, opening)
+        request = None if plain is None else wire.open_plain(plain)
+        if request is None:
+            plain, request = None, await self._read_request(call)
         name, payload = request.event_type, request.payload
         with self._metrics.notifying(name):
             event_type = self._catalog.find(name)
@@ -95,12 +111,35 @@ class NotificationRoutes:
             self._require_write(call, event_type)
             if request.to_id is not None or request.to_date is not None:
                 raise Refused(Code.INVALID, "to_id and to_date are for replay only")
-            notified = parse_notified(event_type, name, request.identifier)
-            is_absent = payload is UNSET or bytes(payload) == _NULL
-            if is_absent and event_type is not None and event_type.payload_required:
-                raise Refused(Code.INVALID, f"{name} needs a payload", field="payload")
-            await self._store(call, name, event_type, notified, payload)
+            opening = open_record(parse_notified(event_type, name, request.identifier))
+            if plain is not None:
+                self._keep(name, identifier, opening)
+            _check_payload(name, event_type, payload)
+            await self._store(call, name, event_type, close_record(opening, payload))
         return json_answer(self._encode_stored(call))
+
+    async def _notify_again(
+        self, call: Call, plain: wire.PlainNotification, opening: RecordOpening
+    ) -> Answer:
+        """A notification whose identifier was parsed before."""
+        name, payload = plain.event_type, plain.payload
+        with self._metrics.notifying(name):
+            event_type = self._catalog.find(name)
+            self._require_write(call, event_type)
+            _check_payload(name, event_type, payload)
+            await self._store(call, name, event_type, close_record(opening, payload))
+        return json_answer(self._encode_stored(call))
+
+    def _parse_plain(self, call: Call) -> wire.PlainNotification | None:
+        """What a small body says that is all there; None if it needs a closer look."""
+        body = call.small_body()
+        return wire.parse_plain(body) if body and len(body) <= self._body_bytes_max else None
+
+    def _keep(self, name: str, identifier: bytes, opening: RecordOpening) -> None:
+        if len(identifier) <= IDENTIFIER_KEPT_BYTES:
+            if len(self._openings) >= IDENTIFIERS_KEPT:
+                self._openings.clear()
+            self._openings[name, identifier] = opening
 
     async def notify_wis2(self, call: Call) -> Answer:
         """A message of WIS2 is the payload, and says where its identifier is."""
@@ -112,8 +151,8 @@ class NotificationRoutes:
             self._require_write(call, event_type)
             if event_type is None:
                 raise Refused(Code.INVALID, f"{name} takes no WIS2 messages: it has no schema")
-            notified = parse_wis2(event_type, message)
-            await self._store(call, name, event_type, notified, body)
+            drafts = make_drafts(parse_wis2(event_type, message), body)
+            await self._store(call, name, event_type, drafts)
         return json_answer(self._encode_stored(call))
 
     def _require_write(self, call: Call, event_type: EventType | None) -> None:
@@ -121,12 +160,7 @@ class NotificationRoutes:
         self._authentication.require_write(call.principal, rules)
 
     async def _store(
-        self,
-        call: Call,
-        name: str,
-        event_type: EventType | None,
-        notified: Notified,
-        payload: Raw | bytes | UnsetType,
+        self, call: Call, name: str, event_type: EventType | None, drafts: Drafts
     ) -> None:
         engine, log = call.engine, log_of(name)
         create = None
@@ -135,13 +169,15 @@ class NotificationRoutes:
             create = self._catalog.log_config(event_type)
         appended = await engine.appender.append(
             log,
-            make_drafts(notified, payload),
+            drafts,
             owner=NOTIFICATIONS,
             create=create,
             created_by=call.principal.id,
             timings=call.timings,
         )
-        search = self._catalog.search_config(event_type) if appended.created else None
+        if not appended.created:
+            return
+        search = self._catalog.search_config(event_type)
         if search is not None:
             with suppress(Refused):  # it is stored all the same, and the next start tries again
                 await engine.search_configs.put(log, NOTIFICATIONS, search)
@@ -303,6 +339,14 @@ class NotificationRoutes:
             return json_answer(msgspec.json.encode(unknown), 404)
         reply = wire.SchemaReply("success", name, self._catalog.describe(event_type), call.req.id)
         return json_answer(msgspec.json.encode(reply))
+
+
+def _check_payload(name: str, event_type: EventType | None, payload: Raw | UnsetType) -> None:
+    """Refuse a notification that needs a payload and has none."""
+    if event_type is None or not event_type.payload_required:
+        return
+    if payload is UNSET or bytes(payload) == _NULL:
+        raise Refused(Code.INVALID, f"{name} needs a payload", field="payload")
 
 
 async def health(call: Call) -> Answer:

@@ -177,12 +177,12 @@ class NotificationSelector(msgspec.Struct, frozen=True, cache_hash=True, dict=Tr
         return [at for at in picks if _is_met(shape, Features(block, at))]
 
     def takes(self, features: Features) -> bool:
-        tags, shape = features.block.tags, self.wanted.shape
-        return (
-            tags is not None
-            and self._wants_subject(tags[features.at] or "")
-            and (shape is None or _is_met(shape, features))
-        )
+        tags, wanted = features.block.tags, self.wanted
+        if tags is None or (found := self._subject.fullmatch(tags[features.at] or "")) is None:
+            return False
+        if wanted.constraints and not _are_met(wanted.constraints, found.groups()):
+            return False
+        return wanted.shape is None or _is_met(wanted.shape, features)
 
     def _wants_subject(self, subject: str) -> bool:
         found = self._subject.fullmatch(subject)

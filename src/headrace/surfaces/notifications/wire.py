@@ -33,7 +33,17 @@ class NotificationRequest(msgspec.Struct, forbid_unknown_fields=True):
     payload: Raw | UnsetType = UNSET
 
 
+class PlainNotification(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A notification and nothing else, as nearly all come; its identifier is not looked at yet."""
+
+    event_type: str
+    identifier: Raw
+    payload: Raw | UnsetType = UNSET
+
+
 _request = msgspec.json.Decoder(NotificationRequest)
+_plain = msgspec.json.Decoder(PlainNotification)
+_identifier = msgspec.json.Decoder(dict[str, Any])
 _KEYS = frozenset(NotificationRequest.__struct_fields__)
 
 
@@ -46,6 +56,24 @@ def parse_request(body: bytes) -> NotificationRequest:
     if is_too_deep(body):
         raise invalid(INVALID_JSON, f"JSON nests at most {NESTING_MAX} levels")
     return request
+
+
+def parse_plain(body: bytes) -> PlainNotification | None:
+    """The same of a plain notification; None for what is another request, or none."""
+    try:
+        plain = _plain.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if is_too_deep(body) else plain
+
+
+def open_plain(plain: PlainNotification) -> NotificationRequest | None:
+    """A plain notification with its identifier; None if that is not an object of JSON."""
+    try:
+        identifier = _identifier.decode(plain.identifier)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return NotificationRequest(plain.event_type, identifier, payload=plain.payload)
 
 
 def parse_json(body: bytes) -> Any:

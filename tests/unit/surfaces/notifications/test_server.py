@@ -72,3 +72,52 @@ def test_the_default_type_is_public_only_where_everything_is() -> None:
     rules = configuration_without_file(guarded=True).event_types["storm"].access
     assert rules is not None
     assert rules.required
+
+
+def test_an_identifier_that_came_before_is_treated_as_the_first_time(tmp_path: Path) -> None:
+    schema = """
+notification_schema:
+  plain:
+    topic: {base: plain, key_order: [n]}
+    identifier: {n: {type: IntHandler, required: true}}
+  needy:
+    topic: {base: needy, key_order: [n]}
+    identifier: {n: {type: IntHandler, required: true}}
+    payload: {required: true}
+"""
+
+    async def story(server: NotifyServer) -> None:
+        async def notify(event_type: str, n: object, **more: object) -> int:
+            body = {"event_type": event_type, "identifier": {"n": n}, **more}
+            json = {"content_type": "application/json"}
+            line = await server.send("POST", "/api/v1/notification", body, **json)
+            await settled(line)
+            return line.statuses[0]
+
+        for _ in range(2):
+            assert await notify("plain", "007", payload=[1]) == 200
+            assert await notify("plain", "007") == 200
+            assert await notify("plain", "*") == 400
+            assert await notify("plain", "007", to_id="3") == 400
+            assert await notify("needy", "007", payload=None) == 400
+            assert await notify("needy", "007") == 400
+            assert await notify("needy", "007", payload=0) == 200
+        stored = {name: _stored(server, f"notify:{name}") for name in ("plain", "needy")}
+        first, second = (
+            ('{"identifier":{"n":"7"},"payload":[1]}', "plain.7"),
+            ('{"identifier":{"n":"7"},"payload":null}', "plain.7"),
+        )
+        assert stored["plain"] == [first, second, first, second]
+        assert stored["needy"] == [('{"identifier":{"n":"7"},"payload":0}', "needy.7")] * 2
+
+    run(story, tmp_path, schema)
+
+
+def _stored(server: NotifyServer, name: str) -> list[tuple[str, str | None]]:
+    """What the log holds: data and tags."""
+    live = server.engine.open_logs[server.engine.state.by_name[name].id]
+    return [
+        (block.data_at(at).decode(), block.tags and block.tags[at])
+        for block in live.tail.since(1)
+        for at in range(block.count)
+    ]

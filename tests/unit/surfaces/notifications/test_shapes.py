@@ -253,13 +253,30 @@ CORNERS = st.tuples(st.integers(-6, 6), st.integers(-6, 6))
 
 
 @st.composite
-def rings(draw: st.DrawFn) -> Polygon:
+def boxes(draw: st.DrawFn) -> Polygon:
+    """Polygons with sides along the grid, from any corner and in both directions."""
+    sides = st.lists(st.integers(-6, 6), min_size=2, max_size=2, unique=True)
+    (south, north), (west, east) = draw(sides), draw(sides)
+    corners = [(south, west), (south, east), (north, east), (north, west)]
+    first = draw(st.integers(0, 3))
+    corners = (corners[first:] + corners[:first])[:: draw(st.sampled_from((1, -1)))]
+    polygon = parse_polygon("polygon", [list(corner) for corner in [*corners, corners[0]]])
+    assert polygon.is_box
+    return polygon
+
+
+@st.composite
+def any_rings(draw: st.DrawFn) -> Polygon:
     corners = draw(st.lists(CORNERS, min_size=3, max_size=6, unique=True))
     try:
         return parse_polygon("polygon", [list(corner) for corner in [*corners, corners[0]]])
     except Refused:
         assume(False)
         raise
+
+
+def rings() -> st.SearchStrategy[Polygon]:
+    return any_rings() | boxes()
 
 
 @given(rings(), rings())

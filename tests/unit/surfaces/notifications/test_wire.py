@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import Refused
 from headrace.surfaces.notifications.errors import Operation, describe
-from headrace.surfaces.notifications.wire import NotificationRequest, parse_request
+from headrace.surfaces.notifications.wire import (
+    NotificationRequest,
+    open_plain,
+    parse_plain,
+    parse_request,
+)
 
 TEXTS = st.text(st.characters(codec="utf-8"))
 NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -68,3 +73,28 @@ def test_half_a_body_is_no_json(cut: int) -> None:
     body = b'{"event_type": 1, "colour": 2, "identifier": {}}'
     assert code_of(body[:-cut]) == "INVALID_JSON"
     assert code_of(body) == "UNKNOWN_FIELD"
+
+
+@given(st.binary() | st.dictionaries(KEYS, JSON).map(lambda sent: json.dumps(sent).encode()))
+@example(b'{"event_type":"a","identifier":{"n":"\\ud800"}}')
+@example(b'{"event_type":"a","identifier":{"n":"\\q"}}')
+@example(b'{"event_type":"a","identifier":{"n":1,"n":2},"identifier":{"n":3},"payload":[1]}')
+@example(b'{"event_type":"a","identifier":[],"payload":null}')
+@example(b'{"event_type":"a","identifier":{},"payload":' + b"[" * 1000 + b"]" * 1000 + b"}")
+def test_a_plain_notification_is_what_it_is_as_any_request(body: bytes) -> None:
+    plain = parse_plain(body)
+    request = None if plain is None else open_plain(plain)
+    if request is None:
+        return
+    same = parse_request(body)
+    assert (request.event_type, request.identifier) == (same.event_type, same.identifier)
+    assert request.payload == same.payload or bytes(request.payload) == bytes(same.payload)  # type: ignore[arg-type]
+    assert (same.from_id, same.from_date, same.to_id, same.to_date) == (None,) * 4
+
+
+def test_most_notifications_are_plain() -> None:
+    plain = parse_plain(b'{"event_type": "a", "identifier": {"n": 1}, "payload": {"x": 2}}')
+    assert plain is not None
+    request = open_plain(plain)
+    assert request is not None
+    assert (request.identifier, bytes(request.payload)) == ({"n": 1}, b'{"x": 2}')  # type: ignore[arg-type]
