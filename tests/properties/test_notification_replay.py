@@ -15,7 +15,7 @@ from headrace.engine.search import sieve
 from headrace.search.config import parse_search
 from headrace.surfaces.notifications.handlers import IntHandler, StringHandler
 from headrace.surfaces.notifications.identifiers import parse_notified, parse_wanted
-from headrace.surfaces.notifications.indexing import format_search, put_query
+from headrace.surfaces.notifications.indexing import format_search, make_query
 from headrace.surfaces.notifications.schema import EventType, IdentifierField
 from support import notices
 from support.engine_harness import small
@@ -153,9 +153,9 @@ def test_a_field_whose_name_is_taken_is_known_by_its_position() -> None:
     paths = [field.path() for field in search.fields.values()][: len(names)]
     assert paths == [("identifier", name) for name in names]
     wanted = parse_wanted(odd, "odd", {"a/b~c": 4, "plain": "x"})
-    assert put_query(wanted, search) is not None
-    assert put_query(parse_wanted(STORM, "storm", {"region": "north"}), search) is None
-    assert put_query(parse_wanted(odd, "odd", {}), search) is None
+    assert make_query(wanted, search) is not None
+    assert make_query(parse_wanted(STORM, "storm", {"region": "north"}), search) is None
+    assert make_query(parse_wanted(odd, "odd", {}), search) is None
 
 
 def test_a_schema_that_is_too_large_is_not_indexed() -> None:

@@ -1,6 +1,6 @@
 """Selected reads: pages of what a selector picks, however little of the past that is.
 
-A surface that has its logs indexed says how a selector is put into a query; builds then name the
+A surface that has its logs indexed says how a query is made of a selector; builds then name the
 records that are worth a look. What they name is verified by the selector itself.
 """
 
@@ -22,7 +22,7 @@ from headrace.search.query import Query
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
 
-PutQuery = Callable[[Search], Query | None]
+MakeQuery = Callable[[Search], Query | None]
 """A selector as a query: every record that it picks matches. None, if there is no such query."""
 
 
@@ -34,14 +34,14 @@ class SelectedReads:
         engine: Engine,
         live: OpenLog,
         selector: Selector,
-        put: PutQuery,
+        make_query: MakeQuery,
         key: str | None = None,
     ) -> None:
         """`key`: what all the records belong to, if that is known."""
         self._engine = engine
         self._live = live
         self._selector = selector
-        self._put = put
+        self._make_query = make_query
         self._key = key
         self._candidates = Candidates()
 
@@ -67,7 +67,7 @@ class SelectedReads:
         test = _SelectorTest(self._selector.bind(log.config))
         if log.search is not None:
             asked = searchable(log)
-            query = self._put(asked.search)
+            query = self._make_query(asked.search)
             if query is not None:
                 return PageCriteria(test, asked.search, asked.plan.hash, query, self._key)
         return PageCriteria(test, key=self._key)

@@ -86,7 +86,7 @@ class EventTypeCatalog:
     def search_configs(self, state: State) -> dict[str, bytes]:
         """How logs that are there are searched from now on, by name."""
         configs = {}
-        for name in state.names("", PREFIX, NOTIFICATIONS):
+        for name in self.log_names(state):
             search = self.search_config(self._types.get(name.removeprefix(PREFIX)))
             if search is not None:
                 configs[name] = search
@@ -97,7 +97,7 @@ class EventTypeCatalog:
         stay as they are.
         """
         configs = {}
-        for name in state.names("", PREFIX, NOTIFICATIONS):
+        for name in self.log_names(state):
             event_type = self._types.get(name.removeprefix(PREFIX))
             if event_type is not None or not self._strict:
                 configs[name] = self.log_config(event_type)

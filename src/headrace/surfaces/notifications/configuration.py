@@ -36,6 +36,7 @@ from headrace.surfaces.notifications.yaml_nodes import (
     parse_yaml,
 )
 
+_BASE_URL = "http://localhost"
 _DAY_S = 86_400
 
 
@@ -68,7 +69,7 @@ class NotificationsConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     event_types: Mapping[str, EventType]
     strict: bool
     """Whether only types of the schema are known; else others are taken as they come."""
-    base_url: str = "http://localhost"
+    base_url: str = _BASE_URL
     watch: WatchRules = WatchRules()
     memory: MemoryRules | None = None
     """None: notifications are durable."""
@@ -152,7 +153,7 @@ def _parse_application(node: ConfigurationNode, no_effect: NoEffect) -> str:
     for name in ("host", "port", "static_files_path"):
         if name in given:
             no_effect(given[name])
-    return given["base_url"].url() if "base_url" in given else "http://localhost"
+    return given["base_url"].url() if "base_url" in given else _BASE_URL
 
 
 def _parse_watch(node: ConfigurationNode, no_effect: NoEffect) -> WatchRules:

@@ -224,7 +224,7 @@ def check_range(name: str, number: float, bounds: tuple[float, float] | None) ->
 
 
 def show_values(values: tuple[str, ...]) -> str:
-    """The words of an enumeration as a message names them: the first ones, if there are many."""
+    """Words or names as a message lists them: the first ones, if there are many."""
     shown = ", ".join(value[:_SHOWN] for value in values[:20])
     return shown if len(values) <= 20 else f"{shown} and {len(values) - 20} more"
 

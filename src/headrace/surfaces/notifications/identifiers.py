@@ -15,7 +15,12 @@ from headrace.core.limits import (
 )
 from headrace.core.names import has_controls
 from headrace.surfaces.notifications.constraints import Constraint, parse_constraint
-from headrace.surfaces.notifications.handlers import PolygonHandler, ScalarHandler, refuse_field
+from headrace.surfaces.notifications.handlers import (
+    PolygonHandler,
+    ScalarHandler,
+    refuse_field,
+    show_values,
+)
 from headrace.surfaces.notifications.schema import POINT, POLYGON, EventType
 from headrace.surfaces.notifications.shapes import (
     Box,
@@ -67,17 +72,6 @@ class NotificationFilter(msgspec.Struct, frozen=True):
         """The topic as clients see it."""
         return format_topic(self.tokens)
 
-    def wants_tokens(self, tokens: tuple[str, ...]) -> bool:
-        """Whether notifications of a subject with these tokens are wanted, but for their shape."""
-        return (
-            len(tokens) == len(self.tokens)
-            and all(
-                wanted is None or wanted == token
-                for wanted, token in zip(self.tokens, tokens, strict=True)
-            )
-            and all(constraint.matches(tokens[at]) for at, constraint in self.constraints)
-        )
-
 
 def parse_notified(
     event_type: EventType | None, name: str, identifier: Identifier, *, needs_polygon: bool = True
@@ -93,14 +87,15 @@ def parse_notified(
         return _notified_without_schema(name, identifier)
     for key in identifier:
         if key not in event_type.fields:
-            refuse_field(key[:50], f"is not a field of {event_type.name}")
+            known = show_values(tuple(event_type.fields))
+            refuse_field(key[:50], f"is not a field of {event_type.name}; there are {known}")
     values: dict[str, str] = {}
     polygon = None
     for key, field in event_type.fields.items():
         if key not in identifier:
             if isinstance(field.handler, PolygonHandler) and not needs_polygon:
                 continue
-            refuse_field(key, "is missing")
+            refuse_field(key, "is missing; a notification has every field of its schema")
         if isinstance(field.handler, PolygonHandler):
             polygon = _parse_sent(key, identifier[key])
         else:

@@ -26,7 +26,7 @@ from headrace.surfaces.notifications.handlers import (
 )
 from headrace.surfaces.notifications.identifiers import NotificationFilter
 from headrace.surfaces.notifications.schema import EventType
-from headrace.surfaces.notifications.shapes import Box, WantedPoint, WantedShape
+from headrace.surfaces.notifications.shapes import WantedShape
 
 PUBLISHED = "published"
 """The primary timestamp: when a WIS2 message was published. Other notifications have none."""
@@ -84,7 +84,7 @@ _FLAGS = {
 }
 
 
-def put_query(wanted: NotificationFilter, search: Search) -> Query | None:
+def make_query(wanted: NotificationFilter, search: Search) -> Query | None:
     """A filter as a query, by the search configuration of its log; None if there is none for it."""
     fields = [f for f in search.fields.values() if f.path()[:1] == (_IDENTIFIER,)]
     if len(fields) != len(wanted.tokens) - 1:
@@ -136,10 +136,7 @@ def _between(field: Field, bounds: Bounds) -> Iterator[Query]:
 
 def _overlaps(shape: WantedShape) -> Iterator[Query]:
     """That the boxes have a point in common."""
-    if isinstance(shape, WantedPoint):
-        box = Box(shape.lat, shape.lon, shape.lat, shape.lon)
-    else:
-        box = shape.polygon.box
+    box = shape.box
     min_lat, min_lon, max_lat, max_lon = _BOX
     yield Compares(min_lat, "<=", box.max_lat)
     yield Compares(min_lon, "<=", box.max_lon)

@@ -19,12 +19,12 @@ def format_id(event_type: str, seq: int) -> str:
     return f"{event_type}@{seq}"
 
 
-def parse_id(text: str, *, least: int = 1) -> tuple[str, int]:
+def parse_id(
+    text: str, *, least: int = 1, called: str = "the id of a notification"
+) -> tuple[str, int]:
     """What the id of a notification names: a type, or its base, and a sequence number."""
     name, at, digits = text.rpartition("@")
     seq = parse_digits(digits, I64_MAX)
     if not (name and at) or seq is None or seq < least:
-        raise Refused(
-            Code.INVALID, f"the id of a notification is <event type>@<number from {least} on>"
-        )
+        raise Refused(Code.INVALID, f"{called} is <event type>@<number from {least} on>")
     return name, seq

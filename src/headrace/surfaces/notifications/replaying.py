@@ -11,7 +11,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
 from headrace.engine.search.selecting import SelectedReads
 from headrace.surfaces.notifications.identifiers import NotificationFilter
-from headrace.surfaces.notifications.indexing import put_query
+from headrace.surfaces.notifications.indexing import make_query
 from headrace.surfaces.notifications.selector import NotificationSelector
 
 
@@ -33,8 +33,8 @@ async def read_pages(
     selector = NotificationSelector(wanted)
     read: Callable[..., Awaitable[Page]] = partial(engine.reader.read, live, selector=selector)
     if selector.conditions:  # else all of it is wanted, and there is nothing to look for
-        put, key = partial(put_query, wanted), selector.subject
-        read = SelectedReads(engine, live, selector, put, key).read
+        query = partial(make_query, wanted)
+        read = SelectedReads(engine, live, selector, query, selector.subject).read
     while after < upto:
         page = await read(after, upto=upto, records_max=records_max, bytes_max=READ_BYTES_DEFAULT)
         if page.gap is not None:

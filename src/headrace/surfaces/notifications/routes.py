@@ -363,7 +363,7 @@ def _parse_query(call: Call) -> tuple[wire.NotificationRequest, bool]:
     event_type = req.get_param("event_type")
     if not event_type:
         raise Refused(Code.INVALID, "event_type is missing", field="event_type")
-    identifier = wire.parse_json((req.get_param("identifier") or "{}").encode())
+    identifier = wire.parse_json((req.get_param("identifier") or "{}").encode(), "identifier")
     if not isinstance(identifier, dict):
         raise invalid(INVALID_SHAPE, "identifier is not a JSON object")
     form = req.get_param("format")
@@ -373,7 +373,8 @@ def _parse_query(call: Call) -> tuple[wire.NotificationRequest, bool]:
         event_type, identifier, req.get_param("from_id"), req.get_param("from_date")
     )
     if last := req.get_header("last-event-id"):
-        named, seq = parse_id(last, least=0)  # that of who was there before the first
+        # (The number is 0 for who was there before the first.)
+        named, seq = parse_id(last, least=0, called="Last-Event-ID")
         if named != event_type:
             raise Refused(Code.INVALID, f"Last-Event-ID is not one of {event_type}")
         request.from_id, request.from_date = str(seq + 1), None

@@ -21,7 +21,6 @@ from headrace.core.selector import (
     IsWithin,
     Overlaps,
     Picks,
-    Rectangle,
 )
 from headrace.surfaces.notifications.constraints import Constraint, Eq, OneOf, read_float
 from headrace.surfaces.notifications.identifiers import NotificationFilter
@@ -30,7 +29,6 @@ from headrace.surfaces.notifications.shapes import (
     Box,
     Polygon,
     Sent,
-    WantedPoint,
     WantedPolygon,
     WantedShape,
     read_polygon,
@@ -144,7 +142,7 @@ class NotificationSelector(msgspec.Struct, frozen=True, cache_hash=True, dict=Tr
                     found.append(Condition(SubjectToken(at), IsOneOf((format_subject([token]),))))
             found += sorted((_condition(*each) for each in wanted.constraints), key=_width)
         if wanted.shape is not None:
-            found.append(Condition(_BOX, Overlaps(_box(wanted.shape))))
+            found.append(Condition(_BOX, Overlaps(wanted.shape.box)))
         return tuple(found)
 
     @cached_property
@@ -227,9 +225,3 @@ def _width(condition: Condition) -> int:
     """Short lists first, intervals last."""
     test = condition.test
     return len(test.values) if isinstance(test, IsOneOf) else 1 << 30
-
-
-def _box(shape: WantedShape) -> Rectangle:
-    if isinstance(shape, WantedPoint):
-        return shape.lat, shape.lon, shape.lat, shape.lon
-    return shape.polygon.box

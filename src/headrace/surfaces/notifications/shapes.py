@@ -101,6 +101,11 @@ class WantedPolygon(msgspec.Struct, frozen=True):
 
     polygon: Polygon
 
+    @property
+    def box(self) -> Box:
+        """The box around it."""
+        return self.polygon.box
+
     def may_match(self, box: Box) -> bool:
         """Whether a polygon within this box can match; the cheap question that comes first."""
         return self.polygon.box.intersects(box)
@@ -119,6 +124,11 @@ class WantedPoint(msgspec.Struct, frozen=True):
 
     lat: float
     lon: float
+
+    @property
+    def box(self) -> Box:
+        """The box that is this point."""
+        return Box(self.lat, self.lon, self.lat, self.lon)
 
     def may_match(self, box: Box) -> bool:
         """Whether a polygon within this box can match; the cheap question that comes first."""
@@ -142,7 +152,8 @@ def parse_polygon(name: str, sent: object) -> Polygon:
         return known
     ring = tuple(_parse_points(name, sent))
     if len(ring) < _POINTS_MIN:
-        refuse_field(name, f"has {len(ring)} points; a polygon has at least {_POINTS_MIN}")
+        problem = f"has {len(ring)} points; a polygon has at least {_POINTS_MIN}"
+        refuse_field(name, f"{problem}, of which the last is the first again")
     if ring[0] != ring[-1]:
         refuse_field(name, "is not closed: the last point of a polygon is its first")
     polygon = Polygon(ring)

@@ -54,7 +54,7 @@ def parse_request(body: bytes) -> NotificationRequest:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _explain(body, error) from None
     if is_too_deep(body):
-        raise invalid(INVALID_JSON, f"JSON nests at most {NESTING_MAX} levels")
+        raise _too_deep()
     return request
 
 
@@ -76,17 +76,23 @@ def open_plain(plain: PlainNotification) -> NotificationRequest | None:
     return NotificationRequest(plain.event_type, identifier, payload=plain.payload)
 
 
-def parse_json(body: bytes) -> Any:
-    """A body that is any JSON."""
+def parse_json(text: bytes, called: str = "the body") -> Any:
+    """Any JSON; refuses what is none, by what it is called."""
+    if not text:
+        raise invalid(INVALID_JSON, f"{called} is empty")
     try:
-        found = msgspec.json.decode(body)
+        found = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise invalid(INVALID_JSON, f"not JSON: {problem}") from None
+        raise invalid(INVALID_JSON, f"{called} is not JSON: {problem}") from None
     except RecursionError:
-        raise invalid(INVALID_JSON, "the JSON is nested too deeply") from None
-    if is_too_deep(body):
-        raise invalid(INVALID_JSON, f"JSON nests at most {NESTING_MAX} levels")
+        raise _too_deep() from None
+    if is_too_deep(text):
+        raise _too_deep()
     return found
+
+
+def _too_deep() -> Refused:
+    return invalid(INVALID_JSON, f"JSON nests at most {NESTING_MAX} levels")
 
 
 def _explain(body: bytes, error: Exception) -> Refused:

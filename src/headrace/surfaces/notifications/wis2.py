@@ -22,6 +22,7 @@ from headrace.search.pointers import Path, resolve
 from headrace.search.values import format_date, parse_date_ms
 from headrace.surfaces.notifications.handlers import invalid_field, refuse_field
 from headrace.surfaces.notifications.identifiers import Notified, parse_notified
+from headrace.surfaces.notifications.names import format_id
 from headrace.surfaces.notifications.schema import POLYGON, EventType
 from headrace.surfaces.notifications.shapes import Sent, read_polygon
 from headrace.surfaces.notifications.subjects import WILDCARD
@@ -39,9 +40,9 @@ _HALF_SIDE = 0.0001
 
 def parse_wis2(event_type: EventType, message: object) -> Notified:
     """What a message says as a notification of this type; refuses what is no such message."""
-    document = check_wis2(message)
     if event_type.wis2 is None:
         raise Refused(Code.INVALID, f"{event_type.name} takes no WIS2 messages: it has no wis2 map")
+    document = check_wis2(message)
     identifier = {name: _find(name, document, path) for name, path in event_type.wis2.items()}
     polygon = parse_geometry(document["geometry"])
     if polygon is not None and POLYGON in event_type.fields:
@@ -170,7 +171,7 @@ def format_wis2(source: Wis2Source, base_url: str) -> object:
     """A notification as a WIS2 message: its payload, if that is one; else a feature made of it."""
     if is_wis2(source.payload):
         return source.payload
-    name = f"{source.event_type}@{source.seq}"
+    name = format_id(source.event_type, source.seq)
     polygon: Sent | None = source.identifier.get(POLYGON)
     values = {key: value for key, value in source.identifier.items() if key != POLYGON}
     asked = values if polygon is None else {**values, POLYGON: WILDCARD}

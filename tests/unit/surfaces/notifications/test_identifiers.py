@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
@@ -14,6 +15,8 @@ from headrace.core.limits import (
     IDENTIFIER_NAME_MAX,
     IDENTIFIER_VALUE_BYTES_MAX,
 )
+from headrace.core.record import Drafts, draft
+from headrace.core.record import block as make_block
 from headrace.surfaces.notifications.constraints import Compare, OneOf
 from headrace.surfaces.notifications.identifiers import (
     NotificationFilter,
@@ -21,8 +24,10 @@ from headrace.surfaces.notifications.identifiers import (
     parse_notified,
     parse_wanted,
 )
+from headrace.surfaces.notifications.records import make_drafts
+from headrace.surfaces.notifications.selector import NotificationSelector
 from headrace.surfaces.notifications.shapes import Box, WantedPoint, WantedPolygon
-from headrace.surfaces.notifications.subjects import parse_subject
+from headrace.surfaces.notifications.subjects import format_subject
 from support.storms import SQUARE, STORM
 
 WHOLE: dict[str, Any] = {
@@ -57,7 +62,7 @@ def test_notify_needs_every_field_whether_required_or_not(key: str) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"other": "x"}, "'other' is not a field of storm"),
+        ({"other": "x"}, "'other' is not a field of storm; there are region, "),
         ({"point": "51,11"}, "'point' is for watch and replay only"),
         ({"region": "*"}, "'region' is a wildcard"),
         ({"severity": "*"}, "'severity' is a wildcard"),
@@ -200,14 +205,20 @@ def test_without_a_schema_constraints_are_refused() -> None:
     ],
 )
 def test_tokens_are_compared_by_position(tokens: tuple[str, ...], wanted: bool) -> None:
-    asked = {"region": "north", "severity": {"gte": 4}, "point": "51,11"}
-    assert parse_wanted(STORM, "storm", asked).wants_tokens(tokens) is wanted
+    asked = {"region": "north", "severity": {"gte": 4}, "polygon": "*"}
+    stored = draft([b"{}"], tags=[format_subject(tokens)])
+    assert _finds(asked, stored) is wanted
+
+
+def _finds(asked: dict[str, Any], stored: Drafts) -> bool:
+    selector = NotificationSelector(parse_wanted(STORM, "storm", asked))
+    return list(selector.pick(make_block(stored, 1, 0), range(1))) == [0]
 
 
 def test_what_notify_stores_is_found_by_the_same_values() -> None:
     notified = parse_notified(STORM, "storm", WHOLE)
+    assert _finds(WHOLE, make_drafts(notified, UNSET))
     wanted = parse_wanted(STORM, "storm", WHOLE)
-    assert wanted.wants_tokens(parse_subject(notified.subject))
     assert wanted.topic == "storms.north.4.1.5.a.b"
 
 
