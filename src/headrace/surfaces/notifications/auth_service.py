@@ -57,7 +57,10 @@ class AuthService:
         self._resolver = Resolver()
         self._known: dict[bytes, tuple[Principal, float]] = {}
         """Whom headers stand for, by digest, and until when that is believed."""
-        self._under_way = 0
+        self._asked: dict[bytes, asyncio.Task[Principal]] = {}
+        """Questions under way, by digest of the header: who shows the same waits for the same."""
+        self._fails = False
+        """Whether the last question had no answer: a series of failures is told of once."""
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -70,28 +73,39 @@ class AuthService:
         now = self._time()
         if known is not None and known[1] > now:
             return known[0]
-        principal = await self._ask(header)
-        if len(self._known) >= AUTH_KNOWN_MAX:
-            self._known.clear()
-        self._known[digest] = (principal, now + AUTH_KEPT_S)
-        return principal
+        asked = self._asked.get(digest)
+        if asked is None:
+            if not header.isascii() or not header.isprintable():
+                raise _unknown()
+            if len(self._asked) >= AUTH_AT_ONCE_MAX:
+                raise Refused(Code.THROTTLED, "too many credentials are being looked at")
+            asked = asyncio.get_running_loop().create_task(self._ask(header, digest))
+            asked.add_done_callback(_note_outcome)
+            self._asked[digest] = asked
+        await asyncio.wait((asked,))  # who hangs up takes the answer away from nobody
+        return asked.result()
 
-    async def _ask(self, header: str) -> Principal:
-        if not header.isascii() or not header.isprintable():
-            raise _unknown()
-        if self._under_way >= AUTH_AT_ONCE_MAX:
-            raise Refused(Code.THROTTLED, "too many credentials are being looked at")
-        self._under_way += 1
+    async def _ask(self, header: str, digest: bytes) -> Principal:
+        until = self._time() + AUTH_KEPT_S
         try:
             async with asyncio.timeout(self._timeout_s):
                 reply = await self._exchange(header)
+            principal = self._judge(reply)
         except (OSError, ValueError, LookupFailed, *MALFORMED) as error:  # TimeoutError, too
-            problem = f"{type(error).__name__}: {error}"
-            log_line("warning", "the authentication service does not answer", problem=problem)
-            raise _unreachable() from None
+            raise self._fail(f"{type(error).__name__}: {error}") from None
         finally:
-            self._under_way -= 1
-        return self._judge(reply)
+            del self._asked[digest]
+        if len(self._known) >= AUTH_KNOWN_MAX:
+            self._known.clear()
+        self._known[digest] = (principal, until)
+        return principal
+
+    def _fail(self, problem: str) -> Refused:
+        if not self._fails:
+            self._fails = True
+            log_line("warning", "the authentication service does not answer", problem=problem)
+        message = "the authentication service cannot be reached"
+        return Refused(Code.NOT_READY, message, details=UNSET)
 
     async def _exchange(self, header: str) -> HttpReply:
         parts = self._parts
@@ -111,15 +125,25 @@ class AuthService:
 
     def _judge(self, reply: HttpReply) -> Principal:
         if reply.status in (401, 403):
+            self._fails = False
             raise _unknown()
         if not 200 <= reply.status < 300:
-            log_line("warning", "the authentication service failed", status=reply.status)
-            raise _unreachable()
-        return self._verifier.verify(_token_of(reply))
+            raise self._fail(f"status {reply.status}")
+        token = _token_of(reply)
+        if not token:
+            raise self._fail("an answer without a token")
+        self._fails = False
+        return self._verifier.verify(token)
+
+
+def _note_outcome(asked: asyncio.Task[Principal]) -> None:
+    """A refusal is no mishap, also when nobody waits for it any more."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 def _token_of(reply: HttpReply) -> str:
-    """The token, from the header `Authorization` or from the body."""
+    """The token, from the header `Authorization` or from the body; empty if there is none."""
     header = reply.headers.get(b"authorization", b"")
     if header[: len(_BEARER)].lower() == _BEARER:
         return header[len(_BEARER) :].decode("latin-1").strip()
@@ -127,16 +151,8 @@ def _token_of(reply: HttpReply) -> str:
         found = _reply.decode(reply.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = _TokenReply()
-    token = found.token or found.jwt or found.access_token
-    if not token:
-        log_line("warning", "the authentication service answered without a token")
-        raise _unreachable()
-    return token
+    return found.token or found.jwt or found.access_token
 
 
 def _unknown() -> Refused:
     return Refused(Code.UNAUTHENTICATED, "the credential is not known")
-
-
-def _unreachable() -> Refused:
-    return Refused(Code.NOT_READY, "the authentication service cannot be reached", details=UNSET)

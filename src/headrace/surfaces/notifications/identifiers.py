@@ -146,8 +146,10 @@ def parse_wanted(
         else:
             tokens[key] = _parse_wanted_scalar(key, field.handler, sent)
     order = event_type.key_order
+    wanted = (event_type.base, *(tokens.get(key) for key in order))
+    _check_size(format_subject(token for token in wanted if token is not None))
     return NotificationFilter(
-        (event_type.base, *(tokens.get(key) for key in order)),
+        wanted,
         tuple((at, constraints[key]) for at, key in enumerate(order, 1) if key in constraints),
         shape,
     )
@@ -164,6 +166,7 @@ def _wanted_without_schema(
         for key in sorted(identifier)
         if key not in (POLYGON, POINT)
     ]
+    _check_size(format_subject(token for token in tokens if token is not None))
     return NotificationFilter((name, *tokens), (), shape)
 
 
@@ -246,10 +249,15 @@ def _check_text(name: str, text: str) -> int:
 
 def _format_bounded(tokens: tuple[str, ...]) -> str:
     subject = format_subject(tokens)
+    _check_size(subject)
+    return subject
+
+
+def _check_size(subject: str) -> None:
+    """Refuse what no subject has room for."""
     if len(subject.encode()) > SUBJECT_BYTES_MAX:
         raise Refused(
             Code.INVALID,
             f"the values of an identifier have at most {SUBJECT_BYTES_MAX} bytes altogether",
             field="identifier",
         )
-    return subject

@@ -188,6 +188,14 @@ def test_a_refusal_can_be_written_down_whatever_the_key(key: str) -> None:
     assert len(refused.value.message.encode()) < 200
 
 
+def test_watch_refuses_more_than_a_subject_has_room_for() -> None:
+    long = {f"n{number}": "." * 1024 for number in range(2)}  # three bytes each, as it is stored
+    for identifier in (long, long | {"n3": "*"}):
+        with pytest.raises(Refused, match="altogether"):
+            parse_wanted(None, "plain", identifier)
+    parse_wanted(None, "plain", {"n0": "." * 1024, "n1": "*"})
+
+
 def test_without_a_schema_constraints_are_refused() -> None:
     with pytest.raises(Refused, match="constraints need a schema"):
         parse_wanted(None, "free", {"a": {"eq": 1}})
