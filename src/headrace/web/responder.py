@@ -19,7 +19,7 @@ from headrace.storage.objects import StoreError
 from headrace.storage.replaced_objects import Vanished
 from headrace.web.answers import JSON, JSON_LINE, Answer, Handover, Reply
 from headrace.web.bodies import accepts_gzip, compress
-from headrace.web.calls import Call, Gate
+from headrace.web.calls import Call, Gate, by_nothing
 from headrace.web.concurrency import Slots
 from headrace.web.cors import preflight, shared_headers
 from headrace.web.credential_store import unknown_key
@@ -160,7 +160,7 @@ class _Responding(RequestTask):
     def admit(self, principal: Principal, route: Route) -> None:
         """It is known who asks: take a slot for as long as the handler runs, or refuse."""
         self._call.principal = principal
-        if principal is not NOBODY:
+        if route.authenticate is not by_nothing:
             slots = self._gate.streams if route.lives_long else self._gate.slots
             slots.enter(principal)
             self._slots = slots

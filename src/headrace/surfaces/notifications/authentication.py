@@ -10,7 +10,7 @@ from headrace.surfaces.notifications.access import AccessRules, Roles, has_role
 from headrace.surfaces.notifications.auth_service import AuthService
 from headrace.surfaces.notifications.metrics import NotificationMetrics
 from headrace.web.calls import Gate
-from headrace.web.credentials import LOCAL, NOBODY, Principal
+from headrace.web.credentials import LOCAL, NOBODY, Principal, Scope
 from headrace.web.request import Request
 
 _SCHEMES = ("bearer ", "basic ")
@@ -90,9 +90,17 @@ class Authentication:
 
     # --- what they may do -------------------------------------------------------------------------
 
-    def require_read(self, principal: Principal, rules: AccessRules | None) -> None:
-        """Refuse who may not watch and replay."""
+    def require_read(self, principal: Principal, rules: AccessRules | None, log: str) -> None:
+        """Refuse who may not watch and replay what is in this log.
+
+        What everybody reads who is known, a key reads if it opens the log: it is made for so many
+        names and actions and no more, whichever surface is asked.
+        """
         self._require(principal, rules, AccessRules.may_read)
+        if rules is None or not rules.required or rules.read_roles is not None:
+            return
+        if principal.scopes and not has_role(self._admin_roles, principal.realm, principal.roles):
+            principal.require(Scope.READ, log)
 
     def require_write(self, principal: Principal, rules: AccessRules | None) -> None:
         """Refuse who may not notify."""

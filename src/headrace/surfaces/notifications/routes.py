@@ -226,7 +226,7 @@ class NotificationRoutes:
         name = request.event_type
         event_type = self._catalog.find(name)
         rules = None if event_type is None else event_type.access
-        self._authentication.require_read(call.principal, rules)
+        self._authentication.require_read(call.principal, rules, log_of(name))
         parse_range = parse_watch_range if goes_on else parse_replay_range
         asked = parse_range(request.from_id, request.from_date, request.to_id, request.to_date)
         wanted = parse_wanted(event_type, name, request.identifier)

@@ -13,12 +13,13 @@ import jwt
 import pytest
 
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import AUTH_AT_ONCE_MAX
 from headrace.delivery.http_exchange import HttpReply
 from headrace.surfaces.notifications.access import AccessRules
 from headrace.surfaces.notifications.auth_service import AuthService
 from headrace.surfaces.notifications.authentication import Authentication
 from headrace.surfaces.notifications.metrics import NotificationMetrics
-from headrace.web.credentials import ADMIN, LOCAL, NO_SCOPE, NOBODY, Principal
+from headrace.web.credentials import ADMIN, LOCAL, NO_SCOPE, NOBODY, Principal, Scope
 from headrace.web.json_web_tokens import Verifier
 from support.notify_server import NotifyServer, run, settled
 
@@ -47,6 +48,10 @@ def user(realm: str, *roles: str) -> Principal:
     return Principal(f"user:{realm}/x", NO_SCOPE, roles=roles, realm=realm)
 
 
+def key(scopes: Scope, *prefixes: str) -> Principal:
+    return Principal("abc", scopes, prefixes)
+
+
 @pytest.mark.parametrize(
     ("rules", "principal", "reads", "writes"),
     [
@@ -56,6 +61,11 @@ def user(realm: str, *roles: str) -> Principal:
         (AccessRules(required=True), user("r"), None, Code.FORBIDDEN),
         (AccessRules(required=True), user("r", "boss"), None, None),
         (AccessRules(required=True), user("", "boss"), None, Code.FORBIDDEN),
+        (AccessRules(required=True), key(Scope.READ), None, Code.FORBIDDEN),
+        (AccessRules(required=True), key(Scope.READ, "notify:s"), None, Code.FORBIDDEN),
+        (AccessRules(required=True), key(Scope.READ, "acme/"), Code.FORBIDDEN, Code.FORBIDDEN),
+        (AccessRules(required=True), key(Scope.WRITE), Code.FORBIDDEN, Code.FORBIDDEN),
+        (AccessRules(required=False), key(Scope.WRITE, "acme/"), None, None),
         (AccessRules(required=True, read_roles={}, write_roles={}), ADMIN, None, None),
         (AccessRules(required=True, read_roles={}, write_roles={}), LOCAL, None, None),
         (
@@ -71,14 +81,14 @@ def test_what_rules_say(
 ) -> None:
     authentication = Authentication("static", NotificationMetrics(()), None, {"r": ("boss",)})
 
-    def refusal(require: Callable[[Principal, AccessRules | None], None]) -> Code | None:
+    def refusal(require: Callable[..., None], *about: str) -> Code | None:
         try:
-            require(principal, rules)
+            require(principal, rules, *about)
         except Refused as refused:
             return refused.code
         return None
 
-    assert refusal(authentication.require_read) is reads
+    assert refusal(authentication.require_read, "notify:storm") is reads
     assert refusal(authentication.require_write) is writes
 
 
@@ -219,6 +229,48 @@ def test_a_service_that_does_not_answer() -> None:
     assert ask_service(lambda _: None, "Bearer x", timeout_ms=50)[0] == [Code.NOT_READY]
 
 
+def test_a_burst_of_one_header_is_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    answered = HttpReply(200, {b"authorization": b"Bearer " + sign().encode()}, b"")
+
+    async def script() -> None:
+        gate = asyncio.Event()
+
+        async def exchange(service: AuthService, header: str) -> HttpReply:
+            asked.append(header)
+            await gate.wait()
+            return answered if header == "Basic YTpi" else HttpReply(500, {}, b"")
+
+        monkeypatch.setattr(AuthService, "_exchange", exchange)
+        service = AuthService("http://127.0.0.1:1", 9000, Verifier.of_secret(SECRET), lambda: 0.0)
+
+        def ask(header: str) -> asyncio.Task[Principal | Code]:
+            return asyncio.ensure_future(outcome(service.identify(header)))
+
+        burst = [ask("Basic YTpi") for _ in range(AUTH_AT_ONCE_MAX + 10)]
+        others = [ask(f"Basic {number}") for number in range(AUTH_AT_ONCE_MAX)]
+        for _ in range(2):  # until they have asked, and their questions have begun
+            await asyncio.sleep(0)
+        assert asked == ["Basic YTpi", *(f"Basic {n}" for n in range(AUTH_AT_ONCE_MAX - 1))]
+        burst[0].cancel()  # who hangs up takes nothing away from others
+        gate.set()
+        found = set(await asyncio.gather(*burst[1:]))
+        assert {each.realm for each in found if isinstance(each, Principal)} == {"r"}
+        *down, refused = await asyncio.gather(*others)
+        assert set(down) == {Code.NOT_READY}
+        assert refused is Code.THROTTLED
+
+    asyncio.run(script())
+
+
+def test_a_series_of_failures_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    answers = [reply("500 No"), b"no HTTP", reply("401 No"), reply("200 OK", "{}")]
+    found, heard = ask_service(lambda _: answers.pop(0), *(f"Basic {n}" for n in range(4)))
+    assert len(heard) == 4
+    assert found.count(Code.NOT_READY) == 3
+    assert caplog.messages == ["the authentication service does not answer"] * 2
+
+
 def test_a_header_that_cannot_be_sent_on_is_not() -> None:
     found, heard = ask_service(lambda _: reply("200 OK"), "Bearer \u00e9", "Bearer a\r\nb: c")
     assert found == [Code.UNAUTHENTICATED] * 2
@@ -278,3 +330,22 @@ def test_mode_direct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert asked == ["Basic cmVhZGVyOnBhc3M=", "Basic YTpi", "Bearer down"]
 
     run(story, tmp_path, direct, HEADRACE_ADMIN_TOKEN="root")
+
+
+def test_who_shows_nothing_has_a_bound_like_a_key(tmp_path: Path) -> None:
+    public = f"{PROXY}  public: {TYPE % 'public'}"
+
+    async def story(server: NotifyServer) -> None:
+        async def notify(**headers: str) -> int | None:
+            body = {"event_type": "public", "identifier": {"n": "a"}}
+            line = await server.send("POST", "/api/v1/notification", body, **headers)
+            await settled(line)
+            return line.statuses[0] if line.statuses else None
+
+        for _ in range(2):
+            assert await notify(**{"content-length": "999"}) is None  # the rest never comes
+        assert await notify() == 429
+        assert await notify(authorization=f"Bearer {sign()}") == 200
+        assert (await server.send("GET", "/health")).statuses == [200]
+
+    run(story, tmp_path, public, TOPICS_MAX_INFLIGHT_PER_KEY="2")
