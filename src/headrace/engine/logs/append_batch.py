@@ -121,3 +121,5 @@ class TurnBatches:
             else:
                 for part in batch.split():
                     self._append_all(part)
+        except Exception as error:  # noqa: BLE001  (a bug: nobody else would tell the writers)
+            batch.fail(error)
