@@ -499,6 +499,11 @@ IDENTIFIER_NAME_MAX = 128
 IDENTIFIER_VALUE_BYTES_MAX = 1024
 CONSTRAINT_VALUES_MAX = 1000
 """Values that an `in` lists."""
+FILTERS_BYTES_MAX = 256 << 20
+FILTER_BYTES_FREE = 16 << 10
+"""What the filters of all open streams take of memory, by estimate; beyond it, none may take more
+than the latter.
+"""
 POLYGON_POINTS_MAX = 1000
 POLYGON_BYTES_MAX = 64 << 10
 """To see that a polygon of many long edges does not cross itself takes the square of their number:

@@ -99,8 +99,7 @@ class Channel:
     def discard(self, cohort: Cohort) -> None:
         """A cohort has nobody left."""
         self._cohorts.pop(cohort, None)
-        if cohort.idle:
-            self._idle.remove(cohort)
+        self._idle.discard(cohort)
         self._active.pop(cohort, None)
         if self._homes.get(cohort.view) is cohort:
             del self._homes[cohort.view]

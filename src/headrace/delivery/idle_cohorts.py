@@ -58,10 +58,20 @@ class IdleCohorts:
             del self._by_selector[selector]
             self._lingering[selector] = None
             if len(self._lingering) > LINGERING_SELECTORS_MAX:
-                first = next(iter(self._lingering))
-                del self._lingering[first]
-                self._picked.pop(first, None)
-                self._index.remove(first)
+                self._drop(next(iter(self._lingering)))
+
+    def discard(self, cohort: Cohort) -> None:
+        """A cohort has nobody left: its selector is not kept for its return."""
+        if cohort.idle:
+            self.remove(cohort)
+        selector = cohort.view.selector
+        if selector in self._lingering:
+            self._drop(selector)
+
+    def _drop(self, lingering: Selector) -> None:
+        del self._lingering[lingering]
+        self._picked.pop(lingering, None)
+        self._index.remove(lingering)
 
     def remove_all(self) -> list[Cohort]:
         """Let all of them go on by themselves."""

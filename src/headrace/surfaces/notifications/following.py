@@ -34,6 +34,7 @@ from headrace.surfaces.notifications.events import (
     EventForm,
     NotificationView,
 )
+from headrace.surfaces.notifications.filter_memory import TakenMemory
 from headrace.surfaces.notifications.identifiers import NotificationFilter
 from headrace.surfaces.notifications.metrics import StreamMeter
 from headrace.surfaces.notifications.names import format_id, log_of
@@ -74,10 +75,15 @@ class StreamPlan(msgspec.Struct, frozen=True):
 class NotificationStream(EventStream):
     """One watch or replay."""
 
-    __slots__ = ("_control", "_drained", "_log_name", "_meter", "_plan")
+    __slots__ = ("_control", "_drained", "_log_name", "_meter", "_plan", "_taken")
 
     def __init__(
-        self, hub: Hub, plan: StreamPlan, control: ControlFrames, meter: StreamMeter
+        self,
+        hub: Hub,
+        plan: StreamPlan,
+        control: ControlFrames,
+        meter: StreamMeter,
+        taken: TakenMemory,
     ) -> None:
         heartbeat_s, duration_s = (
             (plan.heartbeat_s, plan.duration_s) if plan.goes_on else (inf, inf)
@@ -86,6 +92,7 @@ class NotificationStream(EventStream):
         self._plan = plan
         self._control = control
         self._meter = meter
+        self._taken = taken
         self._log_name = log_of(plan.form.event_type)
         self._drained = asyncio.Event()
         self._drained.set()
@@ -144,6 +151,7 @@ class NotificationStream(EventStream):
         self._hub.unwatch_names(self._log_name, self._note_new)
         self._drained.set()
         self._meter.closed()
+        self._taken.free()
         super().on_end()
 
     # --- the past ---------------------------------------------------------------------------------

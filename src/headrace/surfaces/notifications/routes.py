@@ -25,6 +25,7 @@ from headrace.surfaces.notifications.errors import (
     invalid,
 )
 from headrace.surfaces.notifications.events import ControlFrames, EventForm, format_second
+from headrace.surfaces.notifications.filter_memory import FilterMemory
 from headrace.surfaces.notifications.following import NotificationStream, ReplayPlan, StreamPlan
 from headrace.surfaces.notifications.handlers import refuse_field
 from headrace.surfaces.notifications.identifiers import (
@@ -86,6 +87,7 @@ class NotificationRoutes:
         self._metrics = metrics
         self._rules = rules
         self._body_bytes_max = body_bytes_max
+        self._filter_memory = FilterMemory()
         self._second = (0, "")
         """The time that the last replies told, in seconds and as text."""
         self._openings: dict[tuple[str, bytes], RecordOpening] = {}
@@ -241,7 +243,9 @@ class NotificationRoutes:
             failed.detail["topic"] = wanted.topic
             raise failed from None
         meter = StreamMeter(self._metrics, call.req.path, name)
-        stream = NotificationStream(call.hub, plan, ControlFrames(wanted.topic, call.req.id), meter)
+        taken = self._filter_memory.take(wanted)
+        control = ControlFrames(wanted.topic, call.req.id)
+        stream = NotificationStream(call.hub, plan, control, meter, taken)
         headers = _STREAM_HEADERS if call.gate.origins else [*_STREAM_HEADERS, _FOR_ALL]
         return open_events(call, stream, headers, connection="close")
 
