@@ -133,7 +133,12 @@ class OpenLog:
             self.forget_recent()
 
     def remember(self, block: Block) -> None:
-        """Keep a block for followers, though it may be superseded; the oldest ones make room."""
+        """Keep a block for followers, though it may be superseded; the oldest ones make room.
+
+        It has its seqs for good by now: what is refused is not to be told of.
+        """
+        if not (self.listeners and self.log.config.keyed):
+            return
         if self.recent is None:
             self.recent = deque()
         recent = self.recent

@@ -11,8 +11,9 @@ import pytest
 
 from headrace.core.config import Durability, LogConfig
 from headrace.core.entry import Append, Delete
-from headrace.core.errors import Refused
+from headrace.core.errors import Code, Refused
 from headrace.core.inbound_route import Rule
+from headrace.core.limits import SURPLUS_STEP
 from headrace.core.record import draft
 from headrace.core.transaction import Chunk
 from headrace.engine.engine import Engine
@@ -134,6 +135,78 @@ def test_a_start_goes_on_with_a_rule_that_a_crash_came_between(loop: VirtualLoop
         assert await held(engine, "a") == {2: "l", 3: "k"}
 
     run(loop, story())
+
+
+def test_a_log_that_is_dropped_while_a_rule_comes_is_gone_for_good(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is journaled of it behind the drop would keep the server from starting."""
+    monkeypatch.setattr("headrace.engine.flow.time_slices.WALK_MS", -1)
+
+    async def story() -> None:
+        disk, clock = HostileDisk(), VirtualClock(loop)
+        engine = (await boot(disk, clock)).engine
+        keys = [f"k{n}" for n in range(3 * SURPLUS_STEP)] * 2
+        await append(engine, "a", *keys, create=LogConfig(durability=Durability.FSYNC))
+        live = engine.live("a")
+        ruling = asyncio.ensure_future(engine.logs.put("a", "topics", NEWEST))
+        for _ in range(1000):
+            if live.deletions:
+                break
+            await asyncio.sleep(0.001)
+        assert 0 < live.deletions < 3
+        await engine.logs.drop("a", if_empty=False, owner="topics")
+        with pytest.raises(Refused):
+            await ruling
+        engine = (await boot(disk.kill(), clock)).engine
+        assert "a" not in engine.state.by_name
+
+    run(loop, story())
+
+
+def test_a_rule_and_a_cap_come_true_though_another_config_comes_between(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.engine.flow.time_slices.WALK_MS", -1)
+
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        for number in range(10):
+            await append(engine, "a", f"k{number}", create=LogConfig())
+        rule = LogConfig(durability=Durability.FSYNC, keep_per_key=1, cap_records=5)
+        await asyncio.gather(
+            engine.logs.put("a", "topics", rule),
+            engine.logs.put("a", "topics", LogConfig(durability=Durability.FSYNC)),
+        )
+        assert engine.live("a").log.config == rule
+        assert list((await view(engine, "a")).records) == [6, 7, 8, 9, 10]
+
+    run(loop, story())
+
+
+def test_what_was_refused_is_not_remembered_for_followers(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        await append(engine, "a", "k")
+        live = engine.live("a")
+        live.listen(lambda: None)
+        with monkeypatch.context() as patched:
+            patched.setattr(engine.journal, "enqueue", refuse)
+            with pytest.raises(Refused):
+                await append(engine, "a", "k")
+        await append(engine, "a", "l")
+        await append(engine, "a", "l")
+        recalled = live.recall(2, 3)
+        assert recalled is not None
+        assert [(block.first, block.keys) for block in recalled] == [(2, ["l"]), (3, ["l"])]
+
+    run(loop, story())
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise Refused(Code.BATCH_TOO_LARGE, "this is more than a frame may hold")
 
 
 def test_a_retry_is_told_of_the_record_that_was_superseded(loop: VirtualLoop) -> None:

@@ -8,7 +8,7 @@ work.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from time import perf_counter
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ from headrace.core.limits import REST_MS, WALK_MS
 T = TypeVar("T")
 
 
-async def slices(items: Iterable[T]) -> AsyncIterator[T]:
+async def slices(items: Iterable[T]) -> AsyncGenerator[T, None]:
     """The items, with a rest for everybody else after every slice."""
     started = perf_counter()
     for item in items:

@@ -72,7 +72,8 @@ class TurnBatches:
     """What is appended to each log in this turn of the loop.
 
     The first append to a log goes straight in; what follows waits for the end of the turn, and is
-    appended as one: work for one record is work for all of them.
+    appended as one: work for one record is work for all of them. Whatever else is written to the
+    log comes behind what came before it (`flush`).
     """
 
     def __init__(self, journal: Journal, append: Callable[[AppendBatch], None]) -> None:
@@ -104,6 +105,13 @@ class TurnBatches:
             self._turn[log] = None
             self._append_all(batch)
         return writer
+
+    def flush(self, live: OpenLog) -> None:
+        """Append what waits for this log: something comes that goes by itself."""
+        log = live.log.id
+        if (batch := self._turn.get(log)) is not None:
+            self._turn[log] = None
+            self._append_all(batch)
 
     def _end_turn(self) -> None:
         turn, self._turn = self._turn, {}

@@ -82,6 +82,7 @@ class Appender:
             timings.note_wait(log.config, (perf_counter() - started) * 1e3)
             last = first + drafts.count - 1
             return Appended(log, first, last, live.visible, created=False, deduped=False)
+        self.batches.flush(live)
         if log.config.ttl_ms:
             kernel.expire_now(live)
         admitted = supersession.append(log, live.keyed, drafts, key, now_ms)
@@ -146,11 +147,11 @@ class Appender:
         What it supersedes, and what is decided beside it, comes true with it, or not at all.
         """
         kernel, config, entry = self._kernel, live.log.config, admitted.append
-        if config.keyed and live.listeners:
-            live.remember(entry.block)
         together = bool(beside) or admitted.superseded is not None
         if config.synced and not together:  # nothing to promise: as a rule there is only this
-            return kernel.commit((entry,), sync=True)
+            position = kernel.commit((entry,), sync=True)
+            live.remember(entry.block)
+            return position
         promise = live.promise(entry.block.last, now_ms)
         first = () if promise is None else (promise.entry,)
         entries = [*first, entry, *admitted.beside, *beside]
@@ -160,6 +161,7 @@ class Appender:
             stored = [*first, *journaled(live.log, admitted), *others]
         sync = config.synced or promise is not None
         position = kernel.commit(entries, stored=stored, sync=sync, together=together)
+        live.remember(entry.block)
         if promise is not None:
             promise.made(position, kernel.journal.synced, now_ms)
         return position

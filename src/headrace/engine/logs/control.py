@@ -103,10 +103,12 @@ class Logs:
             return
         check_config(log, config)
         core_state.check_dead_letter(kernel.state, log.owner, config)
-        if config.trims and log.ledger is None:
-            await self._build_ledger(live)
-        if config.keyed and live.keyed is None:
-            await self._key_rules.fill(live)
+        # While one is made of what there is, another config may take the other one away.
+        while (config.trims and log.ledger is None) or (config.keyed and live.keyed is None):
+            if config.trims and log.ledger is None:
+                await self._build_ledger(live)
+            else:
+                await self._key_rules.fill(live)
         kernel.check_alive(live)
         kernel.expire_now(live)
         position = kernel.commit([Configure(log.id, config, log.head)], sync=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from itertools import count
 
 from headrace.core import supersession
@@ -80,10 +80,12 @@ class KeyRules:
         """
         kernel, log, position = self._kernel, live.log, 0
         self._unfinished.add(log.id)
-        async for delete in slices(self._surplus(live)):
-            if delete is not None:
-                kernel.check_writable()
-                position = kernel.commit([delete], sync=True)
+        async with aclosing(slices(self._surplus(live))) as steps:
+            async for delete in steps:
+                if delete is not None:
+                    kernel.check_writable()
+                    kernel.check_alive(live)  # it may have been dropped during a rest
+                    position = kernel.commit([delete], sync=True)
         self._unfinished.discard(log.id)
         if position:
             await kernel.journal.wait_synced(position, live.wake)
