@@ -113,7 +113,7 @@ def _superseded(keyed: KeyedRecords | None, config: LogConfig, new: Block) -> Si
         if key is not None:
             brought.setdefault(key, {})[new.seq_at(at)] = size
     for key, sizes in brought.items():
-        gone |= _surplus(keyed, key, sizes, config.keep_per_key)
+        gone |= _surplus(keyed, key, sizes, config.keep_per_key, max(0, SUPERSEDED_MAX - len(gone)))
     if config.keys_max:
         excess = keyed.count + sum(key not in keyed for key in brought) - config.keys_max
         if excess > 0:
@@ -125,13 +125,15 @@ def _superseded(keyed: KeyedRecords | None, config: LogConfig, new: Block) -> Si
     return gone
 
 
-def _surplus(keyed: KeyedRecords, key: str, brought: Sizes, keep: int) -> Sizes:
-    """The oldest records of a key, without which it has no more than it may."""
+def _surplus(keyed: KeyedRecords, key: str, brought: Sizes, keep: int, held_max: int) -> Sizes:
+    """The oldest records of a key, without which it has no more than it may; of those it held, so
+    many at most.
+    """
     held = keyed.of(key)
     surplus = len(held) + len(brought) - keep
     if surplus <= 0:
         return {}
-    gone = _sizes(keyed, held[: min(surplus, SUPERSEDED_MAX)])
+    gone = _sizes(keyed, held[: min(surplus, held_max)])
     for seq, size in brought.items():
         if surplus <= len(held):
             break

@@ -143,6 +143,18 @@ def test_one_append_does_not_end_too_much(monkeypatch: pytest.MonkeyPatch) -> No
     assert sorted(log.keyed.keys()) == ["x", "y", "z"]
 
 
+def test_one_append_of_many_keys_does_not_end_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a rule is newer than the records, each key may have too many."""
+    monkeypatch.setattr(supersession, "SUPERSEDED_MAX", 3)
+    log = Keyed()
+    log.append(*["a", "b"] * 3)
+    log.log.config = LogConfig(keep_per_key=1)
+    assert ranges.count(gone(log.append("a", "b"))) == 3
+    assert ranges.count(gone(log.append("a", "b"))) == 3
+    assert ranges.count(gone(log.append("a", "b"))) == 3
+    assert log.live == [11, 12]
+
+
 def test_a_new_rule_finds_what_is_too_much() -> None:
     log = Keyed()
     log.append("a", "b", "a", "c", "b", "a")

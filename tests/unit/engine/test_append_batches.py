@@ -135,8 +135,52 @@ def test_large_appends_go_by_themselves(loop: VirtualLoop) -> None:
         await put(server)
         large = b'"%b"' % (b"x" * APPEND_TOGETHER_BYTES_MAX)
         done = await append_at_once(server, [b"1"], [b"2"], [large], [b"3"])
-        assert sorted(each.first for each in done) == [1, 2, 3, 4]
-        assert done[2].first == 2  # the others went when the turn ended
+        assert [each.first for each in done] == [1, 2, 3, 4]  # (it came behind the second)
+
+    loop.run(story())
+
+
+def test_what_goes_by_itself_comes_behind_what_waits(loop: VirtualLoop) -> None:
+    """Publishes of one WebSocket come in one turn, and have an order."""
+
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        await put(server)
+
+        def append(number: int, key: str | None = None) -> Any:
+            return server.engine.appender.append(
+                "a", draft([b"%d" % number]), owner="topics", create=None, key=key
+            )
+
+        done = await asyncio.gather(append(1), append(2), append(3), append(4, "x"), append(5))
+        assert [each.first for each in done] == [1, 2, 3, 4, 5]
+        records = (await view(server.engine, "a")).records
+        assert [records[seq].data for seq in sorted(records)] == [b"%d" % n for n in range(1, 6)]
+
+    loop.run(story())
+
+
+def test_a_bug_is_told_to_those_whom_it_concerns(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        for name in "ab":
+            await put(server, name=name)
+        broken, usual = server.engine.live("a"), server.engine.check_alive
+
+        def fail(live: object) -> None:
+            if live is broken:
+                raise ZeroDivisionError
+            usual(live)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(server.engine, "check_alive", fail)
+        one, other = await asyncio.gather(
+            append_at_once(server, [b"1"], [b"2"], [b"3"], name="a"),
+            append_at_once(server, [b"1"], [b"2"], name="b"),
+        )
+        assert [type(each) for each in one[1:]] == [ZeroDivisionError] * 2
+        assert [each.first for each in other] == [1, 2]
 
     loop.run(story())
 
@@ -195,15 +239,40 @@ def test_a_stream_that_is_closed_meanwhile_takes_no_more(loop: VirtualLoop) -> N
         streams = server.engine.streams
         await streams.create("s", Spec(content_type="application/json"), None)
         plain = Write("application/json")
-        first, second, third, closed = await asyncio.gather(
+        done = await asyncio.gather(
             *(streams.write("s", draft([b"%d" % n]), plain) for n in range(3)),
             streams.write("s", None, Write(None, close=True)),
+            streams.write("s", draft([b"3"]), plain),
+            streams.write("s", draft([b"4"]), plain),
             return_exceptions=True,
         )
-        assert isinstance(first, StreamWritten)
-        assert [each.code for each in (second, third)] == [Code.CLOSED] * 2  # type: ignore[union-attr]
-        assert isinstance(closed, StreamWritten)
-        assert (await view(server.engine, "s")).head == 1
+        assert [each.last for each in done if isinstance(each, StreamWritten)] == [1, 2, 3, 3]
+        late = [each for each in done if isinstance(each, Refused)]
+        assert [each.code for each in late] == [Code.CLOSED] * 2
+        assert (await view(server.engine, "s")).head == 3
+
+    loop.run(story())
+
+
+@pytest.mark.parametrize(
+    ("was", "body", "became"),
+    [("text/plain", b"not JSON", "application/json"), ("application/json", b"1", "text/plain")],
+)
+def test_what_was_parsed_for_another_stream_of_that_name_is_refused(
+    loop: VirtualLoop, was: str, body: bytes, became: str
+) -> None:
+    """It waited for its turn to write, and the stream was made anew meanwhile."""
+
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        streams, drafts = server.engine.streams, draft([body])
+        drafts.media = None if was == "application/json" else was
+        await streams.create("s", Spec(content_type=became), None)
+        done = await asyncio.gather(
+            *(streams.write("s", drafts, Write(was)) for _ in range(3)), return_exceptions=True
+        )
+        assert [getattr(each, "code", None) for each in done] == [Code.CONFLICT] * 3
+        assert server.engine.state.by_name["s"].head == 0
 
     loop.run(story())
 

@@ -20,7 +20,7 @@ from headrace.core.log import Log
 from headrace.core.owners import STREAMS, SYSTEM, SYSTEM_PREFIX, check_name, reserved
 from headrace.core.record import Drafts, concat, draft
 from headrace.core.stream_rules import CONFIG, Normalise, Spec, stream_of
-from headrace.core.stream_state import JSON, Write
+from headrace.core.stream_state import JSON, Write, media_of, same_type
 from headrace.core.supersession import Admitted
 from headrace.engine.flow.shared_timeout import SharedTimeout
 from headrace.engine.kernel import Kernel
@@ -254,10 +254,11 @@ class Streams:
         if wanted.close and self._barrier.comes_to(live.log.id):
             await self._barrier.let_pass(live.log.id)
             return await self.write(name, drafts, wanted)
-        is_plain = wanted.plain and wanted.at_ns is None and normalise is None
-        if drafts is not None and is_plain and self.batches.takes(live, drafts):
+        is_plain = normalise is None and drafts is not None and _is_plain(live.log, drafts, wanted)
+        if is_plain and drafts is not None and self.batches.takes(live, drafts):
             first = await self.shared_timeout.watch(self.batches.join(live, drafts))
             return StreamWritten(live, first + drafts.count - 1)
+        self.batches.flush(live)
         position = self._write(live, drafts, wanted, normalise)
         if position is None:
             await kernel.journal.wait_synced(live.config_position)
@@ -378,6 +379,16 @@ class Streams:
         self._kernel.check_open()
         live = self.own(name)
         await self._kernel.journal.wait_synced(self.expiry.remove(live))
+
+
+def _is_plain(log: Log, drafts: Drafts, wanted: Write) -> bool:
+    """Whether a write brings records and nothing else, of the type of this stream: when they were
+    parsed, there may have been another one of its name.
+    """
+    kind, stream = wanted.content_type, stream_of(log)
+    if kind is None or not wanted.plain or wanted.at_ns is not None:
+        return False
+    return drafts.media == media_of(stream) and same_type(kind, stream.content_type)
 
 
 def _timed_out() -> Refused:
