@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from random import Random
 from typing import ParamSpec, TypeVar
 
 from headrace.core.config import Durability, Kind, LogConfig
@@ -15,7 +16,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.start import Started
 from headrace.engine.timings import Timings
 from support.engine_harness import boot
-from support.hostile import HostileDisk
+from support.hostile import HostileDisk, Survival
 from support.inline_ports import Inline
 from support.virtual import VirtualClock, VirtualLoop
 
@@ -67,6 +68,26 @@ def test_deleted_while_a_page_gathers(loop: VirtualLoop) -> None:
         page = await engine.reader.read(engine.live("a"), 0, records_max=9, bytes_max=999)
         assert pool.reads <= 0, "nothing happened meanwhile"
         assert seqs(page.slices) == [3, 4]
+
+    loop.run(work())
+
+
+def test_who_finds_nothing_left_to_delete_waits_for_who_deleted_it(loop: VirtualLoop) -> None:
+    """ "All is gone" must be true after a crash, also for the second who asked."""
+
+    async def work() -> None:
+        disk, clock = HostileDisk(), VirtualClock(loop)
+        engine = (await boot(disk, clock, delay_s=lambda: 1.0)).engine
+        await append(engine, "1", LogConfig(durability=Durability.FSYNC))
+        first, second = (
+            asyncio.ensure_future(engine.deleter.delete("a", None, None)) for _ in range(2)
+        )
+        await asyncio.sleep(0.5)
+        assert not first.done()
+        assert not second.done()
+        assert [deleted for _, deleted in await asyncio.gather(first, second)] == [1, 0]
+        after = (await boot(disk.copy().lose_power(Survival.NOTHING, Random(0)), clock)).engine
+        assert after.live("a").log.count == 0
 
     loop.run(work())
 

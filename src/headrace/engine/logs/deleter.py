@@ -50,6 +50,7 @@ class Deleter:
             entry = await self._delete_tagged(live, match, bound)
         kernel.check_alive(live)
         if entry is None:
+            await kernel.settle(live)  # somebody else may have deleted it a moment ago
             return live, 0
         kernel.check_writable()
         live.forget_recent()
