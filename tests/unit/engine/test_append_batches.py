@@ -160,31 +160,6 @@ def test_what_goes_by_itself_comes_behind_what_waits(loop: VirtualLoop) -> None:
     loop.run(story())
 
 
-def test_a_bug_is_told_to_those_whom_it_concerns(
-    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def story() -> None:
-        server = await boot(HostileDisk(), VirtualClock(loop))
-        for name in "ab":
-            await put(server, name=name)
-        broken, usual = server.engine.live("a"), server.engine.check_alive
-
-        def fail(live: object) -> None:
-            if live is broken:
-                raise ZeroDivisionError
-            usual(live)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(server.engine, "check_alive", fail)
-        one, other = await asyncio.gather(
-            append_at_once(server, [b"1"], [b"2"], [b"3"], name="a"),
-            append_at_once(server, [b"1"], [b"2"], name="b"),
-        )
-        assert [type(each) for each in one[1:]] == [ZeroDivisionError] * 2
-        assert [each.first for each in other] == [1, 2]
-
-    loop.run(story())
-
-
 def test_a_failed_disk_is_told_to_all(loop: VirtualLoop) -> None:
     async def story() -> None:
         disk = HostileDisk()
