@@ -376,8 +376,8 @@ class App:
             log_line("warning", "no credential is configured: tokens of the catalog have no effect")
         log_line(
             "info", "ready",
-            topics=len(started.engine.state.logs), records=started.engine.state.count,
-            frames_replayed=started.recovered.frames, clean=started.recovered.clean,
+            logs=len(started.engine.state.logs), records=started.engine.state.count,
+            frames_replayed=started.recovered.frames, last_stop=started.recovered.last_stop,
             seconds=round(asyncio.get_running_loop().time() - began, 3),
         )  # fmt: skip
         async with asyncio.TaskGroup() as tasks:

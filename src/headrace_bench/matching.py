@@ -10,7 +10,7 @@ from headrace.core.record import Block, block
 from headrace.core.selector_index import SelectorIndex
 from headrace.surfaces.notifications.handlers import (
     EnumHandler,
-    Handler,
+    FieldHandler,
     IntHandler,
     PolygonHandler,
 )
@@ -21,7 +21,7 @@ from headrace.surfaces.notifications.selector import NotificationSelector
 from headrace_bench import notices
 from headrace_bench.errors import BenchError
 
-_HANDLERS: dict[str, Handler] = {
+_HANDLERS: dict[str, FieldHandler] = {
     "region": EnumHandler(tuple(f"r{region}" for region in range(notices.REGIONS))),
     "severity": IntHandler((0, notices.PLACES_MAX * notices.BAND)),
     "polygon": PolygonHandler(),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from headrace.surfaces.notifications.handlers import (
     EnumHandler,
+    FieldHandler,
     FloatHandler,
-    Handler,
     IntHandler,
     PolygonHandler,
     StringHandler,
 )
 from headrace.surfaces.notifications.schema import EventType, IdentifierField
 
-HANDLERS: dict[str, tuple[Handler, bool]] = {
+HANDLERS: dict[str, tuple[FieldHandler, bool]] = {
     "region": (EnumHandler(("North", "south")), True),
     "severity": (IntHandler((1, 7)), False),
     "anomaly": (FloatHandler(), False),

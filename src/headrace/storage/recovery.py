@@ -55,6 +55,13 @@ class Recovered(msgspec.Struct):
     sync_failed: bool
     """A sync of the journal failed before: what was not synced may be gone in the same boot."""
 
+    @property
+    def last_stop(self) -> str:
+        """How the server stopped before, in a word; none if it never ran on this directory."""
+        if not self.position:
+            return "none"
+        return "clean" if self.clean else "unclean"
+
 
 def settle(disk: Disk, recovered: Recovered) -> None:
     """What a killed process had written but not synced is a durable part of the journal after this.

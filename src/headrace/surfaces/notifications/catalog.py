@@ -125,7 +125,7 @@ class EventTypeCatalog:
 def _in_memory(rules: MemoryRules) -> LogConfig:
     return LogConfig(
         durability=Durability.EPHEMERAL,
-        keep_per_key=rules.history_max,
+        keep_per_key=rules.per_subject_max,
         keys_max=rules.subjects_max,
     )
 

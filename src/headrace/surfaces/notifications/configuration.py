@@ -58,7 +58,7 @@ class WatchRules(msgspec.Struct, frozen=True, kw_only=True):
 class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept where nothing is durable."""
 
-    history_max: int = 1
+    per_subject_max: int = 1
     """Notifications of each subject: the newest."""
     subjects_max: int = 10_000
 
@@ -195,10 +195,10 @@ def _parse_backend(node: ConfigurationNode, no_effect: NoEffect) -> MemoryRules 
         no_effect(rules["enable_metrics"])
     usual = MemoryRules()
     parsed = MemoryRules(
-        history_max=(
+        per_subject_max=(
             rules["max_history_per_topic"].whole(1, KEEP_PER_KEY_MAX)
             if "max_history_per_topic" in rules
-            else usual.history_max
+            else usual.per_subject_max
         ),
         subjects_max=(
             rules["max_topics"].whole(1, KEYS_MAX) if "max_topics" in rules else usual.subjects_max

@@ -15,8 +15,8 @@ import msgspec
 from headrace.core.limits import CONSTRAINT_VALUES_MAX, I64_MAX
 from headrace.surfaces.notifications.handlers import (
     EnumHandler,
+    FieldHandler,
     FloatHandler,
-    Handler,
     IntHandler,
     check_range,
     format_float,
@@ -155,7 +155,7 @@ _read_int = lru_cache(maxsize=_TOKENS_KEPT)(parse_int)
 read_float = lru_cache(maxsize=_TOKENS_KEPT)(parse_float)
 
 
-def parse_constraint(name: str, handler: Handler, asked: dict[str, object]) -> Constraint:
+def parse_constraint(name: str, handler: FieldHandler, asked: dict[str, object]) -> Constraint:
     """A constraint object on a field; refuses what makes none, naming the field."""
     if not isinstance(handler, IntHandler | FloatHandler | EnumHandler):
         refuse_field(name, "takes a value, not a constraint")

@@ -214,7 +214,7 @@ ScalarHandler = (
     | IntHandler
     | FloatHandler
 )
-Handler = ScalarHandler | PolygonHandler
+FieldHandler = ScalarHandler | PolygonHandler
 
 
 def check_range(name: str, number: float, bounds: tuple[float, float] | None) -> None:

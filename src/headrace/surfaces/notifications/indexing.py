@@ -18,8 +18,8 @@ from headrace.search.config import Field, FieldKind, Search
 from headrace.search.query import All, Any, Compares, Equals, Query
 from headrace.surfaces.notifications.constraints import Bounds, Constraint, Eq, OneOf
 from headrace.surfaces.notifications.handlers import (
+    FieldHandler,
     FloatHandler,
-    Handler,
     IntHandler,
     parse_float,
     parse_int,
@@ -62,7 +62,7 @@ def format_search(event_type: EventType) -> bytes | None:
     return raw if len(raw) <= SEARCH_BYTES_MAX else None
 
 
-def _kind(handler: Handler) -> FieldKind:
+def _kind(handler: FieldHandler) -> FieldKind:
     match handler:
         case IntHandler():
             return FieldKind.INTEGER

@@ -10,7 +10,7 @@ import msgspec
 from headrace.core.errors import Code, Refused
 from headrace.search.pointers import Path
 from headrace.surfaces.notifications.access import AccessRules
-from headrace.surfaces.notifications.handlers import Handler
+from headrace.surfaces.notifications.handlers import FieldHandler
 
 POLYGON = "polygon"
 POINT = "point"
@@ -35,7 +35,7 @@ class IdentifierField(msgspec.Struct, frozen=True):
     """A field of the identifiers of an event type."""
 
     name: str
-    handler: Handler
+    handler: FieldHandler
     required: bool
     """Whether watch and replay must name it; notify must name every field."""
     description: str | None = None

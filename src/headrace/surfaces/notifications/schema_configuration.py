@@ -23,8 +23,8 @@ from headrace.surfaces.notifications.handlers import (
     DateHandler,
     EnumHandler,
     ExpverHandler,
+    FieldHandler,
     FloatHandler,
-    Handler,
     IntHandler,
     PolygonHandler,
     StringHandler,
@@ -153,7 +153,7 @@ def _parse_field(name: str, node: ConfigurationNode) -> IdentifierField:
     )
 
 
-def _parse_handler(kind: str, at: ConfigurationNode, node: ConfigurationNode) -> Handler:
+def _parse_handler(kind: str, at: ConfigurationNode, node: ConfigurationNode) -> FieldHandler:
     match kind:
         case "StringHandler":
             given = node.members(*_FIELD_KEYS, "max_length")

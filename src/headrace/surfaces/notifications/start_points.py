@@ -52,7 +52,10 @@ class HistoryRange(msgspec.Struct, frozen=True):
 
 
 def parse_watch_range(
-    from_id: object, from_date: object, to_id: object = None, to_date: object = None
+    from_id: str | None,
+    from_date: str | None,
+    to_id: str | None = None,
+    to_date: str | None = None,
 ) -> HistoryRange:
     """What a watch asks for: at most one start, and no end."""
     start = _parse_point("from_id", from_id, "from_date", from_date, is_end=False)
@@ -63,7 +66,10 @@ def parse_watch_range(
 
 
 def parse_replay_range(
-    from_id: object, from_date: object, to_id: object = None, to_date: object = None
+    from_id: str | None,
+    from_date: str | None,
+    to_id: str | None = None,
+    to_date: str | None = None,
 ) -> HistoryRange:
     """What a replay asks for: one start, and at most one end."""
     start = _parse_point("from_id", from_id, "from_date", from_date, is_end=False)
@@ -74,7 +80,7 @@ def parse_replay_range(
 
 
 def _parse_point(
-    id_name: str, id_given: object, date_name: str, date_given: object, *, is_end: bool
+    id_name: str, id_given: str | None, date_name: str, date_given: str | None, *, is_end: bool
 ) -> HistoryPoint | None:
     """At most one of both; what is wrong with either is said before that there are two."""
     seq = None if id_given is None else _parse_seq(id_name, id_given)
@@ -86,16 +92,14 @@ def _parse_point(
     return None if at_ms is None else AtTime(at_ms)
 
 
-def _parse_seq(name: str, given: object) -> int:
-    text = _parse_text(name, given)
+def _parse_seq(name: str, text: str) -> int:
     seq = parse_digits(text, U64_MAX)
     if seq is None:
         _refuse(name, "is not a whole number in a text")
     return seq
 
 
-def _parse_time(name: str, given: object, *, is_end: bool) -> int:
-    text = _parse_text(name, given)
+def _parse_time(name: str, text: str, *, is_end: bool) -> int:
     if len(text) > _LENGTH_MAX:
         _refuse(name, f"has more than {_LENGTH_MAX} characters")
     unix = _UNIX.fullmatch(text)
@@ -123,17 +127,6 @@ def _parse_dated(name: str, text: str, *, is_end: bool) -> int:
     if at_ms is None:
         _refuse(name, "is not a time of the calendar")
     return at_ms if is_end or not fraction[3:].strip("0") else at_ms + 1
-
-
-def _parse_text(name: str, given: object) -> str:
-    if not isinstance(given, str):
-        raise Refused(
-            Code.INVALID,
-            f"{name} is not a text",
-            field=name,
-            wire="INVALID_REQUEST_SHAPE",
-        )
-    return given
 
 
 def _refuse(name: str, problem: str) -> NoReturn:

@@ -30,8 +30,8 @@ from headrace.surfaces.notifications.handlers import (
     DateHandler,
     EnumHandler,
     ExpverHandler,
+    FieldHandler,
     FloatHandler,
-    Handler,
     IntHandler,
     PolygonHandler,
     StringHandler,
@@ -152,13 +152,13 @@ def test_streams() -> None:
 def test_the_backend() -> None:
     assert parse("notification_backend: {kind: jetstream}").memory is None
     assert parse("notification_backend: {kind: in_memory}").memory == MemoryRules(
-        history_max=1, subjects_max=10_000
+        per_subject_max=1, subjects_max=10_000
     )
     assert parse("""\
         notification_backend:
           kind: in_memory
           in_memory: {max_history_per_topic: 3, max_topics: 4}
-    """).memory == MemoryRules(history_max=3, subjects_max=4)
+    """).memory == MemoryRules(per_subject_max=3, subjects_max=4)
 
 
 def test_what_has_no_effect_is_said() -> None:
@@ -291,7 +291,7 @@ auth: {{enabled: true, mode: trusted_proxy, jwt_secret: {SECRET}}}
         ("{type: FloatHandler, range: [-1.5, 1e3], required: true}", FloatHandler((-1.5, 1000.0))),
     ],
 )
-def test_handlers(field: str, handler: Handler) -> None:
+def test_handlers(field: str, handler: FieldHandler) -> None:
     assert parse(with_field(field)).event_types["t"].fields["f"].handler == handler
 
 

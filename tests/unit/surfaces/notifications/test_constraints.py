@@ -23,8 +23,8 @@ from headrace.surfaces.notifications.handlers import (
     DateHandler,
     EnumHandler,
     ExpverHandler,
+    FieldHandler,
     FloatHandler,
-    Handler,
     IntHandler,
     PolygonHandler,
     StringHandler,
@@ -58,7 +58,9 @@ SEVERITY = IntHandler((1, 7))
         (ENUM, {"in": ["South", "north", "south"]}, OneOf(("north", "south"))),
     ],
 )
-def test_constraints(handler: Handler, asked: dict[str, object], constraint: Constraint) -> None:
+def test_constraints(
+    handler: FieldHandler, asked: dict[str, object], constraint: Constraint
+) -> None:
     parsed = parse_constraint("f", handler, asked)
     assert parsed == constraint
     assert hash(parsed) == hash(constraint)
@@ -98,7 +100,7 @@ def test_constraints(handler: Handler, asked: dict[str, object], constraint: Con
         {"between": {"min": 3, "max": 7}},
     ],
 )
-def test_refused_on_every_handler(handler: Handler, asked: dict[str, object]) -> None:
+def test_refused_on_every_handler(handler: FieldHandler, asked: dict[str, object]) -> None:
     with pytest.raises(Refused, match=r"^Field 'f' ") as refused:
         parse_constraint("f", handler, asked)
     assert refused.value.code is Code.INVALID
@@ -141,7 +143,7 @@ def test_refused_on_every_handler(handler: Handler, asked: dict[str, object]) ->
         (PolygonHandler(), {"eq": "0,0"}),
     ],
 )
-def test_refused_on_some(handler: Handler, asked: dict[str, object]) -> None:
+def test_refused_on_some(handler: FieldHandler, asked: dict[str, object]) -> None:
     with pytest.raises(Refused, match=r"^Field 'f' "):
         parse_constraint("f", handler, asked)
 
@@ -256,7 +258,9 @@ OPS = st.sampled_from(["eq", "in", "gt", "gte", "lt", "lte", "between"]) | st.te
     st.sampled_from([INT, FLOAT, ENUM, SEVERITY, StringHandler()]),
     st.dictionaries(OPS, JSON, max_size=2),
 )
-def test_an_object_is_a_constraint_or_refused(handler: Handler, asked: dict[str, object]) -> None:
+def test_an_object_is_a_constraint_or_refused(
+    handler: FieldHandler, asked: dict[str, object]
+) -> None:
     try:
         constraint = parse_constraint("f", handler, asked)
     except Refused:

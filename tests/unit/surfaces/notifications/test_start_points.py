@@ -101,7 +101,6 @@ def test_other_dates(text: str) -> None:
     with pytest.raises(Refused, match=r"^from_date ") as refused:
         parse_watch_range(None, text)
     assert refused.value.code is Code.INVALID
-    assert "wire" not in refused.value.detail
     with pytest.raises(Refused, match=r"^to_date "):
         parse_replay_range("1", None, None, text)
 
@@ -120,15 +119,6 @@ def test_other_numbers(text: str) -> None:
         parse_watch_range(text, None)
     with pytest.raises(Refused, match=r"^to_id "):
         parse_replay_range("1", None, text)
-
-
-@pytest.mark.parametrize("given_", [5, 5.0, True, ["5"], {"a": 1}])
-@pytest.mark.parametrize("name", ["from_id", "from_date", "to_id", "to_date"])
-def test_anything_but_a_text_has_the_wrong_shape(name: str, given_: object) -> None:
-    asked: dict[str, object] = {"from_id": None, "from_date": None} | {name: given_}
-    with pytest.raises(Refused, match=f"{name} is not a text") as refused:
-        parse_replay_range(**asked)
-    assert refused.value.detail == {"field": name, "wire": "INVALID_REQUEST_SHAPE"}
 
 
 def test_without_a_start_a_watch_is_live_and_a_replay_is_refused() -> None:
