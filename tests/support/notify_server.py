@@ -31,8 +31,12 @@ class NotifyServer:
 
     async def send(self, method: str, path: str, body: object = None, **headers: str) -> Line:
         """A request on a connection of its own; what it hears is there, as far as it has come."""
-        line = self.site.connect()
         raw = b"" if body is None else json.dumps(body).encode()
+        return await self.send_raw(method, path, raw, **headers)
+
+    async def send_raw(self, method: str, path: str, raw: bytes, **headers: str) -> Line:
+        """The same with a body as it is."""
+        line = self.site.connect()
         fields = {"host": "localhost", "content-length": str(len(raw))} | headers
         head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
         await line.send(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + raw)

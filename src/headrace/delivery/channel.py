@@ -27,6 +27,7 @@ from headrace.delivery.tasks import Tasks
 from headrace.delivery.timer_wheel import TimerWheel
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
+from headrace.observe import log_line
 from headrace.storage.journal import ignore
 
 _UNKNOWN = -1
@@ -183,7 +184,11 @@ class Channel:
             cohort = self._queue.popleft()
             cohort.queued = False
             if cohort.followers and not cohort.busy:
-                self._step(cohort)
+                try:
+                    self._step(cohort)
+                except Exception as error:  # noqa: BLE001  (a bug: others get theirs all the same)
+                    log_line("error", "a push failed", trace=error)
+                    self._fail(cohort)
             if (perf_counter() - started) * 1e3 > SLICE_MS:
                 break
         if self._queue:

@@ -25,7 +25,7 @@ from headrace.surfaces.notifications.names import format_id
 from headrace.surfaces.notifications.records import StoredParts, read_identifier, split
 from headrace.surfaces.notifications.schema import POLYGON
 from headrace.surfaces.notifications.shapes import PolygonForm, format_polygon
-from headrace.surfaces.notifications.wis2 import Wis2Source, format_wis2
+from headrace.surfaces.notifications.wis2 import Wis2Source, format_wis2, is_wis2
 
 LIVE, REPLAY, CONTROL = b"live-notification", b"replay", b"replay-control"
 HEARTBEAT, ERROR, CLOSING = b"heartbeat", b"error", b"connection-closing"
@@ -107,9 +107,21 @@ class EventForm(msgspec.Struct, frozen=True, cache_hash=True):
         return b'{"identifier":%b,"payload":%b}' % (identifier, parts.payload)
 
     def _encode_wis2(self, seq: int, ts_ms: int, parts: StoredParts) -> bytes:
-        payload = msgspec.json.decode(parts.payload)
-        stored = Wis2Source(self.event_type, seq, ts_ms, read_identifier(parts), payload)
+        payload = parts.payload
+        if is_wis2(_decode_payload(payload)):
+            return payload
+        stored = Wis2Source(
+            self.event_type, seq, ts_ms, read_identifier(parts), msgspec.Raw(payload)
+        )
         return msgspec.json.encode(format_wis2(stored, self.source))
+
+
+def _decode_payload(payload: bytes) -> object:
+    """What a payload says; None for what JSON can write and nobody can hold, as 1e400."""
+    try:
+        return msgspec.json.decode(payload)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 _FrameKey = tuple[EventForm, bytes, int, int]

@@ -315,3 +315,41 @@ def test_watches_that_could_not_be_asked_at_once_look_for_themselves(
             assert told(line) == ["connection_established", *expected], at
 
     run(story, tmp_path)
+
+
+def test_any_payload_becomes_a_message_of_wis2(tmp_path: Path) -> None:
+    async def story(server: NotifyServer) -> None:
+        path = "/api/v1/watch?event_type=plain&format=wis2&identifier=%7B%22n%22:%22*%22%7D"
+        line = await server.send("GET", path)
+        await settled(line)
+        for payload in (b"1e400", b'"a"', b"[1, 2]"):
+            body = b'{"event_type":"plain","identifier":{"n":1},"payload":%b}' % payload
+            sent = await server.send_raw("POST", "/api/v1/notification", body)
+            await settled(sent)
+            assert sent.statuses == [200]
+        for payload in (b'"payload":1e400}', b'"payload":"a"}', b'"payload":[1, 2]}'):
+            assert payload in line.heard
+
+    run(story, tmp_path)
+
+
+def test_a_watch_that_cannot_be_served_keeps_nothing_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("headrace.surfaces.notifications.events.EventForm._encode_wis2", fail)
+
+    async def story(server: NotifyServer) -> None:
+        path = "/api/v1/watch?event_type=plain&format=wis2&identifier=%7B%22n%22:%22*%22%7D"
+        broken = await server.send("GET", path)
+        await settled(broken)
+        good = await server.watch()
+        await server.notify(n=1)
+        await settled(good)
+        assert told(good) == ["connection_established", "1"]
+        assert [event.name for event in events(broken)][1:] == ["error", "connection-closing"]
+
+    run(story, tmp_path)
+    assert "a push failed" in caplog.messages
