@@ -97,7 +97,7 @@ class Responder:
             if limit is not None:
                 handling = _limited(limit, gate, handling)
         except Exception as error:  # noqa: BLE001  (a bug, or a disk: answered like a refusal)
-            task.reply(task.refuse(error))
+            task.refuse_at_once(error)
             return None
         task.run(handling)
         return None if task.done() else task
@@ -173,9 +173,7 @@ class _Responding(RequestTask):
         return await route.handler(self._call)
 
     def ended(self, result: Answer | Reply | Handover, error: BaseException | None) -> None:
-        if self._slots is not None:
-            self._slots.leave(self._call.principal)
-            self._slots = None
+        self._leave()
         try:
             if error is not None:
                 self._fail(error)
@@ -189,7 +187,21 @@ class _Responding(RequestTask):
             else:
                 self._deliver(result)  # type: ignore[arg-type]
         except Exception as problem:  # noqa: BLE001
-            self.reply(self.refuse(problem))
+            self.refuse_at_once(problem)
+
+    def _leave(self) -> None:
+        if self._slots is not None:
+            self._slots.leave(self._call.principal)
+            self._slots = None
+
+    def refuse_at_once(self, error: Exception) -> None:
+        """Say that this went wrong; where that goes wrong, too, the connection ends."""
+        self._leave()
+        try:
+            self.reply(self.refuse(error))
+        except Exception as problem:  # noqa: BLE001  (a bug; without a word the peer would wait)
+            failure(problem, self._call.req)
+            self._send(self._call.req, None)
 
     def _deliver(self, answer: Answer | Handover) -> None:
         request = self._call.req
