@@ -33,6 +33,9 @@ from headrace.surfaces.notifications.shapes import (
 )
 from headrace.surfaces.notifications.subjects import WILDCARD, format_subject, format_topic
 
+_INT_BITS_MAX = 3 * IDENTIFIER_VALUE_BYTES_MAX
+"""Of a number whose digits are certain to fit: each of them has more than three bits."""
+
 Identifier = Mapping[str, object]
 """The member `identifier` of a request, as JSON has it."""
 
@@ -223,8 +226,10 @@ def _parse_scalar(name: str, sent: object) -> str:
             text = sent
         case bool():
             return "true" if sent else "false"
-        case int() if sent.bit_length() <= 64:
+        case int() if sent.bit_length() <= _INT_BITS_MAX:
             return str(sent)
+        case int():
+            refuse_field(name, f"has more than {IDENTIFIER_VALUE_BYTES_MAX} bytes")
         case float():
             return repr(sent)
         case _:

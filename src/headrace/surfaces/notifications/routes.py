@@ -13,6 +13,7 @@ from headrace.core.log import check_owner
 from headrace.core.owners import NOTIFICATIONS
 from headrace.core.record import Drafts
 from headrace.engine.open_log import OpenLog
+from headrace.observe import log_line
 from headrace.search.values import format_date
 from headrace.surfaces.notifications import wire
 from headrace.surfaces.notifications.authentication import Authentication
@@ -41,7 +42,7 @@ from headrace.surfaces.notifications.records import (
     make_drafts,
     open_record,
 )
-from headrace.surfaces.notifications.schema import POINT, EventType
+from headrace.surfaces.notifications.schema import POINT, POLYGON, EventType
 from headrace.surfaces.notifications.start_points import (
     AtSeq,
     AtTime,
@@ -92,6 +93,8 @@ class NotificationRoutes:
         """The time that the last replies told, in seconds and as text."""
         self._openings: dict[tuple[str, bytes], RecordOpening] = {}
         """By event type and identifier, as they came: feeds say the same again and again."""
+        self._without_polygon: set[str] = set()
+        """Types of the configuration for which it was told that nobody finds areas there."""
 
     # --- notify -----------------------------------------------------------------------------------
 
@@ -232,6 +235,8 @@ class NotificationRoutes:
         parse_range = parse_watch_range if goes_on else parse_replay_range
         asked = parse_range(request.from_id, request.from_date, request.to_id, request.to_date)
         wanted = parse_wanted(event_type, name, request.identifier)
+        if POLYGON in request.identifier and event_type is not None:
+            self._tell_of_polygon(event_type)
         form = EventForm(name, self._rules.source, self._rules.watch.polygon_form, ids, is_wis2)
         try:
             plan = await self._plan(call, form, wanted, asked, event_type, goes_on=goes_on)
@@ -248,6 +253,16 @@ class NotificationRoutes:
         stream = NotificationStream(call.hub, plan, control, meter, taken)
         headers = _STREAM_HEADERS if call.gate.origins else [*_STREAM_HEADERS, _FOR_ALL]
         return open_events(call, stream, headers, connection="close")
+
+    def _tell_of_polygon(self, event_type: EventType) -> None:
+        """Tell, once for each type, that its notifications have no polygon to be found by."""
+        if POLYGON not in event_type.fields and event_type.name not in self._without_polygon:
+            self._without_polygon.add(event_type.name)
+            log_line(
+                "warning",
+                "a polygon is passed over: the event type has none",
+                event_type=event_type.name,
+            )
 
     async def _plan(
         self,

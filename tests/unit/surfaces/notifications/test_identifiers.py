@@ -72,7 +72,8 @@ def test_notify_needs_every_field_whether_required_or_not(key: str) -> None:
         ({"polygon": {"eq": SQUARE}}, "'polygon' is a text"),
         ({"region": None}, "'region' is not a text"),
         ({"region": ["north"]}, "'region' is not a text"),
-        ({"severity": 10**30}, "'severity' is not a text"),
+        ({"severity": 10**30}, "'severity' is not a whole number of 64 bits"),
+        ({"name": 10**IDENTIFIER_VALUE_BYTES_MAX}, "'name' has more than"),
         ({"severity": 4.0}, "'severity' is not a whole number"),
         ({"severity": True}, "'severity' is not a whole number"),
         ({"name": ""}, "'name' is empty"),
@@ -90,10 +91,10 @@ def test_notify_refuses(change: dict[str, Any], problem: str) -> None:
 
 
 def test_numbers_and_booleans_are_texts() -> None:
-    values = {"a": True, "b": 5, "c": 1.5, "d": "x"}
+    values = {"a": True, "b": 5, "c": 1.5, "d": "x", "e": 10**30}
     notified = parse_notified(None, "free", values)
-    assert notified.values == {"a": "true", "b": "5", "c": "1.5", "d": "x"}
-    assert notified.subject == "free.true.5.1%2E5.x"
+    assert notified.values == {"a": "true", "b": "5", "c": "1.5", "d": "x", "e": "1" + "0" * 30}
+    assert notified.subject == "free.true.5.1%2E5.x.1" + "0" * 30
 
 
 def test_without_a_schema_the_sorted_keys_make_the_subject() -> None:

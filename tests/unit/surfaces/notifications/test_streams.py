@@ -353,3 +353,27 @@ def test_a_watch_that_cannot_be_served_keeps_nothing_from_others(
 
     run(story, tmp_path)
     assert "a push failed" in caplog.messages
+
+
+PLAIN = """\
+notification_schema:
+  plain:
+    topic: {base: plain, key_order: [n]}
+    identifier: {n: {type: IntHandler, required: false}}
+"""
+
+
+def test_a_polygon_that_no_notification_can_have_is_passed_over_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(server: NotifyServer) -> None:
+        await server.notify(n=1)
+        assert "polygon" not in caplog.text
+        for _ in range(2):
+            line = await server.watch(
+                "replay", identifier={"polygon": "0,0,0,1,1,1,0,0"}, from_id="1"
+            )
+            assert told(line) == ["replay_started", "1", "replay_completed", "end_of_stream"]
+        assert caplog.text.count("a polygon is passed over") == 1
+
+    run(story, tmp_path, PLAIN)
