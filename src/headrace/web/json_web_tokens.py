@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.core.bounded_cache import BoundedCache
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     JWKS_BYTES_MAX,
@@ -58,7 +59,7 @@ class Verifier:
 
     def __init__(self, keys: Mapping[str | None, tuple[Any, str]]) -> None:
         self._keys = keys
-        self._known: dict[bytes, Principal] = {}
+        self._known: BoundedCache[bytes, Principal] = BoundedCache(JWTS_KNOWN_MAX)
         """Whom tokens speak for that were verified before, by digest."""
 
     def __repr__(self) -> str:
@@ -118,9 +119,7 @@ class Verifier:
         known = self._known.get(digest)
         if known is None or known.expires_at_ms <= time() * 1000:
             known = self._verify(token)
-            if len(self._known) >= JWTS_KNOWN_MAX:
-                self._known.clear()
-            self._known[digest] = known
+            self._known.keep(digest, known)
         return known
 
     def _verify(self, token: str) -> Principal:

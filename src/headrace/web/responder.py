@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from headrace.core.bounded_cache import BoundedCache
 from headrace.core.errors import TELLING, Code, Refused
 from headrace.core.limits import PATH_KNOWN_BYTES_MAX, PATHS_KNOWN_MAX
 from headrace.engine.flow.shared_timeout import SharedTimeout
@@ -62,7 +63,7 @@ class Responder:
         for resource in resources.values():
             resource.allow = ", ".join((*resource.routes, "OPTIONS"))
         self._router = RouteTable(resources.items())
-        self._found: dict[bytes, Match[Resource]] = {}
+        self._found: BoundedCache[bytes, Match[Resource]] = BoundedCache(PATHS_KNOWN_MAX)
 
     def __call__(self, request: Request, send: Send) -> RequestTask | None:
         """Have a request answered; returns who is at it, if that takes longer than this call."""
@@ -107,9 +108,7 @@ class Responder:
         path = request.raw_path
         found = self._router.find(request.segments)
         if found is not None and len(path) <= PATH_KNOWN_BYTES_MAX:
-            if len(self._found) >= PATHS_KNOWN_MAX:
-                self._found.clear()
-            self._found[path] = found
+            self._found.keep(path, found)
         return found
 
     def _surface_of(self, request: Request) -> Surface:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from headrace.core.bounded_cache import BoundedCache
 from headrace.core.entry import Append, Dispatch, Drop, Entry, Follow, Open
 from headrace.core.glob import Glob
 from headrace.core.log import Log
@@ -59,7 +60,7 @@ class ActiveSubscriptions:
     def __init__(self, kernel: Kernel) -> None:
         self._active: dict[int, Active] = {}
         self._index = FollowerIndex()
-        self._matches: dict[str, tuple[Active, ...]] = {}
+        self._matches: BoundedCache[str, tuple[Active, ...]] = BoundedCache(_MATCHES_MAX)
         """Who follows a stream, as far as somebody asked."""
         self._wakers: dict[str, dict[int, Active]] = {}
         """Who writes wakes to a stream, by its name."""
@@ -114,10 +115,8 @@ class ActiveSubscriptions:
             return ()
         known = self._matches.get(name)
         if known is None:
-            if len(self._matches) >= _MATCHES_MAX:
-                self._matches.clear()
             known = tuple(active for active in self._index.find(name) if active.follows(name))
-            self._matches[name] = known
+            self._matches.keep(name, known)
         return known
 
     def match_again(self, names: Iterable[str]) -> None:

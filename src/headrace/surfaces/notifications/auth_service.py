@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET
 
+from headrace.core.bounded_cache import BoundedCache
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     AUTH_AT_ONCE_MAX,
@@ -55,7 +56,7 @@ class AuthService:
         self._verifier = verifier
         self._time = time
         self._resolver = Resolver()
-        self._known: dict[bytes, tuple[Principal, float]] = {}
+        self._known: BoundedCache[bytes, tuple[Principal, float]] = BoundedCache(AUTH_KNOWN_MAX)
         """Whom headers stand for, by digest, and until when that is believed."""
         self._asked: dict[bytes, asyncio.Task[Principal]] = {}
         """Questions under way, by digest of the header: who shows the same waits for the same."""
@@ -95,9 +96,7 @@ class AuthService:
             raise self._fail(f"{type(error).__name__}: {error}") from None
         finally:
             del self._asked[digest]
-        if len(self._known) >= AUTH_KNOWN_MAX:
-            self._known.clear()
-        self._known[digest] = (principal, until)
+        self._known.keep(digest, (principal, until))
         return principal
 
     def _fail(self, problem: str) -> Refused:

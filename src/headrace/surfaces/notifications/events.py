@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from headrace.core.bounded_cache import BoundedCache
 from headrace.core.limits import (
     FRAME_KEPT_BYTES,
     FRAMES_SHARED,
@@ -70,7 +71,8 @@ class EventForm(msgspec.Struct, frozen=True, cache_hash=True):
                 frame = _frames.get(key)
                 if frame is None:
                     frame = self._encode_one(name, block, at)
-                    _keep(key, frame)
+                    if len(frame) <= FRAME_KEPT_BYTES:
+                        _frames.keep(key, frame)
                 found.append(frame)
         return b"".join(found)
 
@@ -124,16 +126,8 @@ def _decode_payload(payload: bytes) -> object:
         return None
 
 
-_FrameKey = tuple[EventForm, bytes, int, int]
-_frames: dict[_FrameKey, bytes] = {}
+_frames: BoundedCache[tuple[EventForm, bytes, int, int], bytes] = BoundedCache(FRAMES_SHARED)
 """Frames that were made last, by form, name, seq and time of commit."""
-
-
-def _keep(key: _FrameKey, frame: bytes) -> None:
-    if len(frame) <= FRAME_KEPT_BYTES:
-        if len(_frames) >= FRAMES_SHARED:
-            _frames.clear()
-        _frames[key] = frame
 
 
 def _inside(text: str) -> bytes:

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from headrace.core.bounded_cache import BoundedCache
 from headrace.core.limits import (
     POLYGON_BYTES_MAX,
     POLYGON_KEPT_BYTES,
@@ -163,13 +164,11 @@ def parse_polygon(name: str, sent: object) -> Polygon:
         if not shapely.is_valid(polygon.geometry):
             refuse_field(name, "crosses or touches itself")
     if isinstance(sent, str) and len(sent) <= POLYGON_KEPT_BYTES:
-        if len(_parsed) >= POLYGONS_KEPT:
-            _parsed.clear()
-        _parsed[sent] = polygon
+        _parsed.keep(sent, polygon)
     return polygon
 
 
-_parsed: dict[str, Polygon] = {}
+_parsed: BoundedCache[str, Polygon] = BoundedCache(POLYGONS_KEPT)
 """Polygons that came last, by their text: regions come again and again, and who looks for watchers
 of a notification asks for its polygon right behind it.
 """
