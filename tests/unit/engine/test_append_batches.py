@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from headrace.core.config import Discard, LogConfig
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import APPEND_TOGETHER_BYTES_MAX
+from headrace.core.limits import APPEND_TOGETHER_BYTES_MAX, APPENDS_TOGETHER_BYTES_MAX
 from headrace.core.record import Drafts, concat, draft, payloads
 from headrace.core.stream_rules import Spec
 from headrace.core.stream_state import Write
+from headrace.engine.logs.append_batch import AppendBatch
 from headrace.engine.start import Started
 from headrace.engine.streams.lifecycle import StreamWritten
 from support.engine_harness import boot, view
@@ -156,6 +157,50 @@ def test_what_goes_by_itself_comes_behind_what_waits(loop: VirtualLoop) -> None:
         assert [each.first for each in done] == [1, 2, 3, 4, 5]
         records = (await view(server.engine, "a")).records
         assert [records[seq].data for seq in sorted(records)] == [b"%d" % n for n in range(1, 6)]
+
+    loop.run(story())
+
+
+def test_a_server_that_is_about_to_stop_takes_nothing_that_waited(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        await put(server)
+        writing = asyncio.ensure_future(append_at_once(server, [b"1"], [b"2"], [b"3"]))
+        await asyncio.sleep(0)
+        loop.call_soon(server.engine.drain)  # in the turn in which the writers come
+        first, *others = await writing
+        assert first.first == 1
+        assert [each.code for each in others] == [Code.SHUTTING_DOWN] * 2
+        assert server.engine.live("a").log.head == 1
+
+    loop.run(story())
+
+
+def test_who_gave_up_is_left_out_where_each_goes_by_itself(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        await put(server, LogConfig(cap_records=3, discard=Discard.REJECT))
+        live = server.engine.live("a")
+        batch = AppendBatch(live)
+        writers = [asyncio.get_running_loop().create_future() for _ in range(3)]
+        for number, writer in enumerate(writers):
+            batch.add(draft([b"%d" % number]), writer)
+        writers[1].cancel()
+        assert [part.drafts for part in batch.split()] == [[batch.drafts[0]], [batch.drafts[2]]]
+
+    loop.run(story())
+
+
+def test_no_more_goes_together_than_a_frame_should_hold(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        await put(server)
+        frames = server.engine.journal.stats.frames
+        one = b'"%b"' % (b"x" * (APPEND_TOGETHER_BYTES_MAX - 2))
+        count = 2 * APPENDS_TOGETHER_BYTES_MAX // APPEND_TOGETHER_BYTES_MAX
+        done = await append_at_once(server, *([one] for _ in range(count + 1)))
+        assert [each.first for each in done] == list(range(1, count + 2))
+        assert server.engine.journal.stats.frames == frames + 3
 
     loop.run(story())
 
