@@ -186,3 +186,40 @@ def test_the_command_line(server: ServerProcess, tmp_path: Path) -> None:
     assert "south" in json.dumps(told)
     aviso(server, "admin", tmp_path, "admin", "wipe-stream", "storm", "--yes")
     assert replay(server, "2020-01-01T00:00:00Z") == []
+
+
+def test_a_listener_file(server: ServerProcess, tmp_path: Path) -> None:
+    for severity in (1, 2, 3, 4):
+        notify(server, severity)
+    listeners = tmp_path / "listeners.yaml"
+    listeners.write_text(f"""\
+listeners:
+  - name: severe
+    event: storm
+    identifiers: {{region: {{in: [north, south]}}, severity: {{between: [2, 3]}}}}
+    triggers: [{{type: log, path: "{tmp_path / "severe.log"}"}}]
+""")
+    aviso(server, "reader", tmp_path, "replay", str(listeners), "--from", "2020-01-01T00:00:00Z")
+    logged = (tmp_path / "severe.log").read_text().splitlines()
+    assert [json.loads(line)["payload"]["severity"] for line in logged] == [2, 3]
+
+
+def test_several_at_once(server: ServerProcess) -> None:
+    square = [[0, 0], [0, 1], [1, 1], [0, 0]]
+    many = [
+        {"event_type": "flood", "identifier": {"river": f"r{n}", "polygon": square}, "payload": n}
+        for n in range(10)
+    ]
+    results = client(server, "producer").notify_many([*many, {"event_type": "hail"}], concurrency=4)
+    assert [each.ok for each in results] == [True] * 10 + [False]
+    listening = client(server, "reader").listen_many(
+        {
+            "one": {"event_type": "flood", "filter": {"river": "r3"}},
+            "area": {"event_type": "flood", "filter": {"river": "*", "point": "0.2,0.8"}},
+        },
+        start_from="2020-01-01T00:00:00Z", mode="replay_only",
+    )  # fmt: skip
+    found: dict[str, set[int]] = {"one": set(), "area": set()}
+    for name, notification in listening:
+        found[name].add(notification.payload)
+    assert found == {"one": {3}, "area": set(range(10))}
