@@ -13,10 +13,15 @@ from hypothesis import strategies as st
 
 from headrace.core.config import Discard, LogConfig
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import APPEND_TOGETHER_BYTES_MAX, APPENDS_TOGETHER_BYTES_MAX
+from headrace.core.limits import (
+    APPEND_TOGETHER_BYTES_MAX,
+    APPENDS_TOGETHER_BYTES_MAX,
+    RECORD_OVERHEAD_BYTES,
+)
 from headrace.core.record import Drafts, concat, draft, payloads
 from headrace.core.stream_rules import Spec
 from headrace.core.stream_state import Write
+from headrace.engine.caps import Caps
 from headrace.engine.logs.append_batch import AppendBatch
 from headrace.engine.start import Started
 from headrace.engine.streams.lifecycle import StreamWritten
@@ -88,6 +93,19 @@ def test_what_does_not_fit_is_refused_by_itself(loop: VirtualLoop) -> None:
         ]  # fmt: skip
         assert isinstance(done[1], Refused)
         assert done[1].code is Code.LOG_FULL
+
+    loop.run(story())
+
+
+def test_the_limit_of_the_server_counts_for_all_of_them(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        room = 3 * (RECORD_OVERHEAD_BYTES + 1)
+        server = await boot(HostileDisk(), VirtualClock(loop), caps=Caps(total_bytes=room))
+        await put(server)
+        done = await append_at_once(server, [b"1"], [b"2"], [b"3"], [b"4"], [b"5"])
+        assert [each.first for each in done[:3]] == [1, 2, 3]
+        assert all(isinstance(each, Refused) for each in done[3:])
+        assert server.engine.live("a").log.head == 3
 
     loop.run(story())
 
@@ -270,6 +288,42 @@ def test_a_stream_that_is_closed_meanwhile_takes_no_more(loop: VirtualLoop) -> N
         late = [each for each in done if isinstance(each, Refused)]
         assert [each.code for each in late] == [Code.CLOSED] * 2
         assert (await view(server.engine, "s")).head == 3
+
+    loop.run(story())
+
+
+def test_writes_to_a_stream_that_is_made_anew_meanwhile_are_not_in_the_new_one(
+    loop: VirtualLoop,
+) -> None:
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        streams, spec = server.engine.streams, Spec(content_type="application/json")
+        await streams.create("s", spec, None)
+        plain = Write("application/json")
+        first, *others, _, made = await asyncio.gather(
+            *(streams.write("s", draft([b"1"]), plain) for _ in range(3)),
+            streams.delete("s"),
+            streams.create("s", spec, None),
+            return_exceptions=True,
+        )
+        assert isinstance(first, StreamWritten)
+        assert [getattr(each, "code", None) for each in others] == [Code.LOG_NOT_FOUND] * 2
+        assert isinstance(made, tuple)
+        assert server.engine.state.by_name["s"].head == 0
+
+    loop.run(story())
+
+
+def test_whoever_observes_a_stream_hears_of_writes_that_went_together(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        streams = server.engine.streams
+        heads: list[int] = []
+        await streams.create("s", Spec(content_type="application/json"), None)
+        streams.observe_shown(lambda live: heads.append(live.visible))
+        plain = Write("application/json")
+        await asyncio.gather(*(streams.write("s", draft([b"1"]), plain) for _ in range(4)))
+        assert heads == [1, 4]
 
     loop.run(story())
 
