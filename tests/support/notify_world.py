@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from headrace.core.config import LogConfig
@@ -58,7 +59,9 @@ class NotifyWorld:
         wanted = parse_wanted(STORM, STORM.name, asked)
         upto = min(upto, live.visible)
         found: list[int] = []
-        async for page in read_pages(engine, live, wanted, after, upto, records_max=records_max):
+        async for page in read_pages(
+            engine, live, wanted, after, upto, asyncio.Lock(), records_max=records_max
+        ):
             assert after < page.next <= upto
             assert page.count <= records_max
             found += [piece.block.seq_at(at) for piece in page.slices for at in piece.picks]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -25,6 +26,10 @@ class Hub:
         self.wheel = wheel
         self.tasks = Tasks()
         """Work that connections start."""
+        self.turn = asyncio.Lock()
+        """Held by the one connection that makes a page of the past, and for a round of the loop
+        behind it: whoever asks for anything else waits for one page, not for those of all.
+        """
         self._channels: dict[int, Channel] = {}
         self._prefixes: dict[str, dict[Note, None]] = {}
         engine.observe(lambda live, _: self._note_new(live), Create)

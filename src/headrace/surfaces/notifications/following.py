@@ -165,6 +165,7 @@ class NotificationStream(EventStream):
                 self._plan.wanted,
                 history.after,
                 history.upto,
+                self._hub.turn,
                 records_max=history.batch_size,
             )
             async with aclosing(pages):
@@ -192,7 +193,11 @@ class NotificationStream(EventStream):
                 page.shorten(left)
             if page.slices:
                 left -= page.count
-                self._deliver(self.wrap(self._plan.form.encode(REPLAY, page)))
+                async with self._hub.turn:
+                    if self.closed:
+                        return False
+                    self._deliver(self.wrap(self._plan.form.encode(REPLAY, page)))
+                    await asyncio.sleep(0)
             if is_over:
                 return True
             # Others get their turn, even if all of it is in memory.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 
@@ -21,6 +22,7 @@ async def read_pages(
     wanted: NotificationFilter,
     after: int,
     upto: int,
+    turn: asyncio.Lock,
     *,
     records_max: int,
 ) -> AsyncGenerator[Page]:
@@ -36,6 +38,8 @@ async def read_pages(
         query = partial(make_query, wanted)
         read = SelectedReads(engine, live, selector, query, selector.subject).read
     while after < upto:
+        async with turn:  # one read begins at a time: what is in memory is read at once
+            await asyncio.sleep(0)
         page = await read(after, upto=upto, records_max=records_max, bytes_max=READ_BYTES_DEFAULT)
         if page.gap is not None:
             after = page.gap.last  # a page that tells of a gap ends before it

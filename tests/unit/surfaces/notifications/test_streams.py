@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.core.read import Page
 from headrace.observe import snapshot
+from headrace.surfaces.notifications.events import EventForm
 from support.notify_server import NotifyServer, events, run, settled, told
 
 QUICK = "watch_endpoint: {sse_heartbeat_interval_sec: 10, connection_max_duration_sec: 60}"
@@ -377,3 +379,32 @@ def test_a_polygon_that_no_notification_can_have_is_passed_over_and_logged_once(
         assert caplog.text.count("a polygon is passed over") == 1
 
     run(story, tmp_path, PLAIN)
+
+
+def test_one_page_of_the_past_is_made_in_a_round_of_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, crowded, busy = 0, 0, False
+    encode = EventForm.encode
+
+    def end_round() -> None:
+        nonlocal busy
+        busy = False
+
+    def counted(form: EventForm, name: bytes, page: Page) -> bytes:
+        nonlocal made, crowded, busy
+        made, crowded, busy = made + 1, crowded + busy, True
+        asyncio.get_running_loop().call_soon(end_round)
+        return encode(form, name, page)
+
+    async def story(server: NotifyServer) -> None:
+        for n in range(9):
+            await server.notify(n=n)
+        monkeypatch.setattr(EventForm, "encode", counted)
+        body = {"event_type": "plain", "identifier": {"n": "*"}, "from_id": "1"}
+        lines = [await server.send("POST", "/api/v1/replay", body) for _ in range(20)]
+        await asyncio.sleep(5)
+        assert (made, crowded) == (60, 0)
+        assert {told(line)[-1] for line in lines} == {"end_of_stream"}
+
+    run(story, tmp_path, "watch_endpoint: {replay_batch_size: 3}")
