@@ -11,7 +11,7 @@ from headrace.surfaces.notifications.access import Roles
 from headrace.surfaces.notifications.schema_configuration import NoEffect, parse_roles
 from headrace.surfaces.notifications.yaml_nodes import ConfigurationNode
 from headrace.web.json_web_tokens import Verifier
-from headrace.web.users import User, UserTable, build_user
+from headrace.web.users import REALM_END, User, UserTable, build_user
 
 AuthMode = Literal["direct", "trusted_proxy", "static"]
 
@@ -101,6 +101,8 @@ def _parse_users(node: ConfigurationNode) -> UserTable:
             item.need("username").fail("has a colon in it")
         if name in users:
             item.need("username").fail("is the name of another user")
+        if REALM_END in item.need("realm").text():
+            item.need("realm").fail(f"has a {REALM_END} in it")
         users[name] = build_user(
             name,
             item.need("password").text(),

@@ -338,6 +338,10 @@ def test_handlers(field: str, handler: FieldHandler) -> None:
         ("auth: {users: [{username: a, password: p}]}", "auth.users[0]: has no realm"),
         ("auth: {users: [{username: 'a:b', password: p, realm: r}]}", "has a colon in it"),
         (
+            "auth: {users: [{username: a, password: p, realm: r/s}]}",
+            "auth.users[0].realm: has a / in it",
+        ),
+        (
             "auth: {users: [{username: a, password: p, realm: r}, "
             "{username: a, password: q, realm: r}]}",
             "auth.users[1].username: is the name of another user",
