@@ -205,6 +205,46 @@ def test_what_was_refused_is_not_remembered_for_followers(
     run(loop, story())
 
 
+def test_what_a_cap_takes_while_keys_are_learnt_is_not_known_by_key(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.engine.flow.time_slices.WALK_MS", -1)
+
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        cap = LogConfig(durability=Durability.FSYNC, cap_records=6)
+        rule = LogConfig(durability=Durability.FSYNC, cap_records=6, keep_per_key=1)
+        await append(engine, "a", *(f"k{n}" for n in range(6)), create=cap)
+        await asyncio.gather(engine.logs.put("a", "topics", rule), append(engine, "a", "l", "m"))
+        live = engine.live("a")
+        assert live.keyed is not None
+        assert (live.keyed.records, live.log.count) == (6, 6)
+        assert sorted(live.keyed.keys()) == ["k2", "k3", "k4", "k5", "l", "m"]
+
+    run(loop, story())
+
+
+@pytest.mark.parametrize("one", [True, False])
+def test_what_is_deleted_on_purpose_is_not_remembered_for_followers(
+    loop: VirtualLoop, one: bool
+) -> None:
+    async def story() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        await append(engine, "a", "k")
+        live = engine.live("a")
+        live.listen(lambda: None)
+        await append(engine, "a", "k")
+        await append(engine, "a", "k")
+        assert live.recall(2, 3) is not None
+        if one:
+            assert await engine.deleter.delete_seq("a", 3, owner="topics")
+        else:
+            await engine.deleter.delete("a", None, None)
+        assert live.recall(2, 3) is None
+
+    run(loop, story())
+
+
 def refuse(*_: object, **__: object) -> None:
     raise Refused(Code.BATCH_TOO_LARGE, "this is more than a frame may hold")
 
