@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.config import Discard, LogConfig
+from headrace.core.entry import Register
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     APPEND_TOGETHER_BYTES_MAX,
@@ -25,6 +26,7 @@ from headrace.engine.caps import Caps
 from headrace.engine.logs.append_batch import AppendBatch
 from headrace.engine.start import Started
 from headrace.engine.streams.lifecycle import StreamWritten
+from headrace.schemas.registry import encode_registry, first_registry
 from support.engine_harness import boot, view
 from support.hostile import HostileDisk, Survival
 from support.virtual import VirtualClock, VirtualLoop
@@ -310,6 +312,27 @@ def test_writes_to_a_stream_that_is_made_anew_meanwhile_are_not_in_the_new_one(
         assert [getattr(each, "code", None) for each in others] == [Code.LOG_NOT_FOUND] * 2
         assert isinstance(made, tuple)
         assert server.engine.state.by_name["s"].head == 0
+
+    loop.run(story())
+
+
+def test_a_schema_that_comes_meanwhile_counts_for_what_waits(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        server = await boot(HostileDisk(), VirtualClock(loop))
+        engine = server.engine
+        live, _ = await engine.streams.create("s", Spec(content_type="application/json"), None)
+        registry = encode_registry(first_registry(b'{"type":"object"}', None))
+
+        async def install() -> None:
+            engine.commit([Register(live.log.id, registry)], sync=True)
+
+        plain = Write("application/json")
+        writes = [engine.streams.write("s", draft([each]), plain) for each in (b"1", b"2", b"{}")]
+        first, second, third, _ = await asyncio.gather(*writes, install(), return_exceptions=True)
+        assert isinstance(first, StreamWritten)
+        assert isinstance(second, Refused)
+        assert isinstance(third, StreamWritten)
+        assert (first.last, third.last) == (1, 2)
 
     loop.run(story())
 

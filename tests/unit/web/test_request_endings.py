@@ -10,6 +10,7 @@ import pytest
 from headrace.web.answers import Answer, Handover, Reply
 from headrace.web.calls import Call, Gate
 from headrace.web.concurrency import Slots
+from headrace.web.connection import Connection, Connections
 from headrace.web.credential_store import CredentialStore
 from headrace.web.credentials import Keyring
 from headrace.web.envelope import WORDS, close, refuser
@@ -121,3 +122,39 @@ def test_where_answers_cannot_be_counted_the_connection_hears_of_it() -> None:
     gate, sent = end(shows, observe=bug)
     assert sent == [None]
     assert len(gate.slots) == 0
+
+
+def test_what_breaks_itself_off_ends_at_its_next_wait() -> None:
+    class Task(RequestTask):
+        error: BaseException | None = None
+
+        def __init__(self) -> None:
+            self._loop = asyncio.get_running_loop()
+
+        def ended(self, result: object, error: BaseException | None) -> None:
+            self.error = error
+
+    async def story() -> None:
+        async def work() -> None:
+            task.cancel()
+            await asyncio.get_running_loop().create_future()
+
+        task = Task()
+        asyncio.get_running_loop().call_soon(lambda: task.run(work()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert isinstance(task.error, asyncio.CancelledError)
+        assert task.done()
+
+    asyncio.run(story())
+
+
+def test_a_connection_that_is_gone_gives_back_what_it_was_to_be_handed_over_with() -> None:
+    async def story() -> None:
+        connection = Connection(lambda request, send: None, Connections())
+        freed: list[bool] = []
+        given = Handover(None, [], on_end=lambda: freed.append(True))  # type: ignore[arg-type]
+        connection._finish(make_request("GET", "/t"), given)
+        assert freed == [True]
+
+    asyncio.run(story())
