@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import UNSET
 
+from headrace.core.config import LogConfig
+from headrace.core.owners import NOTIFICATIONS
 from headrace.core.read import Page
+from headrace.engine.open_log import OpenLog
 from headrace.observe import snapshot
 from headrace.surfaces.notifications.events import EventForm
+from headrace.surfaces.notifications.identifiers import parse_notified
+from headrace.surfaces.notifications.records import make_drafts
 from support.notify_server import NotifyServer, events, run, settled, told
 
 QUICK = "watch_endpoint: {sse_heartbeat_interval_sec: 10, connection_max_duration_sec: 60}"
@@ -408,3 +416,48 @@ def test_one_page_of_the_past_is_made_in_a_round_of_the_loop(
         assert {told(line)[-1] for line in lines} == {"end_of_stream"}
 
     run(story, tmp_path, "watch_endpoint: {replay_batch_size: 3}")
+
+
+async def append_directly(server: NotifyServer, number: int) -> None:
+    """A notification as the surface stores it, in the middle of what the surface does."""
+    drafts = make_drafts(parse_notified(None, "plain", {"n": str(number)}), UNSET)
+    await server.engine.appender.append(
+        "notify:plain", drafts, owner=NOTIFICATIONS, create=LogConfig()
+    )
+
+
+def test_what_comes_while_a_time_is_looked_up_is_told_once(tmp_path: Path) -> None:
+    async def story(server: NotifyServer) -> None:
+        await server.notify(n=1)
+        seek = server.engine.reader.seek
+
+        async def slow_seek(live: OpenLog, at_ns: int) -> int:
+            found = await seek(live, at_ns)
+            await append_directly(server, 2)
+            return found
+
+        server.engine.reader.seek = slow_seek  # type: ignore[method-assign]
+        line = await server.watch(from_date="2001-01-01T00:00:00Z")
+        await asyncio.sleep(1)
+        assert told(line) == ["replay_started", "1", "replay_completed", "2"]
+
+    run(story, tmp_path)
+
+
+def test_a_type_that_comes_while_an_empty_past_is_told_is_followed(tmp_path: Path) -> None:
+    async def story(server: NotifyServer) -> None:
+        start = server.app.gate.hub.tasks.start
+
+        def start_later(work: Coroutine[Any, Any, None], *rest: Any) -> None:
+            async def with_the_first() -> None:
+                await append_directly(server, 1)
+                await work
+
+            start(with_the_first(), *rest)
+
+        server.app.gate.hub.tasks.start = start_later  # type: ignore[method-assign]
+        line = await server.watch(from_id="1")
+        await asyncio.sleep(1)
+        assert told(line) == ["replay_started", "replay_completed", "1"]
+
+    run(story, tmp_path)
