@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
+from unittest import mock
 
 import msgspec
 from hypothesis import given
@@ -21,6 +22,7 @@ from headrace.core.selector import (
     Overlaps,
     Picks,
     Rectangle,
+    Selector,
     Test,
 )
 from headrace.core.selector_index import SelectorIndex
@@ -136,23 +138,38 @@ def test_selectors_that_cannot_be_asked_any_more_are_told_apart(
     there: list[Asking], some: list[dict[str, object]], questions: int
 ) -> None:
     index, left = SelectorIndex(), questions
-    for selector in there:
-        index.add(selector)
+    with mock.patch("headrace.core.selector_index.SELECTOR_COST_HARD", 0):
+        for selector in there:
+            index.add(selector)
 
-    def may_ask() -> bool:
+    def ask(selector: Selector, features: Features) -> bool | None:
         nonlocal left
         left -= 1
-        return left >= 0
+        return selector.takes(features) if left >= 0 else None
 
     whole = block(draft([msgspec.json.encode(one) for one in some]), 1, 0)
     every = range(len(some))
     naive = {one: picks for one in there if (picks := list(one.pick(whole, every)))}
-    found = index.find(whole, every, LogConfig(), may_ask)
+    found = index.find(whole, every, LogConfig(), ask)
     asked = {one: picks for one, picks in found.items() if picks is not None}
     assert asked.items() <= naive.items()
     assert naive.keys() <= found.keys()
     if left >= 0:
         assert asked == naive
+
+
+@given(st.lists(selectors, min_size=1, max_size=8), st.lists(records, min_size=1))
+def test_selectors_that_cost_little_are_asked_whatever_the_time(
+    there: list[Asking], some: list[dict[str, object]]
+) -> None:
+    """Else a long turn would let all of their followers look through all of it themselves."""
+    index = SelectorIndex()
+    for selector in there:
+        index.add(selector)
+    whole = block(draft([msgspec.json.encode(one) for one in some]), 1, 0)
+    every = range(len(some))
+    naive = {one: picks for one in there if (picks := list(one.pick(whole, every)))}
+    assert index.find(whole, every, LogConfig(), lambda *_: None) == naive
 
 
 @given(st.lists(st.tuples(st.booleans(), ends, ends)), st.lists(numbers))

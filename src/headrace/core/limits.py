@@ -331,9 +331,10 @@ SELECTOR_CONDITIONS_MAX = 8
 """Conditions by which an index finds a selector; what is left is asked of those it finds."""
 SELECTOR_ENTRIES_MAX = 64
 """Combinations of values under which an index holds a selector, unless one list alone has more."""
+SELECTOR_COST_HARD = 1_024
 SELECTING_MS = 50.0
-"""How long followers that an index found are asked in one go whether they want a record; the rest
-of them look for themselves, in slices.
+"""Selectors that cost more are asked about records for so long in one go; followers with those that
+were not asked by then look for themselves, in slices.
 """
 LINGERING_SELECTORS_MAX = 1_024
 """Selectors that a channel's index keeps though none of their cohorts is idle at the moment."""

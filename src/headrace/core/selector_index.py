@@ -13,7 +13,11 @@ import msgspec
 
 from headrace.core.config import LogConfig
 from headrace.core.interval_index import IntervalIndex
-from headrace.core.limits import SELECTOR_CONDITIONS_MAX, SELECTOR_ENTRIES_MAX
+from headrace.core.limits import (
+    SELECTOR_CONDITIONS_MAX,
+    SELECTOR_COST_HARD,
+    SELECTOR_ENTRIES_MAX,
+)
 from headrace.core.record import Block
 from headrace.core.rectangle_index import RectangleIndex
 from headrace.core.selector import (
@@ -137,6 +141,8 @@ class SelectorIndex:
         self._root = _Node()
         self._used: dict[Selector, tuple[Condition, ...]] = {}
         """By which conditions each of them is found."""
+        self._hard: set[Selector] = set()
+        """Those that cost much to ask."""
 
     def __len__(self) -> int:
         return len(self._used)
@@ -147,8 +153,11 @@ class SelectorIndex:
             conditions = self._used[selector] = _bounded(selector.conditions)
             assert conditions, "without a condition it would be found for every record"
             self._root.enter(selector, conditions)
+            if selector.cost > SELECTOR_COST_HARD:
+                self._hard.add(selector)
 
     def remove(self, selector: Selector) -> None:
+        self._hard.discard(selector)
         self._root.leave(selector, self._used.pop(selector))
 
     def find(
@@ -156,23 +165,31 @@ class SelectorIndex:
         block: Block,
         picks: range,
         config: LogConfig,
-        may_ask: Callable[[], bool] = lambda: True,
+        ask_hard: Callable[[Selector, Features], bool | None] = lambda selector, features: (
+            selector.takes(features)
+        ),
     ) -> Mapping[Selector, Picks | None]:
         """The selectors that pick some of these records, each with what it picks.
 
-        What the tree finds is asked as long as `may_ask` says so; None stands for one that was not
-        asked, and may pick some or none.
+        Those that cost much are asked by `ask_hard`, which may say that there is no time for it;
+        None stands for one that was not asked, and may pick some or none.
         """
         found: dict[Selector, list[int] | None] = {}
+        hard = self._hard
         for at in picks:
             features = Features(block, at)
             for selector in self._root.find(features):
                 picked = found.get(selector, _NONE_YET)
                 if picked is None:
                     continue
-                if not may_ask():
+                bound = selector.bind(config)
+                if selector not in hard:
+                    taken: bool | None = bound.takes(features)
+                else:
+                    taken = ask_hard(bound, features)
+                if taken is None:
                     found[selector] = None
-                elif selector.bind(config).takes(features):
+                elif taken:
                     if picked is _NONE_YET:
                         found[selector] = [at]
                     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.core.limits import LINGERING_SELECTORS_MAX, SELECTING_MS
-from headrace.core.selector import Selector
+from headrace.core.selector import Features, Selector
 from headrace.core.selector_index import Picked, SelectorIndex
 from headrace.delivery.cohort import Cohort
 from headrace.engine.open_log import OpenLog
@@ -86,14 +86,20 @@ class IdleCohorts:
         """
         after, wanted = self.position, dict[Selector, None]()
         unasked: set[Selector] = set()
-        ends_at = self._time() + SELECTING_MS / 1e3
+        left_s = SELECTING_MS / 1e3
 
-        def may_ask() -> bool:
-            return self._time() < ends_at
+        def ask_hard(selector: Selector, features: Features) -> bool | None:
+            nonlocal left_s
+            if left_s <= 0:
+                return None
+            began = self._time()
+            taken = selector.takes(features)
+            left_s -= self._time() - began
+            return taken
 
         for block in live.tail.since(after + 1):
             picks = range(block.index(after + 1), block.stop_index(upto))
-            found = self._index.find(block, picks, live.log.config, may_ask)
+            found = self._index.find(block, picks, live.log.config, ask_hard)
             for selector, picked in found.items():
                 known = self._picked.get(selector)
                 if known is None:

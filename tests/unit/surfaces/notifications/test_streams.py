@@ -306,6 +306,7 @@ def test_watches_that_could_not_be_asked_at_once_look_for_themselves(
     selecting_ms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.delivery.idle_cohorts.SELECTING_MS", selecting_ms)
+    monkeypatch.setattr("headrace.core.selector_index.SELECTOR_COST_HARD", 0)
 
     def corner(at: int) -> str:
         return f"0,0,0,{at + 1},{at + 1},0,0,0"
