@@ -112,7 +112,8 @@ def _parse_all(given: Mapping[str, Given]) -> tuple[dict[str, Any], list[str]]:
     if auth is None and given.keys().isdisjoint(_CREDENTIALS) and _is_open_door(values):
         problems.append(
             f"{given['server.host'].label} can be reached from outside, and HEADRACE_API_KEYS is "
-            "not set: set keys, listen on 127.0.0.1, or set HEADRACE_ALLOW_INSECURE_NO_AUTH=1"
+            "not set: set keys, listen on 127.0.0.1, or set HEADRACE_ALLOW_INSECURE_NO_AUTH=1 "
+            "(or TOPICS_ALLOW_INSECURE_NO_AUTH)"
         )
     if "server.jwt_secret" in given and "server.jwks_file" in given:
         problems.append("HEADRACE_JWT_SECRET and HEADRACE_JWKS_FILE are both set: choose one")

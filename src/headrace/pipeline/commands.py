@@ -21,7 +21,15 @@ from headrace.pipeline.server import API_KEY, ask_to_seal
 from headrace.pipeline.session import session
 from headrace.pipeline.settings import KERNELS, LOCAL, SQL, Target, Weight, parse_given
 from headrace.pipeline.store_location import StoreLocation, check
-from headrace.pipeline.terminal import Stopped, keep, obey_signals, obeying_signals, quiet, show
+from headrace.pipeline.terminal import (
+    Stopped,
+    find_stop,
+    keep,
+    obey_signals,
+    obeying_signals,
+    quiet,
+    show,
+)
 from headrace.printing import count
 
 if TYPE_CHECKING:
@@ -109,6 +117,8 @@ def run(options: argparse.Namespace, data_dir: Path, objects: str | None) -> int
     except Stopped as stopped:
         return _fail(f"stopped by {stopped.signal.name}", stopped.status)
     except Exception as error:
+        if (signalled := find_stop(error)) is not None:
+            return _fail(f"stopped by {signalled.signal.name}", signalled.status)
         if options.debug:
             traceback.print_exc()
         return _tell(failure(error), options.name, error)

@@ -19,6 +19,8 @@ from headrace.pipeline.session import DEBUG, cache_folder
 
 KEPT_MAX = 20
 """Files with details of failures."""
+CAUSES_MAX = 64
+"""Exceptions behind one another that are looked at."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -41,6 +43,20 @@ def _stop(number: int, frame: FrameType | None) -> None:
     for other in _SIGNALS:
         signal.signal(other, signal.SIG_IGN)
     raise Stopped(number)
+
+
+def find_stop(error: BaseException) -> Stopped | None:
+    """The signal that ended a job, if one did.
+
+    Spark talks to its JVM on the way out, over a line that was interrupted in the middle of an
+    answer: what it raises then takes the place of the signal.
+    """
+    cause: BaseException | None = error
+    for _ in range(CAUSES_MAX):
+        if cause is None or isinstance(cause, Stopped):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 @contextmanager
