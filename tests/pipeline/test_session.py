@@ -107,8 +107,8 @@ def test_an_interrupted_job_ends_at_once(shelf: SegmentStore, tmp_path: Path) ->
         sys.executable, "-c", JOB, "wait", "", "--data-dir", str(shelf.place.data_dir),
         env=light.environment(XDG_CACHE_HOME=str(tmp_path / "cache")),
     )  # fmt: skip
-    assert (ended.returncode, ended.stdout) == (130, "")
-    assert ended.stderr == "headrace: stopped by SIGINT\n"
+    told = ended.returncode, ended.stdout, ended.stderr
+    assert told == (130, "", "headrace: stopped by SIGINT\n")
     assert not list((tmp_path / "cache" / "headrace" / "spark" / "scratch").iterdir())
 
 
