@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from headrace.client.http import Server
 from headrace.client.store import Store, unreadable
@@ -36,7 +37,7 @@ def read(
     if isinstance(part, ServerPart):
         tables = _read_server(where, part)
     else:
-        tables = _read_segment(where, part, _needed(wanted, columns))
+        tables = _read_segment(where, part, _needed(wanted, columns), wanted)
     for table in tables:
         table = _filter(table, wanted)
         if len(table):
@@ -69,21 +70,44 @@ def _read_server(where: Where, part: ServerPart) -> Iterator[pa.Table]:
             yield page.table
 
 
-def _read_segment(where: Where, part: SegmentPart, columns: list[str]) -> Iterator[pa.Table]:
+def _read_segment(
+    where: Where, part: SegmentPart, columns: list[str], wanted: RecordSelection
+) -> Iterator[pa.Table]:
     assert where.path is not None
     try:
         file = Store(where.path).parquet(part.segment)
     except FileNotFoundError:
-        yield from _read_elsewhere(where, part, columns)
+        yield from _read_elsewhere(where, part, columns, wanted)
         return
     except (pa.ArrowException, OSError) as error:
         raise unreadable(part.segment, error) from None
     for group in sorted({rows.group for rows in part.rows}):
+        if not may_hold(file.metadata.row_group(group), wanted):
+            continue
         try:
             table = file.read_row_group(group, columns=columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise unreadable(part.segment, error) from None
         yield from _pick(table, [rows for rows in part.rows if rows.group == group])
+
+
+def may_hold(group: pq.RowGroupMetaData, wanted: RecordSelection) -> bool:
+    """Whether records of a row group may be wanted, as far as its statistics tell."""
+    ends = {}
+    for at in range(group.num_columns):
+        column = group.column(at)
+        statistics = column.statistics
+        if statistics is not None and statistics.has_min_max:
+            ends[column.path_in_schema] = statistics.min, statistics.max
+    for name, values in wanted.sets:
+        if name in ends and not any(ends[name][0] <= value <= ends[name][1] for value in values):
+            return False
+    for name, prefix in wanted.starts:
+        if name in ends:
+            low, high = ends[name]
+            if high < prefix or (low > prefix and not low.startswith(prefix)):
+                return False
+    return True
 
 
 def _pick(table: pa.Table, rows: list[Rows]) -> Iterator[pa.Table]:
@@ -118,7 +142,9 @@ def _live(column: pa.ChunkedArray, rows: Rows) -> pa.Array:
     return pa.array(mask)
 
 
-def _read_elsewhere(where: Where, part: SegmentPart, columns: list[str]) -> Iterator[pa.Table]:
+def _read_elsewhere(
+    where: Where, part: SegmentPart, columns: list[str], wanted: RecordSelection
+) -> Iterator[pa.Table]:
     """The segment was replaced since the plan was made: its live rows lie in others now."""
     if where.url is not None:
         for rows in part.rows:
@@ -130,7 +156,7 @@ def _read_elsewhere(where: Where, part: SegmentPart, columns: list[str]) -> Iter
         assert isinstance(other, SegmentPart)
         if other.segment == part.segment:
             raise unreadable(part.segment, FileNotFoundError())
-        yield from _read_segment(where, other, columns)
+        yield from _read_segment(where, other, columns, wanted)
 
 
 def _want_again(rows: Rows) -> Want:
