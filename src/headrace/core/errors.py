@@ -24,9 +24,11 @@ class Code(Enum):
         return code
 
     INVALID = "invalid", 400
+    SUBSCRIPTION_INVALID = "invalid_subscription", 400
     BATCH_TOO_LARGE = "batch_too_large", 400
     RECORD_TOO_LARGE = "record_too_large", 400
     UNAUTHENTICATED = "unauthenticated", 401
+    CLOSURE_TOKEN_INVALID = "closure_token_invalid", 401
     FORBIDDEN = "forbidden", 403
     LOG_NOT_FOUND = "log_not_found", 404
     ROUTER_NOT_FOUND = "router_not_found", 404
@@ -49,6 +51,7 @@ class Code(Enum):
     LOG_NOT_EMPTY = "log_not_empty", 409
     NOT_A_QUEUE = "not_a_queue", 409
     BODY_TOO_LARGE = "body_too_large", 413
+    URI_TOO_LONG = "uri_too_long", 414
     MEDIA_TYPE = "media_type", 415
     LOG_FULL = "log_full", 422
     THROTTLED = "throttled", 429

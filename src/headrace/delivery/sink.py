@@ -126,6 +126,11 @@ class Sink(asyncio.Protocol):
         return self.blocked_since is not None
 
     @property
+    def busy_at(self) -> float:
+        """When something was last sent, by the loop's clock; followers may write past `write`."""
+        return max(self.sent_at, self.followers.busy_at)
+
+    @property
     def backlog(self) -> int:
         """Bytes the peer has not taken yet."""
         return self.transport.get_write_buffer_size()
@@ -182,7 +187,7 @@ class Sink(asyncio.Protocol):
                 self.end(SlowConsumer())
                 return 0
         else:
-            left_s = max(self.sent_at, self.followers.busy_at) + self._heartbeat_s - now
+            left_s = self.busy_at + self._heartbeat_s - now
             if left_s <= 0:
                 self.write(self.heartbeat())
                 left_s = self._heartbeat_s

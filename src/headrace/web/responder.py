@@ -45,6 +45,8 @@ class Resource(msgspec.Struct):
     path: str
     routes: dict[str, Route]
     allow: str
+    cors: bool = True
+    """Whether pages of other origins may be allowed to call it."""
 
 
 class Responder:
@@ -62,6 +64,7 @@ class Responder:
                     resource.routes[method] = route
         for resource in resources.values():
             resource.allow = ", ".join((*resource.routes, "OPTIONS"))
+            resource.cors = all(route.cors for route in resource.routes.values())
         self._router = RouteTable(resources.items())
         self._found: BoundedCache[bytes, Match[Resource]] = BoundedCache(PATHS_KNOWN_MAX)
 
@@ -122,7 +125,8 @@ class Responder:
         """The answer to a method that no route takes, or to a path that leads nowhere."""
         method = request.method
         if method == "OPTIONS":
-            if self._gate.origins and "access-control-request-method" in request:
+            is_shared = bool(self._gate.origins) and (resource is None or resource.cors)
+            if is_shared and "access-control-request-method" in request:
                 asked = request.get_header("access-control-request-headers") or "*"
                 return Answer(204, preflight(asked))
             if resource is not None:
@@ -236,12 +240,13 @@ class _Responding(RequestTask):
     def reply(self, answer: Answer | Handover) -> None:
         """Send an answer, with the headers that all have."""
         request, surface, origins = self._call.req, self._surface, self._gate.origins
+        resource = self._resource
         if surface.observe is not None:
-            path = None if self._resource is None else self._resource.path
+            path = None if resource is None else resource.path
             surface.observe(request, path, answer.status)
         if surface.headers:
             answer.headers += surface.headers
-        if origins:
+        if origins and (resource is None or resource.cors):
             answer.headers += shared_headers(request.get_header("origin"), origins)
         self._send(request, answer)
 

@@ -82,6 +82,8 @@ class Route(msgspec.Struct, frozen=True):
     """Whether HEAD is answered, too, without the body."""
     authenticate: Authenticate | None = None
     """Who asks, where that is said in another way than everywhere on the surface."""
+    cors: bool = True
+    """Whether pages of other origins may be allowed to call what is at this path."""
 
 
 _BEARER = {"bearer": {"type": "http", "scheme": "bearer"}}

@@ -96,6 +96,7 @@ def make(
             Route("GET", "/t/fails", fails, "", ok),
             Route("GET", "/t/shows", shows, "", ok, head=True),
             Route("PATCH", "/t/shows", shows, "", ok),
+            Route("GET", "/t/closed", shows, "", ok, cors=False),
             Route("POST", "/t/{name}/of/{other}", replies, "", ok),
         ],
         refusals=refusals,
@@ -208,6 +209,18 @@ def test_a_browser_that_asks_first_gets_an_empty_answer() -> None:
     assert reply.headers["access-control-allow-headers"] == "authorization, content-type"
     assert "POST" in reply.headers["access-control-allow-methods"]
     assert "x-a" not in reply.headers
+
+
+@pytest.mark.parametrize("origins", [LISTED, ("*",)])
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+def test_no_origin_is_named_where_pages_are_never_to_call(
+    method: str, origins: tuple[str, ...]
+) -> None:
+    _, asked = make(origins=origins)
+    asks_first = {"access_control_request_method": "GET"} if method == "OPTIONS" else {}
+    reply = asked(method, "/t/closed", origin=LISTED[0], **asks_first)
+    assert reply.status == {"GET": 200, "POST": 405, "OPTIONS": 200}[method]
+    assert not [name for name in reply.headers if name.startswith("access-control")]
 
 
 def test_an_answer_that_cannot_be_written_is_a_failure_that_is_told() -> None:
