@@ -536,3 +536,13 @@ AUTH_AT_ONCE_MAX = 64
 AUTH_KNOWN_MAX = 4096
 AUTH_KEPT_S = 5.0
 """How long what it said is believed."""
+
+# Flags.
+SUBSCRIBED_NAMESPACES_MAX = 32
+SUBSCRIBED_FLAGS_MAX = 64
+"""Namespaces that one connection follows, and flags that it may name of each."""
+SUBSCRIPTION_BYTES_MAX = 8192
+"""Of a subscription in a URL: so many flags with the longest names take 5500."""
+MANIFEST_FILES_MAX = 10_000
+MANIFEST_FILE_BYTES_MAX = 256 << 10
+"""Files of a manifest, and how large one may be."""
