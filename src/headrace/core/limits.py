@@ -546,3 +546,5 @@ SUBSCRIPTION_BYTES_MAX = 8192
 MANIFEST_FILES_MAX = 10_000
 MANIFEST_FILE_BYTES_MAX = 256 << 10
 """Files of a manifest, and how large one may be."""
+CLOSURE_TOKEN_LENGTH_MAX = 1024
+"""A token in the URL of a closure that is longer is not looked at."""
