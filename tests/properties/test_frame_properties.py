@@ -25,6 +25,7 @@ from headrace.core.entry import (
     NoteWrite,
     Open,
     Plan,
+    Refer,
     Register,
     Release,
     Reserve,
@@ -47,6 +48,7 @@ pairs = st.lists(numbers, max_size=3, unique=True).map(
     lambda ends: [end for end in sorted(ends) for _ in (0, 1)]
 )
 seqs = st.lists(numbers, max_size=3)
+blobs = st.binary(max_size=12)
 configs = st.builds(
     LogConfig,
     kind=st.sampled_from(Kind),
@@ -119,6 +121,7 @@ entries = st.one_of(
     st.builds(SetProfile, numbers, st.none() | st.binary(max_size=12)),
     st.builds(Issue, st.builds(Token, texts, st.binary(max_size=12), st.builds(Grants))),
     st.builds(Revoke, texts),
+    st.builds(Refer, numbers, numbers, numbers, numbers, blobs, seqs, blobs, blobs),
 )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from headrace.core import idempotency, ranges, stream_state, transaction
 from headrace.core import subscription as subscribing
+from headrace.core.contents import Contents
 from headrace.core.entry import (
     Append,
     Arrive,
@@ -25,6 +26,7 @@ from headrace.core.entry import (
     NoteWrite,
     Open,
     Plan,
+    Refer,
     Register,
     Release,
     Reserve,
@@ -84,6 +86,10 @@ def apply(log: Log, entry: Entry) -> None:
             log.inbound_routes = {**(log.inbound_routes or {}), entry.router: inbound}
         case Plan():
             log.search = entry.search
+        case Refer():
+            if log.contents is None:
+                log.contents = Contents()
+            log.contents.refer(entry)
         case Arrive():
             log.arrived = transaction.arrive(log.arrived, entry)
         case Unroute():

@@ -542,6 +542,35 @@ class Revoke(Journaled, frozen=True):
         return f"token {self.id} is revoked"
 
 
+class Refer(Journaled, frozen=True):
+    """Versions in the log `by` name contents of this log, or name them no more.
+
+    Grouped with the contents that come and the version that names them, with the deletion of those
+    that nobody names any more, or with the drop of `by`. Digests are SHA-256s, joined.
+    """
+
+    KIND = 33
+    log: int
+    by: int
+    held_from: int
+    """From this version on, `by` has all it names; 0 when it names nothing any more."""
+    first: int = 0
+    added: bytes = b""
+    """Contents that are new: their records have the seqs from `first` on."""
+    sizes: list[int] = []
+    """What each of these records counts for."""
+    taken: bytes = b""
+    """One reference more for each, some of them perhaps several times."""
+    released: bytes = b""
+    """One reference less; a content without any is gone."""
+
+    def describe(self) -> str:
+        taken, released = (len(part) // 32 for part in (self.taken, self.released))
+        new = f", {len(self.sizes)} of them new" if self.sizes else ""
+        held = f"held from version {self.held_from} on" if self.held_from else "nothing is held"
+        return f"log {self.by} names {taken} contents{new}, and {released} no more; {held}"
+
+
 Entry = (
     Create
     | Configure
@@ -574,6 +603,7 @@ Entry = (
     | SetProfile
     | Issue
     | Revoke
+    | Refer
 )
 KINDS: dict[int, type[Entry]] = {kind.KIND: kind for kind in get_args(Entry)}
 

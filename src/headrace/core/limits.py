@@ -480,6 +480,23 @@ TOUCH_CURSOR_LENGTH_MAX = 64
 HELD_MAX = 65_536
 """Pairs of a segment and a log of which it is remembered what the one has of the other."""
 
+# Contents that are kept once.
+CONTENTS_MAX = 1_000_000
+"""Contents that are found by their digests: all of them are known in memory, some 250 bytes each,
+and the snapshot of a log holds them all.
+"""
+
+# Versions of manifests.
+TREE_ROWS_MAX = 64
+"""Rows that a tree is made of, behind a whole one that is stored; small ones only, see there."""
+TREES_PATHS_MAX = 250_000
+"""Paths of trees that are kept ready, all together: some 250 bytes each."""
+RELEASED_ROWS_MAX = 256
+RELEASED_BYTES_MAX = 1 << 20
+"""Rows whose contents are released in one frame, and bytes of them; one row may be larger."""
+LISTED_ROWS_BYTES_MAX = 8 << 20
+"""Rows that are looked at for one page of versions; one row may be larger."""
+
 # Credentials.
 TOKENS_MAX = 10_000
 """Tokens in the catalog: the head of a snapshot holds them all."""

@@ -12,6 +12,7 @@ import msgspec
 
 from headrace.core import ranges, retention
 from headrace.core.config import Discard, Kind, LogConfig
+from headrace.core.contents import Contents
 from headrace.core.entry import (
     Reserve,
     Trim,
@@ -87,6 +88,8 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     """How far transactions have come here, those that wrote last."""
     created_by: str = ""
     """Id of the key that made it, for the caps of each key; nothing where nobody knows."""
+    contents: Contents | None = None
+    """What it holds by digest, when its records are contents that other logs name."""
 
     def __post_init__(self) -> None:
         """A decoder makes a list for each empty set; a hundred thousand logs share one tuple."""

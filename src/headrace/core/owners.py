@@ -19,6 +19,10 @@ SYSTEM = "system"
 
 SYSTEM_PREFIX = "__"
 SUBSCRIPTION_PREFIX = "__ds/subscriptions/"
+FLAGS_PREFIX = "__flags/"
+"""What flags keep beside their namespaces; no surface shows it."""
+FLAGS_CONTENTS = f"{FLAGS_PREFIX}contents"
+"""Contents of manifests, by digest."""
 
 RESERVED = {
     SUBSCRIPTION_PREFIX: SUBSCRIPTIONS,

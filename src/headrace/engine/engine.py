@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.engine.caps import Caps
+from headrace.engine.contents import ContentStore
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.appender import Appender
@@ -111,6 +112,7 @@ class Engine(Kernel):
         self.queues = Queues(self, lookup, fetcher, reader, appender, deleter, routers, scheduler)
         self.search_configs = SearchConfigs(self, lookup)
         self.tokens = Tokens(self, parts.ids)
+        self.contents = ContentStore(self, fetcher, logs)
         self.index_status = IndexStatus(self, fetcher, manifests)
         self.top_streams = TopStreams(self)
         self.meter = Meter() if parts.metrics_ms else None

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from headrace.core.contents import Contents
 from headrace.core.errors import Corrupt
 from headrace.core.log import Log
 from headrace.core.origin import Lineage, Origins
@@ -56,7 +57,7 @@ class Foot(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Ledger | Queue | Origins):
+    if isinstance(value, Ledger | Queue | Origins | Contents):
         return value.dump()
     raise TypeError(type(value))
 
@@ -69,6 +70,8 @@ def _rich(kind: type, value: Any) -> Any:
     if kind is Origins:
         columns, ways = value
         return Origins.load(columns, [Lineage(router, tuple(path)) for router, path in ways])
+    if kind is Contents:
+        return Contents.load(*value)
     raise TypeError(kind)
 
 

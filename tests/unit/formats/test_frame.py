@@ -168,7 +168,7 @@ def test_kinds_keep_their_numbers_for_ever() -> None:
     assert " ".join(names) == (
         "Create Configure Drop Append Delete Trim Reserve LoseAtRestart Start Stop Claim Release "
         "Extend Delay Route Unroute Forward Open NoteWrite ExtendTtl CountForks SoftDelete Retire "
-        "Follow Dispatch Plan Arrive Register SetProfile Issue Revoke"
+        "Follow Dispatch Plan Arrive Register SetProfile Issue Revoke Refer"
     )
-    assert sorted([*KINDS, GROUP]) == [*range(1, 33)]
+    assert sorted([*KINDS, GROUP]) == [*range(1, 34)]
     assert {*KINDS.values()} == {*get_args(Entry)}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from headrace.core import log as core_log
 from headrace.core import state as core_state
 from headrace.core.config import LogConfig
-from headrace.core.entry import Configure, Drop
+from headrace.core.entry import Configure, Drop, Entry
 from headrace.core.errors import Code, Refused
 from headrace.core.log import Log, check_owner
 from headrace.core.retention import Ledger, build
@@ -134,8 +134,18 @@ class Logs:
     def _sealed_ledger(self, log: Log, last: int) -> Ledger:
         return build(self._fetcher.segments.blocks(log, log.floor, last))
 
-    async def drop(self, name: str, *, if_empty: bool, owner: str | None = None) -> Dropped | None:
-        """Remove the log with its records and the routers from and to it; None if there is none."""
+    async def drop(
+        self,
+        name: str,
+        *,
+        if_empty: bool,
+        owner: str | None = None,
+        beside: Callable[[OpenLog], Sequence[Entry]] = lambda live: (),
+    ) -> Dropped | None:
+        """Remove the log with its records and the routers from and to it; None if there is none.
+
+        What is decided `beside` it, at that moment, comes true with it.
+        """
         kernel = self._kernel
         kernel.check_writable()
         if name not in kernel.state.by_name:
@@ -155,5 +165,5 @@ class Logs:
                 count=log.count,
             )
         routers, cuts = self._routers.cut_off(live)
-        await kernel.commit_synced([*cuts, Drop(log.id)], together=True)
+        await kernel.commit_synced([*cuts, *beside(live), Drop(log.id)], together=True)
         return Dropped(routers)

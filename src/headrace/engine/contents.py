@@ -1,0 +1,191 @@
+"""Contents in operation: bytes that are kept once in a log of the server's own, by their SHA-256,
+and named by versions in other logs.
+
+A version, the contents that are new with it and its references are one frame: a crash leaves all of
+it or nothing. So are references that end and the deletion of contents that nobody names any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+from headrace.core import contents as core_contents
+from headrace.core import log as core_log
+from headrace.core import ranges, supersession
+from headrace.core import state as core_state
+from headrace.core.config import Durability, LogConfig
+from headrace.core.contents import Contents
+from headrace.core.entry import Append, Create, Entry
+from headrace.core.log import Log, check_owner
+from headrace.core.owners import FLAGS, FLAGS_CONTENTS, SYSTEM
+from headrace.core.record import Block, Drafts, draft
+from headrace.engine.kernel import Kernel
+from headrace.engine.logs.control import Logs
+from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.open_log import OpenLog
+
+_CONFIG = LogConfig(durability=Durability.FSYNC, auto_create=False)
+_MEDIA = "application/octet-stream"
+
+
+class ContentsMissing(Exception):
+    """A version names contents that are neither there nor brought with it; nothing changed.
+
+    They may have been there when somebody looked, and gone with the last version that named them.
+    """
+
+    def __init__(self, digests: set[bytes]) -> None:
+        super().__init__(f"{len(digests)} contents are missing")
+        self.digests = digests
+
+
+class ContentStore:
+    """The contents of one engine, and how versions come to name them and cease to."""
+
+    def __init__(self, kernel: Kernel, fetcher: Fetcher, logs: Logs) -> None:
+        self._kernel = kernel
+        self._fetcher = fetcher
+        self._logs = logs
+
+    @property
+    def held(self) -> Contents | None:
+        """What is there; nothing while there has never been anything."""
+        log = self._kernel.state.by_name.get(FLAGS_CONTENTS)
+        return log.contents if log is not None else None
+
+    def __len__(self) -> int:
+        held = self.held
+        return 0 if held is None else len(held)
+
+    def has(self, digest: bytes) -> bool:
+        """Whether a content is there now; it may go with the last version that names it."""
+        held = self.held
+        return held is not None and digest in held
+
+    def missing(self, wanted: Iterable[bytes]) -> set[bytes]:
+        """Those of these contents that are not there."""
+        return core_contents.missing(self.held, wanted)
+
+    def held_from(self, live: OpenLog) -> int:
+        """The oldest version in this log whose contents are all there; 0 when it has none."""
+        return core_contents.held_from(self.held, live.log.id)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def read(self, digests: Iterable[bytes]) -> dict[bytes, bytes]:
+        """These contents; those that are gone by now are left out.
+
+        What memory does not hold is read from segments in one go, in the order it lies there.
+        """
+        log = self._kernel.state.by_name.get(FLAGS_CONTENTS)
+        if log is None or log.contents is None:
+            return {}
+        held = log.contents
+        wanted = {seq: digest for digest in digests if (seq := held.seq_of(digest)) is not None}
+        live, found = self._kernel.open_logs[log.id], dict[bytes, bytes]()
+        seqs = sorted(wanted)
+        start = live.tail.start
+        resident = [seq for seq in seqs if seq >= start]
+        for piece in self._fetcher.fetch_now(live, resident) or ():
+            for at in piece.picks:
+                found[wanted[piece.block.seq_at(at)]] = piece.block.data_at(at)
+        if len(resident) < len(seqs):
+            parts = list(ranges.pairs(ranges.from_seqs(seqs[: len(seqs) - len(resident)])))
+            for seq, data in await self._fetcher.sealed(self._read_sealed, log, parts):
+                found[wanted[seq]] = data
+        return found
+
+    def _read_sealed(self, log: Log, parts: list[tuple[int, int]]) -> list[tuple[int, bytes]]:
+        blocks = self._fetcher.segments.parts(log, parts)
+        return [
+            (block.seq_at(at), block.data_at(at)) for block in blocks for at in range(block.count)
+        ]
+
+    # --- naming ----------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        live: OpenLog,
+        version: Drafts,
+        taken: Sequence[bytes],
+        contents: Mapping[bytes, bytes],
+        now_ms: int,
+    ) -> asyncio.Future[None]:
+        """Append a version that names contents, and those of them that are not there yet; durable
+        when what this returns is done, and then readers may see it.
+
+        Raises `ContentsMissing`, or refuses, and nothing has changed.
+        """
+        kernel = self._kernel
+        kernel.check_open()
+        kernel.check_alive(live)
+        check_owner(live.log, FLAGS)
+        needed = self.missing(taken)
+        if not needed <= contents.keys():
+            raise ContentsMissing(needed - contents.keys())
+        store, created = self._store(now_ms)
+        added = sorted(needed)
+        block = self._numbered(store, [contents[digest] for digest in added], added, now_ms)
+        first, sizes = (block.first, block.sizes()) if block is not None else (0, [])
+        refer = core_contents.name(
+            store.contents, store.id, live.log.id, taken, added, first, sizes
+        )
+        admitted = supersession.append(live.log, live.keyed, version, None, now_ms)
+        kernel.caps.check_growth(kernel.state, admitted.growth_bytes + sum(sizes))
+        brought = [] if block is None else [Append(store.id, block)]
+        entries: list[Entry] = [*created, *brought, refer, admitted.append]
+        position = kernel.commit(entries, sync=True, together=True)
+        ends = [(live, admitted.append.block.last)]
+        if block is not None:
+            ends.append((kernel.open_logs[store.id], block.last))
+        return kernel.show_when_committed(position, ends)[live.log.id]
+
+    def _store(self, now_ms: int) -> tuple[Log, list[Create]]:
+        """The log of contents; before anything was in it, as it will be, and its creation."""
+        state = self._kernel.state
+        if (log := state.by_name.get(FLAGS_CONTENTS)) is not None:
+            return log, []
+        create = core_state.create(state, FLAGS_CONTENTS, SYSTEM, _CONFIG, now_ms)
+        return core_state.new_log(create), [create]
+
+    def _numbered(
+        self, log: Log, datas: list[bytes], digests: list[bytes], now_ms: int
+    ) -> Block | None:
+        if not datas:
+            return None
+        drafts = draft(datas, keys=[digest.hex() for digest in digests])
+        drafts.media = _MEDIA
+        return core_log.numbered(log, drafts, now_ms)
+
+    def release(self, live: OpenLog, released: Sequence[bytes], oldest: int) -> int:
+        """Versions before `oldest` need their contents no more: end so many references, and delete
+        what nobody names any more. Returns the position to wait for.
+        """
+        kernel = self._kernel
+        kernel.check_writable()
+        kernel.check_alive(live)
+        entries = self._releasing(live, released, oldest)
+        return kernel.commit(entries, sync=True, together=True)
+
+    async def drop(self, live: OpenLog, released: Sequence[bytes]) -> None:
+        """Remove a log with all its versions, and what only they named; durable when this returns.
+
+        `released` are all references it has; nobody may append to it meanwhile.
+        """
+        dropped = await self._logs.drop(
+            live.log.name,
+            if_empty=False,
+            owner=FLAGS,
+            beside=lambda live: self._releasing(live, released, 0) if self.held_from(live) else (),
+        )
+        if dropped is None:
+            raise core_state.not_found(live.log.name)
+
+    def _releasing(self, live: OpenLog, released: Sequence[bytes], oldest: int) -> list[Entry]:
+        store = self._kernel.state.by_name[FLAGS_CONTENTS]
+        assert store.contents is not None, "whoever holds something has named it"
+        entry, delete = core_contents.release(
+            store.contents, store.id, live.log.id, released, oldest
+        )
+        return [entry] if delete is None else [entry, delete]

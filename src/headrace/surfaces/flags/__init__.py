@@ -1,0 +1,1 @@
+"""The flags surface: tenants, namespaces of flags, their manifests, and streams of changes."""

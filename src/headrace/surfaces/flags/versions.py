@@ -1,0 +1,329 @@
+"""Versions of manifests in operation: stored, read back, available for a while, and released.
+
+A version is a row in the log of its namespace, and its number is the row's seq; rows stay while the
+namespace does. Contents of files are kept once by the engine (`engine.contents`), with a reference
+for each lifetime of a path: from the version that brought it to the one that took it away. A
+reference ends when no version before the latter is available any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from hashlib import sha256
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import (
+    LISTED_ROWS_BYTES_MAX,
+    RELEASED_BYTES_MAX,
+    RELEASED_ROWS_MAX,
+    TREES_PATHS_MAX,
+)
+from headrace.core.record import draft
+from headrace.engine.engine import Engine
+from headrace.engine.open_log import OpenLog
+from headrace.surfaces.flags.version_rows import (
+    EMPTY,
+    Paths,
+    Tree,
+    VersionHead,
+    VersionRow,
+    VersionSummary,
+    brought,
+    decode_head,
+    decode_paths,
+    decode_row,
+    encode_row,
+    ended,
+    follow,
+    next_version,
+)
+
+_NS = 1_000_000
+_LISTED_STEP = 16
+"""Rows that are read at a time for a list."""
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """How long versions are available: while they are among the newest, or young."""
+
+    versions: int = 100
+    age_ms: int = 30 * 86_400_000
+
+
+class Wrong(Exception):
+    """A content is not what its digest says."""
+
+
+class ManifestVersions:
+    """The versions of all namespaces."""
+
+    def __init__(self, engine: Engine, retention: Retention) -> None:
+        self._engine = engine
+        self._retention = retention
+        self._trees = _Trees()
+        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+
+    # --- storing ---------------------------------------------------------------------------------
+
+    def missing(self, tree: Mapping[str, bytes]) -> set[bytes]:
+        """Those contents of a tree that are not stored now."""
+        return self._engine.contents.missing(tree.values())
+
+    async def put(
+        self,
+        live: OpenLog,
+        tree: Mapping[str, bytes],
+        contents: Mapping[bytes, bytes],
+        about: VersionSummary,
+        if_version: int | None = None,
+    ) -> VersionRow:
+        """Make a tree the next version, with those of its contents that were missing; durable when
+        this returns, and before that nobody sees it.
+
+        With `if_version`, only behind that one: of many who say the same, one succeeds. Raises
+        `ContentsMissing` when contents went since somebody looked for those that are missing:
+        nothing has changed then, and whoever has them asks again.
+        """
+        engine, log = self._engine, live.log
+        await engine.pool.run(_check_contents, contents)
+        async with self._lock(live):
+            if not engine.admission.open:
+                await engine.wait_admitted(log.name, None)
+            engine.check_alive(live)
+            head = log.head
+            if if_version is None or if_version == head:
+                before = await self._tree(live, head)
+                # From here to the commit nobody else has a turn, and nobody else writes here.
+                assert log.head == head, log.name
+                now_ms = max(engine.clock.now_ms(), log.last_ts_ms)
+                new = next_version(before, tree, about, now_ms)
+                version = draft([encode_row(new.row)])
+                committed = engine.contents.commit(
+                    live, version, new.taken, {**contents, **new.stored}, now_ms
+                )
+                self._trees.keep(log.id, new.tree)
+        if if_version is not None and if_version != head:
+            # The version that is there must still be there after a crash.
+            await engine.journal.wait_to_tell(engine.journal.tail, sync=True)
+            raise Refused(
+                Code.CONFLICT,
+                f"the current version is {head}, not {if_version}",
+                current_version=head,
+            )
+        await committed
+        return new.row
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def row(self, live: OpenLog, version: int) -> VersionRow:
+        """The row of a version, available or not; refuses one that is not there."""
+        self._check_there(live, version)
+        return await self._row(live, version)
+
+    async def rows(self, live: OpenLog, before: int | None, limit: int) -> list[VersionHead]:
+        """Versions below `before`, or the newest, so many at most and the newest first.
+
+        Fewer when they are very large: whoever wants more asks again before the last of them.
+        """
+        last = live.visible if before is None else min(before - 1, live.visible)
+        found: list[VersionHead] = []
+        size_bytes = 0
+        while last > 0 and len(found) < limit and size_bytes < LISTED_ROWS_BYTES_MAX:
+            first = max(1, last + 1 - min(_LISTED_STEP, limit - len(found)))
+            datas = await self._read(live, first, last)
+            size_bytes += sum(map(len, datas))
+            found += map(decode_head, reversed(datas))
+            last = first - 1
+        return found
+
+    async def tree(self, live: OpenLog, version: int) -> Paths:
+        """The files of a version that is available, by path; not to be changed."""
+        self._check_there(live, version)
+        if version < await self.oldest(live):
+            raise _unavailable(version)
+        return (await self._tree(live, version)).paths
+
+    async def oldest(self, live: OpenLog) -> int:
+        """The oldest version that is available now; all later ones are. 0 when there is none."""
+        head, retention = live.visible, self._retention
+        counted = head - retention.versions + 1
+        if counted <= 1:
+            return min(head, 1)
+        since_ms = self._engine.clock.now_ms() - retention.age_ms
+        young = 1 + await self._engine.reader.seek(live, (since_ms + 1) * _NS)
+        # What was released does not come back, should the clock go back.
+        return max(1, min(counted, young, head), self._engine.contents.held_from(live))
+
+    def _check_there(self, live: OpenLog, version: int) -> None:
+        self._engine.check_alive(live)
+        if not 1 <= version <= live.visible:
+            raise _unknown(version)
+
+    async def _tree(self, live: OpenLog, version: int) -> Tree:
+        """The tree of a version, from memory or from rows, as long as its base is held."""
+        if not version:
+            return EMPTY
+        known = self._trees.find(live.log.id, version)
+        if known is not None:
+            return known
+        row = await self._row(live, version)
+        begin = self._trees.newest(live.log.id, row.base, version)
+        if begin is None:
+            begin = await self._base(live, row)
+        between = await self._read(live, begin.version + 1, version)
+        tree = follow(begin, map(decode_row, between))
+        self._trees.keep(live.log.id, tree)
+        return tree
+
+    async def _base(self, live: OpenLog, row: VersionRow) -> Tree:
+        """The whole tree that a row's begins with."""
+        if row.base == 1:
+            return EMPTY
+        base = row if row.base == row.version else await self._row(live, row.base)
+        assert base.tree is not None, f"{live.log.name}: version {base.version} has no whole tree"
+        digest = bytes.fromhex(base.tree)
+        content = (await self._engine.contents.read([digest])).get(digest)
+        if content is None:
+            raise _unavailable(row.version)
+        return Tree(base.version, decode_paths(content), base.version, 0)
+
+    async def _row(self, live: OpenLog, version: int) -> VersionRow:
+        return decode_row((await self._read(live, version, version))[0])
+
+    async def _read(
+        self, live: OpenLog, first: int, last: int, bytes_max: int | None = None
+    ) -> list[bytes]:
+        """The rows of these versions, ascending, wherever they lie; no more than so many bytes of
+        them, and a little.
+        """
+        pieces = await self._engine.fetcher.fetch(live, range(first, last + 1), bytes_max)
+        rows = [piece.block.data_at(at) for piece in pieces for at in piece.picks]
+        if not rows and first <= last:
+            self._engine.check_alive(live)  # else nothing takes rows away
+            raise AssertionError(f"{live.log.name}: there is no row {first}")
+        return rows
+
+    # --- releasing -------------------------------------------------------------------------------
+
+    async def prune(self, live: OpenLog) -> bool:
+        """Release contents that only versions name which are not available any more, of so many at
+        most; says whether there may be more. Durable when this returns.
+        """
+        engine = self._engine
+        async with self._lock(live):
+            engine.check_alive(live)
+            held, oldest = engine.contents.held_from(live), await self.oldest(live)
+            if not held or oldest <= held:
+                return False
+            upto = min(oldest, held + RELEASED_ROWS_MAX)
+            base, base_tree = await self._base_of(live, held)
+            released: list[bytes] = []
+            for data in await self._read(live, held + 1, upto, RELEASED_BYTES_MAX):
+                row = decode_row(data)
+                released += ended(row)
+                if row.base != base:
+                    released += base_tree
+                    base, base_tree = row.base, _tree_of(row)
+                reached = row.version
+            position = engine.contents.release(live, released, reached)
+            self._trees.forget(live.log.id, reached)
+        await engine.journal.wait_synced(position)
+        return reached < oldest
+
+    async def delete(self, live: OpenLog) -> None:
+        """Remove a namespace: its rows, and every content that only it names, in one frame."""
+        async with self._lock(live):
+            self._engine.check_alive(live)
+            released = await self._references(live)
+            await self._engine.contents.drop(live, released)
+            self._trees.forget(live.log.id)
+
+    async def _references(self, live: OpenLog) -> list[bytes]:
+        """All that a namespace names, as often as it does."""
+        held = self._engine.contents.held_from(live)
+        if not held:
+            return []
+        _, released = await self._base_of(live, held)
+        released += (await self._tree(live, held)).paths.values()
+        while held < live.log.head:
+            upto = min(live.log.head, held + RELEASED_ROWS_MAX)
+            for data in await self._read(live, held + 1, upto, RELEASED_BYTES_MAX):
+                row = decode_row(data)
+                released += brought(row)
+                held = row.version
+        return released
+
+    async def _base_of(self, live: OpenLog, version: int) -> tuple[int, list[bytes]]:
+        """The base of a version's tree, and the content that is it, if there is one."""
+        row = await self._row(live, version)
+        base = row if row.base == version else await self._row(live, row.base)
+        return row.base, _tree_of(base)
+
+    def _lock(self, live: OpenLog) -> asyncio.Lock:
+        """Held by whoever decides on what a namespace holds next."""
+        lock = self._locks.get(live.log.id)
+        if lock is None:
+            lock = self._locks[live.log.id] = asyncio.Lock()
+        return lock
+
+
+class _Trees:
+    """Trees that were made lately; those used least go when there are too many paths."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[tuple[int, int], Tree] = OrderedDict()
+        self._paths = 0
+
+    def find(self, log: int, version: int) -> Tree | None:
+        tree = self._held.get((log, version))
+        if tree is not None:
+            self._held.move_to_end((log, version))
+        return tree
+
+    def newest(self, log: int, first: int, last: int) -> Tree | None:
+        """The newest tree there is of these versions, from the last on down."""
+        for version in range(last, first - 1, -1):
+            if (tree := self.find(log, version)) is not None:
+                return tree
+        return None
+
+    def keep(self, log: int, tree: Tree) -> None:
+        self._drop((log, tree.version))
+        self._held[log, tree.version] = tree
+        self._paths += len(tree.paths)
+        while self._paths > TREES_PATHS_MAX and len(self._held) > 1:
+            self._drop(next(iter(self._held)))
+
+    def forget(self, log: int, before: int | None = None) -> None:
+        """Trees of versions before this one, or of all, are not asked for any more."""
+        for key in [key for key in self._held if key[0] == log]:
+            if before is None or key[1] < before:
+                self._drop(key)
+
+    def _drop(self, key: tuple[int, int]) -> None:
+        tree = self._held.pop(key, None)
+        if tree is not None:
+            self._paths -= len(tree.paths)
+
+
+def _tree_of(row: VersionRow) -> list[bytes]:
+    return [] if row.tree is None else [bytes.fromhex(row.tree)]
+
+
+def _check_contents(contents: Mapping[bytes, bytes]) -> None:
+    for digest, content in contents.items():
+        if sha256(content).digest() != digest:
+            raise Wrong(f"a content of {len(content)} bytes is not {digest.hex()}")
+
+
+def _unknown(version: int) -> Refused:
+    return Refused(Code.NOT_FOUND, f"there is no version {version}", version=version)
+
+
+def _unavailable(version: int) -> Refused:
+    return Refused(Code.GONE, f"version {version} is not available any more", version=version)
