@@ -21,7 +21,7 @@ from headrace.config import Settings
 from headrace.core.cap import Cap
 from headrace.core.errors import Corrupt
 from headrace.core.limits import DRAIN_S, SEARCH_TIMEOUT_MS, WEBHOOKS_PER_KEY_AT_ONCE
-from headrace.core.owners import STREAMS, SUBSCRIPTIONS, TOPICS
+from headrace.core.owners import FLAGS, STREAMS, SUBSCRIPTIONS, TOPICS
 from headrace.delivery.addresses import is_loopback
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
@@ -45,6 +45,7 @@ from headrace.storage.stores import open_objects
 from headrace.surfaces.bulk import mount as bulk
 from headrace.surfaces.bulk.chunks import ChunkLimits
 from headrace.surfaces.bulk.routes import Bulk
+from headrace.surfaces.flags.server import Flags, FlagsLimits
 from headrace.surfaces.notifications.server import (
     NotificationLimits,
     Notifications,
@@ -113,6 +114,7 @@ def build_web(
     control: Control,
     server: ServerRoutes,
     notifications: Notifications,
+    flags: Flags,
     pipeline: PipelineProcess | None,
 ) -> Responder:
     """All surfaces, complete but for the engine behind the gate."""
@@ -151,6 +153,7 @@ def build_web(
         ),
         bulk.surface(Bulk(chunks, settings.server.max_body_bytes), TOPIC_REFUSALS),
         streams.surface(gate, settings.streams.dialect, _stream_limits(settings), control, server),
+        flags.surface,  # before notifications: below /api/v1 everything else is theirs
         notifications.surface,
     ]
     probes = Probes(gate, loop_lag, surfaces, pipeline)
@@ -216,6 +219,7 @@ def _caps(settings: Settings) -> Caps:
             TOPICS: settings.topics.max_topics,
             STREAMS: settings.streams.max,
             SUBSCRIPTIONS: settings.streams.max_subscriptions,
+            FLAGS: settings.flags.max_namespaces,
         },
         per_key=KeyCaps() if settings.development else per_key,
         routers=settings.topics.max_routers,
@@ -249,6 +253,25 @@ def _notifications(settings: Settings, gate: Gate) -> Notifications:
     )
 
 
+def _flags(settings: Settings) -> Flags:
+    own = settings.flags
+    return Flags(
+        FlagsLimits(
+            tenants=own.max_tenants,
+            namespaces_per_tenant=own.max_namespaces_per_tenant,
+            tokens_per_tenant=own.max_tokens_per_tenant,
+            archive_bytes=own.max_archive_bytes,
+            manifest_bytes=own.max_manifest_bytes,
+            retention_versions=own.retention_versions,
+            retention_ms=own.retention_ms,
+            connections_per_token=own.max_connections_per_token,
+            keepalive_ms=own.keepalive_ms,
+            idle_close_ms=own.idle_close_ms,
+            inline_files=own.max_inline_files,
+        )
+    )
+
+
 class App:
     """One server over one data directory, from binding the port to the last snapshot."""
 
@@ -272,6 +295,7 @@ class App:
         self._control = Control(Webhooks(settings.server.webhook_hosts))
         self._server = ServerRoutes(self.gate, _server_limits(settings))
         self._notifications = _notifications(settings, self.gate)
+        self._flags = _flags(settings)
         self._loop_lag = LoopLag()
         self._disk = RealDisk(settings.storage.data_dir)
         self._pool = ThreadPool()
@@ -299,6 +323,7 @@ class App:
             self._control,
             self._server,
             self._notifications,
+            self._flags,
             self._pipeline,
         )
         server = HttpServer(respond, self._connections(descriptors), DRAIN_S)

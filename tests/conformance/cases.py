@@ -5,6 +5,7 @@ of steps; a step is one request and what its answer must be, or something done o
 WebSocket that an earlier step opened. Text may contain
 
     ${t}           a topic name that belongs to this case alone (use ${t}-a, ${t}-b for more)
+    ${slug}        the same for surfaces whose names are slugs: shorter, with no dot in it
     ${here}        the folder of the file
     ${name}        an example's value, or one that an earlier step put aside with `save`
     ${name+5}      a number put aside, and five more; or less, or another one: ${name-other}
@@ -130,9 +131,10 @@ class Scenario(Shape, kw_only=True):
 
     def renamed(self, suffix: str) -> Scenario:
         """The same test with topics of other names: those of the first time are used up."""
-        topic = self.variables["t"]
+        topic, slug = self.variables["t"], self.variables["slug"]
         variables = {
-            key: value.replace(topic, f"{topic}.{suffix}") for key, value in self.variables.items()
+            key: value.replace(topic, f"{topic}.{suffix}").replace(slug, f"{slug}-{suffix}")
+            for key, value in self.variables.items()
         }
         return msgspec.structs.replace(self, variables=variables)
 
@@ -180,8 +182,10 @@ def _expand(path: Path, server: Server, case: Case) -> list[Scenario]:
     scenarios = []
     for label, example in examples.items():
         name = _slug(f"{stem} {case.name} {label}")
+        digits = f"{zlib.crc32(name.encode()):08x}"
         variables = {
-            "t": f"{name[:60]}.{zlib.crc32(name.encode()):08x}",
+            "t": f"{name[:60]}.{digits}",
+            "slug": f"s{digits}",
             "here": str(path.parent.resolve()),
         }
         given = {"example": example} if isinstance(example, str) else example

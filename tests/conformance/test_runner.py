@@ -347,7 +347,9 @@ def known() -> Iterator[KnownServer]:
 
 def scenario(*steps: Step) -> Scenario:
     case = Case(name="a case", by="a section", own_server=True, step=list(steps))
-    return Scenario(id="the-id", case=case, env={}, headers={}, variables={"t": "topic"})
+    return Scenario(
+        id="the-id", case=case, env={}, headers={}, variables={"t": "topic", "slug": "a-slug"}
+    )
 
 
 READ = "GET /v0/topics/${t}"

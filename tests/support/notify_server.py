@@ -93,7 +93,14 @@ def run(
     file.write_text(configuration or "{}")
     app = App(load({"TOPICS_DATA_DIR": "nowhere", "NOTIFICATIONS_CONFIG": str(file), **environ}))
     respond: Responder = build_web(
-        app._settings, app.gate, app._loop_lag, app._control, app._server, app._notifications, None
+        app._settings,
+        app.gate,
+        app._loop_lag,
+        app._control,
+        app._server,
+        app._notifications,
+        app._flags,
+        None,
     )
 
     async def serve(site: Site) -> None:

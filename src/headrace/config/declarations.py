@@ -34,6 +34,8 @@ from headrace.config.value_types import (
 from headrace.core.limits import (
     BATCH_RECORDS_CEILING,
     BODY_BYTES_CEILING,
+    INLINE_FILES_CEILING,
+    MANIFEST_BYTES_CEILING,
     NAME_BYTES_CEILING,
     SEAL_BYTES_CEILING,
     SEAL_MS_CEILING,
@@ -400,6 +402,60 @@ class NotificationsSettings(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
+class FlagsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags surface: what there may be, what is kept, and how changes are delivered."""
+
+    PREFIX: ClassVar = "FLAGS_"
+
+    max_tenants: Annotated[int, Setting("most tenants; 0: unlimited", whole(0), "1000")]
+    max_namespaces: Annotated[
+        int, Setting("most namespaces of all tenants; 0: unlimited", whole(0), "10000")
+    ]
+    max_namespaces_per_tenant: Annotated[
+        int, Setting("most namespaces of one tenant; 0: unlimited", whole(0), "1000")
+    ]
+    max_tokens_per_tenant: Annotated[
+        int, Setting("most valid tokens of one tenant; 0: unlimited", whole(0), "1000")
+    ]
+    max_archive_bytes: Annotated[
+        int,
+        Setting("largest archive of a manifest, packed", size(1, BODY_BYTES_CEILING), "5MiB"),
+    ]
+    max_manifest_bytes: Annotated[
+        int, Setting("largest manifest, unpacked", size(1, MANIFEST_BYTES_CEILING), "50MiB")
+    ]
+    retention_versions: Annotated[
+        int, Setting("how many of the newest versions keep their files", whole(1), "100")
+    ]
+    retention_ms: Annotated[
+        int,
+        Setting("how long a version keeps its files at the least", whole(0), "2592000000"),
+    ]
+    max_connections_per_token: Annotated[
+        int, Setting("most event streams of one token; 0: unlimited", whole(0), "16")
+    ]
+    keepalive_ms: Annotated[
+        int,
+        Setting("how long an event stream is silent at the most", whole(10, _HOUR_MS), "30000"),
+    ]
+    idle_close_ms: Annotated[
+        int,
+        Setting(
+            "how long an event stream may be without an event before it is closed; 0: for ever",
+            whole(0),
+            "86400000",
+        ),
+    ]
+    max_inline_files: Annotated[
+        int,
+        Setting(
+            "most files of a change that is sent inline; a larger one is a snapshot",
+            whole(0, INLINE_FILES_CEILING),
+            "32",
+        ),
+    ]
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be configured, by section."""
 
@@ -408,6 +464,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     topics: TopicsSettings
     streams: StreamsSettings
     notifications: NotificationsSettings
+    flags: FlagsSettings
 
     @property
     def development(self) -> bool:

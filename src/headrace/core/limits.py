@@ -565,3 +565,10 @@ MANIFEST_FILE_BYTES_MAX = 256 << 10
 """Files of a manifest, and how large one may be."""
 CLOSURE_TOKEN_LENGTH_MAX = 1024
 """A token in the URL of a closure that is longer is not looked at."""
+FLAGS_COMMAND_BYTES_MAX = 16 << 10
+"""Of a body that names a tenant, a namespace or a token to be made."""
+TOKEN_NAME_MAX = 200
+"""Characters of the name of a token."""
+MANIFEST_BYTES_CEILING = 1 << 30
+INLINE_FILES_CEILING = 10_000
+"""The most a setting may allow of a manifest, and of a change that is sent inline."""

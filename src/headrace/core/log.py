@@ -90,6 +90,8 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     """Id of the key that made it, for the caps of each key; nothing where nobody knows."""
     contents: Contents | None = None
     """What it holds by digest, when its records are contents that other logs name."""
+    created_at_ms: int = 0
+    """Kept for owners who tell it (`owners.DATED`)."""
 
     def __post_init__(self) -> None:
         """A decoder makes a list for each empty set; a hundred thousand logs share one tuple."""

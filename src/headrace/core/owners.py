@@ -17,6 +17,9 @@ FEEDS = "feeds"
 SYSTEM = "system"
 """The server, for logs that it writes by itself."""
 
+DATED = frozenset((FLAGS, SYSTEM))
+"""Owners who tell when a log was made; with a million of others, that would take memory."""
+
 SYSTEM_PREFIX = "__"
 SUBSCRIPTION_PREFIX = "__ds/subscriptions/"
 FLAGS_PREFIX = "__flags/"

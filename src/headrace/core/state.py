@@ -25,7 +25,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import RESERVE_SEQS_MIN, RETIRED_MAX, SHARED_MAX
 from headrace.core.log import Log
 from headrace.core.names import SortedNames
-from headrace.core.owners import check_name
+from headrace.core.owners import DATED, check_name
 from headrace.core.retention import Ledger
 from headrace.core.supersession import check_config
 from headrace.core.token import Token
@@ -195,6 +195,7 @@ def new_log(entry: Create) -> Log:
         entry.config,
         reserved=entry.reserved,
         created_by=entry.created_by,
+        created_at_ms=entry.at_ms if entry.owner in DATED else 0,
     )
     if entry.config.trims:
         log.ledger = Ledger()

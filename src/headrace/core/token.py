@@ -16,6 +16,8 @@ class Grants(msgspec.Struct, frozen=True, gc=False, array_like=True):
     roles: tuple[str, ...] = ()
     realm: str = ""
     superadmin: bool = False
+    environment: str = ""
+    """The one environment in which flags may be evaluated; nothing: all."""
 
 
 class Token(msgspec.Struct, frozen=True, gc=False, array_like=True):

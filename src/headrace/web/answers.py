@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 
@@ -15,6 +16,7 @@ JSON = "application/json"
 
 JSON_LINE = f"content-type: {JSON}\r\n"
 _FRESH_JSON_LINES = f"{JSON_LINE}cache-control: no-store\r\n"
+_RETRY_AFTER_S = {429: 1, 503: 5}
 _STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n" for each in HTTPStatus}
 
 
@@ -52,6 +54,14 @@ class Handover(msgspec.Struct):
 def json_answer(body: bytes, status: int = 200) -> Answer:
     """JSON that no cache keeps."""
     return Answer(status, [], body, _FRESH_JSON_LINES)
+
+
+def retry_after(status: int, detail: Mapping[str, Any]) -> Headers:
+    """When to try again what is refused with this status; nothing where that makes no sense."""
+    if status not in _RETRY_AFTER_S:
+        return []
+    after_s = -(-detail.get("retry_after_ms", 0) // 1000) or _RETRY_AFTER_S[status]
+    return [("retry-after", str(after_s))]
 
 
 def format_lines(headers: Headers) -> str:

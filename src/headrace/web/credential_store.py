@@ -115,6 +115,7 @@ def principal_of(token: Token) -> Principal:
         roles=grants.roles,
         realm=grants.realm,
         superadmin=grants.superadmin,
+        environment=grants.environment,
         expires_at_ms=token.expires_at_ms,
     )
 

@@ -63,6 +63,8 @@ class Principal(msgspec.Struct, frozen=True):
     realm: str = ""
     superadmin: bool = False
     """Whether nothing of the installation is closed to it."""
+    environment: str = ""
+    """The one environment in which it may evaluate flags; nothing: it is not bound to one."""
     expires_at_ms: int = 0
     """When the credential ends, and what was opened with it; 0: never by itself."""
 

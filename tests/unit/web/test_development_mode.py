@@ -31,7 +31,14 @@ def test_whoever_shows_nothing_is_let_in_without_credentials_only(
     environ = {name: CREDENTIALS[name]} if name else {}
     app = App(load({"TOPICS_DATA_DIR": str(tmp_path), **environ}))
     respond = build_web(
-        app._settings, app.gate, app._loop_lag, app._control, app._server, app._notifications, None
+        app._settings,
+        app.gate,
+        app._loop_lag,
+        app._control,
+        app._server,
+        app._notifications,
+        app._flags,
+        None,
     )
 
     async def script() -> None:

@@ -43,7 +43,14 @@ UPGRADE = (
 def make() -> tuple[Responder, App]:
     app = App(load({"TOPICS_DATA_DIR": "nowhere", "HEADRACE_ADMIN_TOKEN": "root"}))
     return build_web(
-        app._settings, app.gate, app._loop_lag, app._control, app._server, app._notifications, None
+        app._settings,
+        app.gate,
+        app._loop_lag,
+        app._control,
+        app._server,
+        app._notifications,
+        app._flags,
+        None,
     ), app
 
 

@@ -28,7 +28,8 @@ from support.lines import Site, run
 SURFACES = {
     surface.name: surface
     for surface in (lambda app: build_web(
-        app._settings, app.gate, app._loop_lag, app._control, app._server, app._notifications, None
+        app._settings, app.gate, app._loop_lag, app._control, app._server, app._notifications,
+        app._flags, None,
     ))(App(load({"TOPICS_DATA_DIR": "nowhere"})))._surfaces
 }  # fmt: skip
 

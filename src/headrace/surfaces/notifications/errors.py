@@ -14,14 +14,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from headrace.core.errors import Code, Refused
-from headrace.web.answers import JSON, Answer, Headers
+from headrace.web.answers import JSON, Answer, Headers, retry_after
 from headrace.web.api_envelope import refuse_api
 from headrace.web.calls import Refuse
 from headrace.web.request import Request
 from headrace.web.surface import Refusal, complete
 
 API = "/api/v1"
-_RETRY_AFTER_S = {429: 1, 503: 5}
 
 
 class Operation(Enum):
@@ -211,9 +210,7 @@ def refuser(*, takes_passwords: bool) -> Refuse:
         headers: Headers = [("content-type", JSON), ("cache-control", "no-store")]
         if refused.code is Code.UNAUTHENTICATED:
             headers += challenges
-        if status in _RETRY_AFTER_S:
-            after_s = -(-refused.detail.get("retry_after_ms", 0) // 1000) or _RETRY_AFTER_S[status]
-            headers.append(("retry-after", str(after_s)))
+        headers += retry_after(status, refused.detail)
         if operation is Operation.ADMIN and status in (400, 500):
             return Answer(status, headers, encode_admin(False, refused.message, request.id))
         return Answer(status, headers, _encode(refused, problem, operation, request.id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.core.errors import Code, Refused
-from headrace.web.answers import Answer
+from headrace.web.answers import Answer, retry_after
 from headrace.web.request import Request
 from headrace.web.surface import Words, complete
 
@@ -45,7 +45,6 @@ WORDS: Words = {
     Code.STORAGE_UNAVAILABLE: ("unavailable", "Nothing can be written at the moment."),
 }
 REFUSALS = complete(WORDS)
-_RETRY_AFTER_S = {429: 1, 503: 5}
 
 
 class ErrorBody(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -66,9 +65,7 @@ def refuse(refused: Refused, request: Request, started: float) -> Answer:
     """The answer to what is refused."""
     status = REFUSALS[refused.code].status
     headers = [("cache-control", "no-store"), ("content-type", "application/json")]
-    if status in _RETRY_AFTER_S:
-        after_s = -(-refused.detail.get("retry_after_ms", 0) // 1000) or _RETRY_AFTER_S[status]
-        headers.append(("retry-after", str(after_s)))
+    headers += retry_after(status, refused.detail)
     match refused.code:
         case Code.UNAUTHENTICATED:
             headers.append(("www-authenticate", "Bearer"))

@@ -1,0 +1,61 @@
+"""Names on the flags surface: a namespace is a log, a tenant an empty one, both called by slugs."""
+
+from __future__ import annotations
+
+import re
+
+from headrace.core.errors import Code, Refused
+from headrace.core.owners import FLAGS_PREFIX
+
+PREFIX = "flags:"
+TENANTS = f"{FLAGS_PREFIX}tenants/"
+"""A tenant is there while its log is; nothing is ever written to that."""
+
+_SLUG = re.compile(r"[a-z][a-z0-9-]{0,62}\Z")
+_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
+_SHOWN = 100
+
+
+def parse_slug(text: str, field: str = "slug") -> str:
+    """The name of a tenant or of a namespace; refuses everything else."""
+    if _SLUG.match(text) is None:
+        raise Refused(
+            Code.INVALID,
+            f"{field} has 1 to 63 characters of a-z 0-9 - and starts with a letter",
+            field=field,
+            value=text[:_SHOWN],
+        )
+    return text
+
+
+def parse_environment(text: str) -> str:
+    """The name of an environment; refuses everything else."""
+    if _KEY.match(text) is None:
+        raise Refused(
+            Code.INVALID,
+            "environment has 1 to 63 characters of a-z 0-9 _ - and starts with a letter",
+            field="environment",
+            value=text[:_SHOWN],
+        )
+    return text
+
+
+def log_of(tenant: str, namespace: str) -> str:
+    """The log of a namespace."""
+    return f"{PREFIX}{tenant}:{namespace}"
+
+
+def namespaces_of(tenant: str) -> str:
+    """How the logs of all namespaces of a tenant begin."""
+    return f"{PREFIX}{tenant}:"
+
+
+def parse_log(name: str) -> tuple[str, str]:
+    """The tenant and the namespace of a log of ours."""
+    _, tenant, namespace = name.split(":")
+    return tenant, namespace
+
+
+def tenant_log(tenant: str) -> str:
+    """The log that stands for a tenant."""
+    return TENANTS + tenant

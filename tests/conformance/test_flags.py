@@ -1,0 +1,16 @@
+"""Flags, black box over HTTP: every case of `flags/*.toml` is one test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .cases import Scenario
+from .playing import parameters, play
+from .servers import SharedServer
+
+
+@pytest.mark.parametrize("scenario", parameters(Path(__file__).parent / "flags"))
+def test_flags(scenario: Scenario, shared_server: SharedServer, tmp_path: Path) -> None:
+    play(scenario, shared_server, tmp_path / "data")
