@@ -572,3 +572,23 @@ TOKEN_NAME_MAX = 200
 MANIFEST_BYTES_CEILING = 1 << 30
 INLINE_FILES_CEILING = 10_000
 """The most a setting may allow of a manifest, and of a change that is sent inline."""
+TOML_DEPTH_MAX = 32
+TOML_KEY_PARTS_MAX = 16
+"""Brackets around a value of TOML, and parts of a key: the parser takes the square of these."""
+PREDICATE_DEPTH_MAX = 16
+PREDICATE_VALUES_MAX = 10_000
+"""How deep predicates are nested, and what an `in` may list."""
+ATTRIBUTE_LENGTH_MAX = 256
+VARIANT_DEPTH_MAX = 16
+"""How deep a variant of type json is nested."""
+SEMVER_LENGTH_MAX = 256
+LINT_FILE_PROBLEMS_MAX = 100
+LINT_PROBLEMS_MAX = 1000
+LINT_TEXT_MAX = 300
+"""Problems of one file and of a manifest that are told, and characters of what is said of one."""
+CONTEXT_DEPTH_MAX = 16
+CONTEXT_VALUES_MAX = 10_000
+CONTEXT_TEXT_MAX = 64 << 10
+"""What somebody may tell of who a flag is evaluated for."""
+ENTITY_ID_LENGTH_MAX = 1024
+"""What identifies an entity and is longer is in no bucket: hashing takes a step for each byte."""

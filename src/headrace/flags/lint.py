@@ -1,0 +1,121 @@
+"""Lint: whether files are a manifest, and everything that is wrong if they are not.
+
+| Code | Problem |
+|---|---|
+| E001 | `schema_version` is missing or not understood |
+| E005 | a segment that does not exist |
+| E006 | a bucket outside of 0 to 9999, or that ends before it starts |
+| E010 | an environment that `namespace.toml` does not declare (any will do without that file) |
+| E011 | a segment without predicate and bucket |
+| E014 | a flag of no type, or a variant that is not of its type |
+| E016 | an unknown field |
+| E018 | a link in an archive |
+| E032 | a name that is no key (of a flag or segment), slug, environment or variant |
+| E036 | a rule with both of segment and predicate, or with neither |
+| E037, E038, E039 | a flag without `_`; `_` without a variant; `_` with `testing` |
+| W004 | a bucket without salt |
+| H001 | no TOML, too large, too deep; a field of the wrong type, or one that is missing |
+| H002 | segments that need each other |
+| H003 | a variant that the flag does not have |
+| H004 | an operator that does not exist, or an operand that it does not take |
+
+E and W are the protocol's codes, H our own. Errors refuse a manifest, warnings do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from headrace.core.limits import LINT_PROBLEMS_MAX, LINT_TEXT_MAX
+from headrace.flags.closure import References
+from headrace.flags.model import LintProblem, NamespaceDefinition, ParsedFile
+from headrace.flags.parsing import parse_file
+from headrace.flags.table_reader import shown
+from headrace.flags.tree import NAMESPACE_PATH, path_bytes, segment_path
+
+
+class LintReport(msgspec.Struct, frozen=True):
+    """What is wrong with a manifest: problems by path, those of a file in its order."""
+
+    errors: tuple[LintProblem, ...] = ()
+    warnings: tuple[LintProblem, ...] = ()
+    """Of both, only the first ones if there are very many."""
+    unsupported_version: str | None = None
+    """A schema version whose major number is not ours, if any file has one."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the files are a manifest."""
+        return not self.errors
+
+
+def lint_files(tree: Mapping[str, bytes]) -> tuple[LintReport, dict[str, ParsedFile]]:
+    """Lint of files by path, which are taken apart for that."""
+    parsed = {path: parse_file(path, content) for path, content in tree.items()}
+    return lint_tree(parsed), parsed
+
+
+def lint_tree(parsed: Mapping[str, ParsedFile]) -> LintReport:
+    """Lint of files that were taken apart, by path."""
+    found = [
+        *(problem for file in parsed.values() for problem in file.problems),
+        *_unknown_segments(parsed),
+        *_unknown_environments(parsed),
+        *_cycles(References.of(parsed).segments),
+    ]
+    found.sort(key=lambda problem: path_bytes(problem.path))
+    foreign = (file.unsupported_version for file in parsed.values())
+    return LintReport(
+        tuple(problem for problem in found if problem.is_error)[:LINT_PROBLEMS_MAX],
+        tuple(problem for problem in found if not problem.is_error)[:LINT_PROBLEMS_MAX],
+        next((version for version in foreign if version is not None), None),
+    )
+
+
+def _unknown_segments(parsed: Mapping[str, ParsedFile]) -> Iterator[LintProblem]:
+    for path, file in parsed.items():
+        for reference in file.references:
+            if segment_path(reference.segment) not in parsed:
+                message = f"there is no segment {shown(reference.segment)}"
+                yield LintProblem("E005", message, path, reference.location)
+
+
+def _unknown_environments(parsed: Mapping[str, ParsedFile]) -> Iterator[LintProblem]:
+    namespace = parsed.get(NAMESPACE_PATH)
+    if namespace is None or not isinstance(namespace.definition, NamespaceDefinition):
+        return  # any will do, or it is not known which
+    for path, file in parsed.items():
+        for name in file.environments_used:
+            if name not in namespace.definition.environments:
+                message = f"{NAMESPACE_PATH} declares no environment {shown(name)}"
+                yield LintProblem("E010", message, path, f"flag.environments.{name}")
+
+
+def _cycles(segments: Mapping[str, tuple[str, ...]]) -> Iterator[LintProblem]:
+    """A problem for each way back to a segment that was come from, walking as deep as it goes."""
+    done: set[str] = set()
+    for first in sorted(segments):
+        if first in done:
+            continue
+        ahead: list[tuple[str, Iterator[str]]] = [(first, iter(segments[first]))]
+        way = {first: 0}
+        while ahead:
+            key, used = ahead[-1]
+            segment = next(used, None)
+            if segment is None:
+                ahead.pop()
+                del way[key]
+                done.add(key)
+            elif segment in way:
+                yield _cycle([key for key, _ in ahead[way[segment] :]])
+            elif segment in segments and segment not in done:
+                way[segment] = len(ahead)
+                ahead.append((segment, iter(segments[segment])))
+
+
+def _cycle(keys: Iterable[str]) -> LintProblem:
+    first, *others = keys
+    message = f"segments need each other: {' -> '.join([first, *others, first])}"
+    return LintProblem("H002", message[:LINT_TEXT_MAX], segment_path(first), "segment.predicate")
