@@ -8,9 +8,9 @@ somebody was told of. What the states themselves may be, the property tests say.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ from headrace.formats.snapshot import Captured, encode_part
 from headrace.profiles.catalogue import parse_profile
 from headrace.schemas.evolution import parse_update
 
+T = TypeVar("T")
 TEXT = "text/plain"
 JSON = "application/json"
 
@@ -88,6 +89,12 @@ class Client:
     def __init__(self, engine: Engine, state_journal: StateJournal) -> None:
         self.engine = engine
         self._state_journal = state_journal
+
+    async def told(self, work: Awaitable[T]) -> T:
+        """Do something else, and be told of it."""
+        answer = await work
+        self._state_journal.acknowledge()
+        return answer
 
     async def create(self, name: str, *datas: bytes, **spec: Any) -> None:
         wanted = Spec(**{"content_type": None if "source" in spec else TEXT, **spec})

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import shutil
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ import pytest
 from xxhash import xxh3_64_hexdigest
 
 from headrace.core.config import Kind, LogConfig
+from headrace.core.contents import Contents
 from headrace.core.entry import (
     Append,
     Claim,
@@ -26,6 +28,7 @@ from headrace.core.entry import (
     Entry,
     Extend,
     LoseAtRestart,
+    Refer,
     Release,
     Stop,
     Trim,
@@ -391,6 +394,17 @@ def appended(first: int, ts_ms: int = 5) -> Append:
     return Append(1, block(draft([b"1", b"2"]), first, ts_ms))
 
 
+ONE, TWO = sha256(b"1").digest(), sha256(b"2").digest()
+NAMED_LATE = Refer(1, 9, 1, taken=ONE)
+
+
+def named(taken: bytes = ONE, released: bytes = b"", first: int = 0) -> Refer:
+    """Log 9 names two contents, or releases some."""
+    if released:
+        return Refer(1, 9, 2, released=released)
+    return Refer(1, 9, 1, first or 1, ONE + TWO, [17, 17], taken)
+
+
 def contradictions(*entries: Entry, complete: bool = True) -> list[str]:
     history = History(complete=complete)
     return [what for entry in entries for what in history.contradictions(entry)]
@@ -404,6 +418,7 @@ def contradictions(*entries: Entry, complete: bool = True) -> list[str]:
         (CREATE, appended(1), Delete(1, [1, 1], 1, 17), Trim(1, 2, 0, 0, 0)),
         (CREATE, Drop(1), Create(2, "one", "topics", LogConfig(), 0, 0)),
         (CREATE, Claim(1, "w", 1, 9, 5, [1, 3]), Claim(1, "w", 1, 9, 7, [2]), Release(1, [3], 0)),
+        (CREATE, appended(1), named(taken=ONE + ONE + TWO), named(released=ONE + ONE)),
     ],
 )
 def test_a_journal_without_contradictions(entries: Sequence[Entry]) -> None:
@@ -428,6 +443,15 @@ def test_a_journal_without_contradictions(entries: Sequence[Entry]) -> None:
         ("do not ascend", (CREATE, Release(1, [], 0))),
         ("do not ascend", (CREATE, Extend(1, [2, 1], 9))),
         ("sorted", (CREATE, Delay(1, [2, 1], 9))),
+        ("named before they are there", (CREATE, named(taken=ONE))),
+        ("not whole", (CREATE, appended(1), Refer(1, 9, 1, 1, ONE, [17, 17]))),
+        ("not whole", (CREATE, appended(1), named(taken=ONE[1:]))),
+        ("below zero", (CREATE, appended(1), Refer(1, 9, 1, 1, ONE, [0]))),
+        ("comes that was there", (CREATE, appended(1), named(), named(first=1))),
+        ("comes that was there", (CREATE, appended(1), Refer(1, 9, 1, 1, ONE + ONE, [17, 17]))),
+        ("that is not there", (CREATE, appended(1), Refer(1, 9, 1, taken=ONE))),
+        ("that is not there", (CREATE, appended(1), named(), named(released=ONE), NAMED_LATE)),
+        ("more often than it was", (CREATE, appended(1), named(), named(released=ONE + ONE))),
         (
             "fence 6 is not above 6",
             (CREATE, Claim(1, "w", 1, 9, 5, [1, 3]), Claim(1, "w", 1, 9, 6, [2])),
@@ -494,6 +518,14 @@ def ledger(count: int, size: int) -> Ledger:
     return held
 
 
+def contents(count: int, size: int = 20, times: int = 1) -> Contents:
+    """So many contents, each named so many times."""
+    held = Contents()
+    digests = b"".join(sha256(b"%d" % seq).digest() for seq in range(count))
+    held.refer(Refer(1, 9, 1, 1, digests, [size] * count, digests * times))
+    return held
+
+
 @pytest.mark.parametrize(
     "good",
     [
@@ -502,6 +534,8 @@ def ledger(count: int, size: int) -> Ledger:
         state(floor_cap=11, count=0, size_bytes=0),
         state(deleted=[3, 4], gaps=[6, 6], count=7),
         state(extents=[(1, 1, 4), (3, 5, 10)]),
+        state(contents=contents(10)),
+        state(contents=contents(9), deleted=[10, 10], count=9, size_bytes=180),
     ],
 )
 def test_states_that_can_be(good: Log) -> None:
@@ -524,6 +558,10 @@ def test_states_that_can_be(good: Log) -> None:
         state(extents=[(1, 1, 4), (2, 4, 10)]),
         state(extents=[(1, 1, 11)]),
         state(keys={"k": (9, 12, 0)}),
+        state(contents=contents(9)),
+        state(contents=contents(11)),
+        state(contents=contents(10, size=21)),
+        state(contents=contents(10, times=0)),
     ],
 )
 def test_states_that_cannot_be(bad: Log) -> None:

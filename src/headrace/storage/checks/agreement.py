@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from headrace.core import ranges
 from headrace.core.log import Log
-from headrace.core.record import Block, live_parts
+from headrace.core.record import Block, Texts, live_parts
 from headrace.formats.segment import Piece
+from headrace.storage.checks.contents import content_problem, naming_problems
 from headrace.storage.checks.findings import Finding, Problem
 from headrace.storage.checks.findings import log as of_log
 from headrace.storage.checks.routers import router_problems
@@ -48,6 +49,18 @@ class Agreement:
     def doubts(self, number: int) -> bool:
         """Whether this segment could not be read."""
         return number in self._doubtful
+
+    def holds_contents(self, log: int) -> bool:
+        """Whether the records of this log are contents, with their digests as keys."""
+        held = self._logs.get(log)
+        return held is not None and held.contents is not None
+
+    def _check_contents(self, log: Log, block: Block) -> Iterator[Finding]:
+        if log.contents is not None:
+            keys: Texts = block.keys or [None] * block.count
+            for at, key in enumerate(keys):
+                if what := content_problem(key, block.data_at(at)):
+                    yield Problem(RECOVERY, of_log(log.name), f"seq {block.seq_at(at)}: {what}")
 
     def take(self, piece: Piece, rows: pa.Table, where: str) -> Iterator[Finding]:
         """Count what is live in the rows of one log; segments come in ascending order."""
@@ -87,7 +100,7 @@ class Agreement:
 
     def close(self) -> Iterator[Finding]:
         """Everything was taken: compare each log, and the logs with each other."""
-        for log, what in router_problems(self._logs):
+        for log, what in (*router_problems(self._logs), *naming_problems(self._logs)):
             yield Problem(RECOVERY, of_log(log.name), what)
         for log in self._logs.values():
             for what in state_problems(log):
@@ -101,6 +114,7 @@ class Agreement:
                     yield Problem(RECOVERY, of_log(log.name), what)
                 found.last = block.last
                 _count_parts(found, live_parts(block, log.gone, log.floor))
+                yield from self._check_contents(log, block)
             if (found.count, found.size_bytes) != (log.count, log.size_bytes):
                 what = (
                     f"{found.count} records of {found.size_bytes} bytes are there; "

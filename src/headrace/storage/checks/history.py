@@ -8,6 +8,7 @@ from itertools import pairwise
 import msgspec
 
 from headrace.core import ranges
+from headrace.core.contents import Contents
 from headrace.core.entry import (
     Append,
     Claim,
@@ -22,6 +23,7 @@ from headrace.core.entry import (
     Issue,
     LoseAtRestart,
     Open,
+    Refer,
     Release,
     Retire,
     Revoke,
@@ -31,6 +33,7 @@ from headrace.core.entry import (
     Trim,
     Unroute,
 )
+from headrace.storage.checks.contents import refer_problems
 from headrace.storage.checks.payloads import block_problems
 from headrace.storage.checks.routers import path_problems
 from headrace.storage.checks.states import is_set
@@ -45,6 +48,8 @@ class _Seen(msgspec.Struct):
     fence: int = 0
     routers: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     """Router → (source, how far it came in it)."""
+    contents: Contents | None = msgspec.field(default_factory=Contents)
+    """What it holds by digest; None when that cannot be known."""
 
 
 class History:
@@ -105,6 +110,8 @@ class History:
                 if entry.router not in seen.routers and self.complete:
                     yield f"there is no router {entry.router}"
                 yield from _forward(seen, entry)
+            case Refer():
+                yield from self._refer(entry, seen)
             case Drop():
                 self._drop(entry, seen)
 
@@ -116,6 +123,16 @@ class History:
         self._last_id = max(self._last_id, entry.log)
         self._names[entry.name] = entry.log
         self._seen[entry.log] = _Seen(entry.name)
+
+    def _refer(self, entry: Refer, seen: _Seen) -> Iterator[str]:
+        if not self.complete:
+            seen.contents = None
+        wrong = list(refer_problems(seen.contents, seen.head, entry))
+        yield from wrong
+        if wrong:
+            seen.contents = None  # what follows from it would only be told again
+        elif seen.contents is not None:
+            seen.contents.refer(entry)
 
     def _drop(self, entry: Drop, seen: _Seen) -> None:
         if seen.name is not None:

@@ -16,6 +16,7 @@ from headrace.formats.manifest import Segment
 from headrace.formats.segment import INDEX_COLUMNS, INDEX_SCHEMA, SCHEMA, TAGS_SCHEMA, Piece
 from headrace.formats.table import read_table
 from headrace.storage.checks.agreement import Agreement
+from headrace.storage.checks.contents import content_problem
 from headrace.storage.checks.findings import Advance, Finding, Problem, row
 from headrace.storage.checks.manifests import path_of
 from headrace.storage.checks.payloads import bad_json
@@ -95,9 +96,21 @@ class SegmentCheck:
             for name, raws in _json_columns(table):
                 for at in bad_json(raws):
                     yield Problem(self._path, row(base + at), f"its {name} is not JSON")
+            yield from self._check_contents(table, base)
             yield from self._take(table, group)
             base, before = base + len(table), keys.slice(max(0, len(keys) - 1))
             self._advance(self._segment.file_bytes * len(table) // max(1, self._segment.rows))
+
+    def _check_contents(self, table: pa.Table, base: int) -> Iterator[Finding]:
+        """Rows of logs that hold contents are what their keys say."""
+        logs = table.column("log_id")
+        wanted = [log for log in pc.unique(logs).to_pylist() if self._agreement.holds_contents(log)]
+        if not wanted:
+            return
+        for at in pc.indices_nonzero(pc.is_in(logs, pa.array(wanted, pa.int64()))).to_pylist():
+            key, data = table.column("key")[at].as_py(), table.column("data")[at].as_py()
+            if what := content_problem(key, data):
+                yield Problem(self._path, row(base + at), what)
 
     def _take(self, table: pa.Table, group: int) -> Iterator[Finding]:
         """Remember what the companions must say of these rows, and count what is live."""

@@ -10,6 +10,7 @@ from headrace.core.limits import RECORD_OVERHEAD_BYTES
 from headrace.core.log import Log, live_ranges
 from headrace.core.ranges import Ranges
 from headrace.core.retention import Ledger
+from headrace.storage.checks.contents import contents_problems
 from headrace.storage.checks.queues import queue_problems
 from headrace.storage.checks.routers import inbound_problems
 
@@ -32,6 +33,7 @@ def state_problems(log: Log) -> Iterator[str]:
         yield from _count_problems(log)
         yield from queue_problems(log)
         yield from inbound_problems(log)
+        yield from contents_problems(log)
     yield from _extent_problems(log)
     yield from _key_problems(log)
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from headrace.core.errors import Code, Refused
+from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.limits import (
     LISTED_ROWS_BYTES_MAX,
     RELEASED_BYTES_MAX,
@@ -25,7 +26,9 @@ from headrace.core.limits import (
 )
 from headrace.core.record import draft
 from headrace.engine.engine import Engine
+from headrace.engine.flow.time_slices import slices
 from headrace.engine.open_log import OpenLog
+from headrace.observe import log_line
 from headrace.surfaces.flags.version_rows import (
     EMPTY,
     Paths,
@@ -44,6 +47,8 @@ from headrace.surfaces.flags.version_rows import (
 )
 
 _NS = 1_000_000
+_SWEEP_S = 600.0
+"""How often to look for versions that grew old."""
 _LISTED_STEP = 16
 """Rows that are read at a time for a list."""
 
@@ -67,6 +72,9 @@ class ManifestVersions:
         self._retention = retention
         self._trees = _Trees()
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        self._due: set[int] = set()
+        """Namespaces that may name contents which they need no more."""
+        self._woken = asyncio.Event()
 
     # --- storing ---------------------------------------------------------------------------------
 
@@ -116,6 +124,8 @@ class ManifestVersions:
                 current_version=head,
             )
         await committed
+        self._due.add(log.id)
+        self._woken.set()
         return new.row
 
     # --- reading ---------------------------------------------------------------------------------
@@ -215,6 +225,8 @@ class ManifestVersions:
         most; says whether there may be more. Durable when this returns.
         """
         engine = self._engine
+        if live.visible - self._retention.versions + 1 <= engine.contents.held_from(live):
+            return False  # as nearly always
         async with self._lock(live):
             engine.check_alive(live)
             held, oldest = engine.contents.held_from(live), await self.oldest(live)
@@ -234,6 +246,34 @@ class ManifestVersions:
             self._trees.forget(live.log.id, reached)
         await engine.journal.wait_synced(position)
         return reached < oldest
+
+    async def run(self) -> None:
+        """Release what is not needed any more, for as long as the server runs: behind uploads, and
+        now and then where versions only grow old.
+        """
+        loop = asyncio.get_running_loop()
+        sweep_at = loop.time()
+        while True:
+            if loop.time() >= sweep_at:
+                sweep_at = loop.time() + _SWEEP_S
+                held = self._engine.contents.held
+                self._due |= held.held_from.keys() if held is not None else set()
+            await self._release_due()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(sweep_at):
+                    await self._woken.wait()
+            self._woken.clear()
+
+    async def _release_due(self) -> None:
+        due, self._due = self._due, set()
+        async for log in slices(due):
+            live = self._engine.open_logs.get(log)
+            try:
+                while live is not None and await self.prune(live):
+                    pass
+            except (Refused, Corrupt, OSError) as error:
+                # The next upload tries again, or the next round.
+                log_line("warning", f"contents of log {log} are not released", problem=str(error))
 
     async def delete(self, live: OpenLog) -> None:
         """Remove a namespace: its rows, and every content that only it names, in one frame."""
