@@ -563,6 +563,12 @@ SUBSCRIPTION_BYTES_MAX = 8192
 MANIFEST_FILES_MAX = 10_000
 MANIFEST_FILE_BYTES_MAX = 256 << 10
 """Files of a manifest, and how large one may be."""
+ARCHIVE_MEMBERS_MAX = 20_000
+ARCHIVE_PATH_BYTES_MAX = 1024
+ARCHIVE_EXTENSION_BYTES_MAX = 64 << 10
+"""Of an archive: members with those that are no part of a manifest, and extended headers; how long
+a path and one such header may be.
+"""
 CLOSURE_TOKEN_LENGTH_MAX = 1024
 """A token in the URL of a closure that is longer is not looked at."""
 FLAGS_COMMAND_BYTES_MAX = 16 << 10
