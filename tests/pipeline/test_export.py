@@ -125,6 +125,18 @@ def test_dead_records_are_left_out(
     assert len(target.read_text().splitlines()) == 3
 
 
+def test_the_server_s_own_logs_stay_in_the_store(
+    spark: SparkSession, shelf: SegmentStore, tmp_path: Path
+) -> None:
+    shelf.seal({"__flags/contents": [b"1", b"2"], "__stream_metrics__": [b"3"]})
+    target = tmp_path / "all.jsonl"
+    assert "1 record " in export(spark, shelf.place, Selection(), target, "jsonl").summary
+    assert json.loads(target.read_text())["log"] == "__stream_metrics__"
+    named = Selection(logs=("__flags/contents",))
+    with pytest.raises(CannotRun, match="are the server's own"):
+        export(spark, shelf.place, named, tmp_path / "named.jsonl", "jsonl")
+
+
 @pytest.mark.parametrize(
     ("selection", "said"),
     [

@@ -22,6 +22,15 @@ from headrace.pipeline.reports.run import ReportOptions, rows_of, run
 from headrace.pipeline.reports.studies import STUDIES
 from headrace.pipeline.rows import COLUMNS, NUMBER
 from headrace.printing import count
+from headrace.surfaces.flags.version_rows import (
+    EMPTY,
+    NextVersion,
+    Tree,
+    VersionSummary,
+    encode_row,
+    next_version,
+)
+from support.manifests import digest
 from support.segment_store import SegmentStore
 
 if TYPE_CHECKING:
@@ -95,16 +104,25 @@ def test_who_changed_what(spark: SparkSession) -> None:
 
 
 def test_how_much_of_manifests_changes(spark: SparkSession) -> None:
-    def version(number: int, closure: str, *ops: str) -> dict[str, Any]:
-        files = [{"path": f"flags/{at}.toml", "op": op} for at, op in enumerate(ops)]
-        return {"version": number, "closure_hash": closure, "files": files}
+    """Over rows as the flags surface stores them."""
 
+    def row(before: Tree, closure: str, **files: bytes) -> NextVersion:
+        about = VersionSummary("tok_1", closure, len(files), 0)
+        tree = {f"flags/{name}.toml": digest(content) for name, content in files.items()}
+        return next_version(before, tree, about, NOON_MS)
+
+    one = row(EMPTY, "a", x=b"1", y=b"2")
+    two = row(one.tree, "b", x=b"3", z=b"4")
+    three = row(two.tree, "b", x=b"3", z=b"4")
+    other = row(EMPTY, "c", x=b"1")
     rows = records(
         spark,
-        ("flags:acme:billing", NOON_MS, version(1, "a", "enter", "enter")),
-        ("flags:acme:billing", NOON_MS, version(2, "b", "modified", "leave")),
-        ("flags:acme:billing", NOON_MS, {"version": 3, "closure_hash": "b"}),
-        ("flags:acme:growth", NOON_MS + DAY_MS, version(7, "c", "modified")),
+        *(
+            ("flags:acme:billing", NOON_MS, encode_row(version.row))
+            for version in (one, two, three)
+        ),
+        ("flags:acme:billing", NOON_MS, {"version": 4, "closure_hash": "b"}),
+        ("flags:acme:growth", NOON_MS + DAY_MS, encode_row(other.row)),
         ("flags:acme:growth", NOON_MS, {"note": "no version"}),
     )
     billing, growth = made("churn", rows)
@@ -112,12 +130,12 @@ def test_how_much_of_manifests_changes(spark: SparkSession) -> None:
         "tenant": "acme",
         "namespace": "billing",
         "at": at("2026-02-12T00:00:00"),
-        "versions": 3,
+        "versions": 4,
         "closures": 2,
-        "entered": 2,
+        "added": 3,
         "modified": 1,
-        "left": 1,
-        "files": 4,
+        "removed": 1,
+        "files": 5,
     }
     assert (growth["namespace"], growth["at"]) == ("growth", at("2026-02-13T00:00:00"))
 

@@ -38,6 +38,13 @@ RESERVED = {
 _PREFIXES = tuple(RESERVED)
 
 
+def is_hidden(name: str) -> bool:
+    """Whether a log is for its owner alone: nobody else lists, reads or searches it, not even
+    from the object store.
+    """
+    return name.startswith(FLAGS_PREFIX)
+
+
 def check_name(name: str, owner: str) -> None:
     """Refuse a name for a new log that is another owner's to give."""
     if name.startswith(_PREFIXES) and RESERVED[_prefix(name)] != owner:

@@ -18,7 +18,7 @@ from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.export_files import write_part
 from headrace.pipeline.export_target import ExportPart, ExportTarget, parse_target
 from headrace.pipeline.limits import PROBES
-from headrace.pipeline.logs import check_logs, each, is_meant, parse_logs
+from headrace.pipeline.logs import check_logs, each, is_readable, parse_readable_logs
 from headrace.pipeline.proof import require_sound
 from headrace.pipeline.report import Report, show_stages
 from headrace.pipeline.rows import NUMBER, is_live, is_within, read
@@ -64,7 +64,7 @@ def export(
             rows = read(spark, place, manifest.segments).where(is_live(marks))
             with show_stages(spark):
                 parts, found, numbers = _write(
-                    rows.where(is_meant(logs) & _wanted(selection)), logs, target
+                    rows.where(is_readable(logs) & _wanted(selection)), logs, target
                 )
             check_parts(target, parts)
             # Spark may make something of damaged bytes: nothing of that is published.
@@ -91,7 +91,7 @@ def check_export(
     ):
         if low is not None and high is not None and low > high:
             raise CannotRun(f"--from-{name} {low} is after --to-{name} {high}")
-    logs, target = parse_logs(selection.logs), parse_target(to, format)
+    logs, target = parse_readable_logs(selection.logs), parse_target(to, format)
     target.check()
     return logs, target
 

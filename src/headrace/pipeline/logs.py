@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.core.limits import NAMES_COMPARED_MAX
 from headrace.core.name_patterns import STAR, NamePatterns, parse_patterns, unsealed_log
+from headrace.core.owners import FLAGS_PREFIX, is_hidden
 from headrace.formats.manifest import Manifest
 from headrace.formats.marks import Marks
 from headrace.pipeline.errors import CannotRun, NotSealed
@@ -27,6 +28,14 @@ def parse_logs(texts: tuple[str, ...]) -> NamePatterns:
         raise CannotRun(f"--log: {error}") from None
 
 
+def parse_readable_logs(texts: tuple[str, ...]) -> NamePatterns:
+    """The same of logs whose records may leave the store."""
+    patterns = parse_logs(texts)
+    if any(map(is_hidden, (*patterns.names, *patterns.prefixes))):
+        raise CannotRun(f"--log: logs that begin with {FLAGS_PREFIX} are the server's own")
+    return patterns
+
+
 def each(patterns: NamePatterns) -> dict[str, Column]:
     """A condition on rows for each name and prefix."""
     from pyspark.sql import functions as F  # noqa: N812
@@ -44,6 +53,13 @@ def is_meant(patterns: NamePatterns) -> Column:
     exact = [F.col("log").isin(*patterns.names)] if patterns.names else []
     begins = [F.startswith(F.col("log"), F.lit(prefix)) for prefix in patterns.prefixes]
     return reduce(or_, [*exact, *begins]) if patterns else F.lit(True)
+
+
+def is_readable(patterns: NamePatterns) -> Column:
+    """The same of logs that are not for the server alone: what leaves the store."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return is_meant(patterns) & ~F.startswith(F.col("log"), F.lit(FLAGS_PREFIX))
 
 
 def check_logs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.core import state as core_state
 from headrace.core.errors import Code, Refused
+from headrace.core.owners import is_hidden
 from headrace.engine.kernel import Kernel
 from headrace.engine.open_log import OpenLog
 from headrace.engine.streams.expiry import StreamExpiry
@@ -19,7 +20,7 @@ class LogLookup:
     def live(self, name: str) -> OpenLog:
         """A log whose records are JSON: a topic, or a stream of JSON."""
         log = self._kernel.state.by_name.get(name)
-        if log is None or (log.stream is not None and not self._expiry.is_there(log)):
+        if log is None or is_hidden(name) or (log.stream is not None and not self._expiry.is_there(log)):
             raise core_state.not_found(name)
         if log.stream is not None and not log.stream.is_json:
             raise Refused(

@@ -1,4 +1,4 @@
-"""How often flag manifests change, and how much of them: closure churn."""
+"""How often flag manifests change, and how much of them: files that came, changed and went."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VERSION = """
     closure_hash string,
     files array<struct<path: string, op: string>>
 """
-ENTER, MODIFIED, LEAVE = "enter", "modified", "leave"
+OPS = ("added", "modified", "removed")
 
 
 def churn(records: DataFrame, period: Period) -> DataFrame:
@@ -34,14 +34,11 @@ def churn(records: DataFrame, period: Period) -> DataFrame:
         .agg(
             F.count(F.lit(1)).alias("versions"),
             F.count_distinct("version.closure_hash").alias("closures"),
-            *(F.sum(_files(op)).alias(column) for op, column in _COLUMNS.items()),
+            *(F.sum(_files(op)).alias(op) for op in OPS),
         )
-        .withColumn("files", F.col("entered") + F.col("modified") + F.col("left"))
+        .withColumn("files", F.col("added") + F.col("modified") + F.col("removed"))
         .orderBy("tenant", "namespace", "at")
     )
-
-
-_COLUMNS = {ENTER: "entered", MODIFIED: "modified", LEAVE: "left"}
 
 
 def _files(op: str) -> Column:
@@ -55,7 +52,7 @@ def _files(op: str) -> Column:
 
 STUDY = Study(
     name="churn",
-    help="versions and closure churn of flag manifests, by namespace",
+    help="versions and churn of flag manifests, by namespace",
     prefix=_PREFIX,
     period="day",
     make=churn,

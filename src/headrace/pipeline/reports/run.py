@@ -13,7 +13,7 @@ import msgspec
 from headrace.core.name_patterns import NamePatterns
 from headrace.formats.manifest import Manifest
 from headrace.pipeline.errors import CannotRun
-from headrace.pipeline.logs import check_logs, is_meant, parse_logs
+from headrace.pipeline.logs import check_logs, is_readable, parse_readable_logs
 from headrace.pipeline.proof import require_sound
 from headrace.pipeline.report import Report, show_stages
 from headrace.pipeline.reports import chart
@@ -57,13 +57,13 @@ def check_options(options: ReportOptions) -> None:
         and options.from_ts > options.to_ts
     ):
         raise CannotRun(f"--from-ts {options.from_ts} is after --to-ts {options.to_ts}")
-    parse_logs(options.logs)
+    parse_readable_logs(options.logs)
 
 
 def run(spark: SparkSession, place: StoreLocation, study: Study, options: ReportOptions) -> Report:
     """Make the report; its rows are few enough to be held here."""
     check_options(options)
-    logs = parse_logs(options.logs or (f"{study.prefix}*",))
+    logs = parse_readable_logs(options.logs or (f"{study.prefix}*",))
     manifest, marks = load(place.open())
     if options.logs:
         check_logs(spark, place, manifest, logs)
@@ -109,7 +109,7 @@ def _wanted(logs: NamePatterns, options: ReportOptions) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     in_time = is_within("ts", options.from_ts, options.to_ts)
-    return is_meant(logs) & F.col("media").isNull() & in_time
+    return is_readable(logs) & F.col("media").isNull() & in_time
 
 
 def _lines(columns: Sequence[str], rows: Sequence[dict[str, Any]], suffix: str) -> str:

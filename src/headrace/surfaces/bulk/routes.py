@@ -22,7 +22,7 @@ from headrace.core.limits import (
     U64_MAX,
 )
 from headrace.core.names import parse_name
-from headrace.core.owners import TOPICS
+from headrace.core.owners import TOPICS, is_hidden
 from headrace.core.read import Page
 from headrace.core.state import not_found
 from headrace.core.stream_state import media_of
@@ -148,7 +148,7 @@ class Bulk:
         engine = call.engine
         engine.transactions.check(transaction, _caller(call))
         known = engine.state.by_name.get(log)
-        if known is None:
+        if known is None or is_hidden(log):
             parse_name(log)
         media = media_of(known.stream if known is not None else None)
         if call.req.content_type != ARROW:
@@ -235,7 +235,7 @@ def _find(engine: Engine, name: str) -> OpenLog:
 
 def _is_readable(engine: Engine, name: str) -> bool:
     log = engine.state.by_name.get(name)
-    if log is None or log.subscription is not None:
+    if log is None or log.subscription is not None or is_hidden(name):
         return False
     return log.stream is None or engine.streams.expiry.is_there(log)
 

@@ -6,7 +6,7 @@ import msgspec
 
 from headrace.core.cursor import encode_cursor
 from headrace.core.errors import Code, Refused
-from headrace.core.owners import STREAMS, SYSTEM, SYSTEM_PREFIX
+from headrace.core.owners import STREAMS, SYSTEM, SYSTEM_PREFIX, is_hidden
 from headrace.core.stream_state import Producer, Write, same_type
 from headrace.engine.open_log import OpenLog
 from headrace.engine.streams.lifecycle import StreamWritten
@@ -181,7 +181,10 @@ class StreamRoutes:
         req, engine = call.req, call.engine
         after, prefix, size = parse_listing(req, "limit")
         owner = SYSTEM if prefix.startswith(SYSTEM_PREFIX) else STREAMS
-        found, more = engine.logs.page(after, prefix, size, call.principal.may_see, owner)
+        may_see = call.principal.may_see
+        found, more = engine.logs.page(
+            after, prefix, size, lambda name: may_see(name) and not is_hidden(name), owner
+        )
         streams = engine.streams
         shown = [
             wire.summarise(engine, each) for each in found if streams.expiry.is_there(each.log)
