@@ -20,7 +20,11 @@ class LogLookup:
     def live(self, name: str) -> OpenLog:
         """A log whose records are JSON: a topic, or a stream of JSON."""
         log = self._kernel.state.by_name.get(name)
-        if log is None or is_hidden(name) or (log.stream is not None and not self._expiry.is_there(log)):
+        if (
+            log is None
+            or is_hidden(name)
+            or (log.stream is not None and not self._expiry.is_there(log))
+        ):
             raise core_state.not_found(name)
         if log.stream is not None and not log.stream.is_json:
             raise Refused(
