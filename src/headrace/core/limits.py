@@ -598,3 +598,39 @@ CONTEXT_TEXT_MAX = 64 << 10
 """What somebody may tell of who a flag is evaluated for."""
 ENTITY_ID_LENGTH_MAX = 1024
 """What identifies an entity and is longer is in no bucket: hashing takes a step for each byte."""
+
+# Forms with files in them.
+FORM_PARTS_MAX = 16
+FORM_HEADER_BYTES_MAX = 4096
+"""Fields of a form, and what stands before the content of each."""
+
+# Manifests of flags, as they are checked beside the server.
+MANIFEST_FORM_BYTES_MAX = 64 << 10
+"""Of the form that an archive comes in, beside the archive."""
+MANIFEST_UPLOADS_MAX, MANIFEST_UPLOADS_PER_KEY = 32, 8
+"""Uploads whose bytes are in memory, in all and of one key; more are turned away unread."""
+UPLOAD_TRIES = 3
+"""How often an upload is begun anew when contents went that it could have shared."""
+MANIFEST_JOBS_MAX, MANIFEST_JOBS_PER_TENANT = 256, 64
+"""Jobs that wait for the manifest process, in all and of one tenant."""
+MANIFEST_JOB_S = 30.0
+"""How long it may take to check one manifest; who takes longer is refused and the process ended."""
+MANIFEST_IDLE_S = 600.0
+"""Without a job for so long, the process ends; what it knows is worked out again then."""
+MANIFEST_PROCESS_BYTES = 1 << 30
+"""Memory of the process, of which Python itself takes some 30 MB."""
+MANIFEST_MESSAGE_BYTES_MAX = 64 << 20
+"""One message to the process, or from it."""
+MANIFEST_BATCH_BYTES = 4 << 20
+MANIFEST_BATCH_FILES = 128
+"""Contents of files that go to the process, or come from it, at once."""
+MANIFEST_PARSED_BYTES = 64 << 20
+"""Of files, as they were read, whose parsed form the process keeps."""
+MANIFESTS_LOADED_BYTES = 128 << 20
+"""Manifests that are ready for use, by estimate; those in use stay beyond."""
+EVALUATION_BYTES_MAX = 256 << 10
+"""Of a body that says what to evaluate, and for whom."""
+EVALUATION_INLINE_BYTES = 64 << 10
+"""What a flag and its segments define, or all flags, that is evaluated on the loop; more is so in a
+thread.
+"""

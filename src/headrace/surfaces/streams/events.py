@@ -80,14 +80,6 @@ def format_tag(
     return f'W/"{slice}{promoted}{":closed" if closed else ""}"'
 
 
-def tag_matches(header: str | None, tag: str) -> bool:
-    """Whether If-None-Match names this tag."""
-    if header is None:
-        return False
-    known = (each.strip() for each in header.split(","))
-    return any(each == "*" or each.removeprefix("W/") == tag.removeprefix("W/") for each in known)
-
-
 def next_cursor(sent: str | None, now_ms: int, jitter_s: int) -> str:
     """The interval of now; one beyond the client's when that is not behind."""
     current = (now_ms // 1000 - _CURSOR_EPOCH_S) // _CURSOR_INTERVAL_S

@@ -27,7 +27,6 @@ from headrace.search.config import FieldKind, Search
 from headrace.search.values import format_date
 from headrace.storage.object_store_stats import RequestCounts
 from headrace.surfaces.streams import fields
-from headrace.surfaces.streams.events import tag_matches
 from headrace.surfaces.streams.positions import content_type_of, epoch_of
 from headrace.surfaces.streams.profiles import API as PROFILE_API
 from headrace.surfaces.streams.reading import parse_query
@@ -35,6 +34,7 @@ from headrace.surfaces.streams.wire import summarise
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call
 from headrace.web.credentials import Scope
+from headrace.web.entity_tags import tag_matches
 
 _WAIT_MS = 3000
 

@@ -26,7 +26,6 @@ from headrace.surfaces.streams.events import (
     next_cursor,
     pieces_array,
     pieces_raw,
-    tag_matches,
 )
 from headrace.surfaces.streams.offsets import Mark, Offset, parse_offset
 from headrace.surfaces.streams.positions import (
@@ -37,6 +36,7 @@ from headrace.surfaces.streams.positions import (
 )
 from headrace.web.answers import Answer, Headers
 from headrace.web.calls import Call
+from headrace.web.entity_tags import tag_matches
 from headrace.web.request import split_query
 
 LIVE_MODES = (None, "true", "long-poll", "sse")
