@@ -7,9 +7,7 @@ went away.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import struct
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +19,7 @@ from headrace.core.errors import Corrupt
 from headrace.formats.arrow import leave_pandas_out
 from headrace.formats.manifest import Segment
 from headrace.processes import subprocesses
+from headrace.processes.message_pipe import Oversized, exchange, read_message, write_message
 from headrace.processes.scheduling import step_back
 from headrace.processes.subprocesses import Child
 from headrace.storage.disk import RealDisk
@@ -28,7 +27,7 @@ from headrace.storage.objects import Objects
 from headrace.storage.sealing import SealFailed, SealJob, Unreadable, seal
 from headrace.storage.stores import open_objects
 
-_LENGTH = struct.Struct("<I")
+_ANSWER_BYTES_MAX = 1 << 30
 _NICE = 10
 _NICE_SESSION = 10
 """How far the session of this process steps back behind others, where they are scheduled first."""
@@ -82,13 +81,11 @@ class ProcessSealer:
         process = await self._running()
         body = msgspec.msgpack.encode(job)
         try:
-            process.stdin.write(_LENGTH.pack(len(body)) + body)
-            await process.stdin.drain()
-            (size,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
-            answer = msgspec.msgpack.decode(await process.stdout.readexactly(size), type=SealAnswer)
-        except (OSError, asyncio.IncompleteReadError) as error:
+            reply = await exchange(process, body, _ANSWER_BYTES_MAX)
+        except (OSError, EOFError, Oversized) as error:
             await self.close()
             raise SealFailed(f"the sealing process ended: {error}") from None
+        answer = msgspec.msgpack.decode(reply, type=SealAnswer)
         if answer.problem is not None:
             raise (Unreadable if answer.unreadable else SealFailed)(answer.problem)
         return answer.segment
@@ -113,16 +110,13 @@ class ProcessSealer:
 def _serve(root: Path, where: str | None, jobs: BinaryIO, answers: BinaryIO) -> None:
     disk = RealDisk(root)
     objects = open_objects(where, disk)
-    while header := jobs.read(_LENGTH.size):
-        body = jobs.read(_LENGTH.unpack(header)[0])
+    while (body := read_message(jobs)) is not None:
         job: Job = msgspec.msgpack.decode(body, type=Job)
         try:
             answer = SealAnswer(segment=_do(disk, objects, job))
         except (OSError, Corrupt, SealFailed) as error:
             answer = SealAnswer(problem=str(error), unreadable=isinstance(error, Corrupt))
-        reply = msgspec.msgpack.encode(answer)
-        answers.write(_LENGTH.pack(len(reply)) + reply)
-        answers.flush()
+        write_message(answers, msgspec.msgpack.encode(answer))
 
 
 def _do(disk: RealDisk, objects: Objects, job: Job) -> Segment | None:

@@ -1,0 +1,44 @@
+"""The queue that tenants share."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.core.errors import Code, Refused
+from headrace.processes.tenant_queue import TenantQueue
+
+
+def test_tenants_are_served_in_turn() -> None:
+    queue: TenantQueue[str] = TenantQueue()
+    for item in ("a1", "a2", "a3", "b1", "c1", "b2"):
+        queue.put(item[0], item)
+    assert len(queue) == 6
+    assert [queue.take(), queue.take()] == ["a1", "b1"]
+    queue.put("d", "d1")
+    assert [queue.take() for _ in range(5)] == ["c1", "a2", "b2", "d1", "a3"]
+    assert not queue
+
+
+def test_one_who_comes_again_waits_behind_the_others() -> None:
+    queue: TenantQueue[str] = TenantQueue()
+    queue.put("a", "a1")
+    queue.put("b", "b1")
+    assert queue.take() == "a1"
+    queue.put("a", "a2")
+    assert [queue.take(), queue.take()] == ["b1", "a2"]
+
+
+def test_no_more_than_so_many_wait() -> None:
+    queue: TenantQueue[int] = TenantQueue(count_max=3, per_tenant_max=2)
+    queue.put("a", 1)
+    queue.put("a", 2)
+    with pytest.raises(Refused) as refused:
+        queue.put("a", 3)
+    assert refused.value.code is Code.THROTTLED
+    assert refused.value.detail["limit"] == "max_manifest_jobs_per_tenant"
+    queue.put("b", 1)
+    with pytest.raises(Refused) as refused:
+        queue.put("c", 1)
+    assert refused.value.detail["limit"] == "max_manifest_jobs"
+    queue.take()
+    queue.put("c", 1)
