@@ -34,6 +34,7 @@ from headrace.engine.upkeep.cycle import Upkeep, UpkeepPace
 from headrace.formats import layout
 from headrace.formats.arrow import leave_pandas_out
 from headrace.observe import log_line
+from headrace.processes.manifest_process import ManifestChecker, ManifestProcess
 from headrace.processes.pipeline_process import PipelineProcess
 from headrace.processes.scheduling import SHORT_NS, ask_for_turns
 from headrace.processes.seal_process import ProcessSealer
@@ -253,7 +254,7 @@ def _notifications(settings: Settings, gate: Gate) -> Notifications:
     )
 
 
-def _flags(settings: Settings) -> Flags:
+def _flags(settings: Settings, checker: ManifestChecker) -> Flags:
     own = settings.flags
     return Flags(
         FlagsLimits(
@@ -268,7 +269,8 @@ def _flags(settings: Settings) -> Flags:
             keepalive_ms=own.keepalive_ms,
             idle_close_ms=own.idle_close_ms,
             inline_files=own.max_inline_files,
-        )
+        ),
+        checker,
     )
 
 
@@ -295,7 +297,7 @@ class App:
         self._control = Control(Webhooks(settings.server.webhook_hosts))
         self._server = ServerRoutes(self.gate, _server_limits(settings))
         self._notifications = _notifications(settings, self.gate)
-        self._flags = _flags(settings)
+        self._flags = _flags(settings, ManifestProcess())
         self._loop_lag = LoopLag()
         self._disk = RealDisk(settings.storage.data_dir)
         self._pool = ThreadPool()
@@ -396,6 +398,7 @@ class App:
         self._loop_lag.reset()
         self._control.open(signer)
         await self._notifications.open(started.engine)
+        self._flags.open(started.engine)
         self.gate.open(started.engine)
         if self._settings.development and len(started.engine.tokens):
             log_line("warning", "no credential is configured: tokens of the catalog have no effect")
@@ -418,6 +421,7 @@ class App:
             if started.engine.metering is not None:
                 tasks.create_task(started.engine.metering.run())
             tasks.create_task(self._server.run(started.engine))
+            tasks.create_task(self._flags.run())
             if self._pipeline is not None:
                 tasks.create_task(self._pipeline.run(partial(_wants_pipeline, started.upkeep)))
 
@@ -427,6 +431,7 @@ class App:
     async def _close(self) -> None:
         if self._pipeline is not None:
             await self._pipeline.close()
+        await self._flags.close()
         if self._started is not None:
             try:
                 async with asyncio.timeout(DRAIN_S):

@@ -48,8 +48,8 @@ DEFAULT_MATCHED = "default"
 class Definitions(msgspec.Struct, frozen=True):
     """What a manifest, or a closure of one, defines."""
 
-    flags: dict[str, FlagDefinition]
-    segments: dict[str, SegmentDefinition]
+    flags: Mapping[str, FlagDefinition]
+    segments: Mapping[str, SegmentDefinition]
     namespace: NamespaceDefinition | None = None
 
     @classmethod

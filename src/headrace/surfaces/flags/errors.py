@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import msgspec
+
 from headrace.core.errors import Code, Refused
-from headrace.web.answers import Answer, retry_after
+from headrace.web.answers import Answer, json_answer, retry_after
 from headrace.web.api_envelope import refuse_api
 from headrace.web.request import Request
 from headrace.web.surface import Refusal, complete
@@ -70,6 +72,9 @@ NAMESPACE_NOT_FOUND = _problem(
     Code.NOT_FOUND, "namespace_not_found", "There is no such namespace, or not this version of it."
 )
 TOKEN_NOT_FOUND = _problem(Code.NOT_FOUND, "token_not_found", "There is no such token here.")
+MANIFEST_NOT_FOUND = _problem(
+    Code.NOT_FOUND, "manifest_not_found", "The namespace has no manifest yet."
+)
 VERSION_NOT_FOUND = _problem(Code.NOT_FOUND, "version_not_found", "There is no such version.")
 FLAG_NOT_FOUND = _problem(Code.NOT_FOUND, "flag_not_found", "There is no such flag.")
 TENANT_EXISTS = _problem(Code.CONFLICT, "tenant_exists", "There is a tenant of this name.")
@@ -79,6 +84,8 @@ LINT_FAILED = _problem(Code.INVALID, "manifest_lint_failed", "The manifest has e
 SCHEMA_VERSION_MISMATCH = _problem(
     Code.INVALID, "schema_version_mismatch", "Files of a major version not known here.", 422
 )
+PARSE_ERROR = _problem(Code.INVALID, "parse_error", "OFREP: the body is no JSON.")
+INVALID_CONTEXT = _problem(Code.INVALID, "invalid_context", "OFREP: the context is none.")
 INVALID_SUBSCRIPTION = _problem(
     Code.INVALID, "invalid_subscription", "See details.reason: what is wrong with ns."
 )
@@ -92,13 +99,40 @@ CLOSURE_UNAVAILABLE = _problem(
 )
 
 
+OFREP = "/ofrep/v1/evaluate/flags"
+"""How paths of OFREP end, but for the key of a flag."""
+_OFREP_CODES = frozenset(("FLAG_NOT_FOUND", "PARSE_ERROR", "INVALID_CONTEXT"))
+_GENERAL = "GENERAL"
+
+
+class OfrepFailure(msgspec.Struct, omit_defaults=True):
+    """A refusal of OFREP."""
+
+    errorCode: str  # noqa: N815  (OFREP calls it so)
+    errorDetails: str  # noqa: N815
+    key: str | None = None
+    """The flag, where one was asked for."""
+
+
 def refuse(refused: Refused, request: Request, started: float) -> Answer:
     """The answer to what is refused."""
     details = dict(refused.detail)
     problem = details.pop(_PROBLEM, None)
     refusal = REFUSALS[refused.code] if problem is None else problem.refusal
-    answer = refuse_api(Refused(refused.code, refused.message, **details), refusal, request)
+    if OFREP in request.path:
+        answer = _refuse_ofrep(refused, refusal, request)
+    else:
+        answer = refuse_api(Refused(refused.code, refused.message, **details), refusal, request)
     answer.headers += retry_after(refusal.status, details)
     if refused.code is Code.UNAUTHENTICATED:
         answer.headers.append(("www-authenticate", "Bearer"))
     return answer
+
+
+def _refuse_ofrep(refused: Refused, refusal: Refusal, request: Request) -> Answer:
+    key = request.path.rpartition(OFREP)[2].removeprefix("/") or None
+    code = refusal.code.upper()
+    if code not in _OFREP_CODES:
+        code = "FLAG_NOT_FOUND" if refusal.status == 404 and key else _GENERAL
+    body = OfrepFailure(code, refused.message, key)
+    return json_answer(msgspec.json.encode(body), refusal.status)

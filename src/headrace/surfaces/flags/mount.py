@@ -6,15 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.core.errors import Code
+from headrace.core.limits import LIST_PAGE_MAX
+from headrace.formats.multipart import MEDIA_TYPE as MULTIPART
 from headrace.observe import Sample
 from headrace.surfaces.flags import wire
-from headrace.surfaces.flags.errors import REFUSALS, refuse
+from headrace.surfaces.flags.errors import OFREP, REFUSALS, OfrepFailure, refuse
+from headrace.surfaces.flags.evaluation import EvaluationRoutes
+from headrace.surfaces.flags.manifest_routes import ARCHIVE, ManifestRoutes
 from headrace.surfaces.flags.metrics import FlagsMetrics
+from headrace.surfaces.flags.ofrep import (
+    OfrepBulkSuccess,
+    OfrepRequest,
+    OfrepRoutes,
+    OfrepSuccess,
+)
 from headrace.surfaces.flags.tenants import TenantRoutes
 from headrace.web.api_envelope import ApiError
+from headrace.web.calls import by_api_key
 from headrace.web.credentials import Principal, Scope
 from headrace.web.request import Request
-from headrace.web.surface import Described, Parameter, Route, Surface, with_refusals
+from headrace.web.surface import Described, Handler, Parameter, Route, Surface, with_refusals
 
 API = "/api/v1"
 TENANT = f"{API}/tenants/{{tenant}}"
@@ -33,7 +44,13 @@ _PAGE = (
 _BY_NAME = (Parameter("prefix", str, "Only those whose names begin like this"), *_PAGE)
 
 
-def surface(tenants: TenantRoutes, metrics: FlagsMetrics) -> Surface:
+def surface(
+    tenants: TenantRoutes,
+    manifests: ManifestRoutes,
+    evaluation: EvaluationRoutes,
+    ofrep: OfrepRoutes,
+    metrics: FlagsMetrics,
+) -> Surface:
     """The surface, over everything that is configured."""
 
     def observe(request: Request, path: str | None, status: int) -> None:
@@ -50,7 +67,9 @@ def surface(tenants: TenantRoutes, metrics: FlagsMetrics) -> Surface:
         ),
         routes=[
             *_tenants(tenants),
-            *_manifests(),
+            *_manifests(manifests),
+            *_evaluation(evaluation),
+            *_ofrep(ofrep),
             *_events(),
         ],
         refusals=REFUSALS,
@@ -108,8 +127,130 @@ def _tenants(routes: TenantRoutes) -> list[Route]:
 # --- manifests, lint, versions, evaluation, OFREP --------------------------------------------------
 
 
-def _manifests() -> list[Route]:
-    return []
+def _manifests(routes: ManifestRoutes) -> list[Route]:
+    group, path = "Manifests", f"{NAMESPACE}/manifest"
+    where = (_TENANT, _NAMESPACE)
+    version = Parameter("version", int, "Its number", place="path", example=1)
+    return [
+        Route(
+            "PUT", path, routes.put, "Upload a manifest",
+            _replies(
+                {200: Described(wire.UploadReply, "It is the current version")},
+                Code.INVALID, Code.NOT_FOUND, Code.CONFLICT, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
+            ),
+            request=wire.ArchiveForm, media=MULTIPART, scope=Scope.WRITE, group=group,
+            parameters=(
+                *where,
+                Parameter("If-Version", int, "The version that is current now; 0: none", place="header"),
+            ),
+            description="A form with one field `archive`: the directory's contents as tar.gz."
+            " The same files again are a new version.",
+        ),
+        Route(
+            "GET", path, routes.get, "Download the current manifest",
+            _replies(
+                {
+                    200: Described(bytes, "A tar.gz; its ETag is the version", ARCHIVE),
+                    304: Described(None, "If-None-Match names the current version"),
+                },
+                Code.INVALID, Code.NOT_FOUND,
+            ),
+            scope=Scope.READ, group=group, head=True,
+            parameters=(
+                *where, Parameter("If-None-Match", str, "Tags that are known", place="header"),
+            ),
+        ),
+        Route(
+            "POST", f"{path}/lint", routes.lint, "Lint a manifest",
+            _replies(
+                {200: Described(wire.LintedReply, "What an upload would say; nothing changed")},
+                Code.INVALID, Code.NOT_FOUND, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
+            ),
+            request=wire.ArchiveForm, media=MULTIPART, scope=Scope.READ, group=group, parameters=where,
+            description="Takes the same form as an upload.",
+        ),
+        Route(
+            "GET", f"{path}/versions", routes.list_versions, "List versions",
+            _replies(
+                {200: Described(wire.VersionListReply, "The newest first")},
+                Code.INVALID, Code.NOT_FOUND,
+            ),
+            scope=Scope.READ, group=group, head=True,
+            parameters=(
+                *where,
+                Parameter("limit", int, "How many at most", default=LIST_PAGE_MAX),
+                Parameter("before", int, "Only versions before this one: `next_before` of a page"),
+            ),
+        ),
+        Route(
+            "GET", f"{path}/versions/{{version}}", routes.get_version, "What a version changed",
+            _replies(
+                {200: Described(wire.VersionReply, "The version and the files it changed")},
+                Code.INVALID, Code.NOT_FOUND,
+            ),
+            scope=Scope.READ, group=group, head=True, parameters=(*where, version),
+        ),
+    ]  # fmt: skip
+
+
+def _evaluation(routes: EvaluationRoutes) -> list[Route]:
+    group, where = "Evaluation", (_TENANT, _NAMESPACE)
+    context = {"user": {"email": "ann@example.com"}}
+    return [
+        Route(
+            "POST", f"{NAMESPACE}/evaluate", routes.evaluate, "Evaluate a flag",
+            _replies(
+                {200: Described(wire.EvaluateReply, "Its value, and why")},
+                Code.INVALID, Code.NOT_FOUND,
+            ),
+            request=wire.EvaluateRequest, scope=Scope.READ, group=group, parameters=where,
+            example={"flag": "checkout-redesign", "context": context, "environment": "production"},
+        ),
+        Route(
+            "POST", f"{NAMESPACE}/evaluate/all", routes.evaluate_all, "Evaluate all flags",
+            _replies(
+                {200: Described(wire.EvaluateAllReply, "Values by key")},
+                Code.INVALID, Code.NOT_FOUND,
+            ),
+            request=wire.EvaluateAllRequest, scope=Scope.READ, group=group, parameters=where,
+            example={"context": context},
+        ),
+    ]  # fmt: skip
+
+
+def _ofrep(routes: OfrepRoutes) -> list[Route]:
+    key = Parameter("key", str, "Of the flag", place="path", example="checkout-redesign")
+    context = {"context": {"targetingKey": "ann", "email": "ann@example.com"}}
+    tag = Parameter("If-None-Match", str, "The ETag of what is known", place="header")
+
+    def route(path: str, handler: Handler, summary: str, reply: Any, **more: Any) -> Route:
+        ok = {200: Described(reply, "Evaluated")}
+        if reply is OfrepBulkSuccess:
+            ok[304] = Described(None, "Nothing has changed for this context")
+        return Route(
+            "POST",
+            path,
+            handler,
+            summary,
+            with_refusals(ok, (Code.INVALID, Code.NOT_FOUND), REFUSALS, OfrepFailure),
+            request=OfrepRequest,
+            scope=Scope.READ,
+            group="OFREP",
+            authenticate=by_api_key,
+            example=context,
+            **more,
+        )
+
+    bound, named = OFREP, NAMESPACE + OFREP
+    where = (_TENANT, _NAMESPACE)
+    one, every = "Evaluate a flag for OpenFeature", "Evaluate all flags for OpenFeature"
+    about = "The namespace is that of the token."
+    return [
+        route(bound, routes.evaluate_all, every, OfrepBulkSuccess, parameters=(tag,), description=about),
+        route(f"{bound}/{{key}}", routes.evaluate, one, OfrepSuccess, parameters=(key,), description=about),
+        route(named, routes.evaluate_all, every, OfrepBulkSuccess, parameters=(*where, tag)),
+        route(f"{named}/{{key}}", routes.evaluate, one, OfrepSuccess, parameters=(*where, key)),
+    ]  # fmt: skip
 
 
 # --- event streams and closures -------------------------------------------------------------------

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from headrace.core.errors import Code, Corrupt, Refused
+from headrace.core.errors import Corrupt, Refused
 from headrace.core.limits import (
     LISTED_ROWS_BYTES_MAX,
     RELEASED_BYTES_MAX,
@@ -29,6 +29,11 @@ from headrace.engine.engine import Engine
 from headrace.engine.flow.time_slices import slices
 from headrace.engine.open_log import OpenLog
 from headrace.observe import log_line
+from headrace.surfaces.flags.errors import (
+    CLOSURE_UNAVAILABLE,
+    VERSION_CONFLICT,
+    VERSION_NOT_FOUND,
+)
 from headrace.surfaces.flags.version_rows import (
     EMPTY,
     Paths,
@@ -118,10 +123,8 @@ class ManifestVersions:
         if if_version is not None and if_version != head:
             # The version that is there must still be there after a crash.
             await engine.journal.wait_to_tell(engine.journal.tail, sync=True)
-            raise Refused(
-                Code.CONFLICT,
-                f"the current version is {head}, not {if_version}",
-                current_version=head,
+            raise VERSION_CONFLICT.refused(
+                f"the current version is {head}, not {if_version}", current_version=head
             )
         await committed
         self._due.add(log.id)
@@ -362,8 +365,9 @@ def _check_contents(contents: Mapping[bytes, bytes]) -> None:
 
 
 def _unknown(version: int) -> Refused:
-    return Refused(Code.NOT_FOUND, f"there is no version {version}", version=version)
+    return VERSION_NOT_FOUND.refused(f"there is no version {version}", version=version)
 
 
 def _unavailable(version: int) -> Refused:
-    return Refused(Code.GONE, f"version {version} is not available any more", version=version)
+    message = f"version {version} is not available any more"
+    return CLOSURE_UNAVAILABLE.refused(message, version=version)

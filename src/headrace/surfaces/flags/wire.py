@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
+from headrace.flags.evaluation import Evaluation
+from headrace.flags.model import LintProblem
 from headrace.surfaces.flags.permissions import TokenType
+from headrace.surfaces.flags.version_rows import ChangedFile
 
 
 class TenantRequest(msgspec.Struct):
@@ -105,3 +110,114 @@ class TokenListReply(msgspec.Struct, omit_defaults=True):
     tokens: list[TokenDescription]
     request_id: str
     next_cursor: str | None = None
+
+
+# --- manifests ------------------------------------------------------------------------------------
+
+
+class LintReply(msgspec.Struct):
+    """What is wrong with a manifest, or might be: problems by path."""
+
+    errors: tuple[LintProblem, ...]
+    warnings: tuple[LintProblem, ...]
+
+
+class ArchiveForm(msgspec.Struct):
+    """The form that an archive comes in."""
+
+    archive: bytes
+
+
+class UploadReply(msgspec.Struct):
+    """The archive is a version."""
+
+    version: int
+    uploaded_at: str
+    flag_count: int
+    segment_count: int
+    closure_hash: str
+    lint: LintReply
+    request_id: str
+
+
+class LintedReply(msgspec.Struct):
+    """What an upload would say; nothing has changed."""
+
+    flag_count: int
+    segment_count: int
+    closure_hash: str
+    lint: LintReply
+    request_id: str
+
+
+class Version(msgspec.Struct):
+    """A version of a manifest, and whether its files are still kept."""
+
+    version: int
+    uploaded_at: str
+    uploaded_by: str
+    closure_hash: str
+    flag_count: int
+    segment_count: int
+    available: bool
+
+
+class VersionListReply(msgspec.Struct, omit_defaults=True):
+    """Versions, the newest first."""
+
+    versions: list[Version]
+    request_id: str
+    next_before: int | None = None
+    """There are more; ask for those before this one."""
+
+
+class VersionDetail(Version):
+    """A version with the files that it changed, by path."""
+
+    files: tuple[ChangedFile, ...]
+
+
+class VersionReply(msgspec.Struct):
+    """A version and the files that it changed."""
+
+    version: VersionDetail
+    request_id: str
+
+
+# --- evaluation -----------------------------------------------------------------------------------
+
+
+class EvaluateRequest(msgspec.Struct):
+    """A flag to be evaluated, and for whom."""
+
+    flag: str
+    context: dict[str, Any] = {}
+    environment: str | None = None
+    testing: bool = False
+
+
+class EvaluateAllRequest(msgspec.Struct):
+    """For whom all flags are to be evaluated."""
+
+    context: dict[str, Any] = {}
+    environment: str | None = None
+    testing: bool = False
+
+
+class EvaluateReply(msgspec.Struct):
+    """The value of a flag, and why it is that."""
+
+    flag: str
+    value: Any
+    variant: str
+    rule_matched: str
+    version: int
+    request_id: str
+
+
+class EvaluateAllReply(msgspec.Struct):
+    """The values of all flags by key."""
+
+    flags: dict[str, Evaluation]
+    version: int
+    request_id: str

@@ -1,0 +1,285 @@
+"""Manifests ready for use: which files a version has, what they name, what they define.
+
+Nothing is parsed here. What a file defines comes from the manifest process in a form that is quick
+to read, and is read when somebody asks for it. Files that do not change from one version to the
+next are held once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TypeVar, cast
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import (
+    MANIFEST_BATCH_BYTES,
+    MANIFEST_BATCH_FILES,
+    MANIFESTS_LOADED_BYTES,
+)
+from headrace.engine.contents import ContentStore
+from headrace.engine.open_log import OpenLog
+from headrace.flags.closure import References, hash_row
+from headrace.flags.evaluation import Definitions
+from headrace.flags.model import Definition, FlagDefinition, NamespaceDefinition, SegmentDefinition
+from headrace.flags.tree import NAMESPACE_PATH, FileKind, key_of, kind_of
+from headrace.processes.manifest_messages import FilesParsed, FileSummary, ParseFiles
+from headrace.processes.manifest_process import ManifestChecker
+from headrace.surfaces.flags.names import parse_log
+from headrace.surfaces.flags.versions import ManifestVersions
+
+D = TypeVar("D", bound=Definition)
+
+_decode_definition = msgspec.msgpack.Decoder(Definition | None).decode
+
+_FILE_BYTES = 600
+_DEFINITION_FACTOR = 6
+"""What a file takes of memory: so much, and its definition as it was sent so many times."""
+
+
+class ManifestFile:
+    """One file of a manifest. Versions that have the same one share it."""
+
+    __slots__ = ("__weakref__", "_definition", "_raw", "row", "segments_used", "weight")
+
+    def __init__(self, path: str, digest: bytes, summary: FileSummary) -> None:
+        self.row = hash_row(path, digest)
+        self.segments_used = summary.segments_used
+        self.weight = len(summary.definition)
+        """How much it defines, in bytes as they were sent."""
+        self._raw: bytes | None = summary.definition
+        self._definition: Definition | None = None
+
+    @property
+    def definition(self) -> Definition | None:
+        """What the file defines; None if it has errors, which no manifest that is stored has."""
+        raw = self._raw
+        if raw is not None:  # (in this order: a thread may ask at the same time)
+            self._definition = _decode_definition(raw)
+            self._raw = None
+        return self._definition
+
+
+class _Defined(Mapping[str, D]):
+    """What files define, by key; read when it is asked for."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, files: Mapping[str, ManifestFile]) -> None:
+        self._files = files
+
+    def __getitem__(self, key: str) -> D:
+        return cast(D, self._files[key].definition)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+class LoadedManifest:
+    """One version of a namespace's manifest, ready for use. It never changes."""
+
+    __slots__ = (
+        "_flags",
+        "_segments",
+        "_weights",
+        "definitions",
+        "digests",
+        "references",
+        "rows",
+        "version",
+        "weight",
+    )
+
+    def __init__(
+        self, version: int, digests: Mapping[str, bytes], files: Mapping[str, ManifestFile]
+    ) -> None:
+        self.version = version
+        self.digests = digests
+        """Path → SHA-256 of the content."""
+        self.rows = {path: file.row for path, file in files.items()}
+        """What each file adds to the hash of a closure."""
+        self._flags: dict[str, ManifestFile] = {}
+        self._segments: dict[str, ManifestFile] = {}
+        for path, file in files.items():
+            match kind_of(path):
+                case FileKind.FLAG:
+                    self._flags[key_of(path)] = file
+                case FileKind.SEGMENT:
+                    self._segments[key_of(path)] = file
+        self.references = References(_used(self._flags), _used(self._segments))
+        namespace = files.get(NAMESPACE_PATH)
+        self.definitions = Definitions(
+            _Defined[FlagDefinition](self._flags),
+            _Defined[SegmentDefinition](self._segments),
+            None if namespace is None else cast(NamespaceDefinition, namespace.definition),
+        )
+        self.weight = sum(file.weight for file in files.values())
+        """How much all files define."""
+        self._weights: dict[str, int] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of memory, by estimate, with files that other versions share."""
+        return _FILE_BYTES * len(self.digests) + _DEFINITION_FACTOR * self.weight
+
+    def weight_of(self, flag: str) -> int:
+        """How much a flag and the segments that it needs define."""
+        weight = self._weights.get(flag)
+        if weight is None:
+            reached = self.references.reachable((flag,))
+            weight = self._flags[flag].weight + sum(self._segments[key].weight for key in reached)
+            self._weights[flag] = weight
+        return weight
+
+
+def _used(files: Mapping[str, ManifestFile]) -> dict[str, tuple[str, ...]]:
+    return {key: file.segments_used for key, file in files.items()}
+
+
+class Manifests:
+    """Loads manifests, and keeps those that were used last."""
+
+    def __init__(
+        self,
+        contents: ContentStore,
+        versions: ManifestVersions,
+        checker: ManifestChecker,
+        bytes_max: int = MANIFESTS_LOADED_BYTES,
+    ) -> None:
+        self._contents = contents
+        self._versions = versions
+        self._checker = checker
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._loaded: OrderedDict[tuple[int, int], LoadedManifest] = OrderedDict()
+        self._loading: dict[tuple[int, int], asyncio.Future[None]] = {}
+        self._files: WeakValueDictionary[tuple[str, bytes], ManifestFile] = WeakValueDictionary()
+        """All files of manifests that somebody holds, by path and digest."""
+        self.loads = 0
+        """How often a manifest was not at hand."""
+
+    def find(self, live: OpenLog, version: int | None = None) -> LoadedManifest | None:
+        """A version, by default the current one, if it is at hand."""
+        key = live.log.id, live.visible if version is None else version
+        found = self._loaded.get(key)
+        if found is not None:
+            self._loaded.move_to_end(key)
+        return found
+
+    async def load(self, live: OpenLog, version: int | None = None) -> LoadedManifest:
+        """A version, by default the current one; refuses what is not there or not available.
+
+        Whoever asks for what somebody else is loading waits for that.
+        """
+        if version is None:
+            version = live.visible
+        while (found := self.find(live, version)) is None:
+            loading = self._loading.get((live.log.id, version))
+            if loading is None:
+                return await self._load_for_all(live, version)
+            await asyncio.shield(loading)
+        return found
+
+    def add(
+        self,
+        live: OpenLog,
+        version: int,
+        digests: Mapping[str, bytes],
+        files: Mapping[str, ManifestFile],
+    ) -> None:
+        """A version that was just stored, whose files are known."""
+        self._keep(live, LoadedManifest(version, digests, files))
+
+    def known_files(self, digests: Mapping[str, bytes]) -> dict[str, ManifestFile]:
+        """Those of these files that are at hand, by path."""
+        files = self._files
+        found = ((path, files.get((path, digest))) for path, digest in digests.items())
+        return {path: file for path, file in found if file is not None}
+
+    def make_files(
+        self, digests: Mapping[str, bytes], summaries: Iterable[FileSummary]
+    ) -> dict[str, ManifestFile]:
+        """Files that came from the manifest process; they are at hand while somebody holds them."""
+        made: dict[str, ManifestFile] = {}
+        for summary in summaries:
+            path = summary.path
+            made[path] = file = ManifestFile(path, digests[path], summary)
+            self._files[path, digests[path]] = file
+        return made
+
+    # --- loading ----------------------------------------------------------------------------------
+
+    async def _load_for_all(self, live: OpenLog, version: int) -> LoadedManifest:
+        key = live.log.id, version
+        self._loading[key] = ready = asyncio.get_running_loop().create_future()
+        try:
+            loaded = await self._load(live, version)
+        except Exception as error:
+            ready.set_exception(error)
+            ready.exception()  # (it is nobody's fault if nobody else wanted to know)
+            raise
+        finally:
+            del self._loading[key]
+            if not ready.done():
+                ready.set_result(None)  # loaded, or given up: then the next one begins anew
+        return loaded
+
+    async def _load(self, live: OpenLog, version: int) -> LoadedManifest:
+        self.loads += 1
+        digests = await self._versions.tree(live, version)
+        files = self.known_files(digests)
+        tenant, _ = parse_log(live.log.name)
+        unknown = (path for path in digests if path not in files)
+        for paths in iter(lambda: list(islice(unknown, MANIFEST_BATCH_FILES)), []):
+            wanted = {path: digests[path] for path in paths}
+            for batch in batches(await self.read(wanted)):
+                parsed = await self._parse(tenant, batch)
+                files |= self.make_files(digests, parsed.files)
+        loaded = LoadedManifest(version, digests, files)
+        self._keep(live, loaded)
+        return loaded
+
+    async def read(self, digests: Mapping[str, bytes]) -> dict[str, bytes]:
+        """The contents of files by path; refuses when one is not kept any more."""
+        contents = await self._contents.read(set(digests.values()))
+        try:
+            return {path: contents[digest] for path, digest in digests.items()}
+        except KeyError:
+            raise Refused(Code.GONE, "the files of this version are not kept any more") from None
+
+    async def _parse(self, tenant: str, files: dict[str, bytes]) -> FilesParsed:
+        return await self._checker.converse(
+            tenant, lambda conversation: conversation.ask(ParseFiles(files), FilesParsed)
+        )
+
+    def _keep(self, live: OpenLog, loaded: LoadedManifest) -> None:
+        key = live.log.id, loaded.version
+        if key in self._loaded:
+            return
+        self._loaded[key] = loaded
+        self._bytes += loaded.size_bytes
+        while self._bytes > self._bytes_max and len(self._loaded) > 1:
+            _, oldest = self._loaded.popitem(last=False)
+            self._bytes -= oldest.size_bytes
+
+
+def batches(files: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
+    """Files in portions of a bounded size."""
+    batch: dict[str, bytes] = {}
+    size_bytes = 0
+    for path, content in files.items():
+        if batch and size_bytes + len(content) > MANIFEST_BATCH_BYTES:
+            yield batch
+            batch, size_bytes = {}, 0
+        batch[path] = content
+        size_bytes += len(content)
+    if batch:
+        yield batch

@@ -1,0 +1,137 @@
+"""Uploads: archives become versions, once the manifest process has found nothing wrong in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from headrace.core.limits import MANIFEST_BATCH_BYTES, UPLOAD_TRIES
+from headrace.engine.contents import ContentsMissing
+from headrace.engine.open_log import OpenLog
+from headrace.flags.lint import LintReport
+from headrace.processes.manifest_messages import (
+    CheckArchive,
+    CheckedFile,
+    FetchFiles,
+    FilesFetched,
+    ManifestChecked,
+)
+from headrace.processes.manifest_process import Conversation, ManifestChecker
+from headrace.surfaces.flags import wire
+from headrace.surfaces.flags.errors import LINT_FAILED, SCHEMA_VERSION_MISMATCH
+from headrace.surfaces.flags.manifests import ManifestFile, Manifests
+from headrace.surfaces.flags.names import parse_log
+from headrace.surfaces.flags.version_rows import Paths, VersionRow, VersionSummary
+from headrace.surfaces.flags.versions import ManifestVersions
+
+
+class _Upload(msgspec.Struct, frozen=True):
+    """A manifest without errors, with all that the server did not have of it."""
+
+    checked: ManifestChecked
+    tree: Paths
+    contents: dict[bytes, bytes]
+    files: dict[str, ManifestFile]
+
+
+class Uploads:
+    """Takes archives."""
+
+    def __init__(
+        self, versions: ManifestVersions, manifests: Manifests, checker: ManifestChecker
+    ) -> None:
+        self._versions = versions
+        self._manifests = manifests
+        self._checker = checker
+        self.files_checked = 0
+        self.files_parsed = 0
+        """Of those that were checked: how many were not known in parsed form."""
+
+    async def lint(self, live: OpenLog, archive: CheckArchive) -> ManifestChecked:
+        """What is in an archive and what is wrong with it; nothing changes."""
+
+        checked = await self._checker.converse(
+            _tenant(live), lambda conversation: conversation.ask(archive, ManifestChecked)
+        )
+        self._count(checked)
+        return checked
+
+    async def store(
+        self, live: OpenLog, archive: CheckArchive, uploaded_by: str, if_version: int | None
+    ) -> tuple[VersionRow, ManifestChecked]:
+        """Make an archive the next version; refuses one with errors."""
+        for tries_left in reversed(range(UPLOAD_TRIES)):
+            upload = await self._checker.converse(
+                _tenant(live), lambda conversation: self._take(conversation, archive)
+            )
+            checked = upload.checked
+            about = VersionSummary(
+                uploaded_by, checked.closure_hash, checked.flag_count, checked.segment_count
+            )
+            try:
+                row = await self._versions.put(
+                    live, upload.tree, upload.contents, about, if_version
+                )
+            except ContentsMissing:  # they went with the last version of another namespace
+                if not tries_left:
+                    raise
+                continue
+            self._manifests.add(live, row.version, upload.tree, upload.files)
+            return row, checked
+        raise AssertionError("the last try returns or raises")
+
+    async def _take(self, conversation: Conversation, archive: CheckArchive) -> _Upload:
+        """Have an archive checked, and get what the server lacks of it."""
+        checked = await conversation.ask(archive, ManifestChecked)
+        self._count(checked)
+        check_report(checked.report)
+        tree = {file.path: file.digest for file in checked.files}
+        files = self._manifests.known_files(tree)
+        wanted = self._versions.missing(tree)
+        contents: dict[bytes, bytes] = {}
+        for batch in _batches(checked.files):
+            missing = {file.digest for file in batch} & wanted - contents.keys()
+            unparsed = [file.path for file in batch if file.path not in files]
+            if missing or unparsed:
+                asked = list(missing)
+                fetched = await conversation.ask(FetchFiles(asked, unparsed), FilesFetched)
+                contents |= zip(asked, fetched.contents, strict=True)
+                files |= self._manifests.make_files(tree, fetched.parsed)
+        return _Upload(checked, tree, contents, files)
+
+    def _count(self, checked: ManifestChecked) -> None:
+        self.files_checked += len(checked.files)
+        self.files_parsed += checked.files_parsed
+
+
+def check_report(report: LintReport) -> None:
+    """Refuse a manifest that has errors."""
+    lint = wire.LintReply(report.errors, report.warnings)
+    if report.unsupported_version is not None:
+        message = f"schema version {report.unsupported_version} is not known here"
+        raise SCHEMA_VERSION_MISMATCH.refused(
+            message, schema_version=report.unsupported_version, lint=lint
+        )
+    if report.errors:
+        count = len(report.errors)
+        message = f"the manifest has {count} error{'s' if count > 1 else ''}"
+        raise LINT_FAILED.refused(message, lint=lint)
+
+
+def _batches(files: Sequence[CheckedFile]) -> Iterator[list[CheckedFile]]:
+    """Files in portions of a bounded size."""
+    batch: list[CheckedFile] = []
+    size_bytes = 0
+    for file in files:
+        if batch and size_bytes + file.size > MANIFEST_BATCH_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(file)
+        size_bytes += file.size
+    if batch:
+        yield batch
+
+
+def _tenant(live: OpenLog) -> str:
+    return parse_log(live.log.name)[0]
