@@ -45,7 +45,7 @@ class Flags:
         self.metrics = FlagsMetrics()
         evaluator = Evaluator(self.store)
         self.surface: Surface = mount.surface(
-            TenantRoutes(limits.tenants, limits.namespaces_per_tenant),
+            TenantRoutes(self.store, limits.tenants, limits.namespaces_per_tenant),
             ManifestRoutes(self.store, limits.archive_bytes, limits.manifest_bytes),
             EvaluationRoutes(evaluator),
             OfrepRoutes(evaluator),

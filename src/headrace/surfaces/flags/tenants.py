@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 
 import msgspec
@@ -23,6 +24,7 @@ from headrace.surfaces.flags.errors import (
     TENANT_EXISTS,
     TENANT_NOT_FOUND,
 )
+from headrace.surfaces.flags.manifest_store import ManifestStore
 from headrace.surfaces.flags.names import (
     TENANTS,
     log_of,
@@ -50,7 +52,10 @@ _namespace = msgspec.json.Decoder(wire.NamespaceRequest)
 class TenantRoutes:
     """The handlers of tenants and namespaces."""
 
-    def __init__(self, tenants_max: int, namespaces_max: int) -> None:
+    def __init__(
+        self, store: Callable[[], ManifestStore], tenants_max: int, namespaces_max: int
+    ) -> None:
+        self._store = store
         self._tenants_max = tenants_max
         self._namespaces_max = namespaces_max
         """Of one tenant; the engine knows how many there may be in all."""
@@ -131,9 +136,7 @@ class TenantRoutes:
         tenant, slug = parse_tenant(call), parse_slug(call.param("namespace"), "namespace")
         require_tenant_admin(call.principal, tenant)
         require_tenant(call.engine.state, tenant)
-        dropped = await call.engine.logs.drop(log_of(tenant, slug), if_empty=False, owner=FLAGS)
-        if dropped is None:
-            raise no_namespace(tenant, slug)
+        await self._store().versions.delete(find_namespace(call, tenant, slug))
         return Answer(204, [])
 
 
