@@ -7,7 +7,8 @@ WebSocket that an earlier step opened. Text may contain
     ${t}           a topic name that belongs to this case alone (use ${t}-a, ${t}-b for more)
     ${slug}        the same for surfaces whose names are slugs: shorter, with no dot in it
     ${here}        the folder of the file
-    ${name}        an example's value, or one that an earlier step put aside with `save`
+    ${name}        an example's value, one of the file's `texts`, or one that an earlier step put
+                   aside with `save`
     ${name+5}      a number put aside, and five more; or less, or another one: ${name-other}
     ${i}           the round, inside a step with `repeat` or `together`
     ${'ab'*300}    a text repeated
@@ -53,6 +54,7 @@ class Step(Shape, kw_only=True):
 
     headers: dict[str, str] = {}  # an empty value removes a default header
     body: str | None = None  # sent as application/json unless `headers` says otherwise
+    archive: dict[str, str] = {}  # instead of `body`: a form with these files, as tar.gz
     gzip: bool = False  # compress the body; says so in Content-Encoding
     chunked: bool = False  # send the body without a Content-Length
     declared_bytes: int | None = None  # announce this Content-Length; the rest never comes
@@ -72,6 +74,7 @@ class Step(Shape, kw_only=True):
     expect: str | None = None  # JSON with matchers; objects match partially
     expect_headers: dict[str, str] = {}  # regular expressions; an empty one means absent
     text: str | None = None  # the whole raw body, byte for byte
+    files: dict[str, str] | None = None  # the body is a tar.gz with exactly these
     contains: list[str] = []  # in the raw body, byte for byte
     lacks: list[str] = []
     lines: list[str] = []  # regular expressions, each matching one whole line of the body
@@ -112,6 +115,7 @@ class CaseFile(Shape, kw_only=True):
     """One TOML file."""
 
     section: str
+    texts: dict[str, str] = {}  # variables that all cases have
     server: Server = Server()
     case: list[Case]
 
@@ -148,7 +152,7 @@ def load_scenarios(folder: Path) -> list[Scenario]:
         except (msgspec.ValidationError, tomllib.TOMLDecodeError) as error:
             raise ValueError(f"{path.name}: {error}") from error
         for case in found.case:
-            scenarios += _expand(path, found.server, case)
+            scenarios += _expand(path, found, case)
     ids = [scenario.id for scenario in scenarios]
     if twice := {name for name in ids if ids.count(name) > 1}:
         raise ValueError(f"case names used twice: {sorted(twice)}")
@@ -175,8 +179,8 @@ def fill(text: str, variables: Variables) -> str:
     return _HOLE.sub(value, text)
 
 
-def _expand(path: Path, server: Server, case: Case) -> list[Scenario]:
-    stem = path.stem
+def _expand(path: Path, file: CaseFile, case: Case) -> list[Scenario]:
+    stem, server = path.stem, file.server
     _validate(stem, case)
     examples: dict[str, str | dict[str, str]] = case.examples or {"": {}}
     scenarios = []
@@ -188,6 +192,7 @@ def _expand(path: Path, server: Server, case: Case) -> list[Scenario]:
             "slug": f"s{digits}",
             "here": str(path.parent.resolve()),
         }
+        variables |= {key: fill(value, variables) for key, value in file.texts.items()}
         given = {"example": example} if isinstance(example, str) else example
         variables |= {key: fill(value, variables) for key, value in given.items()}
         scenarios.append(

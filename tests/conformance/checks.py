@@ -61,6 +61,13 @@ _API_ERRORS = {
     },
 }
 """What errors below `/api/v1` look like, by what was asked for."""
+_OFREP = "/ofrep/v1/"
+_OFREP_ERROR = {
+    "<only>": True,
+    "errorCode": "<match FLAG_NOT_FOUND|PARSE_ERROR|INVALID_CONTEXT|GENERAL>",
+    "errorDetails": "<match .+>",
+    "key": "<maybe string>",
+}
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(?:,|$)')
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
@@ -110,7 +117,7 @@ def check_conventions(answer: Answer) -> Iterator[str]:
     """What sections 0.3, 0.5, 0.6 and 0.9 promise of every answer, whatever was asked."""
     if answer.method == "HEAD":
         return
-    if answer.target.startswith("/api/v1/"):
+    if answer.target.startswith("/api/v1/") and _OFREP not in answer.target:
         yield from _check_request_id(answer)
     if answer.status < 400:
         if answer.is_json and answer.target.startswith("/v0/"):
@@ -125,7 +132,9 @@ def check_conventions(answer: Answer) -> Iterator[str]:
     body = answer.parse_json()
     if answer.status == 408 and "coverage" in body:
         return  # what a search or an aggregate found in its time is an answer
-    if answer.target.startswith("/api/v1/"):
+    if _OFREP in answer.target:
+        yield from find_differences(_OFREP_ERROR, body)
+    elif answer.target.startswith("/api/v1/"):
         shapes = _API_ERRORS.values()
         if all(any(find_differences(shape, body)) for shape in shapes):
             yield f"an error has one of the shapes of /api/v1, got {body}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import tarfile
 from collections.abc import Iterator
 
+from .archives import unpack_files
 from .cases import Step, Variables, fill
 from .checks import CHECKS, check_conventions
 from .exchange import Answer, NotJson
@@ -54,6 +56,8 @@ def _in_text(step: Step, answer: Answer, variables: Variables) -> Iterator[str]:
         whole = fill(step.text, variables).encode("utf-8", "surrogateescape")
         if answer.raw != whole:
             yield f"body: expected {whole[:300]!r}, got {answer.raw[:300]!r}"
+    if step.files is not None:
+        yield from _in_archive(step.files, answer, variables)
     for text in step.contains:
         wanted = fill(text, variables)
         if wanted.encode("utf-8", "surrogateescape") not in answer.raw:
@@ -67,3 +71,13 @@ def _in_text(step: Step, answer: Answer, variables: Variables) -> Iterator[str]:
         pattern = fill(text, variables)
         if not any(re.fullmatch(pattern, line) for line in body_lines):
             yield f"body: expected a line like {pattern!r}"
+
+
+def _in_archive(expected: dict[str, str], answer: Answer, variables: Variables) -> Iterator[str]:
+    wanted = {fill(path, variables): fill(text, variables) for path, text in expected.items()}
+    try:
+        found = unpack_files(answer.raw)
+    except (tarfile.TarError, OSError, EOFError) as problem:
+        yield f"body: expected a tar.gz: {problem}"
+        return
+    yield from find_differences({"<only>": True, **wanted}, found, "files")

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, Protocol
 
+from .archives import FORM_TYPE, make_form, pack_files
 from .cases import Scenario, Step, fill
 from .channels import Channel, Reading
 from .eventstream import EventStream, open_stream
@@ -212,6 +213,12 @@ class _Play:
         if step.body is not None:
             body = fill(step.body, self.variables).encode("utf-8", "surrogateescape")
             headers = {"Content-Type": "application/json", **headers}
+        if step.archive:
+            files = {
+                fill(k, self.variables): fill(v, self.variables) for k, v in step.archive.items()
+            }
+            body = make_form("archive", pack_files(files))
+            headers = {"Content-Type": FORM_TYPE, **headers}
         if step.gzip:
             body = gzip.compress(body or b"")
             headers["Content-Encoding"] = "gzip"
