@@ -554,6 +554,25 @@ AUTH_KNOWN_MAX = 4096
 AUTH_KEPT_S = 5.0
 """How long what it said is believed."""
 
+# The client of flags.
+RESPONSE_HEAD_BYTES_MAX = 64 << 10
+"""The status line and the headers of a reply."""
+FLAGS_CLIENT_EVENT_BYTES_MAX = 1 << 20
+"""One event of a stream; servers put at most 64 KiB into one, unless they are told otherwise."""
+FLAGS_CLIENT_DELTA_FILES_MAX = 4096
+"""Files of one delta; servers send at most 32, unless they are told otherwise."""
+FLAGS_CLIENT_WAITING_DELTAS_MAX = 64
+"""Deltas of a namespace that wait while another one is verified; beyond, a snapshot is fetched."""
+FLAGS_CLIENT_SNAPSHOT_BYTES = 16 << 20
+FLAGS_CLIENT_TREE_BYTES = 64 << 20
+"""What a snapshot may have as it is sent, and a tree, unless somebody chooses otherwise."""
+FLAGS_CLIENT_REFUSAL_BYTES_MAX = 64 << 10
+"""The body of a reply that refuses something."""
+FLAGS_CLIENT_SNAPSHOT_TRIES = 3
+"""Snapshots of one version that fail before the stream is opened anew, which announces another."""
+FLAGS_CLIENT_PAUSE_S_MAX = 300.0
+"""The longest pause that a server may ask for, and that a policy makes."""
+
 # Flags.
 SUBSCRIBED_NAMESPACES_MAX = 32
 SUBSCRIBED_FLAGS_MAX = 64

@@ -1,0 +1,94 @@
+"""Where a group asks: one server, and nothing that lies elsewhere, whatever a server says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import SplitResult, quote, urlsplit
+
+import msgspec
+
+from headrace.core.limits import SUBSCRIPTION_BYTES_MAX
+from headrace.flags.keys import is_slug
+from headrace.flags.subscription import FlagSet, encode_subscription
+
+_PORTS = {"http": 80, "https": 443}
+_VISIBLE = re.compile(r"[!-~]+\Z")
+_CLOSURE = re.compile(r"/api/v1/tenants/([^/]+)/namespaces/([^/]+)/closure\Z")
+
+
+class ServerAddress(msgspec.Struct, frozen=True):
+    """A server as its users name it; it may live below a path."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    """What is before `/api/v1`; empty, or with a slash first and none at its end."""
+
+    @classmethod
+    def parse(cls, url: str) -> ServerAddress:
+        parts = _split(url)
+        if parts is None or parts.query or parts.fragment:
+            raise ValueError(f"{url!r} is not the address of a server, as http://127.0.0.1:4000")
+        return cls(parts.scheme, parts.hostname or "", _port(parts), parts.path.rstrip("/"))
+
+    @property
+    def authority(self) -> str:
+        """The value of `Host`."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    def events_target(self, flags: Mapping[str, FlagSet], since: Mapping[str, int]) -> str:
+        """What to ask for to follow these namespaces, given as `slug` or `tenant/slug`.
+
+        Hints from where on are left out when there is no room for them: they are no more than that.
+        """
+        query = "&".join(f"ns={quote(name)}:{each.canonical}" for name, each in flags.items())
+        hints = ",".join(f"{slug}:{version}" for slug, version in since.items())
+        if hints and len(query) + len(hints) + len("&since=") <= SUBSCRIPTION_BYTES_MAX:
+            query += f"&since={hints}"
+        return f"{self.path}/api/v1/events?{query}"
+
+    def closure_target(self, tenant: str, slug: str, version: int, flags: FlagSet) -> str:
+        """What to ask for to get a closure with one's own credential."""
+        return (
+            f"{self.path}/api/v1/tenants/{tenant}/namespaces/{slug}/closure"
+            f"?version={version}&subscription={encode_subscription(flags)}"
+        )
+
+    def own_target(self, url: str) -> str | None:
+        """What to ask this server for to get what is at a URL; None if that lies elsewhere."""
+        parts = _split(url)
+        if parts is None or parts.fragment:
+            return None
+        if (parts.scheme, parts.hostname, _port(parts)) != (self.scheme, self.host, self.port):
+            return None
+        return f"{parts.path}?{parts.query}"
+
+
+def tenant_in(url: str, slug: str) -> str | None:
+    """The tenant in the URL of a closure of this namespace; None if it is not such a URL."""
+    parts = _split(url)
+    found = None if parts is None else _CLOSURE.search(parts.path)
+    if found is None or found[2] != slug or not is_slug(found[1]):
+        return None
+    return found[1]
+
+
+def _split(url: str) -> SplitResult | None:
+    """The parts of a URL that a request line may hold; None for anything else."""
+    if _VISIBLE.match(url) is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None:
+        return None
+    return parts
+
+
+def _port(parts: SplitResult) -> int:
+    return parts.port or _PORTS[parts.scheme]
