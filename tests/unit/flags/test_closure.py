@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +41,16 @@ EMPTY = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 )
 def test_hash_vectors(files: dict[str, bytes], expected: str) -> None:
     assert hash_files(files) == expected
+
+
+LARGER = json.loads(Path(__file__).with_name("closure_hashes.json").read_bytes())
+"""Made with sha256sum and xxd, not with this package; contents are in hexadecimal digits."""
+
+
+@pytest.mark.parametrize("vector", LARGER, ids=lambda vector: vector["name"])
+def test_larger_hash_vectors(vector: dict[str, Any]) -> None:
+    files = {path: bytes.fromhex(content) for path, content in vector["files"].items()}
+    assert hash_files(files) == vector["hash"]
 
 
 def test_the_buffer_of_a_hash_is_the_one_that_was_checked_by_hand() -> None:
