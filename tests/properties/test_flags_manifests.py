@@ -26,8 +26,8 @@ from headrace.flags.model import FlagDefinition, ParsedFile
 from headrace.flags.parsing import parse_file
 from headrace.flags.subscription import FlagSet, decode_subscription, encode_subscription
 from headrace.flags.tree import NAMESPACE_PATH, flag_path
-from support import manifests
-from support.manifests import Files
+from support import flag_trees
+from support.flag_trees import Files
 
 LIMITS = ArchiveLimits(1 << 20, 1 << 20)
 
@@ -60,7 +60,7 @@ def naive_closure(files: Files, flags: FlagSet) -> set[str]:
     return wanted | reached | ({NAMESPACE_PATH} & files.keys())
 
 
-@given(manifests.trees(), manifests.flag_sets())
+@given(flag_trees.trees(), flag_trees.flag_sets())
 def test_every_closure_of_a_clean_manifest_is_clean(files: Files, flags: FlagSet) -> None:
     report, parsed = lint_files(files)
     assert report.errors == ()
@@ -105,7 +105,7 @@ def wire(old: Files, new: Files, flags: FlagSet) -> list[DeltaEntry]:
     return entries
 
 
-@given(manifests.histories(), manifests.flag_sets())
+@given(flag_trees.histories(), flag_trees.flag_sets())
 def test_a_client_that_applies_deltas_holds_the_closure(
     versions: list[Files], flags: FlagSet
 ) -> None:
@@ -122,7 +122,7 @@ def test_a_client_that_applies_deltas_holds_the_closure(
         assert held == closure
 
 
-@given(manifests.histories(versions_max=2), manifests.flag_sets(), st.data())
+@given(flag_trees.histories(versions_max=2), flag_trees.flag_sets(), st.data())
 def test_a_delta_that_was_changed_on_its_way_is_never_applied_wrongly(
     versions: list[Files], flags: FlagSet, data: st.DataObject
 ) -> None:
@@ -152,14 +152,14 @@ def test_a_delta_that_was_changed_on_its_way_is_never_applied_wrongly(
     assert applied == wanted
 
 
-@given(manifests.trees())
+@given(flag_trees.trees())
 def test_archives_hold_what_was_packed(files: Files) -> None:
     packed = compress_tar(write_tar(files))
     assert packed == compress_tar(write_tar(dict(sorted(files.items(), reverse=True))))
     assert read_archive(packed, LIMITS) == files
 
 
-@given(manifests.trees(), st.data())
+@given(flag_trees.trees(), st.data())
 def test_damaged_archives_are_refused_or_whole(files: Files, data: st.DataObject) -> None:
     """Damage inside of gzip is found by its checksum, so the tar is damaged as well."""
     raw = bytearray(write_tar(files))
@@ -192,7 +192,7 @@ def test_damaged_archives_are_refused_or_whole(files: Files, data: st.DataObject
 
 @given(st.sampled_from(["namespace.toml", "flags/a.toml", "segments/s0.toml"]), st.data())
 def test_any_bytes_are_a_file_or_have_problems(path: str, data: st.DataObject) -> None:
-    files = data.draw(manifests.trees())
+    files = data.draw(flag_trees.trees())
     text = bytearray(files.get(path, b'schema_version = "0.1"'))
     for _ in range(data.draw(st.integers(0, 4))):
         at = data.draw(st.integers(0, len(text)))
@@ -207,8 +207,8 @@ def test_any_bytes_are_a_file_or_have_problems(path: str, data: st.DataObject) -
 
 
 @given(
-    manifests.trees(),
-    manifests.contexts(),
+    flag_trees.trees(),
+    flag_trees.contexts(),
     st.none() | st.sampled_from(["prod", "stage", "_", "other"]),
     st.booleans(),
 )
@@ -229,13 +229,13 @@ def test_whoever_asks_gets_a_variant_of_every_flag(
 
 
 @settings(max_examples=30)
-@given(manifests.flag_sets())
+@given(flag_trees.flag_sets())
 def test_subscriptions_go_through_urls(flags: FlagSet) -> None:
     assert decode_subscription(encode_subscription(flags)) == flags
 
 
 def test_a_large_manifest_is_clean() -> None:
-    files = manifests.large_tree(200, 50)
+    files = flag_trees.large_tree(200, 50)
     report, _ = lint_files(files)
     assert report.errors == report.warnings == ()
     assert len(files) == 251
