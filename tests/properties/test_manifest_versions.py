@@ -17,11 +17,13 @@ from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
 from headrace.engine.start import Started, stop
 from headrace.storage.checks.findings import Problem
+from headrace.storage.objects import LocalObjects
 from headrace.storage.verification import Verification
 from headrace.surfaces.flags.versions import ManifestVersions, Retention
 from support.engine_harness import boot, small
 from support.hostile import HostileDisk
 from support.manifests import Files, download, lifetimes, namespace, upload
+from support.rival import Rival
 from support.soak import Seeds
 from support.virtual import VirtualClock, VirtualLoop
 
@@ -55,6 +57,7 @@ class Story:
                 self._prune: 5,
                 self._wait: 3,
                 self._seal: 2,
+                self._compact: 3,
                 self._restart: 1,
             }
             step = self._random.choices([*weights], [*weights.values()])[0]
@@ -110,6 +113,10 @@ class Story:
 
     async def _seal(self) -> None:
         await self._engine.seal()
+
+    async def _compact(self) -> None:
+        """The pipeline rewrites segments, and erases what is dead."""
+        Rival(LocalObjects(HostileDisk(self._disk.world)), self._random).act()
 
     async def _restart(self) -> None:
         if self._random.random() < 0.5:

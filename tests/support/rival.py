@@ -119,6 +119,7 @@ class Rival:
             stop = start + len(list(group))
             if not marks.is_dead(log, 0):
                 block = block_of(table, start, stop)
+                block.media = table["media"][start].as_py()  # all rows of a log are of one kind
                 made.append(LogRows(log, name, list(live_parts(block, marks.dead.get(log, ()), 1))))
             start = stop
         return made

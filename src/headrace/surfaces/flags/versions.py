@@ -65,7 +65,7 @@ class Retention(msgspec.Struct, frozen=True):
     age_ms: int = 30 * 86_400_000
 
 
-class Wrong(Exception):
+class ContentMismatch(Exception):
     """A content is not what its digest says."""
 
 
@@ -361,7 +361,7 @@ def _tree_of(row: VersionRow) -> list[bytes]:
 def _check_contents(contents: Mapping[bytes, bytes]) -> None:
     for digest, content in contents.items():
         if sha256(content).digest() != digest:
-            raise Wrong(f"a content of {len(content)} bytes is not {digest.hex()}")
+            raise ContentMismatch(f"a content of {len(content)} bytes is not {digest.hex()}")
 
 
 def _unknown(version: int) -> Refused:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from unittest import mock
 
 import pytest
 
@@ -13,7 +14,7 @@ from headrace.core.errors import Code, Refused
 from headrace.engine.contents import ContentsMissing
 from headrace.engine.engine import Engine
 from headrace.engine.start import stop
-from headrace.surfaces.flags.versions import ManifestVersions, Retention
+from headrace.surfaces.flags.versions import ContentMismatch, ManifestVersions, Retention
 from support.engine_harness import boot, small
 from support.hostile import HostileDisk
 from support.manifests import ABOUT, digest, download, namespace, tree_of, upload
@@ -128,5 +129,179 @@ def test_a_content_that_is_neither_there_nor_brought_is_asked_for(loop: VirtualL
         assert missing.value.digests == {digest(b"a")}
         assert engine.journal.tail == tail
         assert live.log.head == 0
+
+    run(loop, script)
+
+
+def test_contents_that_are_not_their_digest_are_no_version(loop: VirtualLoop) -> None:
+    async def script(engine: Engine, versions: ManifestVersions) -> None:
+        live = await namespace(engine)
+        with pytest.raises(ContentMismatch):
+            await versions.put(live, {"a": digest(b"a")}, {digest(b"a"): b"b"}, ABOUT)
+        assert (live.log.head, len(engine.contents)) == (0, 0)
+
+    run(loop, script)
+
+
+def test_a_content_that_goes_while_an_upload_wants_it_is_asked_for(loop: VirtualLoop) -> None:
+    async def script(engine: Engine, versions: ManifestVersions) -> None:
+        one, two = await namespace(engine, "flags:acme:one"), await namespace(engine, "flags:b:two")
+        files = {"flags/a.toml": b"shared", "flags/b.toml": b"shared"}
+        await upload(versions, one, files)
+        assert not versions.missing(tree_of(files))
+        await versions.delete(one)  # the last who named it
+        with pytest.raises(ContentsMissing) as missing:
+            await versions.put(two, tree_of(files), {}, ABOUT)
+        assert missing.value.digests == {digest(b"shared")}
+        await versions.put(two, tree_of(files), {digest(b"shared"): b"shared"}, ABOUT)
+        assert await download(engine, versions, two, 1) == files
+
+    run(loop, script)
+
+
+def test_what_is_put_while_its_namespace_goes_is_there_before_or_not_at_all(
+    loop: VirtualLoop,
+) -> None:
+    async def script(engine: Engine, versions: ManifestVersions) -> None:
+        for first in ("put", "delete"):
+            live = await namespace(engine)
+            await upload(versions, live, {"flags/a.toml": b"1"})
+            acts = {
+                "put": lambda live=live: upload(versions, live, {"flags/a.toml": b"2"}),
+                "delete": lambda live=live: versions.delete(live),
+            }
+            order = [first, *(name for name in acts if name != first)]
+            answers = dict(
+                zip(
+                    order,
+                    await asyncio.gather(*(acts[a]() for a in order), return_exceptions=True),
+                    strict=True,
+                )
+            )
+            assert answers["delete"] is None
+            if first == "put":
+                assert answers["put"].version == 2
+            else:
+                assert answers["put"].code is Code.LOG_NOT_FOUND
+            assert len(engine.contents) == 0
+            with pytest.raises(Refused) as refused:
+                await versions.delete(live)
+            assert refused.value.code is Code.LOG_NOT_FOUND
+        live = await namespace(engine)
+        row = await upload(versions, live, {"flags/a.toml": b"1"}, 0)
+        assert row.version == 1  # a namespace of the same name begins anew
+
+    run(loop, script)
+
+
+def test_upkeep_releases_what_grew_old_and_what_was_pushed_out(loop: VirtualLoop) -> None:
+    retention = Retention(versions=2, age_ms=10_000)
+
+    async def whole() -> None:
+        started = await boot(HostileDisk(), VirtualClock(loop))
+        engine, versions = started.engine, ManifestVersions(started.engine, retention)
+        upkeep = asyncio.create_task(versions.run())
+        live = await namespace(engine)
+        for number in range(5):
+            await upload(versions, live, {"flags/a.toml": b"%d" % number})
+        await asyncio.sleep(1)
+        assert engine.contents.held_from(live) == 1  # all of them are young
+        assert await versions.oldest(live) == 1
+        await asyncio.sleep(11)
+        assert await versions.oldest(live) == 4  # who asks is told at once
+        await asyncio.sleep(600)
+        assert engine.contents.held_from(live) == 4
+        assert {*map(engine.contents.has, (digest(b"0"), digest(b"2")))} == {False}
+        await upload(versions, live, {"flags/a.toml": b"5"})
+        await asyncio.sleep(0.01)
+        assert engine.contents.held_from(live) == 5  # behind an upload nobody waits for a round
+        upkeep.cancel()
+        await stop(started)
+
+    with small():
+        loop.run(whole())
+
+
+def test_upkeep_outlives_a_disk_without_room(loop: VirtualLoop) -> None:
+    async def whole() -> None:
+        started = await boot(HostileDisk(), VirtualClock(loop))
+        engine = started.engine
+        versions = ManifestVersions(engine, Retention(versions=1, age_ms=0))
+        upkeep = asyncio.create_task(versions.run())
+        live = await namespace(engine)
+        with mock.patch.object(
+            engine.contents, "release", side_effect=Refused(Code.STORAGE_UNAVAILABLE, "no room")
+        ):
+            for number in range(3):
+                await upload(versions, live, {"flags/a.toml": b"%d" % number})
+            await asyncio.sleep(1)
+            assert engine.contents.held_from(live) == 1
+        await asyncio.sleep(600)
+        assert engine.contents.held_from(live) == 3
+        assert not upkeep.done()
+        upkeep.cancel()
+        await stop(started)
+
+    with small():
+        loop.run(whole())
+
+
+def test_a_clock_that_goes_back_brings_nothing_back(loop: VirtualLoop) -> None:
+    async def script(engine: Engine, versions: ManifestVersions) -> None:
+        versions = ManifestVersions(engine, Retention(versions=1, age_ms=1000))
+        live = await namespace(engine)
+        await upload(versions, live, {"flags/a.toml": b"1"})
+        await upload(versions, live, {"flags/a.toml": b"2"})
+        await asyncio.sleep(5)
+        assert not await versions.prune(live)
+        assert engine.contents.held_from(live) == 2
+        with mock.patch.object(engine.clock, "now_ms", return_value=engine.clock.now_ms() - 5000):
+            assert await versions.oldest(live) == 2
+            with pytest.raises(Refused) as refused:
+                await versions.tree(live, 1)
+        assert refused.value.code is Code.GONE
+
+    run(loop, script)
+
+
+def test_trees_take_a_bounded_amount_of_memory(loop: VirtualLoop) -> None:
+    async def script(engine: Engine, versions: ManifestVersions) -> None:
+        with mock.patch("headrace.surfaces.flags.versions.TREES_PATHS_MAX", 50):
+            lives = [await namespace(engine, f"flags:acme:{number}") for number in range(9)]
+            files = {f"flags/{number}.toml": b"%d" % number for number in range(20)}
+            for live in lives:
+                for number in range(3):
+                    await upload(versions, live, {**files, "flags/a.toml": b"%d" % number})
+            held = versions._trees._held
+            assert sum(len(tree.paths) for tree in held.values()) <= 50
+            for live in lives:
+                found = await download(engine, versions, live, 2)
+                assert found == {**files, "flags/a.toml": b"1"}
+            # One that alone is too large is kept while it is the last that was used.
+            large = {f"flags/{number}.toml": b"" for number in range(60)}
+            await upload(versions, lives[0], large)
+            assert len(held) == 1
+
+    run(loop, script)
+
+
+def test_ten_thousand_files(loop: VirtualLoop) -> None:
+    """A row that is larger than records of other surfaces may be, read by everybody."""
+    files = {f"flags/{'x' * 40}{number}.toml": b"%d" % number for number in range(10_000)}
+
+    async def script(engine: Engine, versions: ManifestVersions) -> None:
+        live = await namespace(engine)
+        await upload(versions, live, files)
+        await upload(versions, live, {path: content + b"!" for path, content in files.items()})
+        row = await versions.row(live, 2)
+        assert (len(row.files), row.base) == (10_000, 2)  # stored whole: that takes less
+        page = await engine.reader.read(live, 0, records_max=10, bytes_max=1000)
+        assert [
+            (len(piece.picks), piece.block.measure(0, 1) > 1 << 20) for piece in page.slices
+        ] == [(1, True)]
+        heads = await versions.rows(live, None, 10)
+        assert [head.version for head in heads] == [2, 1]
+        again = ManifestVersions(engine, Retention())
+        assert await download(engine, again, live, 1) == files
 
     run(loop, script)
