@@ -7,7 +7,7 @@ where it is found, before anything of it is held: a bomb costs no more than the 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -81,14 +81,18 @@ class ArchiveRefused(Exception):
 def write_tar(files: Mapping[str, bytes]) -> bytes:
     """Files by path as a tar archive, sorted by the bytes of their paths."""
     pieces: list[bytes] = []
-    size = 0
     for path in sorted(files, key=path_bytes):
         content = files[path]
         pieces += (format_header(path, len(content)), content, bytes(padding_of(len(content))))
-        size += BLOCK_BYTES + len(content) + padding_of(len(content))
-    size += 2 * BLOCK_BYTES
-    pieces.append(bytes(2 * BLOCK_BYTES + -size % RECORD_BYTES))
+    written = sum(map(len, pieces))
+    pieces.append(bytes(tar_size(map(len, files.values())) - written))
     return b"".join(pieces)
+
+
+def tar_size(sizes: Iterable[int]) -> int:
+    """The length of the tar archive of files of these sizes."""
+    members = sum(BLOCK_BYTES + size + padding_of(size) for size in sizes)
+    return -(-(members + 2 * BLOCK_BYTES) // RECORD_BYTES) * RECORD_BYTES
 
 
 def compress_tar(tar: bytes) -> bytes:

@@ -17,6 +17,7 @@ from headrace.flags.archive import (
     ArchiveRefused,
     compress_tar,
     read_archive,
+    tar_size,
     write_tar,
 )
 from headrace.flags.tar import NotTar, format_header, parse_header, parse_pax
@@ -66,6 +67,13 @@ def test_the_recipe_of_the_protocol_is_what_python_writes_too() -> None:
     ordered = sorted(FILES, key=str.encode)
     assert write_tar(FILES) == tar_of(*(member(path, FILES[path]) for path in ordered))
     assert write_tar({}) == tar_of() == bytes(10_240)
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 8192, 8193, 10_240])
+@pytest.mark.parametrize("count", [0, 1, 2, 9])
+def test_the_size_of_an_archive_is_known_before_it_is_written(size: int, count: int) -> None:
+    files = {f"flags/f{n}.toml": bytes(size) for n in range(count)}
+    assert tar_size([size] * count) == len(write_tar(files))
 
 
 def test_an_archive_depends_on_its_files_alone() -> None:
