@@ -111,14 +111,16 @@ def time_text(at_ms: int) -> str:
 
 def compare(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> Iterator[ChangedFile]:
     """What became of the files from one tree to another, by path."""
-    for path in sorted(old.keys() | new.keys()):
+    changed = [path for path, digest in new.items() if old.get(path) != digest]
+    changed += old.keys() - new.keys()
+    for path in sorted(changed):
         before, after = old.get(path), new.get(path)
-        if before is None:
-            assert after is not None
-            yield ChangedFile(path, "added", after.hex())
-        elif after is None:
+        if after is None:
+            assert before is not None
             yield ChangedFile(path, "removed", previous_sha256=before.hex())
-        elif before != after:
+        elif before is None:
+            yield ChangedFile(path, "added", after.hex())
+        else:
             yield ChangedFile(path, "modified", after.hex(), before.hex())
 
 
