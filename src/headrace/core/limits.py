@@ -603,6 +603,8 @@ TOML_KEY_PARTS_MAX = 16
 PREDICATE_DEPTH_MAX = 16
 PREDICATE_VALUES_MAX = 10_000
 """How deep predicates are nested, and what an `in` may list."""
+MANIFEST_TERMS_MAX = 50_000
+"""Predicates of a manifest, those inside of others too: to evaluate a flag may take them all."""
 ATTRIBUTE_LENGTH_MAX = 256
 VARIANT_DEPTH_MAX = 16
 """How deep a variant of type json is nested."""
@@ -614,7 +616,10 @@ LINT_TEXT_MAX = 300
 CONTEXT_DEPTH_MAX = 16
 CONTEXT_VALUES_MAX = 10_000
 CONTEXT_TEXT_MAX = 64 << 10
-"""What somebody may tell of who a flag is evaluated for."""
+CONTEXT_VALUE_LENGTH_MAX = 4096
+"""What somebody may tell of who a flag is evaluated for: how deep, of how many values, characters
+of all texts and of one. To look for a part of such a text takes 30 µs at worst.
+"""
 ENTITY_ID_LENGTH_MAX = 1024
 """What identifies an entity and is longer is in no bucket: hashing takes a step for each byte."""
 

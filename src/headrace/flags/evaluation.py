@@ -16,6 +16,7 @@ from headrace.core.errors import refuse_invalid
 from headrace.core.limits import (
     CONTEXT_DEPTH_MAX,
     CONTEXT_TEXT_MAX,
+    CONTEXT_VALUE_LENGTH_MAX,
     CONTEXT_VALUES_MAX,
     ENTITY_ID_LENGTH_MAX,
 )
@@ -35,7 +36,7 @@ from headrace.flags.model import (
     SegmentDefinition,
     SegmentTest,
 )
-from headrace.flags.operators import passes
+from headrace.flags.operators import passes, prepare
 
 _FNV_OFFSET = 0xCBF29CE484222325
 _FNV_PRIME = 0x100000001B3
@@ -128,6 +129,10 @@ def check_context(context: object) -> Mapping[str, Any]:
             case list():
                 inner = value
             case str():
+                if len(value) > CONTEXT_VALUE_LENGTH_MAX:
+                    refuse_invalid(
+                        f"a text in context has more than {CONTEXT_VALUE_LENGTH_MAX} characters"
+                    )
                 texts += len(value)
                 continue
             case _:
@@ -166,7 +171,7 @@ class ContextEvaluator:
         self._environment = environment
         self._testing = testing
         self._found: dict[str, Any] = {}
-        """Attributes by name; None: not set."""
+        """Attributes by name, prepared for tests; None: not set."""
         self._known: dict[str, bool] = {}
         """Segments that were decided."""
 
@@ -252,7 +257,7 @@ class ContextEvaluator:
 
     def _attribute(self, name: str) -> Any:
         if name not in self._found:
-            self._found[name] = _look_up(self._context, name)
+            self._found[name] = prepare(_look_up(self._context, name))
         return self._found[name]
 
 

@@ -17,7 +17,7 @@
 | H001 | no TOML, too large, too deep; a field of the wrong type, or one that is missing |
 | H002 | segments that need each other |
 | H003 | a variant that the flag does not have |
-| H004 | an operator that does not exist, or an operand that it does not take |
+| H004 | an operator that does not exist, or an operand that it does not take; too many predicates |
 
 E and W are the protocol's codes, H our own. Errors refuse a manifest, warnings do not.
 """
@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from headrace.core.limits import LINT_PROBLEMS_MAX, LINT_TEXT_MAX
+from headrace.core.limits import LINT_PROBLEMS_MAX, LINT_TEXT_MAX, MANIFEST_TERMS_MAX
 from headrace.flags.closure import References
 from headrace.flags.model import LintProblem, NamespaceDefinition, ParsedFile
 from headrace.flags.parsing import parse_file
@@ -64,6 +64,7 @@ def lint_tree(parsed: Mapping[str, ParsedFile]) -> LintReport:
         *_unknown_segments(parsed),
         *_unknown_environments(parsed),
         *_cycles(References.of(parsed).segments),
+        *_too_many_terms(parsed),
     ]
     found.sort(key=lambda problem: path_bytes(problem.path))
     foreign = (file.unsupported_version for file in parsed.values())
@@ -91,6 +92,17 @@ def _unknown_environments(parsed: Mapping[str, ParsedFile]) -> Iterator[LintProb
             if name not in namespace.definition.environments:
                 message = f"{NAMESPACE_PATH} declares no environment {shown(name)}"
                 yield LintProblem("E010", message, path, f"flag.environments.{name}")
+
+
+def _too_many_terms(parsed: Mapping[str, ParsedFile]) -> Iterator[LintProblem]:
+    """A problem of the file with which there are more predicates than a manifest may have."""
+    terms = 0
+    for path in sorted(parsed, key=path_bytes):
+        terms += parsed[path].terms
+        if terms > MANIFEST_TERMS_MAX:
+            message = f"a manifest has at most {MANIFEST_TERMS_MAX} predicates"
+            yield LintProblem("H004", message, path)
+            return
 
 
 def _cycles(segments: Mapping[str, tuple[str, ...]]) -> Iterator[LintProblem]:

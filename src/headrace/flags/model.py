@@ -167,6 +167,8 @@ class ParsedFile(msgspec.Struct, frozen=True):
     """Segments that it names, in the order of the file; errors elsewhere in it hide none."""
     environments_used: tuple[str, ...] = ()
     """Environments that a flag names, `_` not among them."""
+    terms: int = 0
+    """Predicates in the file, those inside of others too."""
     unsupported_version: str | None = None
     """A schema version whose major number is not ours: nothing else of the file was read."""
 

@@ -82,8 +82,17 @@ def operand_problem(op: str, value: object) -> str | None:
     return None
 
 
+def prepare(given: object) -> object:
+    """An attribute as tests take it: a list becomes the set of the scalars in it, so that asking
+    for one of them takes the same time however long it is.
+    """
+    if not isinstance(given, list | tuple):
+        return given
+    return frozenset(_order(each) for each in given if kind_of_scalar(each) is not None)
+
+
 def passes(test: AttributeTest, given: object) -> bool:
-    """Whether an attribute passes a test; `given` is None if it is not set."""
+    """Whether an attribute that was prepared passes a test; None: it is not set."""
     op = test.op
     if op == "is_set":
         return (given is not None) is (test.value is not False)
@@ -124,10 +133,7 @@ def _contains(given: object, value: Scalar | None) -> bool | None:
     """Whether a text or a list contains a value; None if that cannot be asked."""
     if isinstance(given, str):
         return value in given if isinstance(value, str) else None
-    if not isinstance(given, list | tuple):
-        return None
-    kind = kind_of_scalar(value)
-    return any(kind_of_scalar(each) == kind and each == value for each in given)
+    return _order(value) in given if isinstance(given, frozenset) else None
 
 
 def _order(value: Any) -> tuple[str, Any]:

@@ -84,6 +84,7 @@ def _parsed(
         tuple(findings.problems),
         tuple(findings.references),
         environments,
+        findings.terms,
         unsupported_version,
     )
 

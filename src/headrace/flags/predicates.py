@@ -29,6 +29,7 @@ def read_predicate(table: TableReader, depth: int = 1) -> Predicate | None:
     if depth > PREDICATE_DEPTH_MAX:
         table.report("H004", f"predicates are nested deeper than {PREDICATE_DEPTH_MAX}")
         return None
+    table.findings.terms += 1
     predicate: Predicate | None
     if table.has("and"):
         terms = _read_terms(table, "and", depth)

@@ -17,13 +17,15 @@ _MISSING = object()
 class Findings:
     """What reading one file found beside its definition."""
 
-    __slots__ = ("has_errors", "path", "problems", "references")
+    __slots__ = ("has_errors", "path", "problems", "references", "terms")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.problems: list[LintProblem] = []
         """Not all of them if there are very many."""
         self.references: list[SegmentReference] = []
+        self.terms = 0
+        """Predicates, those inside of others too."""
         self.has_errors = False
 
     def add(self, code: str, message: str, location: str = "") -> None:

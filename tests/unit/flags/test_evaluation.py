@@ -11,6 +11,7 @@ from headrace.core.errors import Refused
 from headrace.core.limits import (
     CONTEXT_DEPTH_MAX,
     CONTEXT_TEXT_MAX,
+    CONTEXT_VALUE_LENGTH_MAX,
     CONTEXT_VALUES_MAX,
     ENTITY_ID_LENGTH_MAX,
 )
@@ -37,15 +38,22 @@ from headrace.flags.model import (
     SegmentTest,
     TargetingRule,
 )
-from headrace.flags.operators import LISTING, OPERATORS, operand_problem, passes, sort_values
+from headrace.flags.operators import (
+    LISTING,
+    OPERATORS,
+    operand_problem,
+    passes,
+    prepare,
+    sort_values,
+)
 
 UNSET = None
 
 
 def check(op: Any, operand: Any, given: Any) -> bool:
     if op in LISTING:
-        return passes(AttributeTest("x", op, None, sort_values(operand)), given)
-    return passes(AttributeTest("x", op, operand), given)
+        return passes(AttributeTest("x", op, None, sort_values(operand)), prepare(given))
+    return passes(AttributeTest("x", op, operand), prepare(given))
 
 
 def test_there_are_exactly_the_operators_of_the_protocol() -> None:
@@ -317,7 +325,8 @@ def test_contexts_have_a_size_and_a_depth() -> None:
         {},
         nest(CONTEXT_DEPTH_MAX),
         {"a": [1] * (CONTEXT_VALUES_MAX - 1)},
-        {"a": "x" * (CONTEXT_TEXT_MAX - 1)},
+        {"a": "x" * CONTEXT_VALUE_LENGTH_MAX},
+        {"": ["x" * 1024] * (CONTEXT_TEXT_MAX // 1024)},
     ):
         assert check_context(context) is context
     for context in (
@@ -327,7 +336,8 @@ def test_contexts_have_a_size_and_a_depth() -> None:
         nest(CONTEXT_DEPTH_MAX + 1),
         nest(100_000),
         {"a": [1] * CONTEXT_VALUES_MAX},
-        {"a": "x" * CONTEXT_TEXT_MAX},
+        {"a": "x" * (CONTEXT_VALUE_LENGTH_MAX + 1)},
+        {"a": ["x" * 1024] * (CONTEXT_TEXT_MAX // 1024)},
         {"a" * (CONTEXT_TEXT_MAX + 1): 1},
         {"a": [["x" * 1000] * 10] * 10},
     ):

@@ -10,6 +10,7 @@ from headrace.core.limits import (
     LINT_PROBLEMS_MAX,
     LINT_TEXT_MAX,
     MANIFEST_FILE_BYTES_MAX,
+    MANIFEST_TERMS_MAX,
     PREDICATE_DEPTH_MAX,
     PREDICATE_VALUES_MAX,
 )
@@ -366,6 +367,19 @@ def test_predicates_are_so_deep_and_so_long() -> None:
     values = ",".join(map(str, range(PREDICATE_VALUES_MAX + 1)))
     test = f"{HEAD}[segment.predicate]\nattribute = 'a'\nop = 'in'\nvalues = [{values}]"
     assert [each.code for each in parse_file(S, test.encode()).problems] == ["H004"]
+
+
+def test_a_manifest_has_so_many_predicates() -> None:
+    each = 5000
+    terms = ", ".join(["{attribute = 'a', op = 'is_set'}"] * (each - 1))
+    text = f"{HEAD}[segment.predicate]\nor = [{terms}]".encode()
+    names = [f"segments/s{n}.toml" for n in range(MANIFEST_TERMS_MAX // each + 1)]
+    file = parse_file(names[0], text)
+    assert file.terms == each
+    report = lint_tree(dict.fromkeys(names[:-1], file))
+    assert report.is_clean
+    report = lint_tree(dict.fromkeys(names, file))
+    assert [(each.code, each.path) for each in report.errors] == [("H004", max(names))]
 
 
 @pytest.mark.parametrize(
