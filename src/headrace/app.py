@@ -21,7 +21,7 @@ from headrace.config import Settings
 from headrace.core.cap import Cap
 from headrace.core.errors import Corrupt
 from headrace.core.limits import DRAIN_S, SEARCH_TIMEOUT_MS, WEBHOOKS_PER_KEY_AT_ONCE
-from headrace.core.owners import FLAGS, STREAMS, SUBSCRIPTIONS, TOPICS
+from headrace.core.owners import FLAGS, STREAMS, SUBSCRIPTIONS, TOPICS, TRACKERS
 from headrace.delivery.addresses import is_loopback
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
@@ -66,6 +66,7 @@ from headrace.surfaces.topics.metrics import read_samples
 from headrace.surfaces.topics.queues import QueueLimits, QueueRoutes
 from headrace.surfaces.topics.routes import Topics
 from headrace.surfaces.topics.sessions import Sessions
+from headrace.surfaces.topics.trackers import TrackerRoutes
 from headrace.surfaces.topics.watch import WatchRoutes
 from headrace.surfaces.topics.websocket import SocketLimits
 from headrace.surfaces.topics.work import WorkRoutes
@@ -149,6 +150,7 @@ def build_web(
             QueueRoutes(jobs),
             WorkRoutes(jobs),
             WatchRoutes(sessions, follow),
+            TrackerRoutes(settings.server.max_node_bytes),
             SocketLimits(limits, follow, settings.server.max_body_bytes),
             lambda principal: read_samples(gate, len(sessions), principal),
         ),
@@ -211,6 +213,7 @@ def _caps(settings: Settings) -> Caps:
             TOPICS: settings.topics.max_topics_per_key,
             STREAMS: settings.streams.max_per_key,
             SUBSCRIPTIONS: settings.streams.max_subscriptions_per_key,
+            TRACKERS: settings.topics.max_trackers_per_key,
         },
         routers=settings.topics.max_routers_per_key,
         webhooks=WEBHOOKS_PER_KEY_AT_ONCE,
@@ -220,6 +223,7 @@ def _caps(settings: Settings) -> Caps:
             TOPICS: settings.topics.max_topics,
             STREAMS: settings.streams.max,
             SUBSCRIPTIONS: settings.streams.max_subscriptions,
+            TRACKERS: settings.topics.max_trackers,
             FLAGS: settings.flags.max_namespaces,
         },
         per_key=KeyCaps() if settings.development else per_key,

@@ -22,6 +22,7 @@ from headrace.core.entry import (
     Fork,
     Issue,
     LoseAtRestart,
+    NotePoll,
     NoteWrite,
     Open,
     Plan,
@@ -32,6 +33,7 @@ from headrace.core.entry import (
     Retire,
     Revoke,
     SetProfile,
+    SetTracker,
     SoftDelete,
     Start,
     Stop,
@@ -122,6 +124,8 @@ entries = st.one_of(
     st.builds(Issue, st.builds(Token, texts, st.binary(max_size=12), st.builds(Grants))),
     st.builds(Revoke, texts),
     st.builds(Refer, numbers, numbers, numbers, numbers, blobs, seqs, blobs, blobs),
+    st.builds(SetTracker, numbers, numbers, texts, numbers),
+    st.builds(NotePoll, numbers, texts, numbers, numbers, numbers, numbers),
 )
 
 

@@ -319,6 +319,10 @@ class TopicsSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_routers_per_key: Annotated[
         int, Setting("most routers that one key made; 0: unlimited", whole(0), "2500")
     ]
+    max_trackers: Annotated[int, Setting("most trackers; 0: unlimited", whole(0), "10000")]
+    max_trackers_per_key: Annotated[
+        int, Setting("most trackers that one key made; 0: unlimited", whole(0), "1000")
+    ]
     max_watch_sessions: Annotated[
         int, Setting("most watch sessions; 0: unlimited", whole(0), "10000")
     ]

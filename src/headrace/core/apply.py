@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from headrace.core import idempotency, ranges, stream_state, transaction
 from headrace.core import subscription as subscribing
+from headrace.core import tracker as tracking
 from headrace.core.contents import Contents
 from headrace.core.entry import (
     Append,
@@ -23,6 +24,7 @@ from headrace.core.entry import (
     Follow,
     Forward,
     LoseAtRestart,
+    NotePoll,
     NoteWrite,
     Open,
     Plan,
@@ -32,6 +34,7 @@ from headrace.core.entry import (
     Reserve,
     Route,
     SetProfile,
+    SetTracker,
     SoftDelete,
     Trim,
     Unroute,
@@ -69,6 +72,8 @@ def apply(log: Log, entry: Entry) -> None:
             _apply_lose(log, entry)
         case Follow() | Dispatch():
             log.subscription = subscribing.apply(log.subscription, entry)
+        case SetTracker() | NotePoll():
+            log.consumer = tracking.apply(log.consumer, entry)
         case NoteWrite() | ExtendTtl() | CountForks() | SoftDelete() | Register() | SetProfile():
             assert log.stream is not None, entry
             stream_state.apply(log.stream, entry)

@@ -571,6 +571,36 @@ class Refer(Journaled, frozen=True):
         return f"log {self.by} names {taken} contents{new}, and {released} no more; {held}"
 
 
+class SetTracker(Journaled, frozen=True):
+    """A tracker reads this log from here on, behind `cursor`; nobody holds it."""
+
+    KIND = 34
+    CONTROL = True
+    log: int
+    source: int
+    source_name: str
+    cursor: int
+
+    def describe(self) -> str:
+        return f"a tracker of log {self.source} behind seq {self.cursor}"
+
+
+class NotePoll(Journaled, frozen=True):
+    """A tracker was polled: who holds it until when, what is done, and what was handed out."""
+
+    KIND = 35
+    log: int
+    node: str
+    lease_until_ms: int
+    fence: int
+    cursor: int
+    given: int
+
+    def describe(self) -> str:
+        held = f"held by {dumps(self.node, ensure_ascii=False)} until {self.lease_until_ms}"
+        return f"done up to seq {self.cursor}, given up to {self.given}, {held}, fence {self.fence}"
+
+
 Entry = (
     Create
     | Configure
@@ -604,6 +634,8 @@ Entry = (
     | Issue
     | Revoke
     | Refer
+    | SetTracker
+    | NotePoll
 )
 KINDS: dict[int, type[Entry]] = {kind.KIND: kind for kind in get_args(Entry)}
 

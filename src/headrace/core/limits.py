@@ -153,6 +153,11 @@ WEBHOOK_LOOKUPS_MAX = 256
 WEBHOOK_URL_LENGTH_MAX = 2048
 WEBHOOK_REPLY_BYTES_MAX = 64 << 10
 WEBHOOK_RETRY_S_MAX = 60
+TRACKER_LEASE_MS = 60_000
+"""How long a node holds a tracker behind its last poll."""
+TRACKER_PAGE_DEFAULT = 100
+TRACKER_PAGE_MAX = 1000
+"""Records that one poll hands out."""
 TOUCH_MS_MIN = 1000
 TOUCH_SHARE = 20
 """How much longer a used stream is written down to live than it was asked to: a second, or this

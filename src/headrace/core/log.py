@@ -27,6 +27,7 @@ from headrace.core.record import Block, Drafts, block
 from headrace.core.retention import Ledger
 from headrace.core.stream_state import Stream
 from headrace.core.subscription import Subscription
+from headrace.core.tracker import Tracker
 from headrace.core.transaction import Arrived
 
 Extent = tuple[int, int, int]
@@ -92,6 +93,8 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     """What it holds by digest, when its records are contents that other logs name."""
     created_at_ms: int = 0
     """Kept for owners who tell it (`owners.DATED`)."""
+    consumer: Tracker | None = None
+    """What it is instead, when it reads another log with a cursor of its own."""
 
     def __post_init__(self) -> None:
         """A decoder makes a list for each empty set; a hundred thousand logs share one tuple."""

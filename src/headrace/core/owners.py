@@ -14,21 +14,39 @@ SUBSCRIPTIONS = "subscriptions"
 NOTIFICATIONS = "notifications"
 FLAGS = "flags"
 FEEDS = "feeds"
+WEBHOOKS = "webhooks"
+TRACKERS = "trackers"
 SYSTEM = "system"
 """The server, for logs that it writes by itself."""
 
-DATED = frozenset((FLAGS, SYSTEM))
+DATED = frozenset((FLAGS, SYSTEM, WEBHOOKS, TRACKERS))
 """Owners who tell when a log was made; with a million of others, that would take memory."""
 
 SYSTEM_PREFIX = "__"
 SUBSCRIPTION_PREFIX = "__ds/subscriptions/"
 FLAGS_PREFIX = "__flags/"
-"""What flags keep beside their namespaces; no surface shows it."""
+"""What flags keep beside their namespaces."""
 FLAGS_CONTENTS = f"{FLAGS_PREFIX}contents"
 """Contents of manifests, by digest."""
+WEBHOOK_PREFIX = "__webhooks/"
+"""Webhooks, each with its dead letters; behind it the surface that made one, and its name there."""
+DELIVERIES_PREFIX = "__deliveries/"
+"""What each webhook sent lately."""
+TRACKER_PREFIX = "__trackers/"
+
+HIDDEN = (
+    SUBSCRIPTION_PREFIX,
+    FLAGS_PREFIX,
+    WEBHOOK_PREFIX,
+    DELIVERIES_PREFIX,
+    TRACKER_PREFIX,
+)
+"""Names of logs that no surface shows: they are parts of something else."""
 
 RESERVED = {
     SUBSCRIPTION_PREFIX: SUBSCRIPTIONS,
+    WEBHOOK_PREFIX: WEBHOOKS,
+    TRACKER_PREFIX: TRACKERS,
     SYSTEM_PREFIX: SYSTEM,
     "notify:": NOTIFICATIONS,
     "flags:": FLAGS,
@@ -42,7 +60,7 @@ def is_hidden(name: str) -> bool:
     """Whether a log is for its owner alone: nobody else lists, reads or searches it, not even
     from the object store.
     """
-    return name.startswith(FLAGS_PREFIX)
+    return name.startswith(HIDDEN)
 
 
 def check_name(name: str, owner: str) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.engine.caps import Caps
+from headrace.engine.consumers.sources import Sources
+from headrace.engine.consumers.trackers import Trackers
 from headrace.engine.contents import ContentStore
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.kernel import Kernel
@@ -113,6 +115,8 @@ class Engine(Kernel):
         self.search_configs = SearchConfigs(self, lookup)
         self.tokens = Tokens(self, parts.ids)
         self.contents = ContentStore(self, fetcher, logs)
+        sources = Sources(self, lookup, expiry)
+        self.trackers = Trackers(self, sources, reader)
         self.index_status = IndexStatus(self, fetcher, manifests)
         self.top_streams = TopStreams(self)
         self.meter = Meter() if parts.metrics_ms else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.core.limits import NAMES_COMPARED_MAX
 from headrace.core.name_patterns import STAR, NamePatterns, parse_patterns, unsealed_log
-from headrace.core.owners import FLAGS_PREFIX, is_hidden
+from headrace.core.owners import HIDDEN, is_hidden
 from headrace.formats.manifest import Manifest
 from headrace.formats.marks import Marks
 from headrace.pipeline.errors import CannotRun, NotSealed
@@ -32,7 +32,7 @@ def parse_readable_logs(texts: tuple[str, ...]) -> NamePatterns:
     """The same of logs whose records may leave the store."""
     patterns = parse_logs(texts)
     if any(map(is_hidden, (*patterns.names, *patterns.prefixes))):
-        raise CannotRun(f"--log: logs that begin with {FLAGS_PREFIX} are the server's own")
+        raise CannotRun(f"--log: logs that begin with {', '.join(HIDDEN)} are the server's own")
     return patterns
 
 
@@ -59,7 +59,8 @@ def is_readable(patterns: NamePatterns) -> Column:
     """The same of logs that are not for the server alone: what leaves the store."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    return is_meant(patterns) & ~F.startswith(F.col("log"), F.lit(FLAGS_PREFIX))
+    hidden = (F.startswith(F.col("log"), F.lit(prefix)) for prefix in HIDDEN)
+    return is_meant(patterns) & ~reduce(or_, hidden)
 
 
 def check_logs(

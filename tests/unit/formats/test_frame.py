@@ -168,7 +168,8 @@ def test_kinds_keep_their_numbers_for_ever() -> None:
     assert " ".join(names) == (
         "Create Configure Drop Append Delete Trim Reserve LoseAtRestart Start Stop Claim Release "
         "Extend Delay Route Unroute Forward Open NoteWrite ExtendTtl CountForks SoftDelete Retire "
-        "Follow Dispatch Plan Arrive Register SetProfile Issue Revoke Refer"
+        "Follow Dispatch Plan Arrive Register SetProfile Issue Revoke Refer "
+        "SetTracker NotePoll"
     )
-    assert sorted([*KINDS, GROUP]) == [*range(1, 34)]
+    assert sorted([*KINDS, GROUP]) == [*range(1, 36)]
     assert {*KINDS.values()} == {*get_args(Entry)}

@@ -22,12 +22,14 @@ from headrace.core.entry import (
     Forward,
     Issue,
     LoseAtRestart,
+    NotePoll,
     Open,
     Refer,
     Release,
     Retire,
     Revoke,
     Route,
+    SetTracker,
     Start,
     Stop,
     Trim,
@@ -50,6 +52,8 @@ class _Seen(msgspec.Struct):
     """Router → (source, how far it came in it)."""
     contents: Contents | None = msgspec.field(default_factory=Contents)
     """What it holds by digest; None when that cannot be known."""
+    cursor: int = 0
+    """How far it came in the log that it reads, when it is a tracker."""
 
 
 class History:
@@ -112,6 +116,10 @@ class History:
                 yield from _forward(seen, entry)
             case Refer():
                 yield from self._refer(entry, seen)
+            case SetTracker():
+                seen.cursor = entry.cursor
+            case NotePoll():
+                yield from _poll(seen, entry)
             case Drop():
                 self._drop(entry, seen)
 
@@ -174,6 +182,14 @@ def _forward(seen: _Seen, entry: Forward) -> Iterator[str]:
         if entry.ts_ms < seen.ts_ms:
             yield f"its time, {entry.ts_ms}, is before {seen.ts_ms}, that of the append before"
         seen.head, seen.ts_ms = seen.head + entry.count, max(seen.ts_ms, entry.ts_ms)
+
+
+def _poll(seen: _Seen, entry: NotePoll) -> Iterator[str]:
+    if entry.cursor < seen.cursor:
+        yield f"what is done ends at seq {entry.cursor}, and ended at {seen.cursor} before"
+    if entry.fence < seen.fence:
+        yield f"fence {entry.fence} is below {seen.fence}, which was given out before"
+    seen.cursor, seen.fence = max(seen.cursor, entry.cursor), max(seen.fence, entry.fence)
 
 
 def _delete(entry: Delete) -> Iterator[str]:

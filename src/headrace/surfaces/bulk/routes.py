@@ -235,7 +235,7 @@ def _find(engine: Engine, name: str) -> OpenLog:
 
 def _is_readable(engine: Engine, name: str) -> bool:
     log = engine.state.by_name.get(name)
-    if log is None or log.subscription is not None or is_hidden(name):
+    if log is None or is_hidden(name):
         return False
     return log.stream is None or engine.streams.expiry.is_there(log)
 

@@ -187,7 +187,9 @@ class StreamRoutes:
         )
         streams = engine.streams
         shown = [
-            wire.summarise(engine, each) for each in found if streams.expiry.is_there(each.log)
+            wire.summarise(engine, each)
+            for each in found
+            if each.log.stream is not None and streams.expiry.is_there(each.log)
         ]
         answer = json_answer(msgspec.json.encode(shown))
         if more:

@@ -8,9 +8,11 @@ from typing import Any
 from headrace.core.errors import Code
 from headrace.observe import Sample
 from headrace.surfaces.topics import routers, search, wire
+from headrace.surfaces.topics.consumer_mount import consumer_routes
 from headrace.surfaces.topics.errors import REFUSALS, refuse
 from headrace.surfaces.topics.queues import QueueRoutes
 from headrace.surfaces.topics.routes import Topics
+from headrace.surfaces.topics.trackers import TrackerRoutes
 from headrace.surfaces.topics.watch import WatchRoutes
 from headrace.surfaces.topics.websocket import SocketLimits, TopicSocket
 from headrace.surfaces.topics.work import WorkRoutes
@@ -46,6 +48,7 @@ def surface(
     queues: QueueRoutes,
     work: WorkRoutes,
     watch: WatchRoutes,
+    trackers: TrackerRoutes,
     sockets: SocketLimits,
     samples: Callable[[Principal], Sequence[Sample]],
 ) -> Surface:
@@ -58,7 +61,7 @@ def surface(
         name="topics",
         title="Topics",
         prefixes=("/v0/",),
-        routes=_routes(topics, queues, work, watch, socket),
+        routes=[*_routes(topics, queues, work, watch, socket), *consumer_routes(trackers)],
         refusals=REFUSALS,
         refuse=refuse,
         finish=close,

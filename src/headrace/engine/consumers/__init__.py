@@ -1,0 +1,1 @@
+"""Consumers of logs that the server keeps a cursor for: trackers."""
