@@ -6,7 +6,7 @@ import asyncio
 from typing import TypeVar
 
 from headrace.processes.manifest_messages import Reply, Request, decode_reply, encode
-from headrace.processes.manifest_process import Talk, open_reply
+from headrace.processes.manifest_process import ManifestProcessCounts, Talk, open_reply
 from headrace.processes.manifest_worker import ManifestWorker
 
 R = TypeVar("R", bound=Reply)
@@ -23,6 +23,7 @@ class InlineChecker:
         self._worker = ManifestWorker()
         self._turn = asyncio.Lock()
         self.requests: list[Request] = []
+        self.counts = ManifestProcessCounts()
 
     async def converse(self, tenant: str, talk: Talk[T]) -> T:
         async with self._turn:

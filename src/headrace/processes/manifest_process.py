@@ -56,8 +56,19 @@ Talk = Callable[[Conversation], Awaitable[T]]
 """Asks what it wants to know; may be called a second time, from its beginning."""
 
 
+class ManifestProcessCounts(msgspec.Struct):
+    """What has happened so far."""
+
+    conversations: int = 0
+    starts: int = 0
+    failures: int = 0
+    """How often the process ended or was ended in the middle of a conversation."""
+
+
 class ManifestChecker(Protocol):
     """Who takes manifests apart."""
+
+    counts: ManifestProcessCounts
 
     async def converse(self, tenant: str, talk: Talk[T]) -> T:
         """Have a conversation when it is the turn of the tenant; refuses when too many wait."""
@@ -78,15 +89,6 @@ class ProcessEnded(Exception):
 
 class ProcessConfused(Exception):
     """The process answered what is no answer."""
-
-
-class ManifestProcessCounts(msgspec.Struct):
-    """What has happened so far."""
-
-    conversations: int = 0
-    starts: int = 0
-    failures: int = 0
-    """How often the process ended or was ended in the middle of a conversation."""
 
 
 class _Job(Generic[T]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.engine.engine import Engine
 from headrace.processes.manifest_process import ManifestChecker
+from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
 from headrace.surfaces.flags.manifests import Manifests
 from headrace.surfaces.flags.uploads import Uploads
 from headrace.surfaces.flags.versions import ManifestVersions, Retention
@@ -12,7 +13,13 @@ from headrace.surfaces.flags.versions import ManifestVersions, Retention
 class ManifestStore:
     """Manifests of all namespaces, in operation."""
 
-    def __init__(self, engine: Engine, retention: Retention, checker: ManifestChecker) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        retention: Retention,
+        checker: ManifestChecker,
+        metrics: ManifestMetrics,
+    ) -> None:
         self.versions = ManifestVersions(engine, retention)
-        self.manifests = Manifests(engine.contents, self.versions, checker)
-        self.uploads = Uploads(self.versions, self.manifests, checker)
+        self.manifests = Manifests(engine.contents, self.versions, checker, metrics)
+        self.uploads = Uploads(self.versions, self.manifests, checker, metrics)

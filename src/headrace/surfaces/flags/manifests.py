@@ -30,6 +30,7 @@ from headrace.flags.model import Definition, FlagDefinition, NamespaceDefinition
 from headrace.flags.tree import NAMESPACE_PATH, FileKind, key_of, kind_of
 from headrace.processes.manifest_messages import FilesParsed, FileSummary, ParseFiles
 from headrace.processes.manifest_process import ManifestChecker
+from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
 from headrace.surfaces.flags.names import parse_log
 from headrace.surfaces.flags.versions import ManifestVersions
 
@@ -152,19 +153,24 @@ class Manifests:
         contents: ContentStore,
         versions: ManifestVersions,
         checker: ManifestChecker,
+        metrics: ManifestMetrics,
         bytes_max: int = MANIFESTS_LOADED_BYTES,
     ) -> None:
         self._contents = contents
         self._versions = versions
         self._checker = checker
+        self._metrics = metrics
         self._bytes_max = bytes_max
         self._bytes = 0
         self._loaded: OrderedDict[tuple[int, int], LoadedManifest] = OrderedDict()
         self._loading: dict[tuple[int, int], asyncio.Future[None]] = {}
         self._files: WeakValueDictionary[tuple[str, bytes], ManifestFile] = WeakValueDictionary()
         """All files of manifests that somebody holds, by path and digest."""
-        self.loads = 0
-        """How often a manifest was not at hand."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What manifests at hand take of memory, by estimate."""
+        return self._bytes
 
     def find(self, live: OpenLog, version: int | None = None) -> LoadedManifest | None:
         """A version, by default the current one, if it is at hand."""
@@ -233,7 +239,7 @@ class Manifests:
         return loaded
 
     async def _load(self, live: OpenLog, version: int) -> LoadedManifest:
-        self.loads += 1
+        self._metrics.loads.add()
         digests = await self._versions.tree(live, version)
         files = self.known_files(digests)
         tenant, _ = parse_log(live.log.name)
@@ -242,6 +248,7 @@ class Manifests:
             wanted = {path: digests[path] for path in paths}
             for batch in batches(await self.read(wanted)):
                 parsed = await self._parse(tenant, batch)
+                self._metrics.files_parsed.add(parsed.files_parsed)
                 files |= self.make_files(digests, parsed.files)
         loaded = LoadedManifest(version, digests, files)
         self._keep(live, loaded)

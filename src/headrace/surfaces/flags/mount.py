@@ -12,6 +12,7 @@ from headrace.observe import Sample
 from headrace.surfaces.flags import wire
 from headrace.surfaces.flags.errors import OFREP, REFUSALS, OfrepFailure, refuse
 from headrace.surfaces.flags.evaluation import EvaluationRoutes
+from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
 from headrace.surfaces.flags.manifest_routes import ARCHIVE, ManifestRoutes
 from headrace.surfaces.flags.metrics import FlagsMetrics
 from headrace.surfaces.flags.ofrep import (
@@ -50,6 +51,7 @@ def surface(
     evaluation: EvaluationRoutes,
     ofrep: OfrepRoutes,
     metrics: FlagsMetrics,
+    manifest_metrics: ManifestMetrics,
 ) -> Surface:
     """The surface, over everything that is configured."""
 
@@ -57,7 +59,7 @@ def surface(
         metrics.answered(path, request.method, status)
 
     def samples(principal: Principal) -> Sequence[Sample]:
-        return metrics.samples()
+        return [*metrics.samples(), *manifest_metrics.samples()]
 
     return Surface(
         name="flags",

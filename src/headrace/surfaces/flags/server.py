@@ -10,6 +10,7 @@ from headrace.engine.engine import Engine
 from headrace.processes.manifest_process import ManifestChecker
 from headrace.surfaces.flags import mount
 from headrace.surfaces.flags.evaluation import EvaluationRoutes, Evaluator
+from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
 from headrace.surfaces.flags.manifest_routes import ManifestRoutes
 from headrace.surfaces.flags.manifest_store import ManifestStore
 from headrace.surfaces.flags.metrics import FlagsMetrics
@@ -43,6 +44,7 @@ class Flags:
         self._checker = checker
         self._store: ManifestStore | None = None
         self.metrics = FlagsMetrics()
+        self.manifest_metrics = ManifestMetrics(checker.counts)
         evaluator = Evaluator(self.store)
         self.surface: Surface = mount.surface(
             TenantRoutes(self.store, limits.tenants, limits.namespaces_per_tenant),
@@ -50,6 +52,7 @@ class Flags:
             EvaluationRoutes(evaluator),
             OfrepRoutes(evaluator),
             self.metrics,
+            self.manifest_metrics,
         )
 
     def store(self) -> ManifestStore:
@@ -60,7 +63,7 @@ class Flags:
     def open(self, engine: Engine) -> None:
         """The engine is there."""
         retention = Retention(self._limits.retention_versions, self._limits.retention_ms)
-        self._store = ManifestStore(engine, retention, self._checker)
+        self._store = ManifestStore(engine, retention, self._checker, self.manifest_metrics)
 
     async def run(self) -> None:
         """What goes on beside requests, for as long as the server runs."""

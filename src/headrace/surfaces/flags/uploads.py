@@ -20,6 +20,7 @@ from headrace.processes.manifest_messages import (
 from headrace.processes.manifest_process import Conversation, ManifestChecker
 from headrace.surfaces.flags import wire
 from headrace.surfaces.flags.errors import LINT_FAILED, SCHEMA_VERSION_MISMATCH
+from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
 from headrace.surfaces.flags.manifests import ManifestFile, Manifests
 from headrace.surfaces.flags.names import parse_log
 from headrace.surfaces.flags.version_rows import Paths, VersionRow, VersionSummary
@@ -39,14 +40,16 @@ class Uploads:
     """Takes archives."""
 
     def __init__(
-        self, versions: ManifestVersions, manifests: Manifests, checker: ManifestChecker
+        self,
+        versions: ManifestVersions,
+        manifests: Manifests,
+        checker: ManifestChecker,
+        metrics: ManifestMetrics,
     ) -> None:
         self._versions = versions
         self._manifests = manifests
         self._checker = checker
-        self.files_checked = 0
-        self.files_parsed = 0
-        """Of those that were checked: how many were not known in parsed form."""
+        self._metrics = metrics
 
     async def lint(self, live: OpenLog, archive: CheckArchive) -> ManifestChecked:
         """What is in an archive and what is wrong with it; nothing changes."""
@@ -54,7 +57,7 @@ class Uploads:
         checked = await self._checker.converse(
             _tenant(live), lambda conversation: conversation.ask(archive, ManifestChecked)
         )
-        self._count(checked)
+        self._metrics.checked(checked)
         return checked
 
     async def store(
@@ -84,7 +87,7 @@ class Uploads:
     async def _take(self, conversation: Conversation, archive: CheckArchive) -> _Upload:
         """Have an archive checked, and get what the server lacks of it."""
         checked = await conversation.ask(archive, ManifestChecked)
-        self._count(checked)
+        self._metrics.checked(checked)
         check_report(checked.report)
         tree = {file.path: file.digest for file in checked.files}
         files = self._manifests.known_files(tree)
@@ -99,10 +102,6 @@ class Uploads:
                 contents |= zip(asked, fetched.contents, strict=True)
                 files |= self._manifests.make_files(tree, fetched.parsed)
         return _Upload(checked, tree, contents, files)
-
-    def _count(self, checked: ManifestChecked) -> None:
-        self.files_checked += len(checked.files)
-        self.files_parsed += checked.files_parsed
 
 
 def check_report(report: LintReport) -> None:
