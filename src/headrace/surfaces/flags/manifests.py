@@ -93,6 +93,7 @@ class LoadedManifest:
         "_weights",
         "definitions",
         "digests",
+        "files",
         "references",
         "rows",
         "version",
@@ -105,6 +106,8 @@ class LoadedManifest:
         self.version = version
         self.digests = digests
         """Path → SHA-256 of the content."""
+        self.files = files
+        """All of them by path: they are shared while somebody holds them."""
         self.rows = {path: file.row for path, file in files.items()}
         """What each file adds to the hash of a closure."""
         self._flags: dict[str, ManifestFile] = {}
