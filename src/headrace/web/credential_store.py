@@ -15,7 +15,7 @@ from headrace.core.token import Token
 from headrace.engine.tokens import Tokens
 from headrace.web.credentials import LOCAL, Keyring, Principal, Scope
 from headrace.web.json_web_tokens import Verifier
-from headrace.web.users import USER, UserTable
+from headrace.web.users import UserTable, is_user
 
 _BEARER, _BASIC = "bearer ", "basic "
 _SECRET_BYTES = 32
@@ -57,7 +57,7 @@ class CredentialStore:
         """Whether nobody can show a credential of this id any more."""
         if self.development:
             return id != LOCAL.id
-        if id.startswith(USER):
+        if is_user(id):
             is_foreign = self._jwt is not None or self._asks_elsewhere
             return not is_foreign and not self._users.has(id)
         if self._tokens is not None and self._tokens.is_valid(id):

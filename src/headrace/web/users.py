@@ -25,6 +25,13 @@ def user_id(realm: str, name: str) -> str:
     return f"{USER}{realm}{REALM_END}{name}"
 
 
+def is_user(id: str) -> bool:
+    """Whether this is the id of a user, of whom roles tell what they may do; keys and tokens are
+    made for so many actions and names, and no more.
+    """
+    return id.startswith(USER)
+
+
 def build_user(name: str, password: str, realm: str, roles: tuple[str, ...]) -> User:
     """A user for a table; the name has no colon in it."""
     principal = Principal(user_id(realm, name), NO_SCOPE, roles=roles, realm=realm)

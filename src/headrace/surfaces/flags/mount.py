@@ -22,6 +22,7 @@ from headrace.surfaces.flags.ofrep import (
     OfrepSuccess,
 )
 from headrace.surfaces.flags.tenants import TenantRoutes
+from headrace.surfaces.flags.tokens import TokenRoutes
 from headrace.web.api_envelope import ApiError
 from headrace.web.calls import by_api_key
 from headrace.web.credentials import Principal, Scope
@@ -47,6 +48,7 @@ _BY_NAME = (Parameter("prefix", str, "Only those whose names begin like this"), 
 
 def surface(
     tenants: TenantRoutes,
+    tokens: TokenRoutes,
     manifests: ManifestRoutes,
     evaluation: EvaluationRoutes,
     ofrep: OfrepRoutes,
@@ -69,6 +71,7 @@ def surface(
         ),
         routes=[
             *_tenants(tenants),
+            *_tokens(tokens),
             *_manifests(manifests),
             *_evaluation(evaluation),
             *_ofrep(ofrep),
@@ -122,6 +125,50 @@ def _tenants(routes: TenantRoutes) -> list[Route]:
             _replies({204: Described(None, "Deleted")}, Code.INVALID, Code.NOT_FOUND),
             scope=Scope.ADMIN, group=group, parameters=(_TENANT, _NAMESPACE),
             description="With all versions of its manifest.",
+        ),
+    ]  # fmt: skip
+
+
+def _tokens(routes: TokenRoutes) -> list[Route]:
+    group = "Tokens"
+    made = {201: Described(wire.TokenReply, "Made; the secret is told this once")}
+    page = {200: Described(wire.TokenListReply, "A page, oldest first")}
+    revoked = {204: Described(None, "Revoked, and its streams are closed")}
+    id = Parameter("id", str, "Its id, as its creation told", place="path", example="tok_1a2b3c")
+    superadmins = "For superadmins, who may use every surface."
+    return [
+        Route(
+            "POST", f"{TENANT}/tokens", routes.create, "Make a token of a tenant",
+            _replies(made, Code.INVALID, Code.NOT_FOUND),
+            request=wire.TokenRequest, scope=Scope.ADMIN, group=group, parameters=(_TENANT,),
+            example={"type": "namespace-read", "name": "checkout", "namespace": "billing"},
+            description="Those of a namespace need `namespace`, that of clients `environment`, too.",
+        ),
+        Route(
+            "GET", f"{TENANT}/tokens", routes.list, "List tokens of a tenant",
+            _replies(page, Code.INVALID, Code.NOT_FOUND),
+            scope=Scope.ADMIN, group=group, parameters=(_TENANT, *_PAGE), head=True,
+        ),
+        Route(
+            "DELETE", f"{TENANT}/tokens/{{id}}", routes.revoke, "Revoke a token of a tenant",
+            _replies(revoked, Code.INVALID, Code.NOT_FOUND),
+            scope=Scope.ADMIN, group=group, parameters=(_TENANT, id),
+        ),
+        Route(
+            "POST", f"{API}/tokens", routes.create_superadmin, "Make a token of a superadmin",
+            _replies(made, Code.INVALID),
+            request=wire.TokenRequest, scope=Scope.ADMIN, group=group, description=superadmins,
+            example={"type": "superadmin", "name": "on call"},
+        ),
+        Route(
+            "GET", f"{API}/tokens", routes.list_superadmins, "List tokens of superadmins",
+            _replies(page, Code.INVALID),
+            scope=Scope.ADMIN, group=group, parameters=_PAGE, head=True,
+        ),
+        Route(
+            "DELETE", f"{API}/tokens/{{id}}", routes.revoke_superadmin,
+            "Revoke a token of a superadmin", _replies(revoked, Code.NOT_FOUND),
+            scope=Scope.ADMIN, group=group, parameters=(id,),
         ),
     ]  # fmt: skip
 

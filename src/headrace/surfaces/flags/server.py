@@ -16,6 +16,7 @@ from headrace.surfaces.flags.manifest_store import ManifestStore
 from headrace.surfaces.flags.metrics import FlagsMetrics
 from headrace.surfaces.flags.ofrep import OfrepRoutes
 from headrace.surfaces.flags.tenants import TenantRoutes
+from headrace.surfaces.flags.tokens import TokenRoutes
 from headrace.surfaces.flags.versions import Retention
 from headrace.web.surface import Surface
 
@@ -48,6 +49,7 @@ class Flags:
         evaluator = Evaluator(self.store)
         self.surface: Surface = mount.surface(
             TenantRoutes(self.store, limits.tenants, limits.namespaces_per_tenant),
+            TokenRoutes(limits.tokens_per_tenant),
             ManifestRoutes(self.store, limits.archive_bytes, limits.manifest_bytes),
             EvaluationRoutes(evaluator),
             OfrepRoutes(evaluator),

@@ -12,6 +12,7 @@ from headrace.surfaces.notifications.metrics import NotificationMetrics
 from headrace.web.calls import Gate
 from headrace.web.credentials import LOCAL, NOBODY, Principal, Scope
 from headrace.web.request import Request
+from headrace.web.users import is_user
 
 _SCHEMES = ("bearer ", "basic ")
 
@@ -99,8 +100,9 @@ class Authentication:
         self._require(principal, rules, AccessRules.may_read)
         if rules is None or not rules.required or rules.read_roles is not None:
             return
-        if principal.scopes and not has_role(self._admin_roles, principal.realm, principal.roles):
-            principal.require(Scope.READ, log)
+        if is_user(principal.id) or has_role(self._admin_roles, principal.realm, principal.roles):
+            return
+        principal.require(Scope.READ, log)
 
     def require_write(self, principal: Principal, rules: AccessRules | None) -> None:
         """Refuse who may not notify."""
