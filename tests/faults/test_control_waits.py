@@ -51,6 +51,14 @@ UNLINK: Request = ("DELETE", f"{SUB}/streams/s")
 QUEUE: Request = ("PUT", T, {"type": "queue", "leases_durable": True})
 CLAIM: Request = ("POST", f"{T}/claim", {"node": "n"})
 NACK: Request = ("POST", f"{T}/nack", {"node": "n", "seqs": [1]})
+TENANTS = "/api/v1/tenants"
+TENANT: Request = ("POST", TENANTS, {"slug": "acme"})
+SPACES = f"{TENANTS}/acme/namespaces"
+SPACE: Request = ("POST", SPACES, {"slug": "billing"})
+UNSPACE: Request = ("DELETE", f"{SPACES}/billing")
+TOKENS = f"{TENANTS}/acme/tokens"
+TOKEN: Request = ("POST", TOKENS, {"type": "namespace-read", "name": "a", "namespace": "billing"})
+REVOKE: Request = ("DELETE", f"{TOKENS}/tok_2")
 
 CASES: list[tuple[list[Request], Request, Request]] = [
     # (what there is, what is being made durable, what is asked meanwhile)
@@ -118,6 +126,20 @@ CASES: list[tuple[list[Request], Request, Request]] = [
     ([CREATE, FOLLOW], ("DELETE", SUB), ("DELETE", SUB)),
     ([], QUEUE, CLAIM),
     ([QUEUE, POST, CLAIM], NACK, NACK),
+    ([], TENANT, TENANT),
+    ([], TENANT, ("GET", TENANTS)),
+    ([], TENANT, ("GET", SPACES)),
+    ([], TENANT, SPACE),
+    ([TENANT], SPACE, SPACE),
+    ([TENANT], SPACE, ("GET", SPACES)),
+    ([TENANT], SPACE, TOKEN),
+    ([TENANT, SPACE], UNSPACE, UNSPACE),
+    ([TENANT, SPACE], UNSPACE, ("GET", SPACES)),
+    ([TENANT, SPACE], UNSPACE, SPACE),
+    ([TENANT, SPACE], UNSPACE, TOKEN),
+    ([TENANT, SPACE], TOKEN, ("GET", TOKENS)),
+    ([TENANT, SPACE, TOKEN], REVOKE, REVOKE),
+    ([TENANT, SPACE, TOKEN], REVOKE, ("GET", TOKENS)),
 ]
 
 
@@ -152,6 +174,7 @@ def test_an_answer_waits_for_what_it_tells(
         slow_s = SLOW_S
         making = asyncio.create_task(world.ask(*first))
         while journal.tail == journal.synced:  # noqa: ASYNC110
+            assert not making.done(), making.result()
             await asyncio.sleep(0)
         if not at_once:
             await asyncio.sleep(SLOW_S / 10)
