@@ -58,7 +58,7 @@ SPACE: Request = ("POST", SPACES, {"slug": "billing"})
 UNSPACE: Request = ("DELETE", f"{SPACES}/billing")
 TOKENS = f"{TENANTS}/acme/tokens"
 TOKEN: Request = ("POST", TOKENS, {"type": "namespace-read", "name": "a", "namespace": "billing"})
-REVOKE: Request = ("DELETE", f"{TOKENS}/tok_2")
+REVOKE: Request = ("DELETE", f"{TOKENS}/tok_1")
 
 CASES: list[tuple[list[Request], Request, Request]] = [
     # (what there is, what is being made durable, what is asked meanwhile)
@@ -173,7 +173,7 @@ def test_an_answer_waits_for_what_it_tells(
         await journal.wait_synced(journal.tail)
         slow_s = SLOW_S
         making = asyncio.create_task(world.ask(*first))
-        while journal.tail == journal.synced:  # noqa: ASYNC110
+        while journal.tail == journal.synced:
             assert not making.done(), making.result()
             await asyncio.sleep(0)
         if not at_once:

@@ -16,6 +16,7 @@ from headrace.engine.start import Started
 from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.formats.marks import Marks
 from headrace.storage.objects import LocalObjects
+from headrace.surfaces.flags.server import Flags
 from headrace.surfaces.streams.control import Control
 from headrace.web.calls import Gate
 from headrace.web.connection import Respond
@@ -36,6 +37,7 @@ class Web(NamedTuple):
     gate: Gate
     respond: Respond
     control: Control
+    flags: Flags
 
 
 @cache
@@ -43,7 +45,7 @@ def web() -> Web:
     """The web application of a server that is never started, for one engine after the other."""
     made = App(load({"TOPICS_DATA_DIR": "nowhere"}))
     routes = made._loop_lag, made._control, made._server, made._notifications, made._flags, None
-    return Web(made.gate, build_web(made._settings, made.gate, *routes), made._control)
+    return Web(made.gate, build_web(made._settings, made.gate, *routes), made._control, made._flags)
 
 
 class Meddler:
@@ -75,6 +77,7 @@ class World:
         self._rival = Rival(objects, random)
         pool.busy = started.upkeep.manifests._changing.locked
         self._web = web()
+        self._web.flags.open(started.engine)
         self._web.gate.open(started.engine)
 
     @classmethod

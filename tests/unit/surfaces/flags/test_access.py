@@ -14,6 +14,9 @@ from support.flags_server import KEY, FlagsServer, run
 
 READ, WRITE, CLIENT, TENANT, SUPER = TokenType
 ADMINS = {TENANT, SUPER}
+WRITERS = {WRITE, *ADMINS}
+READERS = {READ, *WRITERS}
+SPACE = "/api/v1/tenants/{tenant}/namespaces/{namespace}"
 
 MAY: dict[tuple[str, str], set[TokenType]] = {
     ("POST", "/api/v1/tenants"): {SUPER},
@@ -27,9 +30,26 @@ MAY: dict[tuple[str, str], set[TokenType]] = {
     ("POST", "/api/v1/tokens"): {SUPER},
     ("GET", "/api/v1/tokens"): {SUPER},
     ("DELETE", "/api/v1/tokens/{id}"): {SUPER},
+    ("PUT", f"{SPACE}/manifest"): WRITERS,
+    ("GET", f"{SPACE}/manifest"): READERS,
+    ("POST", f"{SPACE}/manifest/lint"): READERS,
+    ("GET", f"{SPACE}/manifest/versions"): READERS,
+    ("GET", f"{SPACE}/manifest/versions/{{version}}"): READERS,
+    ("POST", f"{SPACE}/evaluate"): set(TokenType),
+    ("POST", f"{SPACE}/evaluate/all"): set(TokenType),
+    ("POST", f"{SPACE}/ofrep/v1/evaluate/flags"): set(TokenType),
+    ("POST", f"{SPACE}/ofrep/v1/evaluate/flags/{{key}}"): set(TokenType),
+    ("POST", "/ofrep/v1/evaluate/flags"): set(TokenType),
+    ("POST", "/ofrep/v1/evaluate/flags/{key}"): set(TokenType),
 }
 """Who is let in at a route, where their own tenant and namespace are asked for."""
-PARAMETERS = {"tenant": "acme", "namespace": "billing", "id": "tok_none", "version": "1"}
+PARAMETERS = {
+    "tenant": "acme",
+    "namespace": "billing",
+    "id": "tok_none",
+    "version": "1",
+    "key": "k",
+}
 
 
 def target(path: str, **other: str) -> str:
@@ -51,7 +71,7 @@ def test_who_is_let_in(type: TokenType) -> None:
             reply = await server.send(method, target(path), {}, token=server.secrets[type])
             let_in = reply.status not in (401, 403)
             assert let_in == (type in may), (method, path, reply)
-            if not let_in:
+            if not let_in and "ofrep" not in path:
                 assert reply.json["error"]["code"] == "forbidden"
 
     run(story)
@@ -67,8 +87,8 @@ def test_another_tenant_is_closed_whether_it_is_there_or_not(type: TokenType, te
                 asked = target(path, tenant=tenant)
                 reply = await server.send(method, asked, {}, token=server.secrets[type])
                 assert reply.status == 403, (method, path, reply)
-                said.add(reply.json["error"]["message"].replace(tenant, "T"))
-        assert not any("there is" in message for message in said)
+                said.add(reply.body.replace(tenant.encode(), b"T"))
+        assert not any(b"there is" in message for message in said)
 
     run(story)
 
@@ -78,7 +98,9 @@ def test_who_is_of_another_surface_is_not_let_in(token: str) -> None:
     async def story(server: FlagsServer) -> None:
         for method, path in MAY:
             reply = await server.send(method, target(path), {}, token=token)
-            assert reply.status == (403 if token else 401), (method, path)
+            # (Where the token is to tell the namespace, one that is bound to none asks too little.)
+            known = 403 if "{tenant}" in path or "ofrep" not in path else 400
+            assert reply.status == (known if token else 401), (method, path)
 
     run(story)
 
