@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+from conformance.archives import FORM_TYPE, make_form, pack_files
 from headrace.spark.catalog import Catalog
 from headrace.spark.options import Where
 from headrace_bench.process import ServerProcess
@@ -33,6 +35,14 @@ class ServerFixture:
         headers = {"content-type": "application/json"}
         with urlopen(Request(self.url + path, raw, headers, method=method)) as answer:
             return json.loads(answer.read())
+
+    def upload(self, tenant: str, namespace: str, files: Mapping[str, str]) -> None:
+        """Make these files the next version of a manifest."""
+        path = f"/api/v1/tenants/{tenant}/namespaces/{namespace}/manifest"
+        form = make_form("archive", pack_files(files))
+        headers = {"content-type": FORM_TYPE}
+        with urlopen(Request(self.url + path, form, headers, method="PUT")):
+            pass
 
     def append(self, topic: str, *records: dict[str, Any], **more: Any) -> Any:
         return self.call("POST", f"/v0/topics/{topic}", {"records": list(records), **more})

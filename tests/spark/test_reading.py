@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.spark import segments
+from support.manifests import FLAG_FILE
+
 from .server_fixture import Row, ServerFixture
 
 if TYPE_CHECKING:
@@ -158,6 +161,27 @@ def test_notifications_are_found_by_key_and_tag(spark: SparkSession, shop: Serve
     assert json.loads(by_tag[6])["payload"] == {"n": 3}
 
 
+def test_versions_of_flags_are_read_and_their_contents_are_not(
+    spark: SparkSession, shop: ServerFixture
+) -> None:
+    shop.call("POST", "/api/v1/tenants", {"slug": "acme"})
+    shop.call("POST", "/api/v1/tenants/acme/namespaces", {"slug": "billing"})
+    for number in (1, 2):
+        shop.upload("acme", "billing", {"flags/a.toml": FLAG_FILE.format(said=number)})
+    shop.call("POST", "/v0/logs/seal", {})
+    for how in ("url path", "url", "path"):
+        rows = [json.loads(row[6]) for row in rows_of(load(spark, shop, how, log="flags:acme:*"))]
+        assert [(row["version"], row["files"][0]["op"]) for row in rows] == [
+            (1, "added"),
+            (2, "modified"),
+        ]
+    for how in ("url path", "path"):
+        names = {row[0] for row in rows_of(load(spark, shop, how, log="*"))}
+        assert "flags:acme:billing" in names
+        assert not [name for name in names if name.startswith("__flags")]
+    assert not segments(spark, shop.path).where("log like '\\_\\_flags%'").count()
+
+
 def test_without_a_server_what_is_sealed_and_not_deleted(
     spark: SparkSession, filled: ServerFixture
 ) -> None:
@@ -187,8 +211,6 @@ def test_data_that_is_not_json(spark: SparkSession, shop: ServerFixture) -> None
 
 
 def test_native_segments(spark: SparkSession, filled: ServerFixture) -> None:
-    from headrace.spark import segments
-
     frame = segments(spark, filled.path, "read-b")
     found = [row.seq for row in frame.select("seq").orderBy("seq").collect()]
     assert found == list(range(1, len(found) + 1))
@@ -231,8 +253,6 @@ def test_what_is_wrong_is_said(spark: SparkSession, options: dict[str, str], sai
 def test_what_is_not_there(spark: SparkSession, filled: ServerFixture, tmp_path: Path) -> None:
     """A mistake is never an empty answer; a known log that has nothing to give is one."""
     from pyspark.errors import PySparkException, StreamingQueryException
-
-    from headrace.spark import segments
 
     nowhere = f"path: there is no manifest in {tmp_path}"
     for how, options, said in (

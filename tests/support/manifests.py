@@ -16,6 +16,19 @@ from headrace.surfaces.flags.versions import ManifestVersions
 ABOUT = VersionSummary("tok_1", "sha256:" + "0" * 64, 1, 0)
 NAMESPACE = LogConfig(durability=Durability.FSYNC, auto_create=False)
 
+FLAG_FILE = """\
+schema_version = "0.1"
+[flag]
+type = "boolean"
+description = "{said}"
+[flag.variants]
+on = true
+off = false
+[flag.environments._]
+variant = "off"
+"""
+"""A file of a flag that lint finds nothing wrong with."""
+
 Files = Mapping[str, bytes]
 """Path → content."""
 

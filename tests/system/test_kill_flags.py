@@ -13,8 +13,9 @@ from hashlib import sha256
 from pathlib import Path
 from threading import Event, Thread
 
-from headrace.flags.archive import ArchiveLimits, compress_tar, read_archive, write_tar
+from conformance.archives import FORM_TYPE, make_form, pack_files, unpack_files
 from headrace_bench.process import ServerProcess
+from support.manifests import FLAG_FILE
 
 from .launching import Servers, run_headrace, wait_until
 
@@ -25,19 +26,6 @@ ROUNDS = 3
 UPLOADS_MIN = 20
 """Acknowledged in a round before the server is killed; others are under way then."""
 SHARED = "shared"
-LIMITS = ArchiveLimits(packed_bytes=1 << 20, unpacked_bytes=1 << 20)
-FLAG = """\
-schema_version = "0.1"
-[flag]
-type = "boolean"
-description = "{said}"
-[flag.variants]
-on = true
-off = false
-[flag.environments._]
-variant = "off"
-"""
-
 Files = dict[str, bytes]
 
 
@@ -63,10 +51,8 @@ class Line:
         return self.ask(
             "PUT",
             f"/acme/namespaces/{namespace}/manifest",
-            b'--x\r\nContent-Disposition: form-data; name="archive"; filename="m.tar.gz"\r\n\r\n'
-            + compress_tar(write_tar(files))
-            + b"\r\n--x--\r\n",
-            Content_Type="multipart/form-data; boundary=x",
+            make_form("archive", pack_files(files)),
+            Content_Type=FORM_TYPE,
             If_Version=str(if_version),
         )
 
@@ -105,7 +91,7 @@ class Writer:
         files = dict(self._files[namespace])
         for at in self._rng.sample(range(FILES), self._rng.randint(1, 3)):
             said = self._rng.choice(("the same for all", f"{self._number}.{self._sent}"))
-            files[f"flags/f{at}.toml"] = FLAG.format(said=said).encode()
+            files[f"flags/f{at}.toml"] = FLAG_FILE.format(said=said).encode()
         self._files[namespace] = files
         listed = json.loads(line.get(namespace, "/versions?limit=1"))["versions"]
         current = listed[0]["version"] if listed else 0
@@ -181,8 +167,9 @@ def judge(line: Line, writers: list[Writer]) -> None:
             assert versions[version - 1] == digests(files), f"{namespace}, version {version}"
         assert all(tree in offered for tree in versions)
         if versions:
-            current = read_archive(line.get(namespace), LIMITS)
-            assert digests(current) == versions[-1]
+            current = unpack_files(line.get(namespace))
+            found = {path: text.encode() for path, text in current.items()}
+            assert digests(found) == versions[-1]
 
 
 def test_a_killed_server_has_versions_with_their_contents(

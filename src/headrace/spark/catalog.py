@@ -14,6 +14,7 @@ from headrace.client.http import Server
 from headrace.client.store import Missing, Store, unreadable
 from headrace.core import ranges
 from headrace.core.name_patterns import STAR, NamePatterns, unknown_log, unsealed_log
+from headrace.core.owners import is_hidden
 from headrace.formats.log_plan import LogPlan, Span
 from headrace.formats.manifest import Manifest, Segment
 from headrace.formats.marks import Marks
@@ -203,7 +204,7 @@ class Catalog:
             names = file.read_row_group(group, columns=["log"], use_threads=False).column("log")
             for piece in _pieces(index.filter(pc.equal(index.column("row_group"), group))):
                 name = names[piece.row_start].as_py()
-                if logs.takes(name):
+                if logs.takes(name) and not is_hidden(name):
                     yield piece, name
 
     def _index(self, segment: Segment) -> pa.Table:

@@ -47,6 +47,16 @@ def test_one_log_among_many_costs_what_it_has(tmp_path: Path, how: str) -> None:
     assert len(made) <= 3 * (10 + 1)
 
 
+def test_the_server_s_own_logs_are_not_read_from_the_store(tmp_path: Path) -> None:
+    """From the store alone; a server does not tell of them."""
+    world = SourceWorld(SegmentStore(tmp_path))
+    world.shelf.seal({"__flags/contents": payloads(3), "flags:acme:a": payloads(2)})
+    assert world.batch("path", log="*") == [("flags:acme:a", 1), ("flags:acme:a", 2)]
+    for named in ("__flags/contents", "__flags/*", "__*"):
+        with pytest.raises(LookupError):
+            world.batch("path", log=named)
+
+
 def test_marks_that_were_replaced_while_somebody_read(tmp_path: Path) -> None:
     """The server removes the old ones at once."""
     world = SourceWorld(SegmentStore(tmp_path))
