@@ -60,9 +60,7 @@ def parse_header(block: bytes) -> TarHeader:
     """The header in a block that is not all zeroes."""
     checksum = _octal(block[_CHECKSUM])
     summed = block[: _CHECKSUM.start] + b" " * 8 + block[_CHECKSUM.stop :]
-    # Some old programs took bytes to be signed.
-    signed = sum(summed) - 256 * sum(byte > 127 for byte in summed)
-    if checksum not in (sum(summed), signed):
+    if checksum != sum(summed) and checksum != _signed_sum(summed):
         raise NotTar("the checksum of a header is wrong")
     fields = _HEADER.unpack(block)
     name = _text(fields[0])
@@ -96,6 +94,11 @@ def parse_pax_size(value: bytes) -> int:
 def padding_of(size: int) -> int:
     """How many zeroes follow so many bytes of a member."""
     return -size % BLOCK_BYTES
+
+
+def _signed_sum(block: bytes) -> int:
+    """What some old programs wrote as a checksum: they took bytes to be signed."""
+    return sum(block) - 256 * sum(byte > 127 for byte in block)
 
 
 def _text(field: bytes) -> bytes:

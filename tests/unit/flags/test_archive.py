@@ -118,6 +118,24 @@ def test_archives_of_other_programs(format: int) -> None:
     assert read(tar) == {"flags/a.toml": b"a", "segments/s.toml": b"s"}
 
 
+def raw_header(name: bytes, magic: bytes, prefix: bytes) -> bytes:
+    block = bytearray(format_header("x", 0))
+    block[:100] = name.ljust(100, b"\0")
+    block[257:265] = magic
+    block[345:500] = prefix.ljust(155, b"\0")
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+def test_the_prefix_of_a_name_is_one_in_ustar_alone() -> None:
+    end = bytes(1024)
+    assert read(raw_header(b"a.toml", b"ustar\x0000", b"flags") + end) == {FLAG: b""}
+    # What is there in headers of GNU are times, and nothing at all in older ones.
+    assert read(raw_header(b"flags/a.toml", b"ustar  \0", b"0123") + end) == {FLAG: b""}
+    assert read(raw_header(b"flags/a.toml", bytes(8), b"junk") + end) == {FLAG: b""}
+
+
 def test_long_names_are_read_as_they_are() -> None:
     name = f"flags/{'a' * 200}.toml"
     for format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from headrace.core.limits import MANIFEST_FILE_BYTES_MAX
+from headrace.core.limits import MANIFEST_FILE_BYTES_MAX, MANIFEST_FILES_MAX
 from headrace.flags.closure import hash_digests, hash_files
 from headrace.flags.delta import (
     Closure,
@@ -129,6 +129,21 @@ def test_an_entry_that_is_not_what_it_says_is_not_applied(entry: DeltaEntry) -> 
     with pytest.raises(Unverified) as unverified:
         apply_delta(FILES, [entry])
     assert unverified.value.check == "file"
+
+
+def test_a_file_of_a_delta_may_be_as_large_as_any() -> None:
+    content = b"x" * MANIFEST_FILE_BYTES_MAX
+    assert apply_delta({}, [bringing("flags/x.toml", "added", content)]) == {
+        "flags/x.toml": content
+    }
+
+
+def test_a_delta_does_not_bring_more_files_than_a_manifest_has() -> None:
+    held = {f"flags/f{n}.toml": b"" for n in range(MANIFEST_FILES_MAX - 1)}
+    one, two = (bringing(f"flags/{key}.toml", "added", b"") for key in ("x", "y"))
+    assert len(apply_delta(held, [one])) == MANIFEST_FILES_MAX
+    with pytest.raises(Unverified, match="more than"):
+        apply_delta(held, [one, two])
 
 
 def test_a_delta_says_what_becomes_of_a_file_once() -> None:

@@ -177,6 +177,12 @@ def test_without_a_named_block_the_default_counts(environment: str | None) -> No
     assert evaluate(flag(EnvironmentRules("off")), "f", {}, environment).variant == "off"
 
 
+def test_rules_that_are_only_tested_have_to_be_asked_for() -> None:
+    definitions = flag(DEFAULT, prod=EnvironmentRules(None, (YES,), testing=True))
+    assert evaluate(definitions, "f", {"x": 1}, "prod").variant == "off"
+    assert evaluate_all(definitions, {"x": 1}, "prod")["f"].variant == "off"
+
+
 def test_a_flag_that_does_not_exist() -> None:
     with pytest.raises(UnknownFlag, match="there is no flag 'g'"):
         evaluate(flag(DEFAULT), "g", {})

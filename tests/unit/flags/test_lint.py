@@ -13,6 +13,9 @@ from headrace.core.limits import (
     MANIFEST_TERMS_MAX,
     PREDICATE_DEPTH_MAX,
     PREDICATE_VALUES_MAX,
+    TOML_DEPTH_MAX,
+    TOML_KEY_PARTS_MAX,
+    VARIANT_DEPTH_MAX,
 )
 from headrace.flags.lint import LintReport, lint_files, lint_tree
 from headrace.flags.model import (
@@ -325,11 +328,17 @@ def test_a_long_chain_of_segments_is_no_cycle() -> None:
         ("float", ["1.5", "1", "-0.0"], ["inf", "nan", "true", '"1"', "1e999"]),
         (
             "json",
-            ['{a = [1, 2.5, "x", {b = true}]}', "[]", "1", '"x"'],
-            ["{a = inf}", "[1979-05-27]", "[9223372036854775808]", "[" * 17 + "]" * 17],
+            [
+                '{a = [1, 2.5, "x", {b = true}]}', "[]", "1", '"x"',
+                "[" * VARIANT_DEPTH_MAX + "]" * VARIANT_DEPTH_MAX,
+            ],
+            [
+                "{a = inf}", "[1979-05-27]", "[9223372036854775808]",
+                "[" * (VARIANT_DEPTH_MAX + 1) + "]" * (VARIANT_DEPTH_MAX + 1),
+            ],
         ),
     ],
-)
+)  # fmt: skip
 def test_variants_are_of_the_type_of_their_flag(
     flag_type: str, fitting: list[str], others: list[str]
 ) -> None:
@@ -364,9 +373,10 @@ def test_predicates_are_so_deep_and_so_long() -> None:
     assert found(tree) == []
     tree["segments/deep.toml"] = nested(PREDICATE_DEPTH_MAX + 1)
     assert [code for code, _, _ in found(tree)] == ["H004"]
-    values = ",".join(map(str, range(PREDICATE_VALUES_MAX + 1)))
-    test = f"{HEAD}[segment.predicate]\nattribute = 'a'\nop = 'in'\nvalues = [{values}]"
-    assert [each.code for each in parse_file(S, test.encode()).problems] == ["H004"]
+    for count, codes in [(PREDICATE_VALUES_MAX, []), (PREDICATE_VALUES_MAX + 1, ["H004"])]:
+        values = ",".join(map(str, range(count)))
+        test = f"{HEAD}[segment.predicate]\nattribute = 'a'\nop = 'in'\nvalues = [{values}]"
+        assert [each.code for each in parse_file(S, test.encode()).problems] == codes
 
 
 def test_a_manifest_has_so_many_predicates() -> None:
@@ -408,6 +418,29 @@ def test_hostile_files_are_refused_before_they_take_their_time(content: bytes) -
     parsed = parse_file(F, content)
     assert [each.code for each in parsed.problems] == ["H001"]
     assert parsed.definition is None
+
+
+def test_files_are_so_deep_and_keys_so_long() -> None:
+    def message(text: str) -> str:
+        return parse_file(F, text.encode()).problems[0].message
+
+    def brackets(depth: int) -> str:
+        return f"a = {'[' * depth}{']' * depth}"
+
+    assert "nested" in message(brackets(TOML_DEPTH_MAX + 1))
+    assert "nested" not in message(brackets(TOML_DEPTH_MAX))
+    assert "nested" not in message("\n".join(f"a{n} = [[[]]]" for n in range(TOML_DEPTH_MAX)))
+    for text in ("{} = 1", "[{}]", "x = {{{} = 1}}", "x = [1.5, {{{} = 1}}]"):
+        assert "parts" in message(text.format(".".join("a" * (TOML_KEY_PARTS_MAX + 1))))
+        assert "parts" not in message(text.format(".".join("a" * TOML_KEY_PARTS_MAX)))
+    floats = ", ".join(["1.5"] * 100)
+    assert "parts" not in message(f"a = [{floats}]\nb = {{x.y = 1.5, x.z = 1.5}}\n")
+
+
+def test_a_file_has_so_many_bytes() -> None:
+    filled = FLAG + "#" * (MANIFEST_FILE_BYTES_MAX - len(FLAG))
+    assert parse_file(F, filled.encode()).problems == ()
+    assert [each.code for each in parse_file(F, filled.encode() + b"#").problems] == ["H001"]
 
 
 @pytest.mark.parametrize(
