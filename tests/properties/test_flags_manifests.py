@@ -25,9 +25,9 @@ from headrace.flags.lint import lint_files
 from headrace.flags.model import FlagDefinition, ParsedFile
 from headrace.flags.parsing import parse_file
 from headrace.flags.subscription import FlagSet, decode_subscription, encode_subscription
-from headrace.flags.tree import NAMESPACE_PATH, flag_path
+from headrace.flags.tree import NAMESPACE_PATH
 from support import flag_trees
-from support.flag_trees import Files
+from support.flag_trees import Files, naive_closure
 
 LIMITS = ArchiveLimits(1 << 20, 1 << 20)
 
@@ -41,23 +41,6 @@ def closure_of(files: Files, flags: FlagSet) -> Files:
 
 def digests(files: Files) -> dict[str, bytes]:
     return {path: sha256(content).digest() for path, content in files.items()}
-
-
-def naive_closure(files: Files, flags: FlagSet) -> set[str]:
-    """The same by looking for the names of files in all of their text."""
-    wanted = {path for path in files if path.startswith("flags/")}
-    if flags.keys is not None:
-        wanted &= {flag_path(key) for key in flags.keys}
-    reached = {path for path in files if path.startswith("segments/") and flags.keys is None}
-    ahead = list(wanted)
-    while ahead:
-        text = files[ahead.pop()]
-        for path in files.keys() - reached:
-            key = path.removeprefix("segments/").removesuffix(".toml")
-            if path.startswith("segments/") and b'"segment" = "%s"' % key.encode() in text:
-                reached.add(path)
-                ahead.append(path)
-    return wanted | reached | ({NAMESPACE_PATH} & files.keys())
 
 
 @given(flag_trees.trees(), flag_trees.flag_sets())

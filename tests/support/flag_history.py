@@ -1,15 +1,10 @@
-"""Histories of a namespace for tests of its client: what a right server would say of them.
-
-Closures are found here by a walk of its own over references that the generator knows; what the
-product makes of the files has no part in it.
-"""
+"""What a right server says of versions of a namespace, and what changes make wrong of it."""
 
 from __future__ import annotations
 
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
@@ -47,45 +42,6 @@ def namespace_file(note: str = "") -> bytes:
     return (
         f'schema_version = "0.1"\n[namespace]\nslug = "billing"\ndescription = "{note}"\n'.encode()
     )
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """One version, with what refers to what."""
-
-    flags: Mapping[str, tuple[tuple[str, ...], int]] = field(default_factory=dict)
-    """Segments and a number, by key."""
-    segments: Mapping[str, tuple[tuple[str, ...], int]] = field(default_factory=dict)
-    note: str | None = None
-    """None: there is no namespace.toml."""
-
-    @property
-    def files(self) -> Files:
-        files = {f"flags/{key}.toml": flag_file(*flag) for key, flag in self.flags.items()}
-        files |= {
-            f"segments/{key}.toml": segment_file(*each) for key, each in self.segments.items()
-        }
-        if self.note is not None:
-            files["namespace.toml"] = namespace_file(self.note)
-        return files
-
-    def closure(self, subscribed: str) -> Files:
-        """The files that a subscription (`*`, or keys with commas) needs."""
-        files = self.files
-        if subscribed == "*":
-            return files
-        kept = {"namespace.toml"} & files.keys()
-        ahead = []
-        for key in subscribed.split(","):
-            if key in self.flags:
-                kept.add(f"flags/{key}.toml")
-                ahead += self.flags[key][0]
-        while ahead:
-            segment = ahead.pop()
-            if (path := f"segments/{segment}.toml") not in kept:
-                kept.add(path)
-                ahead += self.segments[segment][0]
-        return {path: files[path] for path in kept}
 
 
 def closure_hash(files: Mapping[str, bytes]) -> str:

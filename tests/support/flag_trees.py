@@ -341,3 +341,20 @@ def large_tree(flags: int = 1000, segments: int = 200) -> Files:
             }
         )
     return tree
+
+
+def naive_closure(files: Files, flags: FlagSet) -> set[str]:
+    """Paths of a closure, found by looking for the names of segments in all of the text."""
+    wanted = {path for path in files if path.startswith("flags/")}
+    if flags.keys is not None:
+        wanted &= {flag_path(key) for key in flags.keys}
+    reached = {path for path in files if path.startswith("segments/") and flags.keys is None}
+    ahead = list(wanted)
+    while ahead:
+        text = files[ahead.pop()]
+        for path in files.keys() - reached:
+            key = path.removeprefix("segments/").removesuffix(".toml")
+            if path.startswith("segments/") and b'"segment" = "%s"' % key.encode() in text:
+                reached.add(path)
+                ahead.append(path)
+    return wanted | reached | ({NAMESPACE_PATH} & files.keys())

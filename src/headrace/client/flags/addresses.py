@@ -57,10 +57,13 @@ class ServerAddress(msgspec.Struct, frozen=True):
             f"?version={version}&subscription={encode_subscription(flags)}"
         )
 
-    def own_target(self, url: str) -> str | None:
-        """What to ask this server for to get what is at a URL; None if that lies elsewhere."""
+    def own_target(self, url: str, slug: str) -> str | None:
+        """What to ask this server for to get the closure at a URL.
+
+        None if that lies elsewhere, or is no closure of this namespace.
+        """
         parts = _split(url)
-        if parts is None or parts.fragment:
+        if parts is None or parts.fragment or tenant_in(url, slug) is None:
             return None
         if (parts.scheme, parts.hostname, _port(parts)) != (self.scheme, self.host, self.port):
             return None

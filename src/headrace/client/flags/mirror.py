@@ -129,6 +129,7 @@ class NamespaceMirror:
         self._connected = False
         self._announced: int | None = None
         """The newest version of which this connection told."""
+        self._announced_hash: str | None = None
         self._is_refused = False
         """Whether what was announced last could not be used at all."""
         self._work: _Fetch | _Verification | None = None
@@ -173,8 +174,9 @@ class NamespaceMirror:
             self._resync(announced, now)
             return
         if self._announced is not None and announced.version <= self._announced:
+            self._pass_over(announced)
             return
-        self._announced = announced.version
+        self._announced, self._announced_hash = announced.version, announced.closure_hash
         self._is_refused = False
         if isinstance(announced, SnapshotAnnounced):
             self._learn_tenant(announced.snapshot_url)
@@ -185,6 +187,19 @@ class NamespaceMirror:
             self._want(_snapshot_of(announced), now)
         else:
             self._apply(announced, now)
+
+    def _pass_over(self, late: DeltaAnnounced | SnapshotAnnounced) -> None:
+        """Something is not newer than the last word: a replay, unless it goes on from there.
+
+        Then one of the two versions is wrong, and no server that keeps its order says such things.
+        """
+        if late.closure_hash == self._announced_hash or (
+            isinstance(late, DeltaAnnounced) and late.prev_closure_hash != self._announced_hash
+        ):
+            return
+        problem = f"version {late.version} follows version {self._announced}"
+        error = RefreshError(RefreshCheck.EVENT, problem, late.version)
+        self._emit(ReconnectWanted(self.subscription.name, error))
 
     def refuse(self, error: RefreshError, now: float) -> None:
         """Something was announced that cannot be used, nor anything be fetched instead."""
@@ -200,7 +215,7 @@ class NamespaceMirror:
         newest = self._announced
         if newest is not None and version < newest and announced.reason != RESTARTED:
             return
-        self._announced = version
+        self._announced, self._announced_hash = version, announced.closure_hash
         self._is_refused = False
         self._learn_tenant(announced.snapshot_url)
         self._want(_Snapshot(version, announced.closure_hash, announced.snapshot_url), now)
@@ -324,10 +339,10 @@ class NamespaceMirror:
 
     def _target_of(self, wanted: _Snapshot) -> str | None:
         """The signed URL if it lies on this server, else the closure for one's own credential."""
-        signed = self._server.own_target(wanted.url) if wanted.url else None
+        subscription = self.subscription
+        signed = self._server.own_target(wanted.url, subscription.slug) if wanted.url else None
         if signed is not None or self._tenant is None:
             return signed
-        subscription = self.subscription
         return self._server.closure_target(
             self._tenant, subscription.slug, wanted.version, subscription.flags
         )

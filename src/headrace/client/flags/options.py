@@ -45,7 +45,7 @@ def parse_namespaces(namespaces: Namespaces) -> list[NamespaceSubscription]:
         NamespaceSubscription(name, _parse_flags(name, flags)) for name, flags in namespaces.items()
     ]
     for each in subscriptions:
-        if not is_slug(each.slug) or not (each.tenant is None or is_slug(each.tenant)):
+        if not all(map(is_slug, each.name.split("/", 1))):
             raise ValueError(f"{each.name!r} is not a namespace, as 'billing' or 'acme/billing'")
     if len({each.tenant for each in subscriptions}) > 1:
         raise ValueError("all namespaces of a group are of one tenant")

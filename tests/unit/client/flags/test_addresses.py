@@ -61,7 +61,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
     ],
 )
 def test_a_url_of_the_same_server_is_asked_for_as_it_is(url: str) -> None:
-    assert SERVER.own_target(url) == f"{CLOSURE}?version=1&token=x"
+    assert SERVER.own_target(url, "billing") == f"{CLOSURE}?version=1&token=x"
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,14 @@ def test_a_url_of_the_same_server_is_asked_for_as_it_is(url: str) -> None:
         f"https://flags.example.com{CLOSURE}?a=b HTTP/1.1\r\nx: y",
         f"https://flags.example.com{CLOSURE}?é",
         "file:///etc/passwd",
+        "https://flags.example.com/api/v1/tokens",
+        "https://flags.example.com/api/v1/tenants/acme/namespaces/growth/closure?version=1",
+        f"https://flags.example.com{CLOSURE}/../manifest?version=1",
+        f"https://flags.example.com{CLOSURE}#x",
     ],
 )
-def test_a_url_of_another_server_is_not_asked_for(url: str) -> None:
-    assert SERVER.own_target(url) is None
+def test_a_url_of_anything_else_is_not_asked_for(url: str) -> None:
+    assert SERVER.own_target(url, "billing") is None
 
 
 def test_the_tenant_is_in_the_url_of_a_closure() -> None:

@@ -473,9 +473,9 @@ def test_an_event_that_cannot_be_read_opens_a_new_stream(name: str) -> None:
 IGNORED = {
     "another namespace": ("version", snapshot_event(2, TWO, namespace="growth")),
     "another event": ("message", snapshot_event(2, TWO)),
-    "a replayed snapshot": ("version", snapshot_event(1, TWO)),
-    "a replayed delta": ("version", inline_event(1, ONE, TWO)),
-    "an old resync": ("resync", resync_event(0 + 1, closure_hash=closure_hash(ONE))),
+    "a replayed snapshot": ("version", snapshot_event(1, ONE)),
+    "a replayed delta": ("version", inline_event(1, THREE, TWO)),
+    "an old resync": ("resync", resync_event(1, closure_hash=closure_hash(ONE))),
 }
 
 

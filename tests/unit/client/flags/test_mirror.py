@@ -200,6 +200,23 @@ def test_a_newer_snapshot_takes_the_place_of_one_under_way() -> None:
     bench.serves(2, TWO)
 
 
+def test_a_verification_that_nobody_waits_for_any_more_changes_nothing() -> None:
+    bench = Bench()
+    bench.begin(1, ONE)
+    bench.version(inline_event(2, ONE, TWO))
+    late = bench.take(VerificationWanted)
+    bench.mirror.stream_began()
+    bench.version(snapshot_event(3, THREE))
+    bench.fetched(bench.take(FetchWanted), SnapshotReply(200, pack(THREE)))
+    wanted = bench.take(VerificationWanted)
+    bench.mirror.verified(late.number, late.work(), bench.now)
+    bench.serves(1, ONE)
+    bench.mirror.verified(wanted.number, wanted.work(), bench.now)
+    bench.serves(3, THREE)
+    bench.mirror.verified(wanted.number, late.work(), bench.now)
+    bench.serves(3, THREE)
+
+
 def test_the_same_snapshot_announced_again_does_not_begin_anew() -> None:
     bench = Bench()
     bench.version(snapshot_event(1, ONE))
@@ -360,11 +377,10 @@ def test_files_that_are_too_many_bytes_are_not_asked_for() -> None:
 @pytest.mark.parametrize(
     "replayed",
     [
-        snapshot_event(1, ONE),
-        snapshot_event(2, ONE),
+        snapshot_event(1, TWO),
+        snapshot_event(2, TWO),
         inline_event(2, ONE, TWO),
-        inline_event(2, TWO, THREE),
-        inline_event(1, TWO, ONE),
+        inline_event(1, ONE, THREE),
     ],
 )
 def test_what_is_not_newer_is_not_heard(replayed: dict[str, Any]) -> None:
@@ -377,6 +393,27 @@ def test_what_is_not_newer_is_not_heard(replayed: dict[str, Any]) -> None:
     bench.take_nothing()
     bench.serves(2, TWO)
     assert bench.mirror.state is FlagState.FRESH
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        snapshot_event(1, ONE),
+        snapshot_event(2, ONE),
+        inline_event(2, TWO, THREE),
+        inline_event(1, TWO, ONE),
+    ],
+)
+def test_versions_that_contradict_each_other_open_a_new_stream(impossible: dict[str, Any]) -> None:
+    bench = Bench()
+    bench.begin(1, ONE)
+    bench.version(inline_event(2, ONE, TWO))
+    bench.verify()
+    bench.take(TreePublished)
+    bench.version(impossible)
+    assert bench.take(ReconnectWanted).error.check is RefreshCheck.EVENT
+    bench.take_nothing()
+    bench.serves(2, TWO)
 
 
 def test_a_delta_that_was_dropped_is_found_out_with_the_next() -> None:
@@ -406,6 +443,7 @@ def test_a_delta_before_any_snapshot_ends_in_one() -> None:
     bench.version(inline_event(2, ONE, TWO))
     assert bench.take(FetchWanted).target.startswith(f"{closure_path('billing')}?version=2&")
     bench.version(snapshot_event(1, ONE))
+    assert bench.take(ReconnectWanted).error.check is RefreshCheck.EVENT
     bench.take_nothing()
 
 
