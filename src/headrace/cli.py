@@ -1,4 +1,4 @@
-"""The command line: serve, config, inspect, verify, pipeline, bench."""
+"""The command line: serve, config, inspect, verify, keys, pipeline, bench."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ examples:
   headrace config                     every setting, its value and where it comes from
   headrace inspect --data-dir data    what a data directory holds (read-only)
   headrace verify --data-dir data     check every checksum and invariant
+  headrace keys rotate                change the key that signs URLs of closures
   headrace pipeline audit             run a Spark job over the sealed segments
   headrace bench --quick              measure against Redis Streams
 """
@@ -31,6 +32,15 @@ examples:
   headrace inspect logs --limit 0 --json    every log, for a program to read
   headrace inspect segments --log orders    where the sealed records of a log lie
   headrace inspect journal --limit 20       the newest frames and what they say
+"""
+_KEYS_EPILOG = """\
+examples:
+  headrace keys make superadmin --name "on call"
+  headrace keys make tenant-admin --tenant acme --name ops
+  headrace keys make namespace-read --tenant acme --namespace billing --name checkout
+  headrace keys list --tenant acme
+  headrace keys revoke tok_1a2b3c --tenant acme
+  headrace keys rotate                      URLs of the key before hold for their minute
 """
 _VERIFY_EPILOG = """\
 exit status:
@@ -86,6 +96,8 @@ def _parser(*, wants_jobs: bool = True) -> argparse.ArgumentParser:
 
     _add_inspect(commands)
     _add_verify(commands)
+
+    _add_keys(commands)
 
     jobs = commands.add_parser("pipeline", help="run a Spark job over the sealed segments")
     if wants_jobs:  # dozens of modules that no other command needs
@@ -168,6 +180,41 @@ def _add_verify(commands: _Commands) -> None:
     verify.set_defaults(run=_verify)
 
 
+def _add_keys(commands: _Commands) -> None:
+    raw = argparse.RawDescriptionHelpFormatter
+    keys = commands.add_parser(
+        "keys",
+        help="make, list and revoke tokens of flags; change the signing key",
+        description="Ask a running server to make, list or revoke tokens of flags, or to sign\n"
+        "URLs of closures with another key.",
+        epilog=_KEYS_EPILOG,
+        formatter_class=raw,
+    )
+    verbs = keys.add_subparsers(required=True, metavar="VERB", dest="verb")
+    rotate = verbs.add_parser("rotate", help="sign URLs of closures with a new key from now on")
+    make = verbs.add_parser("make", help="make a token; its secret is printed, once")
+    make.add_argument(
+        "type", metavar="TYPE", help="namespace-read, …-write, …-client, tenant-admin"
+    )
+    make.add_argument("--name", required=True, metavar="NAME", help="what it is called in lists")
+    make.add_argument("--namespace", metavar="SLUG", help="the namespace it is for")
+    make.add_argument("--environment", metavar="NAME", help="the environment it is for")
+    make.add_argument("--expires-at", metavar="TIME", help="until when it holds, RFC 3339")
+    listed = verbs.add_parser("list", help="list tokens, without their secrets")
+    listed.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    revoke = verbs.add_parser("revoke", help="end a token, and what was opened with it")
+    revoke.add_argument("id", metavar="ID", help="its id, as tok_1a2b3c")
+    for verb in (make, listed, revoke):
+        text = "of this tenant (default: tokens of superadmins)"
+        verb.add_argument("--tenant", metavar="SLUG", help=text)
+    for verb in (rotate, make, listed, revoke):
+        text = "the server (default: where HEADRACE_HOST and HEADRACE_PORT say)"
+        verb.add_argument("--url", metavar="URL", help=text)
+        text = "a token of an admin (better: HEADRACE_API_KEY or HEADRACE_ADMIN_TOKEN)"
+        verb.add_argument("--api-key", metavar="KEY", help=text)
+    keys.set_defaults(run=_keys)
+
+
 def _add_data_dir(command: argparse.ArgumentParser) -> None:
     text = "the data directory (default: HEADRACE_DATA_DIR or ./data)"
     command.add_argument("--data-dir", metavar="DIR", type=Path, help=text)
@@ -241,6 +288,17 @@ def _verify(options: argparse.Namespace) -> int:
     from headrace import offline
 
     return _run_offline(options, offline.verify)
+
+
+def _keys(options: argparse.Namespace) -> int:
+    from headrace import keys
+
+    try:
+        return keys.run(options, options.url or _server_url())
+    except config.ConfigError as error:
+        return _fail(*error.problems)
+    except keys.KeysFailed as error:
+        return _fail(str(error))
 
 
 def _pipeline(options: argparse.Namespace) -> int:

@@ -184,14 +184,23 @@ class Server:
 
     def seal(self, *, retire_journal: bool = False) -> Sealed:
         """Have everything sealed that was written before. Not tried again: whoever asks waits."""
-        request = msgspec.json.encode({"retire_journal": retire_journal})
+        body = self.ask("POST", "/v0/logs/seal", {"retire_journal": retire_journal}, _SEAL_S)
+        return msgspec.json.decode(body, type=Sealed)
+
+    # --- anything --------------------------------------------------------------------------------
+
+    def ask(
+        self, method: str, target: str, request: object = None, timeout_s: float | None = None
+    ) -> bytes:
+        """Make a call that may not be made twice: it is not tried again."""
+        raw = None if request is None else msgspec.json.encode(request)
         headers = {**self._headers, "content-type": _JSON}
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
         try:
-            body, _ = self._once("POST", "/v0/logs/seal", request, headers, _SEAL_S)
+            return self._once(method, target, raw, headers, timeout_s)[0]
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise Failed(f"{self.url} cannot be reached: {error}") from None
-        return msgspec.json.decode(body, type=Sealed)
 
     # --- transactions ----------------------------------------------------------------------------
 
