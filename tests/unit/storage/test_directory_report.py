@@ -22,6 +22,7 @@ from headrace.core.entry import (
     Entry,
     Extend,
     LoseAtRestart,
+    Refer,
     Release,
     Reserve,
     Start,
@@ -208,6 +209,11 @@ def test_a_read_only_disk_refuses_every_change(tmp_path: Path) -> None:
         (Release(7, [3], 80), ["3 to 3", "from 80 on"]),
         (Extend(7, [3, 4], 99), ["3 to 4", "until 99"]),
         (Delay(7, [5, 9], 99), ["5 to 9", "before 99"]),
+        (
+            Refer(7, 9, 3, 4, b"a" * 64, [17, 18], b"a" * 96, b"b" * 32),
+            ["log 9", "3 contents", "2 of them new", "1 no more", "from version 3 on"],
+        ),
+        (Refer(7, 9, 0, released=b"b" * 64), ["2 no more", "nothing is held"]),
     ],
 )
 def test_what_entries_mean(entry: Entry, words: list[str]) -> None:
