@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from headrace.formats import layout
+from headrace.processes.manifest_messages import FilesParsed, ParseFiles
+from headrace.processes.manifest_process import ManifestProcess
 from headrace.processes.pipeline_process import PipelineProcess
 from headrace.processes.seal_process import ProcessSealer
 from headrace.processes.subprocesses import environment
@@ -124,6 +126,25 @@ def test_the_sealing_process_is_told_nothing(tmp_path: Path) -> None:
             assert told(sealer._process.pid) == set()
         finally:
             await sealer.close()
+
+    asyncio.run(look())
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc")
+@pytest.mark.usefixtures("secrets")
+def test_the_manifest_process_is_told_nothing() -> None:
+    async def look() -> None:
+        process = ManifestProcess()
+        run = asyncio.create_task(process.run())
+        try:
+            ask = ParseFiles({})
+            await process.converse("t", lambda conversation: conversation.ask(ask, FilesParsed))
+            assert process.pid is not None
+            assert told(process.pid) == set()
+        finally:
+            run.cancel()
+            await asyncio.wait([run])
+            await process.close()
 
     asyncio.run(look())
 
