@@ -275,6 +275,7 @@ def _flags(settings: Settings, checker: ManifestChecker) -> Flags:
             inline_files=own.max_inline_files,
         ),
         checker,
+        settings.server.public_url,
     )
 
 
@@ -402,7 +403,7 @@ class App:
         self._loop_lag.reset()
         self._control.open(signer)
         await self._notifications.open(started.engine)
-        self._flags.open(started.engine)
+        self._flags.open(started.engine, self.gate.credentials.is_gone)
         self.gate.open(started.engine)
         if self._settings.development and len(started.engine.tokens):
             log_line("warning", "no credential is configured: tokens of the catalog have no effect")

@@ -91,7 +91,7 @@ def run(
     async def play() -> None:
         engine = (await boot(disk or HostileDisk(), VirtualClock(loop))).engine
         await app._notifications.open(engine)
-        app._flags.open(engine)
+        app._flags.open(engine, app.gate.credentials.is_gone)
         app.gate.open(engine)
         server = FlagsServer(respond, app, engine)
         if filled:

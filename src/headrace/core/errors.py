@@ -24,11 +24,9 @@ class Code(Enum):
         return code
 
     INVALID = "invalid", 400
-    SUBSCRIPTION_INVALID = "invalid_subscription", 400
     BATCH_TOO_LARGE = "batch_too_large", 400
     RECORD_TOO_LARGE = "record_too_large", 400
     UNAUTHENTICATED = "unauthenticated", 401
-    CLOSURE_TOKEN_INVALID = "closure_token_invalid", 401
     FORBIDDEN = "forbidden", 403
     LOG_NOT_FOUND = "log_not_found", 404
     ROUTER_NOT_FOUND = "router_not_found", 404

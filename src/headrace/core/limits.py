@@ -514,6 +514,20 @@ JWKS_KEYS_MAX = 100
 USER_NAME_MAX = 256
 """Characters in the name of a user."""
 
+# Streams of changes to flags, and closures.
+EVENTS_QUERY_BYTES_MAX = 8192
+"""Of the query with which a stream is opened."""
+DELTA_BYTES_MAX = 64 << 10
+"""JSON of a delta; larger ones are told as a link to a snapshot."""
+CLOSURE_TOKEN_S = 60
+"""How long a signed link to a closure is good."""
+CLOSURES_KEPT_BYTES = 64 << 20
+DELTAS_KEPT_BYTES = 16 << 20
+TARBALLS_KEPT_BYTES = 32 << 20
+"""Closures, deltas and tarballs that were made last are kept for others who want the same."""
+TARBALLS_AT_ONCE = 2
+"""Tarballs that are being made: each holds the files of a manifest meanwhile."""
+
 # Notifications.
 SUBJECT_BYTES_MAX = 4096
 """All values of an identifier, as tag and key of a record."""

@@ -66,7 +66,10 @@ class TimerWheel:
 
     def _turn(self) -> None:
         now = self.time()
-        while self._tick < int(now / WHEEL_TICK_S):
+        # A loop calls a hair too early, by the resolution of its clock: that is the tick all the
+        # same. Waiting for it once more would be waiting for nothing, again and again.
+        reached = max(int(now / WHEEL_TICK_S), self._tick + 1)
+        while self._tick < reached:
             self._tick += 1
             for timed in tuple(self._slots.get(self._tick, ())):
                 self.cancel(timed)

@@ -17,6 +17,7 @@ from headrace.core import state as core_state
 from headrace.core.config import Durability, LogConfig
 from headrace.core.contents import Contents
 from headrace.core.entry import Append, Create, Entry
+from headrace.core.limits import RECORD_OVERHEAD_BYTES
 from headrace.core.log import Log, check_owner
 from headrace.core.owners import FLAGS, FLAGS_CONTENTS, SYSTEM
 from headrace.core.record import Block, Drafts, draft
@@ -66,6 +67,12 @@ class ContentStore:
     def missing(self, wanted: Iterable[bytes]) -> set[bytes]:
         """Those of these contents that are not there."""
         return core_contents.missing(self.held, wanted)
+
+    def size_of(self, digest: bytes) -> int:
+        """How many bytes a content has that is there."""
+        held = self.held
+        assert held is not None
+        return held.size_of(digest) - RECORD_OVERHEAD_BYTES
 
     def held_from(self, live: OpenLog) -> int:
         """The oldest version in this log whose contents are all there; 0 when it has none."""

@@ -65,3 +65,20 @@ def test_what_was_cancelled_is_not_called() -> None:
 
     loop.run(run())
     loop.close()
+
+
+def test_a_tick_that_comes_a_hair_too_early_is_the_tick() -> None:
+    """By the resolution of the loop's clock; time does not pass while there is something to do."""
+    loop = VirtualLoop()
+
+    async def run() -> None:
+        wheel, alarm = TimerWheel(), Alarm([1.0], loop)
+        wheel.schedule(alarm, 1.0)
+        loop.now_s = 5 * WHEEL_TICK_S - 1e-12
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(alarm.seen) == 1
+        assert len(wheel) == 0
+
+    loop.run(run())
+    loop.close()

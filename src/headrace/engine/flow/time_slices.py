@@ -17,11 +17,16 @@ from headrace.core.limits import REST_MS, WALK_MS
 T = TypeVar("T")
 
 
-async def slices(items: Iterable[T]) -> AsyncGenerator[T, None]:
-    """The items, with a rest for everybody else after every slice."""
+async def slices(
+    items: Iterable[T], slice_ms: float = WALK_MS, rest_ms: float = REST_MS
+) -> AsyncGenerator[T, None]:
+    """The items, with a rest for everybody else after every slice.
+
+    Work that somebody waits for takes slices of `SLICE_MS` and needs no rest: others get a turn.
+    """
     started = perf_counter()
     for item in items:
         yield item
-        if (perf_counter() - started) * 1e3 > WALK_MS:
-            await asyncio.sleep(REST_MS / 1e3)
+        if (perf_counter() - started) * 1e3 > slice_ms:
+            await asyncio.sleep(rest_ms / 1e3)
             started = perf_counter()

@@ -10,8 +10,10 @@ from headrace.core.limits import LIST_PAGE_MAX
 from headrace.formats.multipart import MEDIA_TYPE as MULTIPART
 from headrace.observe import Sample
 from headrace.surfaces.flags import wire
+from headrace.surfaces.flags.closure_routes import TAR, ClosureRoutes, by_key_or_closure_token
 from headrace.surfaces.flags.errors import OFREP, REFUSALS, OfrepFailure, refuse
 from headrace.surfaces.flags.evaluation import EvaluationRoutes
+from headrace.surfaces.flags.event_routes import EventRoutes, by_key_and_query
 from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
 from headrace.surfaces.flags.manifest_routes import ARCHIVE, ManifestRoutes
 from headrace.surfaces.flags.metrics import FlagsMetrics
@@ -21,11 +23,13 @@ from headrace.surfaces.flags.ofrep import (
     OfrepRoutes,
     OfrepSuccess,
 )
+from headrace.surfaces.flags.stream_metrics import StreamMetrics
 from headrace.surfaces.flags.tenants import TenantRoutes
 from headrace.surfaces.flags.tokens import TokenRoutes
 from headrace.web.api_envelope import ApiError
 from headrace.web.calls import by_api_key
 from headrace.web.credentials import Principal, Scope
+from headrace.web.event_streams import EVENT_STREAM
 from headrace.web.request import Request
 from headrace.web.surface import Described, Handler, Parameter, Route, Surface, with_refusals
 
@@ -52,8 +56,11 @@ def surface(
     manifests: ManifestRoutes,
     evaluation: EvaluationRoutes,
     ofrep: OfrepRoutes,
+    events: EventRoutes,
+    closures: ClosureRoutes,
     metrics: FlagsMetrics,
     manifest_metrics: ManifestMetrics,
+    stream_metrics: StreamMetrics,
 ) -> Surface:
     """The surface, over everything that is configured."""
 
@@ -61,7 +68,7 @@ def surface(
         metrics.answered(path, request.method, status)
 
     def samples(principal: Principal) -> Sequence[Sample]:
-        return [*metrics.samples(), *manifest_metrics.samples()]
+        return [*metrics.samples(), *manifest_metrics.samples(), *stream_metrics.samples()]
 
     return Surface(
         name="flags",
@@ -75,7 +82,7 @@ def surface(
             *_manifests(manifests),
             *_evaluation(evaluation),
             *_ofrep(ofrep),
-            *_events(),
+            *_events(events, closures),
         ],
         refusals=REFUSALS,
         refuse=refuse,
@@ -305,8 +312,57 @@ def _ofrep(routes: OfrepRoutes) -> list[Route]:
 # --- event streams and closures -------------------------------------------------------------------
 
 
-def _events() -> list[Route]:
-    return []
+def _events(events: EventRoutes, closures: ClosureRoutes) -> list[Route]:
+    group = "Changes"
+    subscription = "base64url of * or of keys with commas between them, without padding"
+    return [
+        Route(
+            "GET", f"{API}/events", events.follow, "Follow changes",
+            _replies(
+                {200: Described(str, "Events: version, resync, and comments", EVENT_STREAM)},
+                Code.INVALID, Code.URI_TOO_LONG,
+            ),
+            scope=Scope.READ, group=group, lives_long=True, cors=False,
+            authenticate=by_key_and_query,
+            parameters=(
+                Parameter(
+                    "ns", list[str], "<slug>:<flags>, of superadmins <tenant>/<slug>:<flags>;"
+                    " flags are * or keys with commas between them", example=["billing:*"],
+                ),
+                Parameter("since", str, "<slug>:<version>,…: what the client has"),
+                Parameter(
+                    "Last-Event-ID", str, "<slug>:<version>; wins over since for its namespace",
+                    place="header",
+                ),
+            ),
+            description="The first event of each namespace is a snapshot to be fetched; then"
+            " changes come as deltas, each verified by hashes.",
+        ),
+        Route(
+            "GET", f"{NAMESPACE}/closure", closures.fetch, "Fetch a closure",
+            _replies(
+                {
+                    200: Described(bytes, "A tar.gz of the files", TAR),
+                    304: Described(None, "The client has it"),
+                },
+                Code.INVALID, Code.NOT_FOUND, Code.GONE,
+            ),
+            scope=Scope.READ, group=group, head=True, authenticate=by_key_or_closure_token,
+            parameters=(
+                _TENANT, _NAMESPACE,
+                Parameter("version", int, "Of the manifest", example=42),
+                Parameter("subscription", str, subscription, example="Kg"),
+                Parameter("token", str, "As a link in an event has it; else show a credential"),
+                Parameter("If-None-Match", str, "ETags of what is there", place="header"),
+            ),
+        ),
+        Route(
+            "POST", f"{API}/signing-keys/rotate", closures.rotate, "Change the signing key",
+            _replies({201: Described(wire.SigningKeyReply, "Changed")}),
+            scope=Scope.ADMIN, group=group,
+            description="For superadmins. Links that were signed before hold for their minute.",
+        ),
+    ]  # fmt: skip
 
 
 def _replies(ok: dict[int, Described], *codes: Code) -> dict[int, Described]:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
+from headrace.core.cap import Cap
 from headrace.engine.engine import Engine
 from headrace.processes.manifest_process import ManifestChecker
 from headrace.surfaces.flags import mount
+from headrace.surfaces.flags.closure_routes import ClosureRoutes
+from headrace.surfaces.flags.closure_store import ClosureStore
+from headrace.surfaces.flags.deliveries import Deliveries
 from headrace.surfaces.flags.evaluation import EvaluationRoutes, Evaluator
+from headrace.surfaces.flags.event_routes import EventRoutes
+from headrace.surfaces.flags.following import StreamRules
 from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
 from headrace.surfaces.flags.manifest_routes import ManifestRoutes
 from headrace.surfaces.flags.manifest_store import ManifestStore
 from headrace.surfaces.flags.metrics import FlagsMetrics
 from headrace.surfaces.flags.ofrep import OfrepRoutes
+from headrace.surfaces.flags.stream_metrics import StreamMetrics
 from headrace.surfaces.flags.tenants import TenantRoutes
 from headrace.surfaces.flags.tokens import TokenRoutes
 from headrace.surfaces.flags.versions import Retention
+from headrace.web.concurrency import Slots
 from headrace.web.surface import Surface
 
 
@@ -40,12 +49,17 @@ class FlagsLimits(msgspec.Struct, frozen=True, kw_only=True):
 class Flags:
     """Flags as a server has them."""
 
-    def __init__(self, limits: FlagsLimits, checker: ManifestChecker) -> None:
+    def __init__(
+        self, limits: FlagsLimits, checker: ManifestChecker, public_url: str | None
+    ) -> None:
         self._limits = limits
         self._checker = checker
         self._store: ManifestStore | None = None
+        self._closures: ClosureStore | None = None
+        self._deliveries: Deliveries | None = None
         self.metrics = FlagsMetrics()
         self.manifest_metrics = ManifestMetrics(checker.counts)
+        self.stream_metrics = StreamMetrics()
         evaluator = Evaluator(self.store)
         self.surface: Surface = mount.surface(
             TenantRoutes(self.store, limits.tenants, limits.namespaces_per_tenant),
@@ -53,8 +67,17 @@ class Flags:
             ManifestRoutes(self.store, limits.archive_bytes, limits.manifest_bytes),
             EvaluationRoutes(evaluator),
             OfrepRoutes(evaluator),
+            EventRoutes(
+                self.deliveries,
+                self.stream_metrics,
+                Slots(per_key=Cap("max_connections_per_token", limits.connections_per_token)),
+                StreamRules(limits.keepalive_ms / 1000, limits.idle_close_ms / 1000),
+                public_url,
+            ),
+            ClosureRoutes(self.closures),
             self.metrics,
             self.manifest_metrics,
+            self.stream_metrics,
         )
 
     def store(self) -> ManifestStore:
@@ -62,10 +85,27 @@ class Flags:
         assert self._store is not None
         return self._store
 
-    def open(self, engine: Engine) -> None:
-        """The engine is there."""
-        retention = Retention(self._limits.retention_versions, self._limits.retention_ms)
-        self._store = ManifestStore(engine, retention, self._checker, self.manifest_metrics)
+    def closures(self) -> ClosureStore:
+        """What there is of closures; there when the engine is."""
+        assert self._closures is not None
+        return self._closures
+
+    def deliveries(self) -> Deliveries:
+        """What brings versions to streams; there when the engine is."""
+        assert self._deliveries is not None
+        return self._deliveries
+
+    def open(self, engine: Engine, has_ended: Callable[[str], bool]) -> None:
+        """The engine is there. `has_ended` says of the id of a principal whether nobody can show
+        its credential any more.
+        """
+        limits, metrics = self._limits, self.stream_metrics
+        retention = Retention(limits.retention_versions, limits.retention_ms)
+        self._store = store = ManifestStore(engine, retention, self._checker, self.manifest_metrics)
+        self._closures = closures = ClosureStore(engine, store, metrics)
+        self._deliveries = Deliveries(
+            closures, metrics, files_max=limits.inline_files, has_ended=has_ended
+        )
 
     async def run(self) -> None:
         """What goes on beside requests, for as long as the server runs."""

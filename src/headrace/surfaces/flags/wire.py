@@ -221,3 +221,13 @@ class EvaluateAllReply(msgspec.Struct):
     flags: dict[str, Evaluation]
     version: int
     request_id: str
+
+
+# --- closures -------------------------------------------------------------------------------------
+
+
+class SigningKeyReply(msgspec.Struct):
+    """Links to closures are signed with a new key from now on."""
+
+    created_at: str
+    request_id: str
