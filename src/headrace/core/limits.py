@@ -616,7 +616,7 @@ TOKEN_NAME_MAX = 200
 MANIFEST_BYTES_CEILING = 1 << 30
 INLINE_FILES_CEILING = 10_000
 """The most a setting may allow of a manifest, and of a change that is sent inline."""
-TOML_DEPTH_MAX = 32
+TOML_DEPTH_MAX = 64
 TOML_KEY_PARTS_MAX = 16
 """Brackets around a value of TOML, and parts of a key: the parser takes the square of these."""
 PREDICATE_DEPTH_MAX = 16

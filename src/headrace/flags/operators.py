@@ -123,7 +123,7 @@ def _compares(op: str, given: Any, kind: str, value: Any) -> bool:
             return kind == "text" and given.endswith(value)
     if op in _ORDERS:
         return kind != "truth" and _ORDERS[op](given, value)
-    if kind != "text" or op not in _SEMVERS:
+    if kind != "text":
         return False
     ours, theirs = parse_semver(given), parse_semver(value)
     return ours is not None and theirs is not None and _SEMVERS[op](ours, theirs)

@@ -291,7 +291,8 @@ def test_bytes_that_are_no_archive(packed: bytes, why: str) -> None:
 
 
 def test_a_whole_archive_may_end_without_filling() -> None:
-    assert read_archive(gzip.compress(bytes(1024)), LIMITS) == {}
+    packed = gzip.compress(bytes(1024))
+    assert read_archive(packed, ArchiveLimits(len(packed), 1024)) == {}
 
 
 def test_limits_are_kept_to_the_byte() -> None:

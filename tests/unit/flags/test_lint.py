@@ -331,10 +331,12 @@ def test_a_long_chain_of_segments_is_no_cycle() -> None:
             [
                 '{a = [1, 2.5, "x", {b = true}]}', "[]", "1", '"x"',
                 "[" * VARIANT_DEPTH_MAX + "]" * VARIANT_DEPTH_MAX,
+                "{a = " * (VARIANT_DEPTH_MAX - 1) + "1" + "}" * (VARIANT_DEPTH_MAX - 1),
             ],
             [
                 "{a = inf}", "[1979-05-27]", "[9223372036854775808]",
                 "[" * (VARIANT_DEPTH_MAX + 1) + "]" * (VARIANT_DEPTH_MAX + 1),
+                "{a = " * VARIANT_DEPTH_MAX + "1" + "}" * VARIANT_DEPTH_MAX,
             ],
         ),
     ],
@@ -361,18 +363,22 @@ def test_whole_numbers_of_a_float_are_floats() -> None:
 HEAD = 'schema_version = "0.1"\n'
 
 
-def nested(depth: int) -> str:
+def nested(depth: int, around: str) -> str:
     inner = '{segment = "staff"}'
     for _ in range(depth - 1):
-        inner = f"{{not = {inner}}}"
+        inner = around.format(inner)
     return f"{HEAD}[segment]\npredicate = {inner}"
 
 
-def test_predicates_are_so_deep_and_so_long() -> None:
-    tree = {**CLEAN, "segments/deep.toml": nested(PREDICATE_DEPTH_MAX)}
+@pytest.mark.parametrize("around", ["{{not = {}}}", "{{and = [{}]}}", "{{or = [{}]}}"])
+def test_predicates_are_so_deep(around: str) -> None:
+    tree = {**CLEAN, "segments/deep.toml": nested(PREDICATE_DEPTH_MAX, around)}
     assert found(tree) == []
-    tree["segments/deep.toml"] = nested(PREDICATE_DEPTH_MAX + 1)
+    tree["segments/deep.toml"] = nested(PREDICATE_DEPTH_MAX + 1, around)
     assert [code for code, _, _ in found(tree)] == ["H004"]
+
+
+def test_lists_of_values_are_so_long() -> None:
     for count, codes in [(PREDICATE_VALUES_MAX, []), (PREDICATE_VALUES_MAX + 1, ["H004"])]:
         values = ",".join(map(str, range(count)))
         test = f"{HEAD}[segment.predicate]\nattribute = 'a'\nop = 'in'\nvalues = [{values}]"
