@@ -18,5 +18,5 @@ class ClosureStore:
         self.versions = store.versions
         self.manifests = store.manifests
         self.closures = Closures(metrics)
-        self.tarballs = Tarballs(engine, metrics)
+        self.tarballs = Tarballs(engine, store.versions, metrics)
         self.keys = SigningKeys(engine)

@@ -17,11 +17,13 @@ from headrace.core.limits import (
     U64_MAX,
 )
 from headrace.engine.open_log import OpenLog
-from headrace.flags.archive import compress_tar, write_tar
+from headrace.flags.delta import Closure
 from headrace.flags.lint import LintReport
+from headrace.flags.subscription import EVERY_FLAG
 from headrace.formats.multipart import parse_boundary
 from headrace.processes.manifest_messages import CheckArchive
 from headrace.surfaces.flags import wire
+from headrace.surfaces.flags.closure_store import ClosureStore
 from headrace.surfaces.flags.errors import MANIFEST_NOT_FOUND, VERSION_CONFLICT
 from headrace.surfaces.flags.manifest_store import ManifestStore
 from headrace.surfaces.flags.names import parse_slug
@@ -41,9 +43,14 @@ class ManifestRoutes:
     """The handlers, over what there is once the engine is."""
 
     def __init__(
-        self, store: Callable[[], ManifestStore], archive_bytes_max: int, manifest_bytes_max: int
+        self,
+        store: Callable[[], ManifestStore],
+        closures: Callable[[], ClosureStore],
+        archive_bytes_max: int,
+        manifest_bytes_max: int,
     ) -> None:
         self._store = store
+        self._closures = closures
         self._archive_bytes_max = archive_bytes_max
         self._manifest_bytes_max = manifest_bytes_max
         self._uploads = Slots(
@@ -116,9 +123,10 @@ class ManifestRoutes:
         headers: Headers = [("etag", tag), ("cache-control", "private, no-cache")]
         if tag_matches(call.req.get_header("if-none-match"), tag):
             return Answer(304, headers)
-        store = self._store()
-        files = await store.manifests.read(await store.versions.tree(live, version))
-        packed = await call.engine.pool.run(_pack, files)
+        store = self._closures()
+        digests = await store.versions.tree(live, version)
+        whole = Closure(version, digests, (await store.versions.row(live, version)).closure_hash)
+        packed = await store.tarballs.get(call.hub.tasks, live, EVERY_FLAG, whole)
         return Answer(200, [("content-type", ARCHIVE), *headers], packed)
 
     # --- versions ---------------------------------------------------------------------------------
@@ -187,10 +195,6 @@ def _describe(head: VersionHead, oldest: int) -> wire.Version:
 
 def _describe_report(report: LintReport) -> wire.LintReply:
     return wire.LintReply(report.errors, report.warnings)
-
-
-def _pack(files: dict[str, bytes]) -> bytes:
-    return compress_tar(write_tar(files))
 
 
 def _reply(body: msgspec.Struct) -> Answer:

