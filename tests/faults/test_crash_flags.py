@@ -16,15 +16,13 @@ import pytest
 
 from headrace.core.errors import Code, Refused
 from headrace.core.owners import FLAGS
-from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
 from headrace.storage.checks.findings import Problem
 from headrace.storage.verification import Verification
-from headrace.surfaces.flags.version_rows import EMPTY, decode_row, follow
 from headrace.surfaces.flags.versions import ManifestVersions, Retention
 from support.engine_harness import boot
 from support.hostile import HostileDisk, Survival
-from support.manifests import Files, namespace, upload
+from support.manifests import Files, check_versions, namespace, upload
 from support.state_journal import Client, StateJournal, picture
 from support.virtual import VirtualClock, VirtualLoop
 
@@ -104,23 +102,9 @@ async def recover(
 ) -> None:
     engine = (await boot(disk, clock)).engine
     state_journal.judge(moment.promised, moment.offered, picture(engine.state))
-    for log in list(engine.open_logs.values()):
-        if log.log.owner == FLAGS:
-            await check_versions(engine, log, state_journal)
-
-
-async def check_versions(engine: Engine, live: OpenLog, state_journal: StateJournal) -> None:
-    """Every version that is held has the tree its rows say, and all its contents."""
-    versions = ManifestVersions(engine, Retention())
-    rows = [
-        decode_row(state_journal.records[live.log.id, seq]) for seq in range(1, live.log.head + 1)
-    ]
-    for version in range(engine.contents.held_from(live) or 1, live.log.head + 1):
-        tree = await versions.tree(live, version)
-        assert tree == follow(EMPTY, rows[:version]).paths
-        contents = await engine.contents.read(tree.values())
-        assert contents.keys() == set(tree.values())
-        assert all(sha256(content).digest() == each for each, content in contents.items())
+    for found in list(engine.open_logs.values()):
+        if found.log.owner == FLAGS:
+            await check_versions(engine, found, state_journal.records)
 
 
 def test_crash_at_every_call(loop: VirtualLoop) -> None:

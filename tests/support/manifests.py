@@ -8,10 +8,17 @@ from hashlib import sha256
 
 from headrace.core.config import Durability, LogConfig
 from headrace.core.owners import FLAGS
+from headrace.core.state import not_found
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
-from headrace.surfaces.flags.version_rows import VersionRow, VersionSummary
-from headrace.surfaces.flags.versions import ManifestVersions
+from headrace.surfaces.flags.version_rows import (
+    EMPTY,
+    VersionRow,
+    VersionSummary,
+    decode_row,
+    follow,
+)
+from headrace.surfaces.flags.versions import ManifestVersions, Retention
 
 ABOUT = VersionSummary("tok_1", "sha256:" + "0" * 64, 1, 0)
 NAMESPACE = LogConfig(durability=Durability.FSYNC, auto_create=False)
@@ -43,8 +50,10 @@ def tree_of(files: Files) -> dict[str, bytes]:
 
 
 async def namespace(engine: Engine, name: str = "flags:acme:billing") -> OpenLog:
-    """The log of a namespace, made if it is not there."""
+    """The log of a namespace, made if it is not there; refuses when others deleted it meanwhile."""
     log, _ = await engine.logs.put(name, FLAGS, NAMESPACE)
+    if log.id not in engine.open_logs:
+        raise not_found(name)
     return engine.open_logs[log.id]
 
 
@@ -80,3 +89,19 @@ def lifetimes(history: list[Files], held: int) -> Counter[bytes]:
             if at == held - 1 or before.get(path) != content:
                 counts[digest(content)] += 1
     return counts
+
+
+async def check_versions(
+    engine: Engine, live: OpenLog, records: Mapping[tuple[int, int], bytes]
+) -> None:
+    """Every version that is held has the tree that its rows say, as they were written, and all its
+    contents.
+    """
+    versions = ManifestVersions(engine, Retention())
+    rows = [decode_row(records[live.log.id, seq]) for seq in range(1, live.log.head + 1)]
+    for version in range(engine.contents.held_from(live) or 1, live.log.head + 1):
+        tree = await versions.tree(live, version)
+        assert tree == follow(EMPTY, rows[:version]).paths
+        contents = await engine.contents.read(tree.values())
+        assert contents.keys() == set(tree.values())
+        assert all(digest(content) == each for each, content in contents.items())

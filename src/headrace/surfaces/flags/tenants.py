@@ -112,8 +112,8 @@ class TenantRoutes:
         if not is_new:
             message = f"{tenant} has a namespace {slug}"
             raise NAMESPACE_EXISTS.refused(message, tenant=tenant, namespace=slug)
-        described = describe_namespace(engine.open_logs[log.id])
-        return _reply(wire.NamespaceReply(described, call.req.id), 201)
+        # As it was made: by now somebody may have uploaded to it, or deleted it.
+        return _reply(wire.NamespaceReply(describe_namespace(log, 0), call.req.id), 201)
 
     async def list_namespaces(self, call: Call) -> Answer:
         tenant = parse_tenant(call)
@@ -127,7 +127,7 @@ class TenantRoutes:
             lambda name: True,
             FLAGS,
         )
-        namespaces = [describe_namespace(live) for live in found]
+        namespaces = [describe_namespace(live.log, live.visible) for live in found]
         cursor = encode_cursor(namespaces[-1].slug) if more else None
         await call.engine.settle_control()
         return _reply(wire.NamespaceListReply(namespaces, call.req.id, cursor))
@@ -178,13 +178,10 @@ def _describe_tenant(log: Log) -> wire.Tenant:
     return wire.Tenant(slug, format_date(log.created_at_ms), log.created_by)
 
 
-def describe_namespace(live: OpenLog) -> wire.Namespace:
-    """A namespace as it is told."""
-    log = live.log
+def describe_namespace(log: Log, version: int) -> wire.Namespace:
+    """A namespace as it is told, with its current version."""
     tenant, slug = parse_log(log.name)
-    return wire.Namespace(
-        tenant, slug, live.visible, format_date(log.created_at_ms), log.created_by
-    )
+    return wire.Namespace(tenant, slug, version, format_date(log.created_at_ms), log.created_by)
 
 
 def _reply(body: msgspec.Struct, status: int = 200) -> Answer:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from hashlib import sha256
 from weakref import WeakValueDictionary
 
@@ -278,14 +278,18 @@ class ManifestVersions:
 
     async def _release_due(self) -> None:
         due, self._due = self._due, set()
-        async for log in slices(due):
-            live = self._engine.open_logs.get(log)
-            try:
-                while live is not None and await self.prune(live):
-                    pass
-            except (Refused, Corrupt, OSError) as error:
-                # The next upload tries again, or the next round.
-                log_line("warning", f"contents of log {log} are not released", problem=str(error))
+        async with aclosing(slices(due)) as logs:
+            async for log in logs:
+                await self._release(log)
+
+    async def _release(self, log: int) -> None:
+        live = self._engine.open_logs.get(log)
+        try:
+            while live is not None and await self.prune(live):
+                pass
+        except (Refused, Corrupt, OSError) as error:
+            # The next upload tries again, or the next round.
+            log_line("warning", f"contents of log {log} are not released", problem=str(error))
 
     async def delete(self, live: OpenLog) -> None:
         """Remove a namespace: its rows, and every content that only it names, in one frame."""

@@ -151,3 +151,16 @@ def test_a_log_of_before_has_no_date() -> None:
         assert server.engine.state.by_name["flags:acme:billing"].created_at_ms > 0
 
     run(story)
+
+
+def test_a_namespace_that_is_deleted_while_it_is_made_was_made() -> None:
+    async def story(server: FlagsServer) -> None:
+        path = "/api/v1/tenants/acme/namespaces"
+        made, gone = await asyncio.gather(
+            server.send("POST", path, {"slug": "short"}), server.send("DELETE", f"{path}/short")
+        )
+        assert (made.status, made.json["namespace"]["version"], gone.status) == (201, 0, 204)
+        again = await server.send("DELETE", f"{path}/short")
+        assert again.json["error"]["code"] == "namespace_not_found"
+
+    run(story)
