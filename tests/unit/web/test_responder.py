@@ -59,6 +59,9 @@ def test_every_surface_has_words_for_every_refusal(code: Code, name: str, path: 
     assert answer.status == (500 if code is Code.INTERNAL else answer.status)
     assert 400 <= answer.status < 600
     assert answer.status < 500 or code.status >= 500
+    if (name, code) == ("flags", Code.URI_TOO_LONG):
+        assert answer.body == b""
+        return
     said = msgspec.json.decode(answer.body)  # type: ignore[arg-type]
     error = said["error"] if isinstance(said.get("error"), dict) else said
     assert error["message"] == "no"

@@ -30,6 +30,7 @@ REFUSALS = complete(
         Code.GONE: ("gone", "It was there, and is not kept any more."),
         Code.BODY_TOO_LARGE: ("payload_too_large", "The body is over the limit."),
         Code.MEDIA_TYPE: ("unsupported_media_type", "The body is of another type."),
+        Code.URI_TOO_LONG: ("uri_too_long", "The query is over the limit; there is no body."),
         Code.LOG_FULL: Refusal(429, "rate_limit_exceeded", "The server holds all it may hold."),
         Code.THROTTLED: (
             "rate_limit_exceeded",
@@ -119,6 +120,8 @@ def refuse(refused: Refused, request: Request, started: float) -> Answer:
     details = dict(refused.detail)
     problem = details.pop(_PROBLEM, None)
     refusal = REFUSALS[refused.code] if problem is None else problem.refusal
+    if refused.code is Code.URI_TOO_LONG:
+        return Answer(refusal.status, [("cache-control", "no-store")])  # the contract: no body
     if OFREP in request.path:
         answer = _refuse_ofrep(refused, refusal, request)
     else:
