@@ -22,7 +22,7 @@ def test_the_examples_run(page: str, tmp_path: Path) -> None:
         shown = [
             block
             for language, block in blocks(page, {"http://127.0.0.1:4000": server.url})
-            if language == "sh" and "/api/v1" in block
+            if language == "sh" and "/notification" in block
         ]
         (block,) = shown
         said = run_shell(block, tmp_path)
