@@ -28,6 +28,8 @@ def test_the_examples_run(page: str, tmp_path: Path) -> None:
         assert '"value":true' in said
         (program,) = (text for language, text in blocks(PAGE, here) if language == "python")
         if page == PAGE:
+            assert '"delivery":"snapshot"' in said
+            assert "segments/employees.toml\n" in said
             assert '"secret":"exd_read_' in said
             run(program, page, {})
 
