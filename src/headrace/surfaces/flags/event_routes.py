@@ -11,7 +11,7 @@ from headrace.engine.engine import Engine
 from headrace.flags.subscription import FlagSubscription, SubscriptionRefused, parse_subscription
 from headrace.surfaces.flags.deliveries import Deliveries
 from headrace.surfaces.flags.errors import INVALID_SUBSCRIPTION
-from headrace.surfaces.flags.following import FlagStream, StreamPlan, StreamRules
+from headrace.surfaces.flags.following import FlagStream, FlagStreamPlan, FlagStreamRules
 from headrace.surfaces.flags.names import log_of
 from headrace.surfaces.flags.permissions import require_manifest_read
 from headrace.surfaces.flags.stream_metrics import StreamMetrics
@@ -40,7 +40,7 @@ class EventRoutes:
         deliveries: Callable[[], Deliveries],
         metrics: StreamMetrics,
         slots: Slots,
-        rules: StreamRules,
+        rules: FlagStreamRules,
         public_url: str | None,
     ) -> None:
         self._deliveries = deliveries
@@ -58,7 +58,7 @@ class EventRoutes:
         for slug in wanted.namespaces:
             require_manifest_read(principal, tenant, slug)
         self._check_there(call.engine, tenant, wanted)
-        plan = StreamPlan(
+        plan = FlagStreamPlan(
             principal, tenant, wanted.namespaces, base_url(call.req, self._public_url), self._rules
         )
         slot = self._slots.take(principal)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.surfaces.flags.deliveries import Deliveries
 
 
-class StreamRules(msgspec.Struct, frozen=True):
+class FlagStreamRules(msgspec.Struct, frozen=True):
     """How streams of changes behave."""
 
     keepalive_s: float
@@ -37,7 +37,7 @@ class StreamRules(msgspec.Struct, frozen=True):
     """A connection that was told of nothing for so long is closed."""
 
 
-class StreamPlan(msgspec.Struct, frozen=True):
+class FlagStreamPlan(msgspec.Struct, frozen=True):
     """What a stream delivers, and to whom."""
 
     principal: Principal
@@ -45,7 +45,7 @@ class StreamPlan(msgspec.Struct, frozen=True):
     namespaces: Mapping[str, FlagSet]
     base_url: str
     """Where the client finds the server."""
-    rules: StreamRules
+    rules: FlagStreamRules
 
 
 class FollowedNamespace:
@@ -84,7 +84,7 @@ class FlagStream(EventStream):
     def __init__(
         self,
         hub: Hub,
-        plan: StreamPlan,
+        plan: FlagStreamPlan,
         deliveries: Deliveries,
         metrics: StreamMetrics,
         slot: Slot,

@@ -16,7 +16,7 @@ from headrace.surfaces.flags.closure_store import ClosureStore
 from headrace.surfaces.flags.deliveries import Deliveries
 from headrace.surfaces.flags.evaluation import EvaluationRoutes, Evaluator
 from headrace.surfaces.flags.event_routes import EventRoutes
-from headrace.surfaces.flags.following import StreamRules
+from headrace.surfaces.flags.following import FlagStreamRules
 from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
 from headrace.surfaces.flags.manifest_routes import ManifestRoutes
 from headrace.surfaces.flags.manifest_store import ManifestStore
@@ -71,7 +71,7 @@ class Flags:
                 self.deliveries,
                 self.stream_metrics,
                 Slots(per_key=Cap("max_connections_per_token", limits.connections_per_token)),
-                StreamRules(limits.keepalive_ms / 1000, limits.idle_close_ms / 1000),
+                FlagStreamRules(limits.keepalive_ms / 1000, limits.idle_close_ms / 1000),
                 public_url,
             ),
             ClosureRoutes(self.closures),
