@@ -77,7 +77,7 @@ class World:
         self._rival = Rival(objects, random)
         pool.busy = started.upkeep.manifests._changing.locked
         self._web = web()
-        self._web.flags.open(started.engine)
+        self._web.flags.open(started.engine, self._web.gate.credentials.is_gone)
         self._web.gate.open(started.engine)
 
     @classmethod

@@ -99,6 +99,7 @@ class Flags:
         """The engine is there. `has_ended` says of the id of a principal whether nobody can show
         its credential any more.
         """
+        self.metrics.open(engine.state)
         limits, metrics = self._limits, self.stream_metrics
         retention = Retention(limits.retention_versions, limits.retention_ms)
         self._store = store = ManifestStore(engine, retention, self._checker, self.manifest_metrics)

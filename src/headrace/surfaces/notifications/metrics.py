@@ -1,7 +1,7 @@
 """What is counted: notifications, streams, requests and who was let in, by the field's names.
 
-Event types and methods are labels only as far as the server knows them: what callers make up is
-counted as other.
+Event types are labels only as far as the server knows them: what callers make up is counted as
+other.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Container, Sequence
 from time import monotonic
 
 from headrace.observe import Histogram, LabelledFamily, Sample
+from headrace.web.request_counts import OTHER, RequestCounts
 
-OTHER = "other"
 _DURATION_BOUNDS_S = (0.1, 1, 10, 60, 300, 600, 1800, 3600, 7200)
-_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"))
 
 Counts = Counter[tuple[str, ...]]
 
@@ -30,7 +29,7 @@ class NotificationMetrics:
         self.opened: Counts = Counter()
         self.sent: Counts = Counter()
         self.failed: Counts = Counter()
-        self.requests: Counts = Counter()
+        self.requests = RequestCounts("aviso_http_requests_total")
         self.authentications: Counts = Counter()
         self.durations = Histogram(
             "aviso_sse_connection_duration_seconds", "How long streams lasted.", _DURATION_BOUNDS_S
@@ -43,11 +42,6 @@ class NotificationMetrics:
     def notifying(self, event_type: str) -> NotificationMeter:
         """Count a notification by what becomes of it."""
         return NotificationMeter(self.notifications, self.label(event_type))
-
-    def answered(self, path: str | None, method: str, status: int) -> None:
-        """A request was answered."""
-        known = method if method in _METHODS else OTHER
-        self.requests[path or OTHER, known, str(status)] += 1
 
     def authenticated(self, mode: str, outcome: str) -> None:
         """Somebody said who they are."""
@@ -72,10 +66,7 @@ class NotificationMetrics:
                 "aviso_sse_stream_errors_total", "Streams that failed.", stream, self.failed
             ),
             self.durations,
-            LabelledFamily(
-                "aviso_http_requests_total", "Requests by route and status.",
-                ("route", "method", "status_code"), self.requests,
-            ),
+            self.requests.sample(),
             LabelledFamily(
                 "aviso_auth_requests_total", "Credentials that were shown.",
                 ("mode", "outcome"), self.authentications,
