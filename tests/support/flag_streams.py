@@ -19,7 +19,7 @@ from headrace.core.token import Grants
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
 from headrace.flags.closure import hash_files
-from headrace.flags.delta import DeltaEntry, apply_verified, check_closure
+from headrace.flags.delta import DeltaEntry, apply_delta
 from headrace.surfaces.flags.names import log_of, tenant_log
 from headrace.surfaces.flags.permissions import TokenType
 from headrace.surfaces.flags.tenants import CONFIG
@@ -240,15 +240,12 @@ class Mirror:
         assert data["version"] > self.version
         if data["delivery"] == "inline":
             entries = msgspec.convert(data["files"], list[DeltaEntry])
-            assert self.hash is not None
-            self.files = apply_verified(
-                self.files, self.hash, data["prev_closure_hash"], entries, data["closure_hash"]
-            )
+            self.files = apply_delta(self.files, entries)
         else:
             reply = await self._fetch(data["snapshot_url"])
             self.files = reply.files
-            check_closure(self.files, data["closure_hash"])
             assert reply.headers["etag"] == f'"v{data["version"]}-{data["closure_hash"]}"'
+        assert hash_files(self.files) == data["closure_hash"]
         self.hash, self.version = data["closure_hash"], data["version"]
 
     async def _fetch(self, url: str) -> Answered:

@@ -1,5 +1,8 @@
-"""Deltas: what became of the files of a closure from one version to the next, and how a client
-applies that without ever believing what it did not verify.
+"""Deltas: what became of the files of a closure from one version to the next, and how that is
+applied.
+
+Who applies one makes three checks: that it begins with the hash of the closure that is held; here,
+that each file is what its digest says; and that the hash of what comes out is the one announced.
 """
 
 from __future__ import annotations
@@ -7,17 +10,14 @@ from __future__ import annotations
 from binascii import a2b_base64
 from collections.abc import Container, Mapping, Sequence
 from hashlib import sha256
-from hmac import compare_digest
 from typing import Literal
 
 import msgspec
 
 from headrace.core.limits import MANIFEST_FILE_BYTES_MAX, MANIFEST_FILES_MAX
-from headrace.flags.closure import hash_files
 from headrace.flags.tree import is_kept, path_bytes
 
 ChangeOp = Literal["added", "modified", "removed", "enter", "leave"]
-Check = Literal["before", "file", "after"]
 
 _B64_CHARS_MAX = MANIFEST_FILE_BYTES_MAX * 4 // 3 + 4
 
@@ -52,11 +52,6 @@ class DeltaEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 class Unverified(Exception):
     """A delta that is not what it says, or does not fit what it is to be applied to."""
 
-    def __init__(self, check: Check, message: str) -> None:
-        super().__init__(message)
-        self.check = check
-        self.message = message
-
 
 def diff(
     old: Closure, new: Closure, old_paths: Container[str], new_paths: Container[str]
@@ -79,41 +74,23 @@ def diff(
     return sorted(changes, key=lambda change: path_bytes(change.path))
 
 
-def apply_verified(
-    files: Mapping[str, bytes],
-    tracked_hash: str,
-    prev_hash: str | None,
-    entries: Sequence[DeltaEntry],
-    new_hash: str,
-) -> dict[str, bytes]:
-    """The files after a delta that passes all three checks; the given ones are not changed."""
-    if prev_hash is None or not _same(tracked_hash, prev_hash):
-        raise Unverified("before", "the delta does not begin with the closure that is held")
-    applied = apply_delta(files, entries)
-    check_closure(applied, new_hash)
-    return applied
-
-
 def apply_delta(files: Mapping[str, bytes], entries: Sequence[DeltaEntry]) -> dict[str, bytes]:
-    """The files after these changes, each checked by itself; the given ones are not changed."""
+    """The files after these changes, each checked by itself; the given ones are not changed.
+
+    Files that stay are the same objects.
+    """
     if not entries:
-        raise Unverified("file", "the delta changes nothing")
+        raise Unverified("the delta changes nothing")
     applied = dict(files)
     seen: set[str] = set()
     for entry in entries:
         if entry.path in seen:
-            raise Unverified("file", f"{_shown(entry.path)} is changed twice")
+            raise Unverified(f"{_shown(entry.path)} is changed twice")
         seen.add(entry.path)
         _apply(applied, entry)
         if len(applied) > MANIFEST_FILES_MAX:
-            raise Unverified("file", f"there are more than {MANIFEST_FILES_MAX} files")
+            raise Unverified(f"there are more than {MANIFEST_FILES_MAX} files")
     return applied
-
-
-def check_closure(files: Mapping[str, bytes], expected: str) -> None:
-    """Refuse files that are not those of the closure with this hash."""
-    if not _same(hash_files(files), expected):
-        raise Unverified("after", "the files are not those of the closure that was announced")
 
 
 def _apply(files: dict[str, bytes], entry: DeltaEntry) -> None:
@@ -125,35 +102,31 @@ def _apply(files: dict[str, bytes], entry: DeltaEntry) -> None:
             files[entry.path] = _verified(entry)
         case "removed" | "leave" if there:
             if entry.sha256 is not None or entry.content_b64 is not None:
-                raise Unverified("file", f"{_shown(entry.path)} goes, and has a content")
+                raise Unverified(f"{_shown(entry.path)} goes, and has a content")
             del files[entry.path]
         case "added" | "enter":
-            raise Unverified("file", f"{_shown(entry.path)} comes, and is there already")
+            raise Unverified(f"{_shown(entry.path)} comes, and is there already")
         case "modified" | "removed" | "leave":
-            raise Unverified("file", f"{_shown(entry.path)} changes, and is not there")
+            raise Unverified(f"{_shown(entry.path)} changes, and is not there")
         case _:
-            raise Unverified("file", f"{_shown(entry.path)} has an op that is not known")
+            raise Unverified(f"{_shown(entry.path)} has an op that is not known")
 
 
 def _verified(entry: DeltaEntry) -> bytes:
     """The content of a file that is what its digest says."""
     if not is_kept(entry.path):
-        raise Unverified("file", f"{_shown(entry.path)} is no file of a manifest")
+        raise Unverified(f"{_shown(entry.path)} is no file of a manifest")
     if entry.sha256 is None or entry.content_b64 is None:
-        raise Unverified("file", f"{_shown(entry.path)} comes without its content or digest")
+        raise Unverified(f"{_shown(entry.path)} comes without its content or digest")
     if len(entry.content_b64) > _B64_CHARS_MAX:
-        raise Unverified("file", f"{_shown(entry.path)} is too large")
+        raise Unverified(f"{_shown(entry.path)} is too large")
     try:
         content = a2b_base64(entry.content_b64.encode("ascii"), strict_mode=True)
     except ValueError:
-        raise Unverified("file", f"{_shown(entry.path)} is not in base64") from None
-    if not _same(sha256(content).hexdigest(), entry.sha256):
-        raise Unverified("file", f"{_shown(entry.path)} is not what its digest says")
+        raise Unverified(f"{_shown(entry.path)} is not in base64") from None
+    if sha256(content).hexdigest() != entry.sha256:
+        raise Unverified(f"{_shown(entry.path)} is not what its digest says")
     return content
-
-
-def _same(ours: str, theirs: str) -> bool:
-    return compare_digest(ours.encode(), theirs.encode("utf-8", "surrogatepass"))
 
 
 def _shown(path: str) -> str:

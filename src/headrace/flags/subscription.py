@@ -46,10 +46,6 @@ class FlagSet(msgspec.Struct, frozen=True):
     """Sorted, each once; None: all."""
 
     @property
-    def is_wildcard(self) -> bool:
-        return self.keys is None
-
-    @property
     def canonical(self) -> str:
         """The one text for this set."""
         return _WILDCARD if self.keys is None else ",".join(self.keys)

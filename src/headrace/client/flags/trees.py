@@ -104,7 +104,7 @@ def tree_of_delta(
     try:
         files = apply_delta(tree.files, delta.files)
     except Unverified as unverified:
-        return RefreshError(RefreshCheck.PER_FILE, unverified.message, version)
+        return RefreshError(RefreshCheck.PER_FILE, str(unverified), version)
     kept = {path for path, content in files.items() if content is tree.files.get(path)}
     digests = {
         path: tree.digests[path] if path in kept else sha256(content).digest()
