@@ -77,6 +77,8 @@ class ManifestVersions:
         self._retention = retention
         self._trees = _Trees()
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        self._young: dict[int, tuple[int, int]] = {}
+        """Namespace → the oldest version that was found to be young, and its time."""
         self._due: set[int] = set()
         """Namespaces that may name contents which they need no more."""
         self._woken = asyncio.Event()
@@ -172,14 +174,24 @@ class ManifestVersions:
 
     async def oldest(self, live: OpenLog) -> int:
         """The oldest version that is available now; all later ones are. 0 when there is none."""
-        head, retention = live.visible, self._retention
-        counted = head - retention.versions + 1
-        if counted <= 1:
-            return min(head, 1)
-        since_ms = self._engine.clock.now_ms() - retention.age_ms
-        young = 1 + await self._engine.reader.seek(live, (since_ms + 1) * _NS)
+        head, held = live.visible, self._engine.contents.held_from(live)
+        counted = head - self._retention.versions + 1
+        if counted <= max(1, held):
+            return held or min(head, 1)  # as nearly always
         # What was released does not come back, should the clock go back.
-        return max(1, min(counted, young, head), self._engine.contents.held_from(live))
+        return max(1, held, min(counted, head, await self._oldest_young(live)))
+
+    async def _oldest_young(self, live: OpenLog) -> int:
+        """The first version that is young enough to be available for that alone."""
+        since_ms = self._engine.clock.now_ms() - self._retention.age_ms
+        known = self._young.get(live.log.id)
+        if known is not None and known[1] > since_ms:
+            return known[0]
+        version = 1 + await self._engine.reader.seek(live, (since_ms + 1) * _NS)
+        if version <= live.visible:
+            for piece in await self._engine.fetcher.fetch(live, [version]):
+                self._young[live.log.id] = version, piece.block.ts_at(piece.picks[0])
+        return version
 
     def _check_there(self, live: OpenLog, version: int) -> None:
         self._engine.check_alive(live)
@@ -298,6 +310,7 @@ class ManifestVersions:
             released = await self._references(live)
             await self._engine.contents.drop(live, released)
             self._trees.forget(live.log.id)
+            self._young.pop(live.log.id, None)
 
     async def _references(self, live: OpenLog) -> list[bytes]:
         """All that a namespace names, as often as it does."""

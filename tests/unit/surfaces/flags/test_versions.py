@@ -264,6 +264,34 @@ def test_a_clock_that_goes_back_brings_nothing_back(loop: VirtualLoop) -> None:
     run(loop, script)
 
 
+def test_what_is_young_is_looked_for_once_until_it_is_not(loop: VirtualLoop) -> None:
+    async def script(engine: Engine, versions: ManifestVersions) -> None:
+        versions = ManifestVersions(engine, Retention(versions=2, age_ms=10_000))
+        live = await namespace(engine)
+        seek = engine.reader.seek
+        with mock.patch.object(engine.reader, "seek", side_effect=seek) as sought:
+            for number in range(6):
+                await upload(versions, live, {"flags/a.toml": b"%d" % number})
+                await asyncio.sleep(1)
+                assert await versions.oldest(live) == 1
+            assert sought.call_count == 1
+            await asyncio.sleep(6.5)  # the first three are too old
+            assert [await versions.oldest(live) for _ in range(5)] == [4] * 5
+            assert sought.call_count == 2
+            await upload(versions, live, {"flags/a.toml": b"new"})
+            assert await versions.oldest(live) == 4
+            assert sought.call_count == 2
+            assert not await versions.prune(live)
+            await asyncio.sleep(60)
+            assert await versions.oldest(live) == 6
+            assert not await versions.prune(live)
+            sought.reset_mock()
+            assert await versions.oldest(live) == 6
+            assert sought.call_count == 0  # nothing before it is held
+
+    run(loop, script)
+
+
 def test_trees_take_a_bounded_amount_of_memory(loop: VirtualLoop) -> None:
     async def script(engine: Engine, versions: ManifestVersions) -> None:
         with mock.patch("headrace.surfaces.flags.versions.TREES_PATHS_MAX", 50):
