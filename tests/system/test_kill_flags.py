@@ -22,6 +22,7 @@ from .launching import Servers, run_headrace, wait_until
 TIMEOUT_S = 30.0
 WRITERS = 3
 FILES = 6
+AVAILABLE = 3
 ROUNDS = 3
 UPLOADS_MIN = 20
 """Acknowledged in a round before the server is killed; others are under way then."""
@@ -41,9 +42,10 @@ class Line:
     def ask(
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> tuple[int, bytes]:
+        path = path if path.startswith("/v0") else f"/api/v1/tenants{path}"
         headers = {"Content_Type": "application/json", **headers}
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self._line.request(method, f"/api/v1/tenants{path}", body, named)
+        self._line.request(method, path, body, named)
         answer = self._line.getresponse()
         return answer.status, answer.read()
 
@@ -149,7 +151,7 @@ def digests(files: Files) -> dict[str, str]:
 
 def judge(line: Line, writers: list[Writer]) -> None:
     """What was acknowledged is there as that version, and the rest is something that was offered;
-    the newest version has all its contents.
+    every version that is available has all its contents.
     """
     for namespace in [SHARED, *(writer.own for writer in writers)]:
         versions = list(rows_of(line, namespace))
@@ -166,10 +168,12 @@ def judge(line: Line, writers: list[Writer]) -> None:
         for version, files in won:
             assert versions[version - 1] == digests(files), f"{namespace}, version {version}"
         assert all(tree in offered for tree in versions)
-        if versions:
-            current = unpack_files(line.get(namespace))
-            found = {path: text.encode() for path, text in current.items()}
-            assert digests(found) == versions[-1]
+        for version in range(max(1, len(versions) - AVAILABLE + 1), len(versions) + 1):
+            path = f"/acme/namespaces/{namespace}/closure?version={version}&subscription=Kg"
+            status, packed = line.ask("GET", path)
+            assert status == 200, packed
+            files = {name: text.encode() for name, text in unpack_files(packed).items()}
+            assert digests(files) == versions[version - 1]
 
 
 def test_a_killed_server_has_versions_with_their_contents(
@@ -178,7 +182,7 @@ def test_a_killed_server_has_versions_with_their_contents(
     # Small journal files: some of it is sealed, some is not, and snapshots are taken; few versions
     # are available: contents go all the time.
     server = new_server(
-        HEADRACE_SEAL_BYTES="65536", FLAGS_RETENTION_VERSIONS="3", FLAGS_RETENTION_MS="0"
+        HEADRACE_SEAL_BYTES="65536", FLAGS_RETENTION_VERSIONS=str(AVAILABLE), FLAGS_RETENTION_MS="0"
     ).start()
     writers = [Writer(number) for number in range(WRITERS)]
     with closing(Line(server.port)) as line:
@@ -198,8 +202,12 @@ def test_a_killed_server_has_versions_with_their_contents(
     server.start()
     with closing(Line(server.port)) as line:
         judge(line, writers)
+        metrics = line.ask("GET", "/v0/metrics")[1]
+        assert b"\nflags_contents " in metrics
+        assert b"\nflags_contents 0\n" not in metrics
         for name in (SHARED, *(writer.own for writer in writers)):
             assert line.ask("DELETE", f"/acme/namespaces/{name}")[0] == 204
+        assert b"\nflags_contents 0\n" in line.ask("GET", "/v0/metrics")[1]
     server.kill()
     checked = run_headrace("verify", "--data-dir", str(data_dir))
     assert checked.returncode == 0, checked.stdout

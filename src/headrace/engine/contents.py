@@ -59,6 +59,12 @@ class ContentStore:
         held = self.held
         return 0 if held is None else len(held)
 
+    @property
+    def size_bytes(self) -> int:
+        """What the records of all contents count for."""
+        log = self._kernel.state.by_name.get(FLAGS_CONTENTS)
+        return 0 if log is None else log.size_bytes
+
     def has(self, digest: bytes) -> bool:
         """Whether a content is there now; it may go with the last version that names it."""
         held = self.held

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.observe import Counter, Sample
+from headrace.engine.contents import ContentStore
+from headrace.observe import Counter, Gauge, Sample
 from headrace.processes.manifest_messages import ManifestChecked
 from headrace.processes.manifest_process import ManifestProcessCounts
 
@@ -14,6 +15,8 @@ class ManifestMetrics:
 
     def __init__(self, process: ManifestProcessCounts) -> None:
         self._process = process
+        self.contents: ContentStore | None = None
+        """What is stored; there when the engine is."""
         self.files_checked = Counter(
             "flags_manifest_files_checked_total", "Files in archives that were checked."
         )
@@ -32,8 +35,16 @@ class ManifestMetrics:
 
     def samples(self) -> Sequence[Sample]:
         """All of them as they stand."""
-        process = self._process
+        process, contents = self._process, self.contents
         return [
+            Gauge(
+                "flags_contents", "Contents of manifests that are stored, each once.",
+                len(contents) if contents is not None else 0,
+            ),
+            Gauge(
+                "flags_contents_bytes", "Bytes of these contents.",
+                contents.size_bytes if contents is not None else 0,
+            ),
             self.files_checked,
             self.files_parsed,
             self.loads,

@@ -101,6 +101,7 @@ class Flags:
         """
         self.metrics.open(engine.state)
         limits, metrics = self._limits, self.stream_metrics
+        self.manifest_metrics.contents = engine.contents
         retention = Retention(limits.retention_versions, limits.retention_ms)
         self._store = store = ManifestStore(engine, retention, self._checker, self.manifest_metrics)
         self._closures = closures = ClosureStore(engine, store, metrics)
