@@ -8,7 +8,7 @@ next are held once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar, cast
 from weakref import WeakValueDictionary
@@ -33,6 +33,7 @@ from headrace.surfaces.flags.names import parse_log
 from headrace.surfaces.flags.versions import ManifestVersions
 
 D = TypeVar("D", bound=Definition)
+T = TypeVar("T")
 
 _decode_definition = msgspec.msgpack.Decoder(Definition | None).decode
 
@@ -44,9 +45,20 @@ _DEFINITION_FACTOR = 6
 class ManifestFile:
     """One file of a manifest. Versions that have the same one share it."""
 
-    __slots__ = ("__weakref__", "_definition", "_raw", "row", "segments_used", "weight")
+    __slots__ = (
+        "__weakref__",
+        "_definition",
+        "_raw",
+        "key",
+        "kind",
+        "row",
+        "segments_used",
+        "weight",
+    )
 
     def __init__(self, path: str, digest: bytes, summary: FileSummary) -> None:
+        self.kind = kind_of(path)
+        self.key = key_of(path)
         self.row = hash_row(path, digest)
         self.segments_used = summary.segments_used
         self.weight = len(summary.definition)
@@ -108,14 +120,8 @@ class LoadedManifest:
         """All of them by path: they are shared while somebody holds them."""
         self.rows = {path: file.row for path, file in files.items()}
         """What each file adds to the hash of a closure."""
-        self._flags: dict[str, ManifestFile] = {}
-        self._segments: dict[str, ManifestFile] = {}
-        for path, file in files.items():
-            match kind_of(path):
-                case FileKind.FLAG:
-                    self._flags[key_of(path)] = file
-                case FileKind.SEGMENT:
-                    self._segments[key_of(path)] = file
+        self._flags = _of_kind(files, FileKind.FLAG)
+        self._segments = _of_kind(files, FileKind.SEGMENT)
         self.references = References(_used(self._flags), _used(self._segments))
         namespace = files.get(NAMESPACE_PATH)
         self.definitions = Definitions(
@@ -140,6 +146,10 @@ class LoadedManifest:
             weight = self._flags[flag].weight + sum(self._segments[key].weight for key in reached)
             self._weights[flag] = weight
         return weight
+
+
+def _of_kind(files: Mapping[str, ManifestFile], kind: FileKind) -> dict[str, ManifestFile]:
+    return {file.key: file for file in files.values() if file.kind is kind}
 
 
 def _used(files: Mapping[str, ManifestFile]) -> dict[str, tuple[str, ...]]:
@@ -240,9 +250,9 @@ class Manifests:
         tenant, _ = parse_log(live.log.name)
         unknown = (path for path in digests if path not in files)
         for paths in iter(lambda: list(islice(unknown, MANIFEST_BATCH_FILES)), []):
-            wanted = {path: digests[path] for path in paths}
-            for batch in batches(await self._versions.read(wanted)):
-                parsed = await self._parse(tenant, batch)
+            contents = await self._versions.read({path: digests[path] for path in paths})
+            for batch in batches(contents.items(), lambda file: len(file[1])):
+                parsed = await self._parse(tenant, dict(batch))
                 self._metrics.files_parsed.add(parsed.files_parsed)
                 files |= self.make_files(digests, parsed.files)
         loaded = LoadedManifest(version, digests, files)
@@ -258,15 +268,17 @@ class Manifests:
         self._loaded.put((live.log.id, loaded.version), loaded, loaded.size_bytes)
 
 
-def batches(files: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
-    """Files in portions of a bounded size."""
-    batch: dict[str, bytes] = {}
+def batches(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Items in portions of bounded size: some milliseconds of work each, here and there."""
+    batch: list[T] = []
     size_bytes = 0
-    for path, content in files.items():
-        if batch and size_bytes + len(content) > MANIFEST_BATCH_BYTES:
+    for item in items:
+        size = size_of(item)
+        full = len(batch) == MANIFEST_BATCH_FILES or size_bytes + size > MANIFEST_BATCH_BYTES
+        if batch and full:
             yield batch
-            batch, size_bytes = {}, 0
-        batch[path] = content
-        size_bytes += len(content)
+            batch, size_bytes = [], 0
+        batch.append(item)
+        size_bytes += size
     if batch:
         yield batch

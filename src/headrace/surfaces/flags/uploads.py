@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import msgspec
 
-from headrace.core.limits import MANIFEST_BATCH_BYTES, UPLOAD_TRIES
+from headrace.core.limits import UPLOAD_TRIES
 from headrace.engine.contents import ContentsMissing
 from headrace.engine.open_log import OpenLog
 from headrace.flags.lint import LintReport
 from headrace.processes.manifest_messages import (
     CheckArchive,
-    CheckedFile,
     FetchFiles,
     FilesFetched,
     ManifestChecked,
@@ -21,7 +18,7 @@ from headrace.processes.manifest_process import Conversation, ManifestChecker
 from headrace.surfaces.flags import wire
 from headrace.surfaces.flags.errors import LINT_FAILED, SCHEMA_VERSION_MISMATCH
 from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
-from headrace.surfaces.flags.manifests import ManifestFile, Manifests
+from headrace.surfaces.flags.manifests import ManifestFile, Manifests, batches
 from headrace.surfaces.flags.names import parse_log
 from headrace.surfaces.flags.version_rows import Paths, VersionRow, VersionSummary
 from headrace.surfaces.flags.versions import ManifestVersions
@@ -93,7 +90,7 @@ class Uploads:
         files = self._manifests.known_files(tree)
         wanted = self._versions.missing(tree)
         contents: dict[bytes, bytes] = {}
-        for batch in _batches(checked.files):
+        for batch in batches(checked.files, lambda file: file.size):
             missing = {file.digest for file in batch} & wanted - contents.keys()
             unparsed = [file.path for file in batch if file.path not in files]
             if missing or unparsed:
@@ -116,20 +113,6 @@ def check_report(report: LintReport) -> None:
         count = len(report.errors)
         message = f"the manifest has {count} error{'s' if count > 1 else ''}"
         raise LINT_FAILED.refused(message, lint=lint)
-
-
-def _batches(files: Sequence[CheckedFile]) -> Iterator[list[CheckedFile]]:
-    """Files in portions of a bounded size."""
-    batch: list[CheckedFile] = []
-    size_bytes = 0
-    for file in files:
-        if batch and size_bytes + file.size > MANIFEST_BATCH_BYTES:
-            yield batch
-            batch, size_bytes = [], 0
-        batch.append(file)
-        size_bytes += file.size
-    if batch:
-        yield batch
 
 
 def _tenant(live: OpenLog) -> str:

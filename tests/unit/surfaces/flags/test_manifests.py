@@ -312,9 +312,10 @@ def test_a_large_manifest_is_loaded_in_portions(
 
 
 def test_portions() -> None:
-    assert list(batches({})) == []
-    files = {"a": b"x" * 3_000_000, "b": b"x" * 3_000_000, "c": b"", "d": b"x" * 9_000_000}
-    assert [list(batch) for batch in batches(files)] == [["a"], ["b", "c"], ["d"]]
+    assert list(batches([], len)) == []
+    sizes = [3_000_000, 3_000_000, 0, 9_000_000, 1]
+    assert list(batches(sizes, int)) == [[3_000_000], [3_000_000, 0], [9_000_000], [1]]
+    assert list(map(len, batches([1] * 300, int))) == [128, 128, 44]
 
 
 def test_what_weighs_on_an_evaluation(loop: VirtualLoop) -> None:
