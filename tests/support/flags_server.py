@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from headrace.app import App, build_web
 from headrace.config import load
 from headrace.engine.engine import Engine
+from headrace.flags.archive import compress_tar, write_tar
 from headrace.surfaces.flags.permissions import TokenType
 from headrace.web.responder import Responder
 from support.asking import Reply, ask
 from support.engine_harness import boot
 from support.hostile import HostileDisk
+from support.inline_checker import InlineChecker
 from support.virtual import VirtualClock, VirtualLoop
 
 ROOT = "root"
 """The token of the superadmin that the environment names."""
+BILLING = "/api/v1/tenants/acme/namespaces/billing"
 KEY = "topics-key"
 """A key of the other surfaces, with every scope."""
 
@@ -25,10 +28,13 @@ KEY = "topics-key"
 class FlagsServer:
     """What a test sees of the server: a tenant `acme` with `billing` and `growth`, and `other`."""
 
-    def __init__(self, respond: Responder, app: App, engine: Engine) -> None:
+    def __init__(
+        self, respond: Responder, app: App, engine: Engine, checker: InlineChecker
+    ) -> None:
         self.respond = respond
         self.app = app
         self.engine = engine
+        self.checker = checker
         self.secrets: dict[TokenType, str] = {}
         """One token of each type; those of namespaces are for `acme/billing`."""
 
@@ -39,6 +45,19 @@ class FlagsServer:
         fields = {"host": "localhost", "content_type": "application/json"} | headers
         if token:
             fields["authorization"] = f"Bearer {token}"
+        return await ask(self.respond, method, path, raw, **fields)
+
+    async def upload(
+        self, files: Mapping[str, bytes], *, token: str = ROOT, lint: bool = False, **headers: str
+    ) -> Reply:
+        """Upload a manifest of `acme/billing`, or have it linted."""
+        head = b"--x\r\nContent-Disposition: form-data; name=archive\r\n\r\n"
+        raw = head + compress_tar(write_tar(files)) + b"\r\n--x--"
+        fields = {"host": "localhost", "content_type": "multipart/form-data; boundary=x"} | headers
+        fields["authorization"] = f"Bearer {token}"
+        method, path = (
+            ("POST", f"{BILLING}/manifest/lint") if lint else ("PUT", f"{BILLING}/manifest")
+        )
         return await ask(self.respond, method, path, raw, **fields)
 
     async def make(self, path: str, **body: object) -> Any:
@@ -87,13 +106,15 @@ def run(
         None,
     )
     loop = VirtualLoop()
+    checker = InlineChecker()
+    app._flags._checker = checker
 
     async def play() -> None:
         engine = (await boot(disk or HostileDisk(), VirtualClock(loop))).engine
         await app._notifications.open(engine)
         app._flags.open(engine, app.gate.credentials.is_gone)
         app.gate.open(engine)
-        server = FlagsServer(respond, app, engine)
+        server = FlagsServer(respond, app, engine, checker)
         if filled:
             await server.fill()
         await story(server)

@@ -1,0 +1,177 @@
+"""Uploads and evaluation on a whole server: what is refused before any work, and where work is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import MANIFEST_UPLOADS_PER_KEY
+from headrace.surfaces.flags import evaluation
+from headrace.surfaces.flags.permissions import TokenType
+from support.flags_server import BILLING, FlagsServer, run
+
+FLAG = b"""
+schema_version = "0.1"
+[flag]
+type = "boolean"
+[flag.variants]
+on = true
+off = false
+[flag.environments._]
+variant = "off"
+[[flag.environments._.rules]]
+predicate = { attribute = "plan", op = "eq", value = "pro" }
+variant = "on"
+"""
+FILES = {"flags/a.toml": FLAG, "flags/b.toml": FLAG}
+
+
+def test_who_has_too_many_uploads_under_way_is_turned_away() -> None:
+    async def story(server: FlagsServer) -> None:
+        writer, admin = (
+            server.secrets[TokenType.NAMESPACE_WRITE],
+            server.secrets[TokenType.TENANT_ADMIN],
+        )
+        ask, held = server.checker.ask, asyncio.Event()
+
+        async def ask_later(*args: Any) -> Any:
+            await held.wait()
+            return await ask(*args)
+
+        server.checker.ask = ask_later  # type: ignore[method-assign]
+        waiting = [
+            asyncio.ensure_future(server.upload(FILES, token=writer))
+            for _ in range(MANIFEST_UPLOADS_PER_KEY)
+        ]
+        await asyncio.sleep(1)
+        for lint in (False, True):
+            reply = await server.upload(FILES, token=writer, lint=lint)
+            assert (reply.status, reply.headers["retry-after"]) == (429, "1")
+            error = reply.json["error"]
+            assert error["code"] == "rate_limit_exceeded"
+            assert error["details"]["limit"] == "max_manifest_uploads_per_key"
+        another = asyncio.ensure_future(server.upload(FILES, token=admin))
+        held.set()
+        assert [(await each).status for each in waiting] == [200] * MANIFEST_UPLOADS_PER_KEY
+        assert (await another).status == 200
+        assert (await server.upload(FILES, token=writer)).status == 200
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("refused", "status", "code"),
+    [
+        (Refused(Code.NOT_READY, "it ended"), 503, "unavailable"),
+        (Refused(Code.THROTTLED, "too many wait"), 429, "rate_limit_exceeded"),
+        (Refused(Code.BODY_TOO_LARGE, "it takes too long"), 413, "payload_too_large"),
+        (Refused(Code.INTERNAL, "nonsense"), 500, "internal_error"),
+    ],
+)
+def test_what_the_process_could_not_do_is_told(refused: Refused, status: int, code: str) -> None:
+    async def story(server: FlagsServer) -> None:
+        async def fail(tenant: str, talk: object) -> object:
+            raise refused
+
+        converse = server.checker.converse
+        server.checker.converse = fail  # type: ignore[method-assign, assignment]
+        reply = await server.upload(FILES)
+        assert (reply.status, reply.json["error"]["code"]) == (status, code)
+        assert ("retry-after" in reply.headers) is (status in (429, 503))
+        server.checker.converse = converse  # type: ignore[method-assign]
+        assert (await server.upload(FILES)).json["version"] == 1
+
+    run(story)
+
+
+def test_a_version_that_is_not_current_is_refused_before_any_work() -> None:
+    async def story(server: FlagsServer) -> None:
+        reply = await server.upload(FILES, if_version="1")
+        assert (reply.status, reply.json["error"]["details"]) == (409, {"current_version": 0})
+        assert server.checker.requests == []
+        assert (await server.upload(FILES, if_version="0")).status == 200
+
+    run(story)
+
+
+def test_of_many_with_the_same_version_one_wins() -> None:
+    async def story(server: FlagsServer) -> None:
+        uploads = [server.upload(FILES, if_version="0") for _ in range(5)]
+        replies = await asyncio.gather(*uploads)
+        assert sorted(reply.status for reply in replies) == [200, 409, 409, 409, 409]
+        for reply in replies:
+            if reply.status == 409:
+                assert reply.json["error"]["code"] == "version_conflict"
+                assert reply.json["error"]["details"] == {"current_version": 1}
+
+    run(story)
+
+
+def evaluations(server: FlagsServer) -> list[Callable[[], Awaitable[Any]]]:
+    """Every way to evaluate, each with the value that comes of it."""
+    context = {"plan": "pro"}
+
+    async def one() -> Any:
+        body = {"flag": "a", "context": context}
+        return (await server.send("POST", f"{BILLING}/evaluate", body)).json["value"]
+
+    async def every() -> Any:
+        reply = await server.send("POST", f"{BILLING}/evaluate/all", {"context": context})
+        return reply.json["flags"]["b"]["value"]
+
+    async def ofrep() -> Any:
+        path = f"{BILLING}/ofrep/v1/evaluate/flags"
+        reply = await server.send("POST", path, {"context": context})
+        return reply.json["flags"][1]["value"]
+
+    return [one, every, ofrep]
+
+
+@pytest.mark.parametrize("inline_bytes", [0, 1 << 20])
+def test_small_evaluations_are_made_on_the_loop_and_large_ones_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, inline_bytes: int
+) -> None:
+    monkeypatch.setattr(evaluation, "EVALUATION_INLINE_BYTES", inline_bytes)
+
+    async def story(server: FlagsServer) -> None:
+        await server.upload(FILES)
+        pool, runs = server.engine.pool, []
+        run_there = pool.run
+
+        async def counted(*args: Any) -> Any:
+            runs.append(args)
+            return await run_there(*args)
+
+        monkeypatch.setattr(pool, "run", counted)
+        for evaluate in evaluations(server):
+            assert await evaluate() is True
+        assert len(runs) == (0 if inline_bytes else 3)
+
+    run(story)
+
+
+def test_what_is_at_hand_is_evaluated_without_the_process() -> None:
+    async def story(server: FlagsServer) -> None:
+        await server.upload(FILES)
+        server.checker.requests.clear()
+        for evaluate in evaluations(server):
+            assert await evaluate() is True
+        assert server.checker.requests == []
+
+    run(story)
+
+
+def test_metrics_tell_what_was_parsed() -> None:
+    async def story(server: FlagsServer) -> None:
+        for _ in range(2):
+            await server.upload(FILES)
+        await server.upload(FILES | {"flags/a.toml": FLAG + b"# changed"})
+        metrics = (await server.send("GET", "/v0/metrics", accept="application/json")).json
+        assert metrics["flags_manifest_files_checked_total"] == 6
+        assert metrics["flags_manifest_files_parsed_total"] == 3
+
+    run(story)
