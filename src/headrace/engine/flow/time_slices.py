@@ -18,12 +18,13 @@ T = TypeVar("T")
 
 
 async def slices(
-    items: Iterable[T], slice_ms: float = WALK_MS, rest_ms: float = REST_MS
+    items: Iterable[T], slice_ms: float | None = None, rest_ms: float = REST_MS
 ) -> AsyncGenerator[T, None]:
-    """The items, with a rest for everybody else after every slice.
+    """The items, with a rest for everybody else after every slice, which is short unless told.
 
     Work that somebody waits for takes slices of `SLICE_MS` and needs no rest: others get a turn.
     """
+    slice_ms = WALK_MS if slice_ms is None else slice_ms
     started = perf_counter()
     for item in items:
         yield item
