@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import jwt
 import pytest
 
 from headrace.core.errors import Code, Refused
@@ -216,3 +217,37 @@ def test_nobody_becomes_a_superadmin_by_a_role() -> None:
     assert is_refused(permissions.require_superadmin, claimed)
     assert is_refused(permissions.require_tenant_admin, claimed, "acme")
     assert is_refused(permissions.require_manifest_read, claimed, "acme", "billing")
+
+
+# --- JSON Web Tokens ------------------------------------------------------------------------------
+
+SECRET = "a secret of thirty-two bytes or more"
+CLAIMS = {
+    "a reader": ({"roles": [READ.role], "allowed_namespaces": ["acme/billing"]}, 200),
+    "a reader of the tenant": ({"roles": [READ.role]}, 200),
+    "a reader elsewhere": ({"roles": [READ.role], "allowed_namespaces": ["acme/growth"]}, 403),
+    "of another tenant": ({"roles": [READ.role], "allowed_tenants": ["other"]}, 403),
+    "of all tenants": ({"roles": [TENANT.role], "allowed_tenants": ["*"]}, 200),
+    "of no tenant": ({"roles": [TENANT.role], "allowed_tenants": []}, 403),
+    "of no type": ({"roles": ["admin", "superadmin", "flags:"]}, 403),
+    "who claims to be a superadmin": ({"roles": [SUPER.role], "allowed_tenants": ["*"]}, 403),
+    "a client": ({"roles": [CLIENT.role]}, 403),
+}
+
+
+@pytest.mark.parametrize("who", CLAIMS)
+def test_what_a_user_may_who_is_known_by_a_json_web_token(who: str) -> None:
+    claims, status = CLAIMS[who]
+
+    async def story(server: FlagsServer) -> None:
+        given = {"sub": "ann", "exp": 1 << 40, "allowed_tenants": ["acme"]} | claims
+        token = jwt.encode(given, SECRET, "HS256")
+        versions = f"{target(SPACE)}/manifest/versions"
+        assert (await server.send("GET", versions, token=token)).status == status
+        body = {"type": "superadmin", "name": "a"}
+        assert (await server.send("POST", "/api/v1/tokens", body, token=token)).status == 403
+        asked = {"context": {}}
+        reply = await server.send("POST", f"{target(SPACE)}/evaluate/all", asked, token=token)
+        assert reply.status == status, "and no client without an environment"
+
+    run(story, HEADRACE_JWT_SECRET=SECRET)
