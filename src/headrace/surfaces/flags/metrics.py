@@ -10,14 +10,14 @@ from headrace.core.state import State
 from headrace.observe import Gauge, MetricFamily, Sample
 from headrace.surfaces.flags.names import TENANTS
 from headrace.surfaces.flags.permissions import type_of
-from headrace.web.request_counts import RequestCounts
+from headrace.web.answered_requests import AnsweredRequests
 
 
 class FlagsMetrics:
     """The counters of one server."""
 
     def __init__(self) -> None:
-        self.requests = RequestCounts("flags_http_requests_total")
+        self.requests = AnsweredRequests("flags_http_requests_total")
         self._state: State | None = None
 
     def open(self, state: State) -> None:

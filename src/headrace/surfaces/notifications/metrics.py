@@ -11,7 +11,7 @@ from collections.abc import Container, Sequence
 from time import monotonic
 
 from headrace.observe import Histogram, LabelledFamily, Sample
-from headrace.web.request_counts import OTHER, RequestCounts
+from headrace.web.answered_requests import OTHER, AnsweredRequests
 
 _DURATION_BOUNDS_S = (0.1, 1, 10, 60, 300, 600, 1800, 3600, 7200)
 
@@ -29,7 +29,7 @@ class NotificationMetrics:
         self.opened: Counts = Counter()
         self.sent: Counts = Counter()
         self.failed: Counts = Counter()
-        self.requests = RequestCounts("aviso_http_requests_total")
+        self.requests = AnsweredRequests("aviso_http_requests_total")
         self.authentications: Counts = Counter()
         self.durations = Histogram(
             "aviso_sse_connection_duration_seconds", "How long streams lasted.", _DURATION_BOUNDS_S

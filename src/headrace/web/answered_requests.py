@@ -14,7 +14,7 @@ OTHER = "other"
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"))
 
 
-class RequestCounts:
+class AnsweredRequests:
     """The counter of one surface, under the name that it is told by."""
 
     def __init__(self, name: str) -> None:
