@@ -25,7 +25,7 @@ from headrace.profiles.profile import Profile
 from headrace.schemas.registry import Registry, decode_registry, view
 from headrace.search.config import FieldKind, Search
 from headrace.search.values import format_date
-from headrace.storage.object_store_stats import AnsweredRequests
+from headrace.storage.object_store_stats import RequestCounts
 from headrace.surfaces.streams import fields
 from headrace.surfaces.streams.positions import content_type_of, epoch_of
 from headrace.surfaces.streams.profiles import API as PROFILE_API
@@ -355,7 +355,7 @@ _NOTHING = (
 def _requests(engine: Engine, live: OpenLog) -> dict[str, Any]:
     counts = engine.index_status.requests(live)
     return {
-        **_counted(sum(counts.values(), AnsweredRequests())),
+        **_counted(sum(counts.values(), RequestCounts())),
         "by_artifact": [
             {"artifact": artifact.value, **_counted(counts[artifact])}
             for artifact in sorted(counts)
@@ -363,7 +363,7 @@ def _requests(engine: Engine, live: OpenLog) -> dict[str, Any]:
     }
 
 
-def _counted(asked: AnsweredRequests) -> dict[str, str]:
+def _counted(asked: RequestCounts) -> dict[str, str]:
     """Lists and removals are housekeeping for all streams at once."""
     return {
         "puts": str(asked.puts),
