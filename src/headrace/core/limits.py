@@ -628,7 +628,7 @@ ATTRIBUTE_LENGTH_MAX = 256
 VARIANT_DEPTH_MAX = 16
 """How deep a variant of type json is nested."""
 SEMVER_LENGTH_MAX = 256
-LINT_FILE_PROBLEMS_MAX = 100
+LINT_FILE_PROBLEMS_MAX = 20
 LINT_PROBLEMS_MAX = 1000
 LINT_TEXT_MAX = 300
 """Problems of one file and of a manifest that are told, and characters of what is said of one."""

@@ -24,7 +24,8 @@ E and W are the protocol's codes, H our own. Errors refuse a manifest, warnings 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 
 import msgspec
 
@@ -59,49 +60,59 @@ def lint_files(tree: Mapping[str, bytes]) -> tuple[LintReport, dict[str, ParsedF
 
 def lint_tree(parsed: Mapping[str, ParsedFile]) -> LintReport:
     """Lint of files that were taken apart, by path."""
-    found = [
-        *(problem for file in parsed.values() for problem in file.problems),
-        *_unknown_segments(parsed),
-        *_unknown_environments(parsed),
-        *_cycles(References.of(parsed).segments),
-        *_too_many_terms(parsed),
-    ]
-    found.sort(key=lambda problem: path_bytes(problem.path))
-    foreign = (file.unsupported_version for file in parsed.values())
+    files = [parsed[path] for path in sorted(parsed, key=path_bytes)]
+    shown_of_files = [problem for file in files for problem in file.problems]
+    between = chain(
+        _unknown_segments(files, parsed),
+        _unknown_environments(files, parsed),
+        _cycles(References.of(parsed).segments),
+        _too_many_terms(files),
+    )
+    errors = chain((each for each in shown_of_files if each.is_error), between)
+    warnings = (each for each in shown_of_files if not each.is_error)
+    foreign = (file.unsupported_version for file in files)
     return LintReport(
-        tuple(problem for problem in found if problem.is_error)[:LINT_PROBLEMS_MAX],
-        tuple(problem for problem in found if not problem.is_error)[:LINT_PROBLEMS_MAX],
+        _first(errors),
+        _first(warnings),
         next((version for version in foreign if version is not None), None),
     )
 
 
-def _unknown_segments(parsed: Mapping[str, ParsedFile]) -> Iterator[LintProblem]:
-    for path, file in parsed.items():
+def _first(problems: Iterable[LintProblem]) -> tuple[LintProblem, ...]:
+    """So many problems as are told, by path."""
+    told = islice(problems, LINT_PROBLEMS_MAX)
+    return tuple(sorted(told, key=lambda problem: path_bytes(problem.path)))
+
+
+def _unknown_segments(files: Sequence[ParsedFile], paths: Container[str]) -> Iterator[LintProblem]:
+    for file in files:
         for reference in file.references:
-            if segment_path(reference.segment) not in parsed:
+            if segment_path(reference.segment) not in paths:
                 message = f"there is no segment {shown(reference.segment)}"
-                yield LintProblem("E005", message, path, reference.location)
+                yield LintProblem("E005", message, file.path, reference.location)
 
 
-def _unknown_environments(parsed: Mapping[str, ParsedFile]) -> Iterator[LintProblem]:
+def _unknown_environments(
+    files: Sequence[ParsedFile], parsed: Mapping[str, ParsedFile]
+) -> Iterator[LintProblem]:
     namespace = parsed.get(NAMESPACE_PATH)
     if namespace is None or not isinstance(namespace.definition, NamespaceDefinition):
         return  # any will do, or it is not known which
-    for path, file in parsed.items():
+    for file in files:
         for name in file.environments_used:
             if name not in namespace.definition.environments:
                 message = f"{NAMESPACE_PATH} declares no environment {shown(name)}"
-                yield LintProblem("E010", message, path, f"flag.environments.{name}")
+                yield LintProblem("E010", message, file.path, f"flag.environments.{name}")
 
 
-def _too_many_terms(parsed: Mapping[str, ParsedFile]) -> Iterator[LintProblem]:
+def _too_many_terms(files: Sequence[ParsedFile]) -> Iterator[LintProblem]:
     """A problem of the file with which there are more predicates than a manifest may have."""
     terms = 0
-    for path in sorted(parsed, key=path_bytes):
-        terms += parsed[path].terms
+    for file in files:
+        terms += file.terms
         if terms > MANIFEST_TERMS_MAX:
             message = f"a manifest has at most {MANIFEST_TERMS_MAX} predicates"
-            yield LintProblem("H004", message, path)
+            yield LintProblem("H004", message, file.path)
             return
 
 

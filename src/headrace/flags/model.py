@@ -150,7 +150,7 @@ class LintProblem(msgspec.Struct, frozen=True):
 
 
 class SegmentReference(msgspec.Struct, frozen=True):
-    """A segment that a file names, and where."""
+    """A segment that a file names, and where for the first time."""
 
     segment: str
     location: str
@@ -164,7 +164,7 @@ class ParsedFile(msgspec.Struct, frozen=True):
     """None: there are errors in the file."""
     problems: tuple[LintProblem, ...] = ()
     references: tuple[SegmentReference, ...] = ()
-    """Segments that it names, in the order of the file; errors elsewhere in it hide none."""
+    """Segments that it names, each once, in the order of the file; errors in it hide none."""
     environments_used: tuple[str, ...] = ()
     """Environments that a flag names, `_` not among them."""
     terms: int = 0
@@ -175,4 +175,4 @@ class ParsedFile(msgspec.Struct, frozen=True):
     @property
     def segments_used(self) -> tuple[str, ...]:
         """Segments that it names, each once, sorted."""
-        return tuple(sorted({reference.segment for reference in self.references}))
+        return tuple(sorted(reference.segment for reference in self.references))

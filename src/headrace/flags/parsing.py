@@ -82,7 +82,7 @@ def _parsed(
         findings.path,
         None if findings.has_errors else definition,
         tuple(findings.problems),
-        tuple(findings.references),
+        tuple(findings.references.values()),
         environments,
         findings.terms,
         unsupported_version,

@@ -23,7 +23,8 @@ class Findings:
         self.path = path
         self.problems: list[LintProblem] = []
         """Not all of them if there are very many."""
-        self.references: list[SegmentReference] = []
+        self.references: dict[str, SegmentReference] = {}
+        """Segments that are named, and where for the first time."""
         self.terms = 0
         """Predicates, those inside of others too."""
         self.has_errors = False
@@ -37,7 +38,8 @@ class Findings:
 
     def refer(self, segment: str, location: str) -> None:
         """Note that a segment is named."""
-        self.references.append(SegmentReference(segment, location[:LINT_TEXT_MAX]))
+        if segment not in self.references:
+            self.references[segment] = SegmentReference(segment, location[:LINT_TEXT_MAX])
 
 
 def shown(name: str) -> str:
