@@ -135,10 +135,11 @@ class FlagStream(EventStream):
             self._follow(each)
 
     def on_timer(self, now: float) -> float:
-        if not self.closed and now >= self._idle_since + self.plan.rules.idle_s:
+        idle_left_s = self._idle_since + self.plan.rules.idle_s - now
+        if not self.closed and idle_left_s <= 0:
             self.end(Expired())
             return 0
-        return super().on_timer(now)
+        return min(super().on_timer(now), max(idle_left_s, 0))
 
     def on_writable(self) -> None:
         super().on_writable()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 
 import msgspec
 
@@ -71,7 +72,7 @@ class Flags:
                 self.deliveries,
                 self.stream_metrics,
                 Slots(per_key=Cap("max_connections_per_token", limits.connections_per_token)),
-                FlagStreamRules(limits.keepalive_ms / 1000, limits.idle_close_ms / 1000),
+                FlagStreamRules(limits.keepalive_ms / 1000, limits.idle_close_ms / 1000 or inf),
                 public_url,
             ),
             ClosureRoutes(self.closures),
