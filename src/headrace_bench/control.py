@@ -30,6 +30,12 @@ def create_topic(url: str, topic: str, durability: Durability, *, cap_records: i
     _call("PUT", f"{url}/v0/topics/{topic}", config)
 
 
+def create_namespace(url: str, tenant: str, namespace: str) -> None:
+    """A namespace for flags, and its tenant."""
+    _call("POST", f"{url}/api/v1/tenants", {"slug": tenant})
+    _call("POST", f"{url}/api/v1/tenants/{tenant}/namespaces", {"slug": namespace})
+
+
 def create_queue(url: str, queue: str, durability: Durability) -> None:
     _call("PUT", f"{url}/v0/topics/{queue}", {"type": "queue", "durability": durability})
 

@@ -128,6 +128,15 @@ class Poll(Message, frozen=True):
     warmup_s: float
 
 
+class Changes(Message, frozen=True):
+    """Open watchers and upload: each time, take one event with each of them."""
+
+    port: int
+    openings: tuple[Opening, ...]
+    uploads: tuple[bytes, ...]
+    warmup_uploads: int
+
+
 class Flood(Message, frozen=True):
     """Append as fast as the watchers get it: `ahead` records are under way to them all the time."""
 

@@ -10,7 +10,7 @@ import msgspec
 
 from headrace_bench.stats import median_ratio
 
-Unit = Literal["/s", "MB/s", "ms", "s", "MB", "bytes", "files", "%"]
+Unit = Literal["/s", "MB/s", "ms", "s", "MB", "bytes", "files", "closures", "%"]
 Verdict = Literal["reached", "missed", "not compared", ""]
 
 HEADINGS = ("what", "Headrace", "against", "ratio", "reach", "verdict")

@@ -150,6 +150,10 @@ class Watchers:
             if stop < size_bytes:
                 self._split[fd] = bytes(buffer[stop:size_bytes])
 
+    def receive(self, fd: int) -> bytes:
+        """What came on a connection."""
+        return bytes(memoryview(self._buffer)[: self._receive(fd, 0)])
+
     def count_records(self, fd: int) -> int:
         return self._buffer.count(STAMP_MARK, 0, self._receive(fd, 0))
 

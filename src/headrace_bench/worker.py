@@ -12,10 +12,12 @@ import msgspec
 
 from headrace.processes.scheduling import SHORT_NS, ask_for_turns, come_first
 from headrace_bench.catchup import catch_up
+from headrace_bench.changing import change
 from headrace_bench.errors import BenchError
 from headrace_bench.jobs import (
     Appends,
     CatchUp,
+    Changes,
     Drain,
     Flood,
     Flow,
@@ -34,7 +36,7 @@ from headrace_bench.working import drain
 
 READY = b"ready\n"
 
-Job = Appends | CatchUp | Watch | Listen | Poll | Flood | Drain
+Job = Appends | CatchUp | Watch | Listen | Poll | Changes | Flood | Drain
 Result = TypeVar("Result", Tally, Reading, Latencies, Flow)
 
 
@@ -55,6 +57,11 @@ def run_watch(job: Watch | Poll, writer: Appends) -> Latencies:
         assert process.stdout is not None
         if process.stdout.readline() == READY:
             run_appends(writer)
+        return _finish(process, Latencies)
+
+
+def run_changes(job: Changes) -> Latencies:
+    with _start(job) as process:
         return _finish(process, Latencies)
 
 
@@ -134,6 +141,8 @@ def carry_out(job: Job) -> Tally | Reading | Latencies | Flow:
             return listen(job, say_ready)
         case Poll():
             return poll(job, say_ready)
+        case Changes():
+            return change(job)
         case Flood():
             return flood(job)
         case Drain():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from headrace.observe import LabelledFamily, Sample
+from headrace import observe
+from headrace.observe import Gauge, LabelledFamily, Sample
 
 Counts = Counter[tuple[str, ...]]
 
@@ -14,22 +15,24 @@ class StreamMetrics:
     """The counters of one server."""
 
     def __init__(self) -> None:
-        self._open: Counts = Counter({(): 0})
-        self._opened: Counts = Counter({(): 0})
+        self._open = Gauge("headrace_flags_streams_open", "Open streams of changes.")
+        self._opened = observe.Counter("headrace_flags_streams_total", "Streams that were opened.")
         self._hints: Counts = Counter()
         self._events: Counts = Counter()
-        self._closures: Counts = Counter({(): 0})
+        self._closures = observe.Counter(
+            "headrace_flags_closures_total", "Closures that were worked out."
+        )
         self._churn: Counts = Counter()
         self._tarballs: Counts = Counter()
 
     def opened(self) -> None:
         """A stream began."""
-        self._open[()] += 1
-        self._opened[()] += 1
+        self._open.value += 1
+        self._opened.value += 1
 
     def closed(self) -> None:
         """A stream ended."""
-        self._open[()] -= 1
+        self._open.value -= 1
 
     def resumed(self, kind: str) -> None:
         """Somebody said which version of a namespace they have: `current`, `behind` or `ahead`."""
@@ -41,11 +44,11 @@ class StreamMetrics:
 
     def computed(self) -> None:
         """A closure was worked out."""
-        self._closures[()] += 1
+        self._closures.value += 1
 
     @property
-    def closures_computed(self) -> int:
-        return self._closures[()]
+    def closures_computed(self) -> float:
+        return self._closures.value
 
     def churned(self, op: str) -> None:
         """A file of a closure changed."""
@@ -58,12 +61,8 @@ class StreamMetrics:
     def samples(self) -> Sequence[Sample]:
         """All of them as they stand."""
         return [
-            LabelledFamily(
-                "headrace_flags_streams_open", "Open streams of changes.", (), self._open, "gauge"
-            ),
-            LabelledFamily(
-                "headrace_flags_streams_total", "Streams that were opened.", (), self._opened
-            ),
+            self._open,
+            self._opened,
             LabelledFamily(
                 "headrace_flags_resume_hints_total",
                 "Versions that clients said they have, against the newest.",
@@ -74,10 +73,7 @@ class StreamMetrics:
                 "Events sent, by their delivery or by the reason of a resync.",
                 ("event", "kind"), self._events,
             ),
-            LabelledFamily(
-                "headrace_flags_closures_total", "Closures that were worked out.", (),
-                self._closures,
-            ),
+            self._closures,
             LabelledFamily(
                 "headrace_flags_closure_churn_total",
                 "Files of closures that changed, by what became of them, for each subscription.",

@@ -538,23 +538,23 @@ def test_metrics_tell_of_streams_events_and_churn() -> None:
         await server.put(BASE | {"flags/a.toml": flag("u")})
         await Mirror(server, line).catch_up()
         values = {
-            (sample.name, *labels): value
+            f"{sample.name}{labels}": value
             for sample in server.app._flags.stream_metrics.samples()
-            for labels, value in sample.values.items()  # type: ignore[union-attr]
+            for _, labels, value in sample.points()
         }
         assert values == {
-            ("headrace_flags_streams_open",): 1,
-            ("headrace_flags_streams_total",): 1,
-            ("headrace_flags_events_total", "version", "snapshot"): 1,
-            ("headrace_flags_events_total", "version", "inline"): 1,
-            ("headrace_flags_closures_total",): 2,
-            ("headrace_flags_closure_churn_total", "modified"): 1,
-            ("headrace_flags_closure_churn_total", "leave"): 2,
-            ("headrace_flags_closure_churn_total", "enter"): 1,
-            ("headrace_flags_tarballs_total", "made"): 1,
+            "headrace_flags_streams_open": 1,
+            "headrace_flags_streams_total": 1,
+            'headrace_flags_events_total{event="version",kind="snapshot"}': 1,
+            'headrace_flags_events_total{event="version",kind="inline"}': 1,
+            "headrace_flags_closures_total": 2,
+            'headrace_flags_closure_churn_total{op="modified"}': 1,
+            'headrace_flags_closure_churn_total{op="leave"}': 2,
+            'headrace_flags_closure_churn_total{op="enter"}': 1,
+            'headrace_flags_tarballs_total{outcome="made"}': 1,
         }
         line.close()
         await settled(line)
-        assert server.app._flags.stream_metrics._open[()] == 0
+        assert server.app._flags.stream_metrics._open.value == 0
 
     run(story)
