@@ -27,29 +27,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
-import msgspec
-
 from headrace.core.limits import LINT_PROBLEMS_MAX, LINT_TEXT_MAX, MANIFEST_TERMS_MAX
 from headrace.flags.closure import References
-from headrace.flags.model import LintProblem, NamespaceDefinition, ParsedFile
+from headrace.flags.model import LintProblem, LintReport, NamespaceDefinition, ParsedFile
 from headrace.flags.parsing import parse_file
 from headrace.flags.table_reader import shown
 from headrace.flags.tree import NAMESPACE_PATH, path_bytes, segment_path
-
-
-class LintReport(msgspec.Struct, frozen=True):
-    """What is wrong with a manifest: problems by path, those of a file in its order."""
-
-    errors: tuple[LintProblem, ...] = ()
-    warnings: tuple[LintProblem, ...] = ()
-    """Of both, only the first ones if there are very many."""
-    unsupported_version: str | None = None
-    """A schema version whose major number is not ours, if any file has one."""
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether the files are a manifest."""
-        return not self.errors
 
 
 def lint_files(tree: Mapping[str, bytes]) -> tuple[LintReport, dict[str, ParsedFile]]:

@@ -149,6 +149,21 @@ class LintProblem(msgspec.Struct, frozen=True):
         return not self.code.startswith("W")
 
 
+class LintReport(msgspec.Struct, frozen=True):
+    """What is wrong with a manifest: problems by path, those of a file in its order."""
+
+    errors: tuple[LintProblem, ...] = ()
+    warnings: tuple[LintProblem, ...] = ()
+    """Of both, only the first ones if there are very many."""
+    unsupported_version: str | None = None
+    """A schema version whose major number is not ours, if any file has one."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the files are a manifest."""
+        return not self.errors
+
+
 class SegmentReference(msgspec.Struct, frozen=True):
     """A segment that a file names, and where for the first time."""
 

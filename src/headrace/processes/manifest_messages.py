@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.flags.lint import LintReport
+from headrace.flags.model import LintReport
 
 
 class CheckArchive(msgspec.Struct, frozen=True, tag=True):

@@ -21,8 +21,8 @@ from headrace.core.limits import (
 )
 from headrace.flags.archive import ArchiveLimits, ArchiveRefused, read_archive
 from headrace.flags.closure import hash_digests
-from headrace.flags.lint import LintReport, lint_tree
-from headrace.flags.model import ParsedFile
+from headrace.flags.lint import lint_tree
+from headrace.flags.model import LintReport, ParsedFile
 from headrace.flags.parsing import parse_file
 from headrace.flags.tree import FileKind, kind_of, path_bytes
 from headrace.formats.multipart import parse_form

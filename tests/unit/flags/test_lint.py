@@ -17,7 +17,7 @@ from headrace.core.limits import (
     TOML_KEY_PARTS_MAX,
     VARIANT_DEPTH_MAX,
 )
-from headrace.flags.lint import LintReport, lint_files, lint_tree
+from headrace.flags.lint import lint_files, lint_tree
 from headrace.flags.model import (
     AttributeTest,
     Bucket,
@@ -26,6 +26,7 @@ from headrace.flags.model import (
     EnvironmentDefinition,
     EnvironmentRules,
     FlagDefinition,
+    LintReport,
     NamespaceDefinition,
     Negation,
     ParsedFile,

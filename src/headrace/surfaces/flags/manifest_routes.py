@@ -18,7 +18,7 @@ from headrace.core.limits import (
 )
 from headrace.engine.open_log import OpenLog
 from headrace.flags.delta import Closure
-from headrace.flags.lint import LintReport
+from headrace.flags.model import LintReport
 from headrace.flags.subscription import EVERY_FLAG
 from headrace.formats.multipart import parse_boundary
 from headrace.processes.manifest_messages import CheckArchive

@@ -7,7 +7,7 @@ import msgspec
 from headrace.core.limits import UPLOAD_TRIES
 from headrace.engine.contents import ContentsMissing
 from headrace.engine.open_log import OpenLog
-from headrace.flags.lint import LintReport
+from headrace.flags.model import LintReport
 from headrace.processes.manifest_messages import (
     CheckArchive,
     FetchFiles,

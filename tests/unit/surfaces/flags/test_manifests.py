@@ -18,8 +18,7 @@ from headrace.engine.start import stop
 from headrace.flags.archive import compress_tar, write_tar
 from headrace.flags.closure import hash_row
 from headrace.flags.evaluation import evaluate
-from headrace.flags.lint import LintReport
-from headrace.flags.model import LintProblem
+from headrace.flags.model import LintProblem, LintReport
 from headrace.processes.manifest_messages import CheckArchive, FetchFiles, ParseFiles
 from headrace.surfaces.flags import manifests as module
 from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
