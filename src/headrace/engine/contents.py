@@ -17,6 +17,7 @@ from headrace.core import state as core_state
 from headrace.core.config import Durability, LogConfig
 from headrace.core.contents import Contents
 from headrace.core.entry import Append, Create, Entry
+from headrace.core.errors import Code, Refused
 from headrace.core.limits import RECORD_OVERHEAD_BYTES
 from headrace.core.log import Log, check_owner
 from headrace.core.owners import FLAGS, FLAGS_CONTENTS, SYSTEM
@@ -75,9 +76,10 @@ class ContentStore:
         return core_contents.missing(self.held, wanted)
 
     def size_of(self, digest: bytes) -> int:
-        """How many bytes a content has that is there."""
+        """How many bytes a content has; refuses one that is gone."""
         held = self.held
-        assert held is not None
+        if held is None or digest not in held:
+            raise Refused(Code.GONE, "a content is not kept any more")
         return held.size_of(digest) - RECORD_OVERHEAD_BYTES
 
     def held_from(self, live: OpenLog) -> int:

@@ -171,20 +171,31 @@ class Deliveries:
         if before is not None and before.log == live.log.id:
             if before.closure_hash == closure.hash:
                 return None
-            is_pruned = before.version < version.oldest
-            if not is_pruned and (delta := await self._delta(version, flags, before, closure)):
+            delta = None
+            if before.version >= version.oldest:
+                delta = await self._delta(version, flags, before, closure)
+            if delta:
                 return Told(closure, delivered, delta, chunk(delta))
+            is_pruned = delta is None
         size_bytes = self._store.tarballs.measure(closure)
         return Told(closure, delivered, size_bytes=size_bytes, is_pruned=is_pruned)
 
     async def _delta(
         self, version: Version, flags: FlagSet, before: Delivered, closure: Closure
-    ) -> bytes:
-        """An event that says what changed; empty if that is too much for one."""
-        key = (version.live.log.id, flags, before.version, closure.version)
+    ) -> bytes | None:
+        """An event that says what changed; empty if that is too much for one, None if what they
+        have is not available any more.
+        """
+        live = version.live
+        key = (live.log.id, flags, before.version, closure.version)
         known: bytes | None = self._deltas.get(key)
         if known is None:
-            known = await self._make_delta(version, flags, before, closure)
+            try:
+                known = await self._make_delta(version, flags, before, closure)
+            except Refused as refused:
+                if refused.code is not Code.GONE or live.visible > closure.version:
+                    raise  # else it is the version before, whose time is up since we looked
+                return None
             self._deltas.put(key, known, len(known))
         return known
 

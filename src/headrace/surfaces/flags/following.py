@@ -6,7 +6,7 @@ it depends on what the connection has already, and is made for all who have the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,6 @@ class FollowedNamespace:
         "link",
         "live",
         "log_name",
-        "note_new",
         "sent_inline",
         "stream",
     )
@@ -73,7 +72,11 @@ class FollowedNamespace:
         """Whether a delta went out, so that the client has state to abandon."""
         self.is_behind = False
         """Whether something was to be told while the connection was blocked."""
-        self.note_new: Callable[[OpenLog], None] = partial(stream.on_new_log, self)
+
+    def note_new(self, live: OpenLog) -> None:
+        """A log was made whose name begins like that of the namespace."""
+        if live.log.name == self.log_name:
+            self.stream.on_made_again(self)
 
 
 class FlagStream(EventStream):
@@ -171,11 +174,10 @@ class FlagStream(EventStream):
         if live.visible:
             self._ask(each)
 
-    def on_new_log(self, each: FollowedNamespace, live: OpenLog) -> None:
-        """A log was made whose name begins like that of a namespace."""
-        if live.log.name == each.log_name and each.live is None:
-            self._hub.unwatch_names(each.log_name, each.note_new)
-            self._follow(each)
+    def on_made_again(self, each: FollowedNamespace) -> None:
+        """A namespace that was deleted is there again."""
+        self._hub.unwatch_names(each.log_name, each.note_new)
+        self._follow(each)
 
     def on_log_gone(self, follower: Follower) -> None:
         """The namespace was deleted: the connection stays, should it be made again."""

@@ -8,10 +8,13 @@ from unittest import mock
 
 import pytest
 
+from headrace.core.errors import Code, Refused
 from headrace.core.limits import DELTA_BYTES_MAX
+from headrace.engine.open_log import OpenLog
 from headrace.flags.closure import References, closure_paths
 from headrace.flags.parsing import parse_file
 from headrace.flags.subscription import parse_flag_list
+from headrace.surfaces.flags.manifests import LoadedManifest
 from headrace.surfaces.flags.permissions import TokenType
 from headrace.surfaces.flags.versions import Retention
 from support.flag_streams import (
@@ -358,6 +361,51 @@ def test_what_was_delivered_is_pruned_before_the_next_change(sent_inline: bool) 
         assert mirror.kinds[-1] == "inline"
 
     run(story, retention=Retention(3, 0))
+
+
+def test_what_was_delivered_may_grow_too_old_while_the_change_is_worked_out() -> None:
+    async def story(server: FlagsSite) -> None:
+        await server.put(BASE)
+        line = await server.follow("acme/billing:a")
+        mirror = Mirror(server, line)
+        await server.put(BASE | {"flags/a.toml": flag("t")})
+        await mirror.catch_up()
+        manifests = server.app._flags.store().manifests
+        load = manifests.load
+
+        async def refuse_old(live: OpenLog, version: int | None = None) -> LoadedManifest:
+            if version == 2:
+                raise Refused(Code.GONE, "its time is up")
+            return await load(live, version)
+
+        with mock.patch.object(manifests, "load", refuse_old):
+            await server.put(BASE)
+            assert await mirror.catch_up() == closure_of(BASE, "a")
+        assert mirror.kinds == ["snapshot", "inline", "version_too_old"]
+
+    run(story)
+
+
+def test_a_version_that_goes_before_it_is_told_is_followed_by_the_newest() -> None:
+    async def story(server: FlagsSite) -> None:
+        await server.put(BASE)
+        line = await server.follow("acme/billing:*")
+        mirror = Mirror(server, line)
+        await mirror.catch_up()
+        contents = server.engine.contents
+        read, newest = contents.read, BASE | {"flags/b.toml": flag(note="3")}
+
+        async def come_too_late(digests: set[bytes]) -> dict[bytes, bytes]:
+            contents.read = read  # type: ignore[method-assign]
+            await server.put(newest)
+            return {}
+
+        contents.read = come_too_late  # type: ignore[method-assign,assignment]
+        await server.put(BASE | {"flags/a.toml": flag(note="2")})
+        assert await mirror.catch_up() == newest
+        assert (mirror.version, mirror.kinds) == (3, ["snapshot", "inline"])
+
+    run(story)
 
 
 def test_a_namespace_that_is_made_again_has_nothing_of_the_old_one() -> None:
