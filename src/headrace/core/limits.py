@@ -581,7 +581,10 @@ FLAGS_CLIENT_EVENT_BYTES_MAX = 1 << 20
 FLAGS_CLIENT_DELTA_FILES_MAX = 4096
 """Files of one delta; servers send at most 32, unless they are told otherwise."""
 FLAGS_CLIENT_WAITING_DELTAS_MAX = 64
-"""Deltas of a namespace that wait while another one is verified; beyond, a snapshot is fetched."""
+FLAGS_CLIENT_WAITING_BYTES_MAX = 4 << 20
+"""Deltas of a namespace that wait while another one is verified, and what they bring; beyond, a
+snapshot is fetched.
+"""
 FLAGS_CLIENT_SNAPSHOT_BYTES = 16 << 20
 FLAGS_CLIENT_TREE_BYTES = 64 << 20
 """What a snapshot may have as it is sent, and a tree, unless somebody chooses otherwise."""

@@ -52,18 +52,21 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
     def closure_target(self, tenant: str, slug: str, version: int, flags: FlagSet) -> str:
         """What to ask for to get a closure with one's own credential."""
-        return (
-            f"{self.path}/api/v1/tenants/{tenant}/namespaces/{slug}/closure"
-            f"?version={version}&subscription={encode_subscription(flags)}"
-        )
+        path = self._closure_path(tenant, slug)
+        return f"{path}?version={version}&subscription={encode_subscription(flags)}"
+
+    def _closure_path(self, tenant: str, slug: str) -> str:
+        return f"{self.path}/api/v1/tenants/{tenant}/namespaces/{slug}/closure"
 
     def own_target(self, url: str, slug: str) -> str | None:
         """What to ask this server for to get the closure at a URL.
 
         None if that lies elsewhere, or is no closure of this namespace.
         """
-        parts = _split(url)
-        if parts is None or parts.fragment or tenant_in(url, slug) is None:
+        parts, tenant = _split(url), tenant_in(url, slug)
+        if parts is None or parts.fragment or tenant is None:
+            return None
+        if parts.path != self._closure_path(tenant, slug):
             return None
         if (parts.scheme, parts.hostname, _port(parts)) != (self.scheme, self.host, self.port):
             return None

@@ -35,6 +35,11 @@ class DeltaAnnounced(msgspec.Struct, frozen=True):
         msgspec.Meta(min_length=1, max_length=FLAGS_CLIENT_DELTA_FILES_MAX),
     ]
 
+    @property
+    def size_bytes(self) -> int:
+        """What it brings, as it was sent."""
+        return sum(len(entry.path) + len(entry.content_b64 or "") for entry in self.files)
+
 
 class SnapshotAnnounced(msgspec.Struct, frozen=True):
     """A version, and where to get all of it."""

@@ -20,7 +20,7 @@ from headrace.client.flags.addresses import ServerAddress
 from headrace.client.flags.driver import Connect, GroupDriver, connect_to
 from headrace.client.flags.listeners import Deliver
 from headrace.client.flags.mirror import NamespaceMirror
-from headrace.client.flags.namespaces import FlagNamespace, FlagsNotReady
+from headrace.client.flags.namespaces import FlagNamespace
 from headrace.client.flags.options import Namespaces, make_session
 from headrace.client.flags.policy import RefreshPolicy
 from headrace.client.flags.session import GroupSession
@@ -63,20 +63,22 @@ class AsyncFlagNamespace(FlagNamespace):
 
     def __init__(self, mirror: NamespaceMirror, environment: str | None) -> None:
         super().__init__(mirror, environment, _call_soon)
-        self._ready = asyncio.Event()
+        self._decided = asyncio.Event()
 
     async def wait_ready(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Until there is a tree to serve; FlagsNotReady after so many seconds without one."""
+        """Until there is a tree to serve.
+
+        FlagsNotReady after so many seconds without one, or when the group ends before.
+        """
         try:
             async with asyncio.timeout(timeout):
-                await self._ready.wait()
+                await self._decided.wait()
         except TimeoutError:
-            raise FlagsNotReady(self.name, self.last_refresh_error()) from None
+            pass
+        self.check_ready()
 
-    def tell(self, shown: TreePublished | StateChanged) -> None:
-        if isinstance(shown, TreePublished):
-            self._ready.set()
-        super().tell(shown)
+    def decide(self) -> None:
+        self._decided.set()
 
 
 class AsyncFlagGroup:
@@ -123,6 +125,7 @@ class AsyncFlagGroup:
         self._running = running = asyncio.create_task(self._driver.run())
         for namespace in self._namespaces.values():
             namespace.keep_up(lambda: not running.done())
+            running.add_done_callback(lambda _, each=namespace: each.decide())  # type: ignore[misc]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -139,17 +142,18 @@ class SyncFlagNamespace(FlagNamespace):
 
     def __init__(self, mirror: NamespaceMirror, environment: str | None, deliver: Deliver) -> None:
         super().__init__(mirror, environment, deliver)
-        self._ready = Event()
+        self._decided = Event()
 
     def wait_ready(self, timeout: float | None = None) -> None:
-        """Until there is a tree to serve; FlagsNotReady after so many seconds without one."""
-        if not self._ready.wait(timeout):
-            raise FlagsNotReady(self.name, self.last_refresh_error())
+        """Until there is a tree to serve.
 
-    def tell(self, shown: TreePublished | StateChanged) -> None:
-        if isinstance(shown, TreePublished):
-            self._ready.set()
-        super().tell(shown)
+        FlagsNotReady after so many seconds without one, or when the group ends before.
+        """
+        self._decided.wait(timeout)
+        self.check_ready()
+
+    def decide(self) -> None:
+        self._decided.set()
 
 
 class FlagGroup:
@@ -226,6 +230,8 @@ class FlagGroup:
             await self._driver.run()
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
+            for namespace in self._namespaces.values():
+                namespace.decide()
 
     def _deliver(self, call: Callable[[], None]) -> None:
         self._listening.submit(call).add_done_callback(_log_failure)

@@ -41,6 +41,7 @@ from headrace.client.flags.trees import (
 )
 from headrace.core.limits import (
     FLAGS_CLIENT_SNAPSHOT_TRIES,
+    FLAGS_CLIENT_WAITING_BYTES_MAX,
     FLAGS_CLIENT_WAITING_DELTAS_MAX,
 )
 from headrace.flags.subscription import FlagSet
@@ -96,7 +97,10 @@ class _Verification(msgspec.Struct, frozen=True):
     """A tree that is being looked at."""
 
     number: int
-    about: _Snapshot | DeltaAnnounced
+    about: _Snapshot | DeltaAnnounced | None
+    """None: nobody wants it any more. It goes on all the same, and nothing else is begun before its
+    end: a server that announces one version after the other must not make work pile up.
+    """
 
 
 class NamespaceMirror:
@@ -252,7 +256,11 @@ class NamespaceMirror:
 
     def _wait_with(self, delta: DeltaAnnounced, now: float) -> None:
         """Until what is under way is done; too much of it, and the whole closure is less."""
-        if len(self._waiting) == FLAGS_CLIENT_WAITING_DELTAS_MAX:
+        size_bytes = sum(each.size_bytes for each in self._waiting) + delta.size_bytes
+        if (
+            len(self._waiting) == FLAGS_CLIENT_WAITING_DELTAS_MAX
+            or size_bytes > FLAGS_CLIENT_WAITING_BYTES_MAX
+        ):
             self._want(_snapshot_of(delta), now)
         else:
             self._waiting.append(delta)
@@ -262,9 +270,9 @@ class NamespaceMirror:
         assert self.tree is not None
         version = self.tree.version
         self._waiting = [delta for delta in self._waiting if delta.version > version]
-        if self._waiting:
+        if self._waiting and self._work is None:
             self._apply(self._waiting.pop(0), now)
-        else:
+        elif not self._waiting:
             self._settle(now)
 
     # --- snapshots --------------------------------------------------------------------------------
@@ -293,10 +301,11 @@ class NamespaceMirror:
         if snapshot.is_same_as(self._snapshot_at_work):
             return
         self._drop_work()
-        if self._retry_at is None:
-            self._fetch(now)
-        else:  # that one failed says little of another one, but there is no hurry
+        if self._retry_at is not None:
+            # That one failed says little of another one, but there is no hurry.
             self._retry_at = min(self._retry_at, now + self._policy.pause_s)
+        elif self._work is None:
+            self._fetch(now)
 
     @property
     def _snapshot_at_work(self) -> _Snapshot | None:
@@ -422,6 +431,9 @@ class NamespaceMirror:
         if not isinstance(work, _Verification) or work.number != number:
             return
         self._work = None
+        if work.about is None:
+            self._resume(now)
+            return
         if isinstance(result, FlagTree):
             self._publish(result)
             self._succeed(now)
@@ -432,6 +444,13 @@ class NamespaceMirror:
             self._doubt(result, work.about, now)
         else:
             self._fail(result, now)
+
+    def _resume(self, now: float) -> None:
+        """What was given up has ended: on to what is wanted instead."""
+        if self._wanted is not None:
+            self._fetch(now)
+        elif self._waiting:
+            self._apply(self._waiting.pop(0), now)
 
     def _publish(self, tree: FlagTree) -> None:
         previous, self.tree = self.tree, tree
@@ -471,9 +490,12 @@ class NamespaceMirror:
         return self._last_number
 
     def _drop_work(self) -> None:
-        if isinstance(self._work, _Fetch):
-            self._emit(FetchCancelled(self._work.number, self.subscription.name))
-        self._work = None
+        match self._work:
+            case _Fetch(number=number):
+                self._emit(FetchCancelled(number, self.subscription.name))
+                self._work = None
+            case _Verification(number=number):
+                self._work = _Verification(number, None)
 
     # --- what users see ---------------------------------------------------------------------------
 

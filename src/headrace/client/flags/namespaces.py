@@ -145,14 +145,24 @@ class FlagNamespace:
         """Have this called whenever `state` changes; returns what ends that."""
         return self._states.add(callback)
 
+    def check_ready(self) -> None:
+        """FlagsNotReady if there is no tree to serve."""
+        if self._mirror.tree is None:
+            raise FlagsNotReady(self.name, self.last_refresh_error())
+
     # --- told by the group ------------------------------------------------------------------------
 
     def keep_up(self, is_running: Callable[[], bool]) -> None:
         """The group runs as long as this says so; behind that, nothing is fresh any more."""
         self._is_kept_up = is_running
 
+    def decide(self) -> None:
+        """There is a tree, or none will come: nobody is to wait for it any longer."""
+
     def tell(self, shown: TreePublished | StateChanged) -> None:
         """Another tree is served, or the state is another one: listeners are to hear of it."""
+        if isinstance(shown, TreePublished):
+            self.decide()
         if isinstance(shown, StateChanged):
             self._states.offer(FlagStateChange(self.name, shown.state, shown.previous, shown.error))
         elif self._changes:

@@ -56,31 +56,33 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        f"https://flags.example.com{CLOSURE}?version=1&token=x",
-        f"https://FLAGS.example.com:443{CLOSURE}?version=1&token=x",
+        f"https://flags.example.com/base{CLOSURE}?version=1&token=x",
+        f"https://FLAGS.example.com:443/base{CLOSURE}?version=1&token=x",
     ],
 )
 def test_a_url_of_the_same_server_is_asked_for_as_it_is(url: str) -> None:
-    assert SERVER.own_target(url, "billing") == f"{CLOSURE}?version=1&token=x"
+    assert SERVER.own_target(url, "billing") == f"/base{CLOSURE}?version=1&token=x"
 
 
 @pytest.mark.parametrize(
     "url",
     [
-        f"http://flags.example.com{CLOSURE}?version=1",
-        f"https://flags.example.com:444{CLOSURE}?version=1",
-        f"https://evil.example.com{CLOSURE}?version=1",
-        f"https://flags.example.com@evil.test{CLOSURE}?version=1",
-        f"https://flags.example.com.evil.test{CLOSURE}?version=1",
-        f"//evil.test{CLOSURE}",
-        CLOSURE,
-        f"https://flags.example.com{CLOSURE}?a=b HTTP/1.1\r\nx: y",
-        f"https://flags.example.com{CLOSURE}?é",
+        f"http://flags.example.com/base{CLOSURE}?version=1",
+        f"https://flags.example.com:444/base{CLOSURE}?version=1",
+        f"https://evil.example.com/base{CLOSURE}?version=1",
+        f"https://flags.example.com@evil.test/base{CLOSURE}?version=1",
+        f"https://flags.example.com.evil.test/base{CLOSURE}?version=1",
+        f"//evil.test/base{CLOSURE}",
+        f"/base{CLOSURE}",
+        f"https://flags.example.com{CLOSURE}?version=1",
+        f"https://flags.example.com/other{CLOSURE}?version=1",
+        f"https://flags.example.com/base{CLOSURE}?a=b HTTP/1.1\r\nx: y",
+        f"https://flags.example.com/base{CLOSURE}?é",
         "file:///etc/passwd",
-        "https://flags.example.com/api/v1/tokens",
-        "https://flags.example.com/api/v1/tenants/acme/namespaces/growth/closure?version=1",
-        f"https://flags.example.com{CLOSURE}/../manifest?version=1",
-        f"https://flags.example.com{CLOSURE}#x",
+        "https://flags.example.com/base/api/v1/tokens",
+        "https://flags.example.com/base/api/v1/tenants/acme/namespaces/growth/closure?version=1",
+        f"https://flags.example.com/base{CLOSURE}/../manifest?version=1",
+        f"https://flags.example.com/base{CLOSURE}#x",
     ],
 )
 def test_a_url_of_anything_else_is_not_asked_for(url: str) -> None:

@@ -749,6 +749,17 @@ def test_who_waits_in_vain_is_told_why() -> None:
     run(story())
 
 
+def test_who_waits_is_told_when_the_group_ends() -> None:
+    async def story() -> None:
+        async with following(begun=False) as one:
+            waiting = asyncio.create_task(one.billing.wait_ready())
+            await settle()
+        with pytest.raises(FlagsNotReady):
+            await waiting
+
+    run(story())
+
+
 def test_a_listener_can_leave_and_one_that_fails_does_no_harm() -> None:
     async def story() -> None:
         failures: list[object] = []

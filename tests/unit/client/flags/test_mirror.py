@@ -24,7 +24,7 @@ from headrace.client.flags.event_parser import StreamedEvent
 from headrace.client.flags.mirror import NamespaceMirror, NamespaceSubscription
 from headrace.client.flags.policy import RefreshPolicy
 from headrace.client.flags.problems import FlagState, RefreshCheck, RefreshError
-from headrace.core.limits import FLAGS_CLIENT_WAITING_DELTAS_MAX
+from headrace.core.limits import FLAGS_CLIENT_WAITING_BYTES_MAX, FLAGS_CLIENT_WAITING_DELTAS_MAX
 from headrace.flags.subscription import parse_flag_list
 from support.flag_history import (
     closure_hash,
@@ -200,21 +200,44 @@ def test_a_newer_snapshot_takes_the_place_of_one_under_way() -> None:
     bench.serves(2, TWO)
 
 
-def test_a_verification_that_nobody_waits_for_any_more_changes_nothing() -> None:
+def test_a_verification_that_nobody_wants_any_more_changes_nothing_and_is_waited_for() -> None:
     bench = Bench()
     bench.begin(1, ONE)
     bench.version(inline_event(2, ONE, TWO))
     late = bench.take(VerificationWanted)
     bench.mirror.stream_began()
-    bench.version(snapshot_event(3, THREE))
-    bench.fetched(bench.take(FetchWanted), SnapshotReply(200, pack(THREE)))
+    for version in range(3, 100):  # a flood: no work but the one that there is
+        bench.version(snapshot_event(version, THREE))
+    bench.take_nothing()
+    bench.mirror.verified(late.number, late.work(), bench.now)
+    bench.serves(1, ONE)
+    fetch = bench.take(FetchWanted)
+    assert "version=99&" in fetch.target
+    bench.fetched(fetch, SnapshotReply(200, pack(THREE)))
     wanted = bench.take(VerificationWanted)
     bench.mirror.verified(late.number, late.work(), bench.now)
     bench.serves(1, ONE)
     bench.mirror.verified(wanted.number, wanted.work(), bench.now)
-    bench.serves(3, THREE)
+    bench.serves(99, THREE)
     bench.mirror.verified(wanted.number, late.work(), bench.now)
-    bench.serves(3, THREE)
+    bench.serves(99, THREE)
+
+
+def test_deltas_go_on_behind_a_verification_that_nobody_wants_any_more() -> None:
+    bench = Bench()
+    bench.begin(1, ONE)
+    bench.version(inline_event(2, ONE, TWO))
+    late = bench.take(VerificationWanted)
+    bench.mirror.stream_began()
+    bench.version(snapshot_event(3, ONE))  # back to what is held
+    assert bench.take(TreePublished).tree.version == 3
+    assert bench.mirror.state is FlagState.FRESH
+    bench.version(inline_event(4, ONE, THREE))
+    bench.take_nothing()
+    bench.mirror.verified(late.number, late.work(), bench.now)
+    bench.serves(3, ONE)
+    bench.verify()
+    bench.serves(4, THREE)
 
 
 def test_the_same_snapshot_announced_again_does_not_begin_anew() -> None:
@@ -465,6 +488,18 @@ def test_too_many_deltas_at_once_end_in_a_snapshot_of_the_last() -> None:
     bench.version(inline_event(last, ONE, TWO))
     assert bench.take(FetchCancelled).number == fetch.number
     assert f"version={last}&" in bench.take(FetchWanted).target
+
+
+def test_deltas_that_are_too_large_together_end_in_a_snapshot_of_the_last() -> None:
+    bench = Bench()
+    bench.version(snapshot_event(1, ONE))
+    bench.take(FetchWanted)
+    large = inline_event(2, ONE, {"flags/a.toml": bytes(FLAGS_CLIENT_WAITING_BYTES_MAX // 2)})
+    bench.version(large)
+    bench.take_nothing()
+    bench.version(large | {"version": 3})
+    bench.take(FetchCancelled)
+    assert "version=3&" in bench.take(FetchWanted).target
 
 
 # --- resync ------------------------------------------------------------------------------------

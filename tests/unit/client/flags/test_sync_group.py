@@ -170,6 +170,23 @@ def test_who_waits_in_vain_is_told_why() -> None:
             group.namespace("growth")
 
 
+def test_who_waits_is_told_when_the_group_ends() -> None:
+    group = group_of(MemoryServer(answer_closure))  # says nothing
+    told: Queue[FlagsNotReady] = Queue()
+
+    def wait() -> None:
+        try:
+            group.wait_ready()
+        except FlagsNotReady as error:
+            told.put(error)
+
+    with group:
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+    assert told.get(timeout=WAIT_S).namespace == "billing"
+    waiting.join(WAIT_S)
+
+
 def test_a_group_that_was_never_started_can_be_closed() -> None:
     group = group_of(MemoryServer(answer_closure))
     group.close()
