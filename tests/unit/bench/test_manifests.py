@@ -32,7 +32,7 @@ def test_an_upload_is_what_the_server_takes() -> None:
         content_type=fields[b"Content-Type"].decode(),
         body=body,
         archive_bytes_max=1 << 20,
-        manifest_bytes_max=1 << 20,
+        manifest_bytes_max=8 << 20,
     )
     checked = ManifestWorker().answer(request)
     assert isinstance(checked, ManifestChecked)
