@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from headrace.core.errors import Corrupt, Refused
+from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.limits import (
     LISTED_ROWS_BYTES_MAX,
     RELEASED_BYTES_MAX,
@@ -282,25 +282,36 @@ class ManifestVersions:
                 sweep_at = loop.time() + _SWEEP_S
                 held = self._engine.contents.held
                 self._due |= held.held_from.keys() if held is not None else set()
+            self._woken.clear()
             await self._release_due()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(sweep_at):
                     await self._woken.wait()
-            self._woken.clear()
 
     async def _release_due(self) -> None:
         due, self._due = self._due, set()
         async with aclosing(slices(due)) as logs:
             async for log in logs:
-                await self._release(log)
+                if self._engine.journal.failure is not None:
+                    return  # read-only: the next start goes on
+                try:
+                    await self._release(log)
+                except Refused as refused:
+                    log_line("warning", "contents are not released yet", problem=str(refused))
+                    self._due |= due  # the next upload tries again, or the next round
+                    return
 
     async def _release(self, log: int) -> None:
+        """Release all that a namespace needs no more, if it is still there."""
         live = self._engine.open_logs.get(log)
         try:
             while live is not None and await self.prune(live):
                 pass
-        except (Refused, Corrupt, OSError) as error:
-            # The next upload tries again, or the next round.
+        except Refused as refused:
+            if refused.code is not Code.LOG_NOT_FOUND:
+                raise
+        except (Corrupt, OSError) as error:
+            # Others do not wait for it.
             log_line("warning", f"contents of log {log} are not released", problem=str(error))
 
     async def delete(self, live: OpenLog) -> None:

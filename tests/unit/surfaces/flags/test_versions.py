@@ -246,6 +246,34 @@ def test_upkeep_outlives_a_disk_without_room(loop: VirtualLoop) -> None:
         loop.run(whole())
 
 
+def test_upkeep_says_once_that_it_cannot_go_on_and_nothing_when_read_only(
+    loop: VirtualLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def whole() -> None:
+        started = await boot(HostileDisk(), VirtualClock(loop))
+        engine = started.engine
+        versions = ManifestVersions(engine, Retention(versions=1, age_ms=0))
+        lives = [await namespace(engine, f"flags:acme:{number}") for number in range(5)]
+        for live in lives:
+            for number in range(3):
+                await upload(versions, live, {"flags/a.toml": b"%d" % number})
+        refused = Refused(Code.STORAGE_UNAVAILABLE, "no room")
+        with mock.patch.object(engine.contents, "release", side_effect=refused):
+            upkeep = asyncio.create_task(versions.run())
+            await asyncio.sleep(1)
+        assert [record.message for record in caplog.records] == ["contents are not released yet"]
+        engine.journal._fail(OSError("no disk"))
+        caplog.clear()
+        await asyncio.sleep(601)
+        assert caplog.records == []
+        assert {engine.contents.held_from(live) for live in lives} == {1}
+        assert not upkeep.done()
+        upkeep.cancel()
+
+    with small():
+        loop.run(whole())
+
+
 def test_a_clock_that_goes_back_brings_nothing_back(loop: VirtualLoop) -> None:
     async def script(engine: Engine, versions: ManifestVersions) -> None:
         versions = ManifestVersions(engine, Retention(versions=1, age_ms=1000))
