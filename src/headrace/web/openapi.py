@@ -35,7 +35,9 @@ def build(
             if not route.summary:
                 continue
             path = plain(route.path)
-            operation = _operation(route, path, schemas, [*surface.security])
+            security = surface.security if route.security is None else route.security
+            schemes |= security
+            operation = _operation(route, path, schemas, [*security])
             paths.setdefault(path, {})[route.method.lower()] = operation
             groups[route.group] = None
         for status, code, meaning in surface.refusals.values():

@@ -82,6 +82,8 @@ class Route(msgspec.Struct, frozen=True):
     """Whether HEAD is answered, too, without the body."""
     authenticate: Authenticate | None = None
     """Who asks, where that is said in another way than everywhere on the surface."""
+    security: Mapping[str, Any] | None = None
+    """That way, as OpenAPI has it."""
     cors: bool = True
     """Whether pages of other origins may be allowed to call what is at this path."""
 
@@ -140,12 +142,15 @@ _ALWAYS = (
 
 
 def with_refusals(
-    ok: Mapping[int, Described], codes: Sequence[Code], refusals: Refusals, error_type: Any
+    ok: Mapping[int, Described],
+    codes: Sequence[Code | Refusal],
+    refusals: Refusals,
+    error_type: Any,
 ) -> dict[int, Described]:
     """The good replies of an endpoint, and the refusals it can give: these, and what all can."""
     replies = dict(ok)
     for code in (*codes, *_ALWAYS):
-        status, name, _ = refusals[code]
+        status, name, _ = code if isinstance(code, Refusal) else refusals[code]
         said = replies[status].description + ", " if status in replies else ""
         replies[status] = Described(error_type, f"{said}`{name}`")
     return dict(sorted(replies.items()))

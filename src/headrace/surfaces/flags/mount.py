@@ -11,7 +11,27 @@ from headrace.formats.multipart import MEDIA_TYPE as MULTIPART
 from headrace.observe import Sample
 from headrace.surfaces.flags import wire
 from headrace.surfaces.flags.closure_routes import TAR, ClosureRoutes, by_key_or_closure_token
-from headrace.surfaces.flags.errors import OFREP, REFUSALS, OfrepFailure, refuse
+from headrace.surfaces.flags.errors import (
+    CLOSURE_TOKEN_INVALID,
+    CLOSURE_UNAVAILABLE,
+    FLAG_NOT_FOUND,
+    INVALID_SUBSCRIPTION,
+    LINT_FAILED,
+    MANIFEST_NOT_FOUND,
+    NAMESPACE_EXISTS,
+    NAMESPACE_NOT_FOUND,
+    OFREP,
+    REFUSALS,
+    SCHEMA_VERSION_MISMATCH,
+    TENANT_EXISTS,
+    TENANT_NOT_FOUND,
+    TOKEN_NOT_FOUND,
+    VERSION_CONFLICT,
+    VERSION_NOT_FOUND,
+    FlagsProblem,
+    OfrepFailure,
+    refuse,
+)
 from headrace.surfaces.flags.evaluation import EvaluationRoutes
 from headrace.surfaces.flags.event_routes import EventRoutes, by_key_and_query
 from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
@@ -36,11 +56,10 @@ from headrace.web.surface import Described, Handler, Parameter, Route, Surface, 
 API = "/api/v1"
 TENANT = f"{API}/tenants/{{tenant}}"
 NAMESPACE = f"{TENANT}/namespaces/{{namespace}}"
-_SECURITY: dict[str, Any] = {
-    "bearer": {"type": "http", "scheme": "bearer"},
-    "api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
-}
-"""`X-API-Key` is taken by OFREP, whose clients may know nothing else."""
+_SECURITY: dict[str, Any] = {"bearer": {"type": "http", "scheme": "bearer"}}
+_BY_API_KEY = _SECURITY | {"api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key"}}
+"""For OFREP, whose clients may know nothing else."""
+_BY_URL = _SECURITY | {"closure_token": {"type": "apiKey", "in": "query", "name": "token"}}
 _TENANT = Parameter("tenant", str, "Its slug", place="path", example="acme")
 _NAMESPACE = Parameter("namespace", str, "Its slug", place="path", example="billing")
 _PAGE = (
@@ -97,10 +116,11 @@ def surface(
 
 def _tenants(routes: TenantRoutes) -> list[Route]:
     group = "Tenants and namespaces"
+    missing = (Code.INVALID, TENANT_NOT_FOUND, NAMESPACE_NOT_FOUND)
     return [
         Route(
             "POST", f"{API}/tenants", routes.create_tenant, "Make a tenant",
-            _replies({201: Described(wire.TenantReply, "Made")}, Code.INVALID, Code.CONFLICT),
+            _replies({201: Described(wire.TenantReply, "Made")}, Code.INVALID, TENANT_EXISTS),
             request=wire.TenantRequest, scope=Scope.ADMIN, group=group, example={"slug": "acme"},
             description="For superadmins.",
         ),
@@ -114,7 +134,7 @@ def _tenants(routes: TenantRoutes) -> list[Route]:
             "POST", f"{TENANT}/namespaces", routes.create_namespace, "Make a namespace",
             _replies(
                 {201: Described(wire.NamespaceReply, "Made")},
-                Code.INVALID, Code.NOT_FOUND, Code.CONFLICT,
+                Code.INVALID, TENANT_NOT_FOUND, NAMESPACE_EXISTS,
             ),
             request=wire.NamespaceRequest, scope=Scope.ADMIN, group=group,
             parameters=(_TENANT,), example={"slug": "billing"},
@@ -123,13 +143,13 @@ def _tenants(routes: TenantRoutes) -> list[Route]:
             "GET", f"{TENANT}/namespaces", routes.list_namespaces, "List namespaces",
             _replies(
                 {200: Described(wire.NamespaceListReply, "A page, by name")},
-                Code.INVALID, Code.NOT_FOUND,
+                Code.INVALID, TENANT_NOT_FOUND,
             ),
             scope=Scope.READ, group=group, parameters=(_TENANT, *_BY_NAME), head=True,
         ),
         Route(
             "DELETE", NAMESPACE, routes.delete_namespace, "Delete a namespace",
-            _replies({204: Described(None, "Deleted")}, Code.INVALID, Code.NOT_FOUND),
+            _replies({204: Described(None, "Deleted")}, *missing),
             scope=Scope.ADMIN, group=group, parameters=(_TENANT, _NAMESPACE),
             description="With all versions of its manifest.",
         ),
@@ -138,6 +158,7 @@ def _tenants(routes: TenantRoutes) -> list[Route]:
 
 def _tokens(routes: TokenRoutes) -> list[Route]:
     group = "Tokens"
+    missing = (Code.INVALID, TENANT_NOT_FOUND, NAMESPACE_NOT_FOUND)
     made = {201: Described(wire.TokenReply, "Made; the secret is told this once")}
     page = {200: Described(wire.TokenListReply, "A page, oldest first")}
     revoked = {204: Described(None, "Revoked, and its streams are closed")}
@@ -146,19 +167,19 @@ def _tokens(routes: TokenRoutes) -> list[Route]:
     return [
         Route(
             "POST", f"{TENANT}/tokens", routes.create, "Make a token of a tenant",
-            _replies(made, Code.INVALID, Code.NOT_FOUND),
+            _replies(made, *missing),
             request=wire.TokenRequest, scope=Scope.ADMIN, group=group, parameters=(_TENANT,),
             example={"type": "namespace-read", "name": "checkout", "namespace": "billing"},
             description="Those of a namespace need `namespace`, that of clients `environment`, too.",
         ),
         Route(
             "GET", f"{TENANT}/tokens", routes.list, "List tokens of a tenant",
-            _replies(page, Code.INVALID, Code.NOT_FOUND),
+            _replies(page, Code.INVALID, TENANT_NOT_FOUND),
             scope=Scope.ADMIN, group=group, parameters=(_TENANT, *_PAGE), head=True,
         ),
         Route(
             "DELETE", f"{TENANT}/tokens/{{id}}", routes.revoke, "Revoke a token of a tenant",
-            _replies(revoked, Code.INVALID, Code.NOT_FOUND),
+            _replies(revoked, Code.INVALID, TENANT_NOT_FOUND, TOKEN_NOT_FOUND),
             scope=Scope.ADMIN, group=group, parameters=(_TENANT, id),
         ),
         Route(
@@ -174,7 +195,7 @@ def _tokens(routes: TokenRoutes) -> list[Route]:
         ),
         Route(
             "DELETE", f"{API}/tokens/{{id}}", routes.revoke_superadmin,
-            "Revoke a token of a superadmin", _replies(revoked, Code.NOT_FOUND),
+            "Revoke a token of a superadmin", _replies(revoked, TOKEN_NOT_FOUND),
             scope=Scope.ADMIN, group=group, parameters=(id,),
         ),
     ]  # fmt: skip
@@ -192,7 +213,8 @@ def _manifests(routes: ManifestRoutes) -> list[Route]:
             "PUT", path, routes.put, "Upload a manifest",
             _replies(
                 {200: Described(wire.UploadReply, "It is the current version")},
-                Code.INVALID, Code.NOT_FOUND, Code.CONFLICT, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
+                Code.INVALID, NAMESPACE_NOT_FOUND, VERSION_CONFLICT, Code.BODY_TOO_LARGE,
+                Code.MEDIA_TYPE, LINT_FAILED, SCHEMA_VERSION_MISMATCH,
             ),
             request=wire.ArchiveForm, media=MULTIPART, scope=Scope.WRITE, group=group,
             parameters=(
@@ -209,7 +231,7 @@ def _manifests(routes: ManifestRoutes) -> list[Route]:
                     200: Described(bytes, "A tar.gz; its ETag is the version", ARCHIVE),
                     304: Described(None, "If-None-Match names the current version"),
                 },
-                Code.INVALID, Code.NOT_FOUND,
+                Code.INVALID, NAMESPACE_NOT_FOUND, MANIFEST_NOT_FOUND,
             ),
             scope=Scope.READ, group=group, head=True,
             parameters=(
@@ -220,7 +242,7 @@ def _manifests(routes: ManifestRoutes) -> list[Route]:
             "POST", f"{path}/lint", routes.lint, "Lint a manifest",
             _replies(
                 {200: Described(wire.LintedReply, "What an upload would say; nothing changed")},
-                Code.INVALID, Code.NOT_FOUND, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
+                Code.INVALID, NAMESPACE_NOT_FOUND, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
             ),
             request=wire.ArchiveForm, media=MULTIPART, scope=Scope.READ, group=group, parameters=where,
             description="Takes the same form as an upload.",
@@ -229,7 +251,7 @@ def _manifests(routes: ManifestRoutes) -> list[Route]:
             "GET", f"{path}/versions", routes.list_versions, "List versions",
             _replies(
                 {200: Described(wire.VersionListReply, "The newest first")},
-                Code.INVALID, Code.NOT_FOUND,
+                Code.INVALID, NAMESPACE_NOT_FOUND,
             ),
             scope=Scope.READ, group=group, head=True,
             parameters=(
@@ -242,7 +264,7 @@ def _manifests(routes: ManifestRoutes) -> list[Route]:
             "GET", f"{path}/versions/{{version}}", routes.get_version, "What a version changed",
             _replies(
                 {200: Described(wire.VersionReply, "The version and the files it changed")},
-                Code.INVALID, Code.NOT_FOUND,
+                Code.INVALID, NAMESPACE_NOT_FOUND, VERSION_NOT_FOUND,
             ),
             scope=Scope.READ, group=group, head=True, parameters=(*where, version),
         ),
@@ -257,7 +279,7 @@ def _evaluation(routes: EvaluationRoutes) -> list[Route]:
             "POST", f"{NAMESPACE}/evaluate", routes.evaluate, "Evaluate a flag",
             _replies(
                 {200: Described(wire.EvaluateReply, "Its value, and why")},
-                Code.INVALID, Code.NOT_FOUND,
+                Code.INVALID, NAMESPACE_NOT_FOUND, FLAG_NOT_FOUND,
             ),
             request=wire.EvaluateRequest, scope=Scope.READ, group=group, parameters=where,
             example={"flag": "checkout-redesign", "context": context, "environment": "production"},
@@ -266,7 +288,7 @@ def _evaluation(routes: EvaluationRoutes) -> list[Route]:
             "POST", f"{NAMESPACE}/evaluate/all", routes.evaluate_all, "Evaluate all flags",
             _replies(
                 {200: Described(wire.EvaluateAllReply, "Values by key")},
-                Code.INVALID, Code.NOT_FOUND,
+                Code.INVALID, NAMESPACE_NOT_FOUND,
             ),
             request=wire.EvaluateAllRequest, scope=Scope.READ, group=group, parameters=where,
             example={"context": context},
@@ -293,6 +315,7 @@ def _ofrep(routes: OfrepRoutes) -> list[Route]:
             scope=Scope.READ,
             group="OFREP",
             authenticate=by_api_key,
+            security=_BY_API_KEY,
             example=context,
             **more,
         )
@@ -320,7 +343,7 @@ def _events(events: EventRoutes, closures: ClosureRoutes) -> list[Route]:
             "GET", f"{API}/events", events.follow, "Follow changes",
             _replies(
                 {200: Described(str, "Events: version, resync, and comments", EVENT_STREAM)},
-                Code.INVALID, Code.URI_TOO_LONG,
+                Code.INVALID, INVALID_SUBSCRIPTION, Code.URI_TOO_LONG,
             ),
             scope=Scope.READ, group=group, lives_long=True, cors=False,
             authenticate=by_key_and_query,
@@ -345,9 +368,10 @@ def _events(events: EventRoutes, closures: ClosureRoutes) -> list[Route]:
                     200: Described(bytes, "A tar.gz of the files", TAR),
                     304: Described(None, "The client has it"),
                 },
-                Code.INVALID, Code.NOT_FOUND, Code.GONE,
+                Code.INVALID, CLOSURE_TOKEN_INVALID, NAMESPACE_NOT_FOUND, CLOSURE_UNAVAILABLE,
             ),
             scope=Scope.READ, group=group, head=True, authenticate=by_key_or_closure_token,
+            security=_BY_URL,
             parameters=(
                 _TENANT, _NAMESPACE,
                 Parameter("version", int, "Of the manifest", example=42),
@@ -365,5 +389,6 @@ def _events(events: EventRoutes, closures: ClosureRoutes) -> list[Route]:
     ]  # fmt: skip
 
 
-def _replies(ok: dict[int, Described], *codes: Code) -> dict[int, Described]:
+def _replies(ok: dict[int, Described], *refused: Code | FlagsProblem) -> dict[int, Described]:
+    codes = [each if isinstance(each, Code) else each.refusal for each in refused]
     return with_refusals(ok, codes, REFUSALS, ApiError)
