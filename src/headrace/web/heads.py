@@ -7,21 +7,11 @@ server, is refused: a header that counts once and is there twice, a body of unkn
 from __future__ import annotations
 
 import re
-from itertools import count
-from secrets import token_hex
 
 import msgspec
 
 from headrace.core.limits import CONTENT_LENGTH_DIGITS_MAX, HEADERS_MAX
-
-_BOOT = token_hex(4)
-_numbers = count(1)
-
-
-def new_request_id() -> str:
-    """The id of a request that brought none: by which it is found in the log."""
-    return f"{_BOOT}-{next(_numbers):x}"
-
+from headrace.web.request_ids import new_request_id
 
 ONCE = frozenset(
     (

@@ -15,7 +15,7 @@ from headrace.core.limits import (
     REQUEST_ID_LENGTH_MAX,
 )
 from headrace.web.bodies import cut_short
-from headrace.web.heads import new_request_id
+from headrace.web.request_ids import new_request_id
 
 if TYPE_CHECKING:
     from headrace.web.connection import Connection

@@ -161,7 +161,7 @@ def test_a_bug_is_told_in_the_envelope_and_the_log(caplog: pytest.LogCaptureFixt
 def test_a_request_has_an_id_that_can_be_told(given: str) -> None:
     _, asked = make()
     reply = asked("GET", "/t/shows", x_request_id=given)
-    assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]+", reply.headers["x-request-id"])
+    assert re.fullmatch(r"[0-9A-HJKMNP-TV-Z]{26}", reply.headers["x-request-id"])
     assert make_request("GET", "/").id != make_request("GET", "/").id
 
 
