@@ -20,7 +20,12 @@ from headrace.pipeline.compact import Sizes, compact
 from headrace.pipeline.erase import erase
 from headrace.pipeline.report import Report
 from headrace.pipeline.store_location import StoreLocation
+from headrace.storage.checks.findings import Problem
+from headrace.storage.disk import RealDisk
+from headrace.storage.verification import Verification
+from headrace.surfaces.flags.versions import ManifestVersions, Retention
 from support.directories import boot
+from support.manifests import download, namespace, upload
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,3 +120,45 @@ def test_what_still_holds_deleted_records_is_told(spark: SparkSession, tmp_path:
     assert said(report) == {layout.OBJECTS}
     report = erase(spark, place, now=True)
     assert (report.notes, holders(tmp_path)) == ([], set())
+
+
+def test_contents_of_a_deleted_namespace_leave_the_bytes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """They are of a log that no surface shows, and are erased as any other; what others name stays
+    and is read from rewritten segments.
+    """
+    place = StoreLocation(tmp_path)
+    shared = {"flags/a.toml": b"kept by others"}
+    secret = {**shared, "flags/b.toml": SECRET.encode()}
+
+    async def put(engine: Engine) -> None:
+        versions = ManifestVersions(engine, Retention())
+        await upload(versions, await namespace(engine, "flags:acme:one"), secret)
+        await engine.seal()
+        for number in range(3):
+            files = {**shared, "flags/c.toml": b"%d" % number}
+            await upload(versions, await namespace(engine, "flags:acme:two"), files)
+            await engine.seal()
+
+    async def drop(engine: Engine) -> None:
+        versions = ManifestVersions(engine, Retention())
+        await versions.delete(await namespace(engine, "flags:acme:one"))
+        await engine.seal(retire=True)
+
+    async def look(engine: Engine) -> None:
+        versions = ManifestVersions(engine, Retention())
+        live = await namespace(engine, "flags:acme:two")
+        for number in range(3):
+            found = await download(engine, versions, live, number + 1)
+            assert found == {**shared, "flags/c.toml": b"%d" % number}
+
+    serve(tmp_path, put)
+    serve(tmp_path, drop)
+    assert holders(tmp_path) == {layout.OBJECTS}
+    erase(spark, place, now=True)
+    assert holders(tmp_path) == set()
+    compact(spark, place, Sizes(run_min=2))
+    serve(tmp_path, look)
+    found = Verification(RealDisk(tmp_path)).run()
+    assert [finding for finding in found if isinstance(finding, Problem)] == []
