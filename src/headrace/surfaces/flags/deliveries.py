@@ -10,6 +10,7 @@ are all that is kept of that, however far behind it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing
 from functools import partial
 
 import msgspec
@@ -152,11 +153,13 @@ class Deliveries:
         for each in served:
             if each.live is live:
                 groups.setdefault((each.link.flags, each.delivered), []).append(each)
-        async for (flags, before), members in slices(_portions(groups), SLICE_MS, 0):
-            told = await self._prepare(version, flags, before)
-            if told is not None:
-                for each in members:
-                    self._tell(version, each, told)
+        # Closed here, should the version be gone in the middle of it.
+        async with aclosing(slices(_portions(groups), SLICE_MS, 0)) as portions:
+            async for (flags, before), members in portions:
+                told = await self._prepare(version, flags, before)
+                if told is not None:
+                    for each in members:
+                        self._tell(version, each, told)
 
     # --- what is told -----------------------------------------------------------------------------
 
