@@ -21,7 +21,7 @@ from headrace.config import Settings
 from headrace.core.cap import Cap
 from headrace.core.errors import Corrupt
 from headrace.core.limits import DRAIN_S, SEARCH_TIMEOUT_MS, WEBHOOKS_PER_KEY_AT_ONCE
-from headrace.core.owners import FLAGS, STREAMS, SUBSCRIPTIONS, TOPICS, TRACKERS
+from headrace.core.owners import STREAMS, SUBSCRIPTIONS, TOPICS, TRACKERS
 from headrace.delivery.addresses import is_loopback
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
@@ -224,7 +224,6 @@ def _caps(settings: Settings) -> Caps:
             STREAMS: settings.streams.max,
             SUBSCRIPTIONS: settings.streams.max_subscriptions,
             TRACKERS: settings.topics.max_trackers,
-            FLAGS: settings.flags.max_namespaces,
         },
         per_key=KeyCaps() if settings.development else per_key,
         routers=settings.topics.max_routers,
@@ -263,6 +262,7 @@ def _flags(settings: Settings, checker: ManifestChecker) -> Flags:
     return Flags(
         FlagsLimits(
             tenants=own.max_tenants,
+            namespaces=own.max_namespaces,
             namespaces_per_tenant=own.max_namespaces_per_tenant,
             tokens_per_tenant=own.max_tokens_per_tenant,
             archive_bytes=own.max_archive_bytes,

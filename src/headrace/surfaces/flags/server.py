@@ -35,6 +35,7 @@ class FlagsLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What there may be, what is kept, and how changes are delivered."""
 
     tenants: int
+    namespaces: int
     namespaces_per_tenant: int
     tokens_per_tenant: int
     archive_bytes: int
@@ -63,7 +64,9 @@ class Flags:
         self.stream_metrics = StreamMetrics()
         evaluator = Evaluator(self.store)
         self.surface: Surface = mount.surface(
-            TenantRoutes(self.store, limits.tenants, limits.namespaces_per_tenant),
+            TenantRoutes(
+                self.store, limits.tenants, limits.namespaces, limits.namespaces_per_tenant
+            ),
             TokenRoutes(limits.tokens_per_tenant),
             ManifestRoutes(self.store, self.closures, limits.archive_bytes, limits.manifest_bytes),
             EvaluationRoutes(evaluator),

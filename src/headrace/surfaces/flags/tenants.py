@@ -53,12 +53,16 @@ class TenantRoutes:
     """The handlers of tenants and namespaces."""
 
     def __init__(
-        self, store: Callable[[], ManifestStore], tenants_max: int, namespaces_max: int
+        self,
+        store: Callable[[], ManifestStore],
+        tenants_max: int,
+        namespaces_max: int,
+        namespaces_per_tenant_max: int,
     ) -> None:
         self._store = store
         self._tenants_max = tenants_max
-        self._namespaces_max = namespaces_max
-        """Of one tenant; the engine knows how many there may be in all."""
+        self._namespaces = Cap("max_namespaces", namespaces_max)
+        self._namespaces_per_tenant_max = namespaces_per_tenant_max
 
     # --- tenants ----------------------------------------------------------------------------------
 
@@ -101,10 +105,11 @@ class TenantRoutes:
         require_tenant(engine.state, tenant)
         name = log_of(tenant, slug)
         if name not in engine.state.by_name:
+            self._namespaces.check(engine.state.count_of(FLAGS))
             _check_room(
                 engine.state,
                 "max_namespaces_per_tenant",
-                self._namespaces_max,
+                self._namespaces_per_tenant_max,
                 namespaces_of(tenant),
                 FLAGS,
             )

@@ -16,7 +16,7 @@ from headrace.formats import layout
 from headrace.search.values import format_date
 from headrace.surfaces.flags.errors import REFUSALS
 from headrace.surfaces.flags.permissions import TokenType
-from headrace.web.credentials import ALL_SCOPES
+from headrace.web.credentials import ADMIN, ALL_SCOPES
 from support.flags_server import FlagsServer, run
 from support.hostile import HostileDisk
 
@@ -162,5 +162,19 @@ def test_a_namespace_that_is_deleted_while_it_is_made_was_made() -> None:
         assert (made.status, made.json["namespace"]["version"], gone.status) == (201, 0, 204)
         again = await server.send("DELETE", f"{path}/short")
         assert again.json["error"]["code"] == "namespace_not_found"
+
+    run(story)
+
+
+def test_what_there_is_is_counted() -> None:
+    async def story(server: FlagsServer) -> None:
+        await server.send("BREW", "/api/v1/tenants")
+        samples = server.app._flags.surface.samples
+        assert samples is not None
+        found = {each.name: each.plain() for each in samples(ADMIN)}
+        assert (found["flags_tenants"], found["flags_namespaces"]) == (2, 3)
+        assert found["flags_tokens"] == {type.value: 1 for type in TokenType}
+        made_up = {"route": "/api/v1/tenants", "method": "other", "status_code": "405", "value": 1}
+        assert made_up in found["flags_http_requests_total"]
 
     run(story)
