@@ -30,6 +30,7 @@ from headrace.client.flags.announcements import (
     ResyncAnnounced,
     SnapshotAnnounced,
 )
+from headrace.client.flags.freshness import Freshness
 from headrace.client.flags.policy import RefreshPolicy
 from headrace.client.flags.problems import FlagState, RefreshCheck, RefreshError
 from headrace.client.flags.trees import (
@@ -38,6 +39,13 @@ from headrace.client.flags.trees import (
     format_etag,
     tree_of_delta,
     tree_of_snapshot,
+)
+from headrace.client.flags.works import (
+    RefusedTree,
+    SnapshotFetch,
+    TreeVerification,
+    WantedSnapshot,
+    snapshot_of,
 )
 from headrace.core.limits import (
     FLAGS_CLIENT_SNAPSHOT_TRIES,
@@ -67,42 +75,6 @@ class NamespaceSubscription(msgspec.Struct, frozen=True):
         return self.name.rpartition("/")[0] or None
 
 
-class _Snapshot(msgspec.Struct, frozen=True):
-    """A snapshot that is wanted."""
-
-    version: int
-    closure_hash: str | None
-    """None: the reply says it."""
-    url: str = ""
-    """With a token in it; empty: the credential of the client is to do."""
-
-    def is_same_as(self, other: _Snapshot | None) -> bool:
-        return other is not None and (self.version, self.closure_hash) == (
-            other.version,
-            other.closure_hash,
-        )
-
-
-class _Fetch(msgspec.Struct, frozen=True):
-    """A request for a snapshot that is under way."""
-
-    number: int
-    snapshot: _Snapshot
-    etag: str | None
-    """What the server may answer to be unchanged."""
-    deadline: float
-
-
-class _Verification(msgspec.Struct, frozen=True):
-    """A tree that is being looked at."""
-
-    number: int
-    about: _Snapshot | DeltaAnnounced | None
-    """None: nobody wants it any more. It goes on all the same, and nothing else is begun before its
-    end: a server that announces one version after the other must not make work pile up.
-    """
-
-
 class NamespaceMirror:
     """Holds the last good tree of a namespace and brings it up to date. Times are in seconds."""
 
@@ -118,8 +90,6 @@ class NamespaceMirror:
         self.subscription = subscription
         self.tree: FlagTree | None = None
         self.state = FlagState.NOT_READY
-        self.error: RefreshError | None = None
-        """Why the last refresh failed; None once one succeeded behind it."""
         self.is_fatal = False
         """Whether nothing is believed any more that the server announces."""
         self._server = server
@@ -136,8 +106,8 @@ class NamespaceMirror:
         self._announced_hash: str | None = None
         self._is_refused = False
         """Whether what was announced last could not be used at all."""
-        self._work: _Fetch | _Verification | None = None
-        self._wanted: _Snapshot | None = None
+        self._work: SnapshotFetch | TreeVerification | None = None
+        self._wanted: WantedSnapshot | None = None
         self._waiting: list[DeltaAnnounced] = []
         """Deltas that came while there was work."""
         self._retry_at: float | None = None
@@ -145,10 +115,13 @@ class NamespaceMirror:
         """In a row, since a tree was good."""
         self._tries = 0
         """Of the snapshot that is wanted."""
-        self._refused_etag: str | None = None
-        """Of a snapshot that is what was announced, but cannot be served."""
-        self._troubled_at: float | None = None
-        self._trouble_stays = False
+        self._refused: RefusedTree | None = None
+        self._freshness = Freshness(policy.error_after_s)
+
+    @property
+    def error(self) -> RefreshError | None:
+        """Why the last refresh failed; None once all is well again."""
+        return self._freshness.error
 
     # --- the connection ---------------------------------------------------------------------------
 
@@ -188,7 +161,7 @@ class NamespaceMirror:
         elif self._work is not None:
             self._wait_with(announced, now)
         elif self._wanted is not None:
-            self._want(_snapshot_of(announced), now)
+            self._want(WantedSnapshot.behind(announced), now)
         else:
             self._apply(announced, now)
 
@@ -222,7 +195,7 @@ class NamespaceMirror:
         self._announced, self._announced_hash = version, announced.closure_hash
         self._is_refused = False
         self._learn_tenant(announced.snapshot_url)
-        self._want(_Snapshot(version, announced.closure_hash, announced.snapshot_url), now)
+        self._want(WantedSnapshot(version, announced.closure_hash, announced.snapshot_url), now)
 
     def _end_fatally(self, version: int, now: float) -> None:
         self._drop_work()
@@ -252,7 +225,7 @@ class NamespaceMirror:
         """A delta was not good: the whole closure, of the newest version that was announced."""
         newest = self._waiting[-1] if self._waiting else delta
         self._report(error, now)
-        self._want(_snapshot_of(newest), now)
+        self._want(WantedSnapshot.behind(newest), now)
 
     def _wait_with(self, delta: DeltaAnnounced, now: float) -> None:
         """Until what is under way is done; too much of it, and the whole closure is less."""
@@ -261,7 +234,7 @@ class NamespaceMirror:
             len(self._waiting) == FLAGS_CLIENT_WAITING_DELTAS_MAX
             or size_bytes > FLAGS_CLIENT_WAITING_BYTES_MAX
         ):
-            self._want(_snapshot_of(delta), now)
+            self._want(WantedSnapshot.behind(delta), now)
         else:
             self._waiting.append(delta)
 
@@ -285,10 +258,10 @@ class NamespaceMirror:
             self._wanted = self._retry_at = None
             self.refuse(RefreshError(RefreshCheck.SNAPSHOT, problem, announced.version), now)
             return
-        wanted = _Snapshot(announced.version, announced.closure_hash, announced.snapshot_url)
+        wanted = WantedSnapshot(announced.version, announced.closure_hash, announced.snapshot_url)
         self._want(wanted, now)
 
-    def _want(self, snapshot: _Snapshot, now: float) -> None:
+    def _want(self, snapshot: WantedSnapshot, now: float) -> None:
         """Get this snapshot, and forget about all that was announced before it."""
         self._waiting.clear()
         if self._holds(snapshot):
@@ -298,7 +271,7 @@ class NamespaceMirror:
         if not snapshot.is_same_as(self._wanted):
             self._tries = 0
         self._wanted = snapshot
-        if snapshot.is_same_as(self._snapshot_at_work):
+        if snapshot.is_same_as(snapshot_of(self._work)):
             return
         self._drop_work()
         if self._retry_at is not None:
@@ -307,17 +280,7 @@ class NamespaceMirror:
         elif self._work is None:
             self._fetch(now)
 
-    @property
-    def _snapshot_at_work(self) -> _Snapshot | None:
-        match self._work:
-            case _Fetch(snapshot=snapshot):
-                return snapshot
-            case _Verification(about=_Snapshot() as snapshot):
-                return snapshot
-            case _:
-                return None
-
-    def _holds(self, snapshot: _Snapshot) -> bool:
+    def _holds(self, snapshot: WantedSnapshot) -> bool:
         """Whether the tree has exactly these files, whatever version it was first seen in."""
         return self.tree is not None and self.tree.closure_hash == snapshot.closure_hash
 
@@ -342,11 +305,11 @@ class NamespaceMirror:
         etag = self._known_etag(wanted)
         headers = self._headers if etag is None else {**self._headers, "if-none-match": etag}
         deadline = now + self._policy.fetch_s
-        self._work = _Fetch(self._next_number(), wanted, etag, deadline)
+        self._work = SnapshotFetch(self._next_number(), wanted, etag, deadline)
         name, bytes_max = self.subscription.name, self._policy.snapshot_bytes_max
         self._emit(FetchWanted(self._work.number, name, target, headers, bytes_max))
 
-    def _target_of(self, wanted: _Snapshot) -> str | None:
+    def _target_of(self, wanted: WantedSnapshot) -> str | None:
         """The signed URL if it lies on this server, else the closure for one's own credential."""
         subscription = self.subscription
         signed = self._server.own_target(wanted.url, subscription.slug) if wanted.url else None
@@ -356,11 +319,11 @@ class NamespaceMirror:
             self._tenant, subscription.slug, wanted.version, subscription.flags
         )
 
-    def _known_etag(self, wanted: _Snapshot) -> str | None:
+    def _known_etag(self, wanted: WantedSnapshot) -> str | None:
         """Of a snapshot of this version that needs not be sent again."""
-        if self._refused_etag is not None:
-            if self._refused_etag == format_etag(wanted.version, wanted.closure_hash or ""):
-                return self._refused_etag
+        if self._refused is not None:
+            if self._refused.etag == format_etag(wanted.version, wanted.closure_hash or ""):
+                return self._refused.etag
         elif wanted.closure_hash is None and self.tree and self.tree.version == wanted.version:
             return self.tree.etag
         return None
@@ -368,7 +331,7 @@ class NamespaceMirror:
     def fetched(self, number: int, reply: SnapshotReply | RefreshError, now: float) -> None:
         """A request for a snapshot ended, in one way or another."""
         fetch = self._work
-        if not isinstance(fetch, _Fetch) or fetch.number != number:
+        if not isinstance(fetch, SnapshotFetch) or fetch.number != number:
             return
         self._work = None
         wanted = fetch.snapshot
@@ -388,15 +351,13 @@ class NamespaceMirror:
         else:
             self._fail_with(reply, wanted, now)
 
-    def _take_unchanged(self, fetch: _Fetch, now: float) -> None:
-        if fetch.etag == self._refused_etag:
-            problem = "the snapshot is still the one that cannot be served"
-            error = RefreshError(RefreshCheck.LINT, problem, fetch.snapshot.version)
-            self._fail(self.error or error, now)
+    def _take_unchanged(self, fetch: SnapshotFetch, now: float) -> None:
+        if self._refused is not None and fetch.etag == self._refused.etag:
+            self._fail(self._refused.error, now)
         else:
             self._adopt(fetch.snapshot.version, now)
 
-    def _fail_with(self, reply: SnapshotReply, wanted: _Snapshot, now: float) -> None:
+    def _fail_with(self, reply: SnapshotReply, wanted: WantedSnapshot, now: float) -> None:
         problem = f"the server answered {reply.status} {reply.code}".rstrip()
         error = RefreshError(RefreshCheck.FETCH, problem, wanted.version, reply.status, reply.code)
         anew = reply.status in _OTHERWISE or reply.status == _UNAUTHENTICATED
@@ -407,7 +368,7 @@ class NamespaceMirror:
     ) -> None:
         """Try again later; what was announced meanwhile counts then."""
         if self._waiting:
-            self._wanted = _snapshot_of(self._waiting[-1])
+            self._wanted = WantedSnapshot.behind(self._waiting[-1])
             self._waiting.clear()
             self._tries = 0
         self._failures += 1
@@ -420,15 +381,15 @@ class NamespaceMirror:
     # --- verification -----------------------------------------------------------------------------
 
     def _verify(
-        self, about: _Snapshot | DeltaAnnounced, work: Callable[[], FlagTree | RefreshError]
+        self, about: WantedSnapshot | DeltaAnnounced, work: Callable[[], FlagTree | RefreshError]
     ) -> None:
-        self._work = _Verification(self._next_number(), about)
+        self._work = TreeVerification(self._next_number(), about)
         self._emit(VerificationWanted(self._work.number, self.subscription.name, work))
 
     def verified(self, number: int, result: FlagTree | RefreshError, now: float) -> None:
         """A tree was looked at: it is good, or says why not."""
         work = self._work
-        if not isinstance(work, _Verification) or work.number != number:
+        if not isinstance(work, TreeVerification) or work.number != number:
             return
         self._work = None
         if work.about is None:
@@ -439,7 +400,8 @@ class NamespaceMirror:
             self._succeed(now)
             return
         if result.check is RefreshCheck.LINT and work.about.closure_hash is not None:
-            self._refused_etag = format_etag(work.about.version, work.about.closure_hash)
+            label = format_etag(work.about.version, work.about.closure_hash)
+            self._refused = RefusedTree(label, result)
         if isinstance(work.about, DeltaAnnounced):
             self._doubt(result, work.about, now)
         else:
@@ -457,7 +419,7 @@ class NamespaceMirror:
         self._emit(TreePublished(self.subscription.name, tree, previous))
 
     def _succeed(self, now: float) -> None:
-        self._wanted = self._retry_at = self._refused_etag = None
+        self._wanted = self._retry_at = self._refused = None
         self._failures = self._tries = 0
         self._show_state(now)
         self._go_on(now)
@@ -468,15 +430,15 @@ class NamespaceMirror:
     def wake_at(self) -> float | None:
         """When `tick` has something to do, if nothing happens before."""
         times = [self._retry_at]
-        if isinstance(self._work, _Fetch):
+        if isinstance(self._work, SnapshotFetch):
             times.append(self._work.deadline)
-        if self._troubled_at is not None and self.state is FlagState.STALE:
-            times.append(self._troubled_at + self._policy.error_after_s)
+        if self.state is FlagState.STALE:
+            times.append(self._freshness.is_error_at)
         return min((time for time in times if time is not None), default=None)
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        if isinstance(self._work, _Fetch) and now >= self._work.deadline:
+        if isinstance(self._work, SnapshotFetch) and now >= self._work.deadline:
             late = self._work
             self._drop_work()
             problem = f"the snapshot did not come in {self._policy.fetch_s:g} s"
@@ -491,44 +453,26 @@ class NamespaceMirror:
 
     def _drop_work(self) -> None:
         match self._work:
-            case _Fetch(number=number):
+            case SnapshotFetch(number=number):
                 self._emit(FetchCancelled(number, self.subscription.name))
                 self._work = None
-            case _Verification(number=number):
-                self._work = _Verification(number, None)
+            case TreeVerification(number=number):
+                self._work = TreeVerification(number, None)
 
     # --- what users see ---------------------------------------------------------------------------
 
     def _report(self, error: RefreshError, now: float, *, stays: bool = False) -> None:
-        self.error = error
-        if self._troubled_at is None:
-            self._troubled_at = now
-        self._trouble_stays = self._trouble_stays or stays
+        self._freshness.report(error, now, stays=stays)
         self._show_state(now)
 
     def _settle(self, now: float) -> None:
         """Nothing is left to do; fresh, if the server has said on this stream where it stands."""
         if self._connected and self._announced is not None and not self._is_refused:
-            self.error = self._troubled_at = None
-            self._trouble_stays = False
+            self._freshness.clear()
         self._show_state(now)
 
-    def _state_at(self, now: float) -> FlagState:
-        if self.tree is None:
-            return FlagState.NOT_READY
-        if self._troubled_at is None:
-            return FlagState.FRESH
-        if self._trouble_stays or now >= self._troubled_at + self._policy.error_after_s:
-            return FlagState.ERROR
-        return FlagState.STALE
-
     def _show_state(self, now: float) -> None:
-        state = self._state_at(now)
+        state = self._freshness.state_at(now, has_tree=self.tree is not None)
         if state is not self.state:
             previous, self.state = self.state, state
             self._emit(StateChanged(self.subscription.name, state, previous, self.error))
-
-
-def _snapshot_of(delta: DeltaAnnounced) -> _Snapshot:
-    """The closure that a delta leads to."""
-    return _Snapshot(delta.version, delta.closure_hash)

@@ -376,6 +376,21 @@ def test_a_snapshot_that_lint_refuses_does_not_serve_though_its_hash_is_right() 
     assert fetch.headers["if-none-match"] == etag(2, BROKEN)
 
 
+def test_a_snapshot_that_is_still_refused_says_why_whatever_came_between() -> None:
+    bench = Bench()
+    bench.begin(1, ONE)
+    bench.version(snapshot_event(2, BROKEN))
+    bench.fetched(bench.take(FetchWanted), SnapshotReply(200, pack(BROKEN)))
+    bench.verify()
+    why = bench.mirror.error
+    bench.mirror.stream_ended(RefreshError(RefreshCheck.CONNECTION, "cut"), bench.now)
+    assert bench.check is RefreshCheck.CONNECTION
+    bench.pass_time(1)
+    bench.fetched(bench.take_last(FetchWanted), SnapshotReply(304))
+    assert bench.mirror.error == why
+    bench.serves(1, ONE)
+
+
 def test_flags_that_nobody_asked_for_are_not_served() -> None:
     bench = Bench("a")
     bench.version(snapshot_event(1, THREE))
