@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.client.store import Store
 from headrace.core.name_patterns import parse_patterns, unsealed_log
-from headrace.core.owners import FLAGS_PREFIX
+from headrace.core.owners import HIDDEN
 from headrace.formats.segment import SCHEMA
 from headrace.spark.catalog import EVERY_LOG, Catalog
 from headrace.spark.options import Where
@@ -28,7 +28,8 @@ def segments(spark: SparkSession, path: str, log: str | None = None) -> DataFram
     if not names:
         return spark.createDataFrame([], schema)
     rows = spark.read.schema(schema).parquet(*names)
-    rows = rows.where(~rows.log.startswith(FLAGS_PREFIX))  # the server's own
+    for prefix in HIDDEN:
+        rows = rows.where(~rows.log.startswith(prefix))
     for name in meant.names:
         rows = rows.where(rows.log == name)
     for prefix in meant.prefixes:
