@@ -67,6 +67,7 @@ class GroupDriver:
         self._stopped = asyncio.Event()
         self._stream: asyncio.Task[None] | None = None
         self._fetches: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._verifications: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -86,7 +87,7 @@ class GroupDriver:
         self._session.stop()
         if self._timer is not None:
             self._timer.cancel()
-        for task in (self._stream, *self._fetches.values()):
+        for task in (self._stream, *self._fetches.values(), *self._verifications):
             if task is not None:
                 task.cancel()
 
@@ -118,7 +119,9 @@ class GroupDriver:
                 if (fetch := self._fetches.get((namespace, number))) is not None:
                     fetch.cancel()
             case VerificationWanted():
-                self._tasks.create_task(self._verify(action))
+                task = self._tasks.create_task(self._verify(action))
+                self._verifications.add(task)
+                task.add_done_callback(self._verifications.discard)
             case TreePublished() | StateChanged():
                 self._show(action)
 

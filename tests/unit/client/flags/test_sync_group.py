@@ -16,7 +16,10 @@ from headrace.client.flags import (
     FlagsNotReady,
     FlagState,
     FlagStateChange,
+    RefreshCheck,
+    RefreshError,
     RefreshPolicy,
+    mirror,
 )
 from support.flag_history import (
     Files,
@@ -168,6 +171,25 @@ def test_who_waits_in_vain_is_told_why() -> None:
         assert billing.eval("a", default="?") == "?"
         with pytest.raises(KeyError):
             group.namespace("growth")
+
+
+def test_closing_does_not_wait_for_a_verification(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def verify(*about: object) -> RefreshError:
+        begun.set()
+        assert go_on.wait(WAIT_S)
+        return RefreshError(RefreshCheck.SNAPSHOT, "late")
+
+    monkeypatch.setattr(mirror, "tree_of_snapshot", verify)
+    group = group_of(MemoryServer(answer_closure, answer_stream=begin))
+    group.start()
+    try:
+        assert begun.wait(WAIT_S)
+        group.close()
+        assert not group._thread.is_alive()
+    finally:
+        go_on.set()
 
 
 def test_who_waits_is_told_when_the_group_ends() -> None:
