@@ -525,8 +525,10 @@ CLOSURES_KEPT_BYTES = 64 << 20
 DELTAS_KEPT_BYTES = 16 << 20
 TARBALLS_KEPT_BYTES = 32 << 20
 """Closures, deltas and tarballs that were made last are kept for others who want the same."""
-TARBALLS_AT_ONCE = 2
-"""Tarballs that are being made: each holds the files of a manifest meanwhile."""
+TARBALLS_AT_ONCE = 1
+"""Tarballs that are being made: each holds the files of a manifest meanwhile, and a thread of the
+few that read segments.
+"""
 
 # Notifications.
 SUBJECT_BYTES_MAX = 4096

@@ -55,7 +55,7 @@ class StreamMetrics:
         self._churn[(op,)] += 1
 
     def tarball(self, outcome: str) -> None:
-        """A tarball was `made`, or was `cached`."""
+        """A tarball was `made`, was `cached`, or was `shared` with somebody it was made for."""
         self._tarballs[(outcome,)] += 1
 
     def samples(self) -> Sequence[Sample]:

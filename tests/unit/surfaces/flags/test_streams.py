@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import random
+from collections.abc import Iterator
 from unittest import mock
 
 import pytest
@@ -14,6 +16,7 @@ from headrace.engine.open_log import OpenLog
 from headrace.flags.closure import References, closure_paths
 from headrace.flags.parsing import parse_file
 from headrace.flags.subscription import parse_flag_list
+from headrace.surfaces.flags.events import encode_delta
 from headrace.surfaces.flags.manifests import LoadedManifest
 from headrace.surfaces.flags.permissions import TokenType
 from headrace.surfaces.flags.versions import Retention
@@ -196,8 +199,6 @@ def test_a_large_change_is_a_snapshot(beyond: int, kind: str) -> None:
 
 def test_the_size_of_a_snapshot_is_that_of_its_tar() -> None:
     async def story(server: FlagsSite) -> None:
-        import gzip
-
         await server.put(BASE)
         (first,) = events(await server.follow("acme/billing:*"))
         reply = await server.fetch(first.data["snapshot_url"])
@@ -248,48 +249,64 @@ def test_a_blocked_reader_gets_one_delta_of_all_that_came_meanwhile() -> None:
     run(story)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_whatever_happens_a_client_holds_the_closure_of_the_newest_version(seed: int) -> None:
-    """Random manifests and subscriptions, readers that block, namespaces that come again, versions
-    that are pruned: every event passes every check, and nobody is left behind.
+def make_manifest(pick: random.Random) -> dict[str, bytes]:
+    """A few flags and segments that name others, and perhaps a file for the namespace."""
+    segments = [f"s{n}" for n in range(5) if pick.random() < 0.7]
+    files = {
+        f"segments/{each}.toml": segment(
+            *[low for low in segments[:at] if pick.random() < 0.4], note=str(pick.randrange(9))
+        )
+        for at, each in enumerate(segments)
+    }
+    for name in "abc":
+        if pick.random() < 0.8:
+            used = [each for each in segments if pick.random() < 0.3]
+            files[f"flags/{name}.toml"] = flag(*used, note=str(pick.randrange(2)))
+    if pick.random() < 0.5:
+        files["namespace.toml"] = BASE["namespace.toml"]
+    return files
+
+
+def live_through(seed: int, steps: int = 150) -> set[str]:
+    """Random manifests, alone and in bursts; readers that block, go and come; a namespace that is
+    made again; versions that are pruned: every event passes every check, and nobody is left behind.
+    Returns what kinds of events there were.
     """
     pick, kinds = random.Random(seed), set[str]()
-
-    def manifest() -> dict[str, bytes]:
-        segments = [f"s{n}" for n in range(5) if pick.random() < 0.7]
-        files = {
-            f"segments/{each}.toml": segment(
-                *[low for low in segments[:at] if pick.random() < 0.4], note=str(pick.random())[:3]
-            )
-            for at, each in enumerate(segments)
-        }
-        for name in "abc":
-            if pick.random() < 0.8:
-                used = [each for each in segments if pick.random() < 0.3]
-                files[f"flags/{name}.toml"] = flag(*used, note=str(pick.randrange(2)))
-        if pick.random() < 0.5:
-            files["namespace.toml"] = BASE["namespace.toml"]
-        return files
+    wanted = ["a", "b,c", "*", "a,nothing", "c"]
 
     async def story(server: FlagsSite) -> None:
-        newest = manifest()
-        await server.put(newest)
-        wanted = ["a", "b,c", "*", "a,nothing", "c"]
+        async def put(count: int) -> None:
+            nonlocal newest
+            burst = [make_manifest(pick) for _ in range(count)]
+            versions = await asyncio.gather(*map(server.put, burst))
+            newest = burst[versions.index(max(versions))]
+
+        newest: dict[str, bytes] = {}
+        await put(1)
         lines = [await server.follow(f"acme/billing:{flags}") for flags in wanted]
         mirrors = [Mirror(server, line) for line in lines]
-        for _ in range(150):
+        for mirror in mirrors:
+            await mirror.catch_up()  # what a link leads to may be something else by and by
+        for _ in range(steps):
+            at = pick.randrange(len(lines))
             match pick.randrange(10):
                 case 0 | 1:
-                    pick.choice(lines).choke()
+                    lines[at].choke()
                 case 2 | 3:
-                    pick.choice(lines).drain()
+                    lines[at].drain()
                 case 4:
                     await server.drop()
-                    newest = manifest()
-                    await server.put(newest)
+                    await put(1)
+                case 5:
+                    lines[at].close()
+                    lines[at] = await server.follow(f"acme/billing:{wanted[at]}")
+                    kinds.update(mirrors[at].kinds)
+                    mirrors[at] = Mirror(server, lines[at])
+                case 6:
+                    await put(3)
                 case _:
-                    newest = manifest()
-                    await server.put(newest)
+                    await put(1)
             for mirror in mirrors:
                 await mirror.catch_up()
         for line in lines:
@@ -298,8 +315,19 @@ def test_whatever_happens_a_client_holds_the_closure_of_the_newest_version(seed:
             assert await mirror.catch_up() == closure_of(newest, flags), flags
             kinds.update(mirror.kinds)
 
-    run(story, retention=Retention(3, 0))
-    assert kinds == {"snapshot", "inline", "version_too_old", "unknown_since"}
+    run(story, retention=Retention(4, 0))
+    return kinds
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_happens_a_client_holds_the_closure_of_the_newest_version(seed: int) -> None:
+    assert live_through(seed) == {"snapshot", "inline", "version_too_old", "unknown_since"}
+
+
+@pytest.mark.soak
+def test_whatever_happens_for_long(fresh_seeds: Iterator[int]) -> None:
+    for seed in fresh_seeds:
+        live_through(seed)
 
 
 def test_closures_and_deltas_are_worked_out_once_for_all_who_want_the_same() -> None:
@@ -311,7 +339,7 @@ def test_closures_and_deltas_are_worked_out_once_for_all_who_want_the_same() -> 
         assert metrics.closures_computed == len(wanted)
         with mock.patch(
             "headrace.surfaces.flags.deliveries.encode_delta",
-            wraps=__import__("headrace.surfaces.flags.events", fromlist=["x"]).encode_delta,
+            wraps=encode_delta,
         ) as encode:
             await server.put(BASE | {"segments/t.toml": segment(note="2")})
             await settled(lines[0])
