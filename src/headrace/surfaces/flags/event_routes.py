@@ -63,7 +63,7 @@ class EventRoutes:
         )
         slot = self._slots.take(principal)
         stream = FlagStream(call.hub, plan, self._deliveries(), self._metrics, slot)
-        return open_events(call, stream, _HEADERS)
+        return open_events(call, stream, _HEADERS, connection="close")
 
     def _check_there(self, engine: Engine, tenant: str, wanted: FlagSubscription) -> None:
         """Refuse namespaces that are not there; count what clients say they have of others."""
