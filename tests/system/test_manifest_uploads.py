@@ -150,6 +150,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], int, str | None]] = {
     "too many members": (lambda: pack(crowd), 413, "too_many_members"),
     "a way out": (lambda: one("../../flags/a.toml"), 400, "unsafe_path"),
     "an absolute path": (lambda: one("/flags/a.toml"), 400, "unsafe_path"),
+    "a directory around it": (lambda: one("billing/flags/a.toml"), 400, "misplaced"),
     "a way out and back": (lambda: one("flags/../flags/a.toml"), 400, "unsafe_path"),
     "the same file twice": (lambda: pack(duplicates), 400, "duplicate_path"),
     "a device": (lambda: special(tarfile.CHRTYPE), 400, "special_file"),

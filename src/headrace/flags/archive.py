@@ -38,7 +38,7 @@ from headrace.flags.tar import (
     parse_pax,
     parse_pax_size,
 )
-from headrace.flags.tree import is_kept, path_bytes
+from headrace.flags.tree import is_kept, is_misplaced, path_bytes, wrapper_of
 
 _GZIP_HEADER = b"\x1f\x8b\x08\0" + bytes(4) + b"\0\xff"
 """No name, no time, no system: nothing in it depends on where it was packed."""
@@ -48,7 +48,7 @@ _GZIP_ONLY = 16 + zlib.MAX_WBITS
 
 RefusedReason = Literal[
     "too_large", "not_gzip", "truncated", "trailing_data", "malformed", "too_many_members",
-    "unsafe_path", "duplicate_path", "link", "special_file",
+    "unsafe_path", "duplicate_path", "misplaced", "link", "special_file",
 ]  # fmt: skip
 
 
@@ -106,6 +106,8 @@ def read_archive(packed: bytes, limits: ArchiveLimits) -> dict[str, bytes]:
     """The files of a manifest in an archive, by path.
 
     Files that are no part of a manifest are passed over; links and special files refuse the whole.
+    So do files of a manifest that all lie elsewhere: who packed the directory instead of what is
+    in it did not mean a manifest without files.
     """
     if len(packed) > limits.packed_bytes:
         raise ArchiveRefused("too_large", f"the archive has more than {limits.packed_bytes} bytes")
@@ -155,7 +157,8 @@ class _Unpacking:
                 break
         if not self._inflater.eof:
             raise ArchiveRefused("truncated", "the archive ends too early")
-        if self._inflater.unused_data or self._fed < len(self._packed):
+        # Writers to pipes fill up behind the gzip, too.
+        if self._inflater.unused_data.strip(b"\0") or bytes(self._packed[self._fed :]).strip(b"\0"):
             raise ArchiveRefused("trailing_data", "something follows the end of the archive")
 
     def _check(self, size: int) -> None:
@@ -200,13 +203,15 @@ class _Extension(msgspec.Struct):
 class _Reading:
     """Reads one archive, member by member."""
 
-    __slots__ = ("_bytes", "_files", "_limits", "_members")
+    __slots__ = ("_bytes", "_files", "_limits", "_members", "_misplaced")
 
     def __init__(self, packed: bytes, limits: ArchiveLimits) -> None:
         self._bytes = _Unpacking(packed, limits.unpacked_bytes)
         self._limits = limits
         self._members = 0
         self._files: dict[str, bytes] = {}
+        self._misplaced = ""
+        """A file that could be one of a manifest if it lay elsewhere; one that says where, if any."""
 
     def files(self) -> dict[str, bytes]:
         extension: _Extension | None = None
@@ -221,6 +226,8 @@ class _Reading:
         if extension is not None:
             raise NotTar("an extended header stands before nothing")
         self._bytes.finish()
+        if self._misplaced and not self._files:
+            raise ArchiveRefused("misplaced", _where_files_lie(self._misplaced), self._misplaced)
         return self._files
 
     def _next_header(self) -> TarHeader | None:
@@ -276,6 +283,8 @@ class _Reading:
         if is_directory or header.type not in REGULAR:
             raise ArchiveRefused("special_file", "only files and directories are taken", path)
         if not is_kept(path):
+            if is_misplaced(path) and not wrapper_of(self._misplaced):
+                self._misplaced = path
             self._bytes.skip(size + padding_of(size))
             return
         if path in self._files:
@@ -290,6 +299,13 @@ class _Reading:
         content = self._bytes.take(size)
         self._bytes.skip(padding_of(size))
         return content
+
+
+def _where_files_lie(misplaced: str) -> str:
+    """Why an archive with this file holds none of a manifest."""
+    if wrapper := wrapper_of(misplaced):
+        return f"the files lie in the directory {wrapper}: pack what is in it, not the directory"
+    return "no file lies at namespace.toml, flags/<key>.toml or segments/<key>.toml"
 
 
 def _safe_path(name: bytes) -> str:

@@ -44,6 +44,20 @@ def is_kept(path: str) -> bool:
     return kind_of(path) is not None
 
 
+def is_misplaced(path: str) -> bool:
+    """Whether a file would be part of a manifest if it lay elsewhere, or was called otherwise."""
+    return not (is_kept(path) or path.startswith(".") or "/." in path) and path.endswith(_SUFFIX)
+
+
+def wrapper_of(path: str) -> str:
+    """The directory below which a file would be part of a manifest; empty if there is none."""
+    parts = path.split("/")
+    for depth in (2, 1):
+        if len(parts) > depth and is_kept("/".join(parts[-depth:])):
+            return "/".join(parts[:-depth])
+    return ""
+
+
 def key_of(path: str) -> str:
     """The key of the flag or segment whose file this is; of other files, the name without `.toml`.
 

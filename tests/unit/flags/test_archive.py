@@ -274,7 +274,8 @@ WHOLE = compress_tar(write_tar(FILES))
         (WHOLE[:20], "truncated"),
         (WHOLE[:-1] + b"\1", "not_gzip"),
         (WHOLE + b"x", "trailing_data"),
-        (WHOLE + bytes(512), "trailing_data"),
+        (WHOLE + bytes(512) + b"x", "trailing_data"),
+        (WHOLE + bytes(200_000) + b"x", "trailing_data"),
         (WHOLE + WHOLE, "trailing_data"),
         (gzip.compress(b""), "truncated"),
         (gzip.compress(bytes(512)), "truncated"),
@@ -288,6 +289,62 @@ def test_bytes_that_are_no_archive(packed: bytes, why: str) -> None:
     with pytest.raises(ArchiveRefused) as refused:
         read_archive(packed, LIMITS)
     assert refused.value.reason == why
+
+
+@pytest.mark.parametrize("zeroes", [1, 512, 200_000])
+def test_zeroes_behind_the_gzip_as_writers_to_pipes_fill_up(zeroes: int) -> None:
+    packed = WHOLE + bytes(zeroes)
+    assert read_archive(packed, LIMITS) == FILES
+    with pytest.raises(ArchiveRefused) as refused:
+        read_archive(packed, ArchiveLimits(len(packed) - 1, LIMITS.unpacked_bytes))
+    assert refused.value.reason == "too_large"
+
+
+def test_what_programs_of_other_systems_add() -> None:
+    apple = record("LIBARCHIVE.xattr.com.apple.provenance", "AQIA=") + record("mtime", "1.5")
+    tar = tar_of(
+        member("./", type=tarfile.DIRTYPE),
+        member("./._.", b"attributes"),
+        member("./._flags", b"attributes"),
+        pax(apple),
+        member("./flags/", type=tarfile.DIRTYPE),
+        pax(apple),
+        member("./flags/._a.toml", b"\0\5\x16\7"),
+        pax(apple),
+        member("./flags/a.toml", b"a"),
+        member("./flags/.DS_Store", b"\0"),
+    )
+    assert read(tar) == {FLAG: b"a"}
+
+
+@pytest.mark.parametrize(
+    ("paths", "told", "directory"),
+    [
+        (["w/namespace.toml"], "w/namespace.toml", "directory w:"),
+        (["w/README", "./w//flags/a.toml", "w/segments/s.toml"], "w/flags/a.toml", "directory w:"),
+        (["w/other.toml", "w/flags/a.toml"], "w/flags/a.toml", "directory w:"),
+        (["v/w/flags/namespace.toml"], "v/w/flags/namespace.toml", "directory v/w:"),
+        (["other.toml"], "other.toml", "no file lies at"),
+        (["flags/sub/a.toml"], "flags/sub/a.toml", "no file lies at"),
+    ],
+)
+def test_files_of_a_manifest_that_all_lie_elsewhere(
+    paths: list[str], told: str, directory: str
+) -> None:
+    with pytest.raises(ArchiveRefused) as refused:
+        read(tar_of(*map(member, paths)))
+    assert (refused.value.reason, refused.value.path) == ("misplaced", told)
+    assert directory in refused.value.message
+    assert read(tar_of(*map(member, paths), member(FLAG, b"a"))) == {FLAG: b"a"}
+
+
+def test_an_archive_without_files_of_a_manifest_is_an_empty_one() -> None:
+    for paths in (
+        [],
+        ["README.md"],
+        [".a.toml", "flags/.a.toml", ".git/flags/a.toml", "w/._a.toml"],
+    ):
+        assert read(tar_of(*map(member, paths))) == {}
 
 
 def test_a_whole_archive_may_end_without_filling() -> None:
