@@ -211,7 +211,7 @@ class _Reading:
         self._members = 0
         self._files: dict[str, bytes] = {}
         self._misplaced = ""
-        """A file that could be one of a manifest if it lay elsewhere; one that says where, if any."""
+        """A file that lies where no manifest has one; if there is one, one in a wrapper."""
 
     def files(self) -> dict[str, bytes]:
         extension: _Extension | None = None
