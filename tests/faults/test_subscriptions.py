@@ -13,11 +13,11 @@ import pytest
 from headrace.core.glob import Glob
 from headrace.core.limits import WEBHOOKS_AT_ONCE
 from headrace.core.subscription import PULL, WEBHOOK, LinkWork, StreamEnd
+from headrace.engine.callbacks.sender import DeliveryFailed
 from headrace.engine.caps import Caps, KeyCaps
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
 from headrace.engine.start import stop
-from headrace.engine.streams.subscriptions import DeliveryFailed
 from support.engine_harness import boot, small
 from support.hostile import HostileDisk
 from support.state_journal import JSON, Client, StateJournal
@@ -346,6 +346,7 @@ def test_receivers_that_never_end_leave_room_for_others(tell: Callable[[Story], 
 def test_a_wait_for_a_slot_is_no_part_of_the_lease(tell: Callable[[Story], None]) -> None:
     async def story(engine: Engine, client: Client) -> None:
         gate = engine.subscriptions.deliver = Gate("slow")
+        engine.sender._slots._overdue_max = 0  # nobody lets go
         for number in range(WEBHOOKS_AT_ONCE):
             key = str(number)
             await client.subscribe(f"slow{key}", WEBHOOK, pattern="a", url="x", created_by=key)

@@ -136,14 +136,16 @@ GLOB_STARS_MAX = 16
 """Of the pattern of a subscription; matching is linear with any number of them."""
 SUBSCRIPTION_DESCRIPTION_LENGTH_MAX = 4096
 WORKER_LENGTH_MAX = 256
-WEBHOOKS_AT_ONCE = 64
-WEBHOOKS_PER_KEY_AT_ONCE = 16
-WEBHOOKS_SLOW_AT_ONCE = 32
-"""Calls under way: of all subscriptions, of those that one key made, and of those whose receiver
-was slow or failed the last time. A subscription has one."""
+WEBHOOKS_AT_ONCE = 256
+WEBHOOKS_PER_KEY_AT_ONCE = 128
+WEBHOOKS_SLOW_AT_ONCE = 64
+"""Calls under way: of all receivers, of those that one key made, and of those that were slow or
+failed the last time. A subscription, or a webhook, has one."""
+WEBHOOKS_OVERDUE_MAX = 256
+"""Calls beyond those that turned out to be slow while they were under way."""
 WEBHOOK_SLOW_S = 1.0
 """A receiver that takes longer counts as slow."""
-WEBHOOK_TIMEOUT_S = 10.0
+WEBHOOK_TIMEOUT_S = 15.0
 """Of a whole call: looking up the name, connecting, sending and the last byte of the reply."""
 WEBHOOK_CONNECT_S = 3.0
 WEBHOOK_ADDRESSES_MAX = 4
@@ -152,7 +154,6 @@ WEBHOOK_LOOKUPS_MAX = 256
 """Host names that are looked up at a time, those that nobody waits for any more included."""
 WEBHOOK_URL_LENGTH_MAX = 2048
 WEBHOOK_REPLY_BYTES_MAX = 64 << 10
-WEBHOOK_RETRY_S_MAX = 60
 TRACKER_LEASE_MS = 60_000
 """How long a node holds a tracker behind its last poll."""
 TRACKER_PAGE_DEFAULT = 100

@@ -27,7 +27,7 @@ from headrace.delivery.addresses import (
 )
 from headrace.delivery.http_exchange import MALFORMED, exchange
 from headrace.delivery.resolver import LookupFailed, Resolver
-from headrace.engine.streams.subscriptions import DeliveryFailed
+from headrace.engine.callbacks.sender import DeliveryFailed
 
 _VISIBLE = re.compile(r"[!-~]+")
 _PORTS = {"http": 80, "https": 443}

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from headrace.engine.callbacks.sender import CallbackSender
 from headrace.engine.caps import Caps
 from headrace.engine.consumers.sources import Sources
 from headrace.engine.consumers.trackers import Trackers
@@ -107,7 +108,8 @@ class Engine(Kernel):
             self, fetcher, expiry, ingest, followed, barrier, parts.append_timeout_s
         )
         self.touch_notifiers = TouchNotifiers(self, ingest, streams)
-        self.subscriptions = Subscriptions(self, streams, followed, parts.deliver)
+        self.sender = sender = CallbackSender(self)
+        self.subscriptions = Subscriptions(self, streams, followed, sender, parts.deliver)
         self.transactions = Transactions(
             self, staging, logs, appender, streams, barrier, parts.is_gone
         )

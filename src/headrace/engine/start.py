@@ -63,7 +63,7 @@ async def start(
 async def stop(started: Started) -> None:
     """No more writes; what is to be forwarded, snapshot, last sync, end of the writer."""
     started.engine.drain()
-    await started.engine.subscriptions.stop()
+    await started.engine.sender.stop()
     await started.engine.routers.forwarder.stop()
     await started.upkeep.stop()
     await started.engine.journal.close()

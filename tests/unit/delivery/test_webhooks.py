@@ -24,7 +24,7 @@ from headrace.delivery import webhooks as module
 from headrace.delivery.addresses import Address, AllowedHosts
 from headrace.delivery.resolver import LookupFailed, Resolver
 from headrace.delivery.webhooks import Webhooks
-from headrace.engine.streams.subscriptions import DeliveryFailed
+from headrace.engine.callbacks.sender import DeliveryFailed
 
 GOOD = ["https://example.com/hook", "https://example.com:8443/", "https://8.8.8.8/x",
         "https://[2606:4700::1]/", "https://xn--bcher-kva.example/"]  # fmt: skip

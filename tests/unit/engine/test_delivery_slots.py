@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.engine.streams.delivery_slots import DeliverySlots
+from headrace.core.limits import WEBHOOK_SLOW_S
+from headrace.engine.callbacks.delivery_slots import DeliverySlots
+from support.virtual import VirtualLoop
 
 
 class Caller:
@@ -126,3 +128,30 @@ def test_all_are_cancelled_at_once() -> None:
         await fresh.end()
 
     asyncio.run(story())
+
+
+def test_a_call_that_turns_out_to_be_slow_gives_its_slot_to_others() -> None:
+    loop = VirtualLoop()
+
+    async def story() -> None:
+        slots = DeliverySlots(total=2, per_key=2, slow=1, overdue=3)
+        many = [Caller(slots, "a") for _ in range(6)]
+        await settle()
+        assert holding(many) == 2
+        await asyncio.sleep(WEBHOOK_SLOW_S + 0.1)
+        assert holding(many) == 4
+        await asyncio.sleep(WEBHOOK_SLOW_S)
+        assert holding(many) == 5, "three go on without a slot, and no more"
+        await asyncio.sleep(10 * WEBHOOK_SLOW_S)
+        assert holding(many) == 5
+        await many[0].end()
+        assert holding(many) == 5, "it had no slot to give"
+        for caller in many[1:5]:
+            await caller.end()
+        assert holding(many) == 1
+        late = [Caller(slots, "b") for _ in range(3)]
+        await settle()
+        assert holding(late) == 1, "every slot was given back once"
+
+    loop.run(story())
+    loop.close()

@@ -38,6 +38,10 @@ class Active:
         """It took long the last time, or failed."""
 
     @property
+    def key(self) -> str:
+        return self.live.log.created_by
+
+    @property
     def subscription(self) -> Subscription:
         assert self.live.log.subscription is not None
         return self.live.log.subscription

@@ -21,25 +21,19 @@ from headrace.core.limits import (
     SUBSCRIPTION_NAMES_SCANNED,
     SUBSCRIPTION_STREAMS_MAX,
     SUBSCRIPTION_STREAMS_SHOWN,
-    WEBHOOK_RETRY_S_MAX,
-    WEBHOOK_SLOW_S,
 )
 from headrace.core.owners import SUBSCRIPTION_PREFIX, SUBSCRIPTIONS
+from headrace.core.retry import WAKES
 from headrace.core.stream_rules import CONFIG
 from headrace.core.subscription import PULL, WEBHOOK, LinkWork, StreamEnd
+from headrace.engine.callbacks.sender import CallbackSender, DeliveryFailed
 from headrace.engine.kernel import Kernel
 from headrace.engine.open_log import OpenLog
 from headrace.engine.streams.active_subscriptions import Active, ActiveSubscriptions, id_of
-from headrace.engine.streams.delivery_slots import DeliverySlots
 from headrace.engine.streams.lifecycle import Streams
 from headrace.observe import log_line
 
 _TICK_S = 0.25
-_JITTER = 0.2
-
-
-class DeliveryFailed(Exception):
-    """A webhook did not take a wake."""
 
 
 Deliver = Callable[[OpenLog, list[LinkWork]], Awaitable[bool]]
@@ -50,16 +44,19 @@ class Subscriptions:
     """All subscriptions of an engine."""
 
     def __init__(
-        self, kernel: Kernel, streams: Streams, active: ActiveSubscriptions, deliver: Deliver
+        self,
+        kernel: Kernel,
+        streams: Streams,
+        active: ActiveSubscriptions,
+        sender: CallbackSender,
+        deliver: Deliver,
     ) -> None:
         self._kernel = kernel
         self._streams = streams
         self.active = active
-        self._slots = DeliverySlots(kernel.caps.per_key.webhooks)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._sender = sender
         self.deliver = deliver
         kernel.observe(self._stream_opened, Open)
-        kernel.observe_drain(self.drain)
         streams.observe_shown(self._notice)
 
     # --- which there are -------------------------------------------------------------------------
@@ -110,18 +107,13 @@ class Subscriptions:
     def _stream_opened(self, live: OpenLog, _: Open) -> None:
         """There is a new stream; it may be the one to write wakes to that were due before."""
         for active in self.active.wakers(live.log.name):
-            self._line_up(active)
+            self.line_up(active)
 
     def _notice(self, live: OpenLog) -> None:
         """Something was appended and can be seen."""
         for active in self.active.followers(live.log.name):
             active.appended = live.log.name
-            self._line_up(active)
-
-    def _line_up(self, active: Active) -> None:
-        if not active.queued:
-            active.queued = True
-            asyncio.get_running_loop().call_soon(self._look, active)
+            self.line_up(active)
 
     def _look(self, active: Active) -> None:
         """Wake somebody if there is work and nobody is at it."""
@@ -168,29 +160,10 @@ class Subscriptions:
 
     def _send_wake(self, active: Active) -> None:
         """Call the webhook when there is a slot; what comes meanwhile is looked at afterwards."""
-        if not active.sending:
-            active.sending = True
-            task = asyncio.create_task(self._send(active))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self._sender.start(_WakeCall(self, active))
 
-    async def _send(self, active: Active) -> None:
-        try:
-            async with self._slots.hold(active.live.log.created_by, slow=active.slow):
-                wake = self._decide_wake(active)
-                if wake is not None:
-                    await self._call(active, wake)
-        except Refused:
-            pass  # read-only: the next start goes on
-        finally:
-            active.sending = False
-            self._line_up(active)
-
-    def _decide_wake(self, active: Active) -> Dispatch | None:
-        """The wake to send now; None when there is nothing to tell any more.
-
-        Decided with the slot in hand: the lease does not run out while others are called.
-        """
+    def decide_wake(self, active: Active) -> Dispatch | None:
+        """The wake to send now; None when there is nothing to tell any more."""
         kernel, subscription = self._kernel, active.subscription
         if active not in self.active or kernel.draining:
             return None
@@ -204,23 +177,12 @@ class Subscriptions:
             return rules.wake_again(log, subscription, WEBHOOK, until_ms)
         return None
 
-    async def _call(self, active: Active, wake: Dispatch) -> None:
-        position = self._kernel.commit([wake], sync=True)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        try:
-            await self._kernel.journal.wait_synced(position)
-            works = self.pending(active)
-            done = await self.deliver(active.live, works)
-        except DeliveryFailed as failure:
-            active.slow = True
-            self._retry(active, wake, str(failure))
-            return
-        except asyncio.CancelledError:
-            self._put_off(active, wake)
-            raise
-        active.slow = loop.time() - began > WEBHOOK_SLOW_S
-        if done and self._is_out(active, wake):
+    def commit_wake(self, wake: Dispatch) -> int:
+        return self._kernel.commit([wake], sync=True)
+
+    def end_wake(self, active: Active, wake: Dispatch, works: list[LinkWork]) -> None:
+        """The receiver said at once that all of this is done."""
+        if self._is_out(active, wake):
             links = active.subscription.links  # some may have been taken out meanwhile
             acks = [
                 (work.path, work.tail.epoch, work.tail.seq) for work in works if work.path in links
@@ -233,41 +195,36 @@ class Subscriptions:
         current = (subscription.generation, subscription.wake) == (wake.generation, wake.wake)
         return current and active in self.active
 
-    def _retry(self, active: Active, wake: Dispatch, problem: str) -> None:
+    def retry(self, active: Active, wake: Dispatch, failure: DeliveryFailed) -> None:
         if not self._is_out(active, wake) or self._kernel.journal.failure is not None:
             return
         failures = active.subscription.failures
-        wait_s = min(WEBHOOK_RETRY_S_MAX, 1 << min(failures, 10))
-        wait_ms = int(wait_s * 1000 * (1 + random.uniform(-_JITTER, _JITTER)))
         if not failures:  # those that follow tell nothing new
-            log_line("warning", "a webhook fails", subscription=id_of(active), problem=problem)
+            log_line("warning", "a webhook fails", subscription=id_of(active), problem=str(failure))
+        wait_ms = WAKES.wait_ms(failures + 1, random.random(), failure.retry_after_ms or 0)
+        assert wait_ms is not None, "wakes are tried for ever"
         retry_at_ms = self._kernel.clock.now_ms() + wait_ms
         entry = rules.fail(active.live.log.id, active.subscription, retry_at_ms)
         self._kernel.commit([entry], sync=True)
 
-    def _put_off(self, active: Active, wake: Dispatch) -> None:
-        """The server stops: whether the webhook heard of the wake or not, the next start tells."""
+    def put_off(self, active: Active, wake: Dispatch) -> None:
         if self._is_out(active, wake) and self._kernel.journal.failure is None:
             now_ms = self._kernel.clock.now_ms()
             entry = rules.put_off(active.live.log.id, active.subscription, now_ms)
             self._kernel.commit([entry], sync=True)
 
-    def drain(self) -> None:
-        """The server is about to stop: no webhook is waited for."""
-        for task in self._tasks:
-            task.cancel()
-
-    async def stop(self) -> None:
-        """Wait until every call that was under way is written down as one to repeat."""
-        self.drain()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    def line_up(self, active: Active) -> None:
+        """Look soon whether somebody must be woken."""
+        if not active.queued:
+            active.queued = True
+            asyncio.get_running_loop().call_soon(self._look, active)
 
     # --- time ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """End leases and try again, for as long as the server runs."""
         for active in self.active:
-            self._line_up(active)
+            self.line_up(active)
         while True:
             await asyncio.sleep(_TICK_S)
             if self._kernel.journal.failure is None:
@@ -282,7 +239,7 @@ class Subscriptions:
             if subscription.holder is not None and now_ms >= subscription.lease_until_ms:
                 ended = Dispatch(active.live.log.id, subscription.generation, None)
                 self._kernel.commit([ended], sync=True)
-                self._line_up(active)
+                self.line_up(active)
             elif subscription.retry_at_ms and now_ms >= subscription.retry_at_ms:
                 self._send_wake(active)
 
@@ -306,7 +263,7 @@ class Subscriptions:
         follow = Follow(created.log, self._links(following.streams), following=following)
         position = kernel.commit([created, follow], sync=True, together=True)
         active = self.active[created.log]
-        self._line_up(active)
+        self.line_up(active)
         await kernel.journal.wait_synced(position)
         return active, True
 
@@ -410,12 +367,49 @@ class Subscriptions:
         if gone := rules.settled(active.subscription, acked, self._end):
             kernel.commit([Follow(log, gone=gone)], sync=False)
         if done:
-            self._line_up(active)
+            self.line_up(active)
         return position
 
     async def release(self, active: Active, wake: str, generation: int) -> None:
         """The holder gives the lease back; what it did not ack is still to be done."""
         await self.acknowledge(active, wake, generation, [], done=True)
+
+
+class _WakeCall:
+    """A webhook that is to be woken."""
+
+    def __init__(self, subscriptions: Subscriptions, active: Active) -> None:
+        self._subscriptions = subscriptions
+        self.receiver = active
+        self._wake: Dispatch | None = None
+        self._works: list[LinkWork] = []
+        self._done = False
+
+    @property
+    def _sent(self) -> Dispatch:
+        assert self._wake is not None
+        return self._wake
+
+    async def begin(self) -> int | None:
+        self._wake = self._subscriptions.decide_wake(self.receiver)
+        return None if self._wake is None else self._subscriptions.commit_wake(self._wake)
+
+    async def call(self) -> None:
+        self._works = self._subscriptions.pending(self.receiver)
+        self._done = await self._subscriptions.deliver(self.receiver.live, self._works)
+
+    def succeeded(self) -> None:
+        if self._done:
+            self._subscriptions.end_wake(self.receiver, self._sent, self._works)
+
+    def failed(self, failure: DeliveryFailed) -> None:
+        self._subscriptions.retry(self.receiver, self._sent, failure)
+
+    def put_off(self) -> None:
+        self._subscriptions.put_off(self.receiver, self._sent)
+
+    def ended(self) -> None:
+        self._subscriptions.line_up(self.receiver)
 
 
 def _same(one: Following, other: Following) -> bool:

@@ -8,17 +8,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from headrace.core.cap import add_to
-from headrace.core.limits import WEBHOOKS_AT_ONCE, WEBHOOKS_SLOW_AT_ONCE
+from headrace.core.limits import (
+    WEBHOOK_SLOW_S,
+    WEBHOOKS_AT_ONCE,
+    WEBHOOKS_OVERDUE_MAX,
+    WEBHOOKS_SLOW_AT_ONCE,
+)
 
 Lane = tuple[str, bool]
-"""Whose subscription it is, and whether its receiver is a slow one."""
+"""Whose receiver it is, and whether it is a slow one."""
 
 
 class DeliverySlots:
     """A bounded number of slots in all, for each key, and for slow receivers together.
 
     Those who wait form one lane for each key and pace; the lanes take turns. Without keys nobody
-    can be told apart: `per_key` is 0, and only the other two bounds count.
+    can be told apart: `per_key` is 0, and only the other two bounds count. A call that turns out to
+    be slow goes on without its slot, up to a number of such calls: receivers that hang delay nobody
+    for longer than it takes to see that they do.
     """
 
     def __init__(
@@ -26,10 +33,14 @@ class DeliverySlots:
         per_key: int,
         total: int = WEBHOOKS_AT_ONCE,
         slow: int = WEBHOOKS_SLOW_AT_ONCE,
+        overdue: int = WEBHOOKS_OVERDUE_MAX,
     ) -> None:
         self._total = total
         self._per_key = per_key
         self._slow = slow
+        self._overdue_max = overdue
+        self._overdue: set[object] = set()
+        """Calls that were prompt ones and take long."""
         self._held: Counter[Lane] = Counter()
         self._lanes: dict[Lane, deque[asyncio.Future[None]]] = {}
 
@@ -41,9 +52,23 @@ class DeliverySlots:
             self._held[lane] += 1
         else:
             await self._wait(lane)
+        call = object()
+        loop = asyncio.get_running_loop()
+        timer = None if slow else loop.call_later(WEBHOOK_SLOW_S, self._let_go, lane, call)
         try:
             yield
         finally:
+            if timer is not None:
+                timer.cancel()
+            if call in self._overdue:
+                self._overdue.discard(call)
+            else:
+                self._free(lane)
+
+    def _let_go(self, lane: Lane, call: object) -> None:
+        """A call takes long: others need not wait for it, unless there are very many such."""
+        if len(self._overdue) < self._overdue_max:
+            self._overdue.add(call)
             self._free(lane)
 
     async def _wait(self, lane: Lane) -> None:
