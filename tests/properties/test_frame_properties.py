@@ -15,6 +15,8 @@ from headrace.core.entry import (
     Create,
     Delay,
     Delete,
+    DeliveryBatch,
+    Destination,
     Drop,
     Entry,
     Extend,
@@ -22,6 +24,7 @@ from headrace.core.entry import (
     Fork,
     Issue,
     LoseAtRestart,
+    NoteDelivery,
     NotePoll,
     NoteWrite,
     Open,
@@ -34,10 +37,13 @@ from headrace.core.entry import (
     Revoke,
     SetProfile,
     SetTracker,
+    SetWebhook,
     SoftDelete,
     Start,
     Stop,
     Trim,
+    WebhookSecrets,
+    WebhookStatus,
 )
 from headrace.core.errors import Corrupt
 from headrace.core.record import Block, draft
@@ -126,6 +132,18 @@ entries = st.one_of(
     st.builds(Refer, numbers, numbers, numbers, numbers, blobs, seqs, blobs, blobs),
     st.builds(SetTracker, numbers, numbers, texts, numbers),
     st.builds(NotePoll, numbers, texts, numbers, numbers, numbers, numbers),
+    st.builds(
+        SetWebhook,
+        *(numbers, numbers, texts, numbers),
+        st.builds(Destination, texts, blobs, numbers, numbers),
+        st.builds(WebhookSecrets, texts, texts, numbers),
+        st.sampled_from(WebhookStatus),
+    ),
+    st.builds(
+        NoteDelivery,
+        *(numbers, numbers, st.none() | st.builds(DeliveryBatch, texts, numbers, numbers)),
+        *(st.sampled_from(WebhookStatus), numbers, numbers, numbers, numbers, texts),
+    ),
 )
 
 

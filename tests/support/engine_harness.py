@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 from unittest import mock
@@ -16,7 +16,9 @@ from headrace.core.errors import Refused
 from headrace.core.inbound_route import Rule
 from headrace.core.read import Gap
 from headrace.core.record import RECORD_OVERHEAD_BYTES
+from headrace.engine.callbacks.sender import NoReceivers, Receivers
 from headrace.engine.caps import Caps
+from headrace.engine.consumers.webhook_format import WebhookFormat
 from headrace.engine.engine import Engine, EngineParts
 from headrace.engine.ports import Load, Pool
 from headrace.engine.routers.forwarding import Forwarder
@@ -117,6 +119,8 @@ async def boot(
     delay_s: Delay = lambda: 0.0,
     throttled: bool = False,
     forwarding: bool = True,
+    receivers: Receivers | None = None,
+    webhook_formats: Mapping[str, WebhookFormat] | None = None,
 ) -> Started:
     """Start the engine as a server does, on this disk; writers are not held back unless told.
 
@@ -136,6 +140,8 @@ async def boot(
         writer=lambda journal, loop: make_writer(journal, delay_s),
         caps=caps,
         pace=pace,
+        receivers=receivers or NoReceivers(),
+        webhook_formats=webhook_formats or {},
     )
     with nullcontext() if forwarding else mock.patch.object(Forwarder, "_schedule"):
         started = await start(parts)

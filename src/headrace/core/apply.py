@@ -8,6 +8,7 @@ from __future__ import annotations
 from headrace.core import idempotency, ranges, stream_state, transaction
 from headrace.core import subscription as subscribing
 from headrace.core import tracker as tracking
+from headrace.core import webhook as webhooks
 from headrace.core.contents import Contents
 from headrace.core.entry import (
     Append,
@@ -24,6 +25,7 @@ from headrace.core.entry import (
     Follow,
     Forward,
     LoseAtRestart,
+    NoteDelivery,
     NotePoll,
     NoteWrite,
     Open,
@@ -35,6 +37,7 @@ from headrace.core.entry import (
     Route,
     SetProfile,
     SetTracker,
+    SetWebhook,
     SoftDelete,
     Trim,
     Unroute,
@@ -43,6 +46,8 @@ from headrace.core.inbound_route import InboundRoute
 from headrace.core.log import Log, fresh_ranges, live_ranges
 from headrace.core.origin import Lineage, Origins
 from headrace.core.ranges import EMPTY
+from headrace.core.tracker import Tracker
+from headrace.core.webhook import Webhook
 
 
 def apply(log: Log, entry: Entry) -> None:
@@ -73,7 +78,11 @@ def apply(log: Log, entry: Entry) -> None:
         case Follow() | Dispatch():
             log.subscription = subscribing.apply(log.subscription, entry)
         case SetTracker() | NotePoll():
+            assert not isinstance(log.consumer, Webhook), entry
             log.consumer = tracking.apply(log.consumer, entry)
+        case SetWebhook() | NoteDelivery():
+            assert not isinstance(log.consumer, Tracker), entry
+            log.consumer = webhooks.apply(log.consumer, entry)
         case NoteWrite() | ExtendTtl() | CountForks() | SoftDelete() | Register() | SetProfile():
             assert log.stream is not None, entry
             stream_state.apply(log.stream, entry)

@@ -7,6 +7,7 @@ never has to look at a clock, a size or an index again.
 from __future__ import annotations
 
 import re
+from enum import Enum
 from json import dumps
 from typing import ClassVar, get_args
 
@@ -601,6 +602,95 @@ class NotePoll(Journaled, frozen=True):
         return f"done up to seq {self.cursor}, given up to {self.given}, {held}, fence {self.fence}"
 
 
+class WebhookStatus(Enum):
+    """Whether a webhook is called."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    FAILING = "failing"
+    """All retries of a batch were used up; it is among the dead letters."""
+    DISABLED = "disabled"
+    """The receiver said that it is gone."""
+
+
+class Destination(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Where a webhook sends what, and how much at a time."""
+
+    url: str
+    filter: bytes
+    """Which records, as the surface that made it says that; empty: all."""
+    batch_records: int
+    batch_delay_ms: int
+    """How long the first record of a batch waits for others."""
+
+
+class WebhookSecrets(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What deliveries are signed with. Nothing that is printed tells it."""
+
+    current: str
+    previous: str = ""
+    previous_until_ms: int = 0
+    """Until then the previous one signs, too."""
+
+    def __repr__(self) -> str:
+        return "<secrets>"
+
+    def valid(self, now_ms: int) -> tuple[str, ...]:
+        """Those to sign with, the newest first."""
+        if self.previous and now_ms < self.previous_until_ms:
+            return self.current, self.previous
+        return (self.current,)
+
+
+class DeliveryBatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Records that are sent together: those a webhook wants, behind its cursor up to `upto`."""
+
+    id: str
+    """Of the delivery, whatever becomes of it: every attempt has the same."""
+    upto: int
+    at_ms: int
+
+
+class SetWebhook(Journaled, frozen=True):
+    """A webhook begins behind `cursor` of a log, or is like this from here on.
+
+    One that reads the same log as before goes on where it was.
+    """
+
+    KIND = 36
+    CONTROL = True
+    log: int
+    source: int
+    source_name: str
+    cursor: int
+    destination: Destination
+    secrets: WebhookSecrets
+    status: WebhookStatus
+
+    def describe(self) -> str:
+        return f"a webhook of log {self.source} behind seq {self.cursor}, {self.status.value}"
+
+
+class NoteDelivery(Journaled, frozen=True):
+    """Where a webhook stands: what is delivered, what is under way, and how that goes."""
+
+    KIND = 37
+    log: int
+    cursor: int
+    batch: DeliveryBatch | None
+    status: WebhookStatus
+    failures: int = 0
+    retry_at_ms: int = 0
+    failing_since_ms: int = 0
+    delivered_at_ms: int = 0
+    last_error: str = ""
+
+    def describe(self) -> str:
+        batch = f", {self.batch.id} up to seq {self.batch.upto}" if self.batch else ""
+        failed = f", {self.failures} failures" if self.failures else ""
+        return f"delivered up to seq {self.cursor}{batch}{failed}, {self.status.value}"
+
+
 Entry = (
     Create
     | Configure
@@ -636,6 +726,8 @@ Entry = (
     | Refer
     | SetTracker
     | NotePoll
+    | SetWebhook
+    | NoteDelivery
 )
 KINDS: dict[int, type[Entry]] = {kind.KIND: kind for kind in get_args(Entry)}
 

@@ -32,6 +32,7 @@ class Code(Enum):
     ROUTER_NOT_FOUND = "router_not_found", 404
     ROUTER_CYCLE = "router_cycle", 409
     TRACKER_NOT_FOUND = "tracker_not_found", 404
+    WEBHOOK_NOT_FOUND = "webhook_not_found", 404
     TRACKER_LEASED = "tracker_leased", 409
     CURSOR_EXPIRED = "cursor_expired", 410
     SOURCE_DELETED = "source_deleted", 410
@@ -69,8 +70,8 @@ TELLING = frozenset(
         Code.INVALID, Code.LOG_NOT_FOUND, Code.ROUTER_NOT_FOUND, Code.ROUTER_CYCLE, Code.NOT_FOUND,
         Code.LOG_INCOMPATIBLE, Code.LOG_NOT_EMPTY, Code.NOT_A_QUEUE, Code.CONFLICT, Code.CLOSED,
         Code.GONE, Code.PRODUCER_FENCED, Code.PRODUCER_GAP, Code.FENCED, Code.ALREADY_CLAIMED,
-        Code.NOTHING_PENDING, Code.TRACKER_NOT_FOUND, Code.TRACKER_LEASED, Code.CURSOR_EXPIRED,
-        Code.SOURCE_DELETED,
+        Code.NOTHING_PENDING, Code.TRACKER_NOT_FOUND, Code.WEBHOOK_NOT_FOUND, Code.TRACKER_LEASED,
+        Code.CURSOR_EXPIRED, Code.SOURCE_DELETED,
     }
 )  # fmt: skip
 """Refusals that tell of what there is and what is not."""

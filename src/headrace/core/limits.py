@@ -154,6 +154,29 @@ WEBHOOK_LOOKUPS_MAX = 256
 """Host names that are looked up at a time, those that nobody waits for any more included."""
 WEBHOOK_URL_LENGTH_MAX = 2048
 WEBHOOK_REPLY_BYTES_MAX = 64 << 10
+WEBHOOK_BATCH_RECORDS_DEFAULT = 50
+WEBHOOK_BATCH_RECORDS_MAX = 1000
+WEBHOOK_BATCH_BYTES_MAX = 1 << 20
+"""Records of one delivery, and their bytes: one that is larger goes alone."""
+WEBHOOK_DELAY_MS_MAX = 300_000
+WEBHOOK_FILTER_BYTES_MAX = 16 << 10
+WEBHOOK_SECRET_CHARS_MIN = 16
+WEBHOOK_SECRET_CHARS_MAX = 128
+WEBHOOK_SECRET_OVERLAP_MS = 24 * 3_600_000
+"""How long a secret that was replaced signs beside the new one."""
+WEBHOOK_RETRY_AFTER_MS_MAX = 24 * 3_600_000
+"""The longest wait that a receiver may ask for."""
+WEBHOOK_ERROR_CHARS_MAX = 200
+WEBHOOK_DELIVERIES_KEPT = 100
+WEBHOOK_DEAD_LETTERS_MAX = 1000
+"""Of one webhook; beyond, the oldest go."""
+WEBHOOK_REPLAY_DEFAULT = 100
+WEBHOOK_REPLAY_S = 30.0
+"""How long one call replays dead letters, the last of them perhaps longer."""
+WEBHOOK_NOTED_SEQS = 10_000
+"""So many records that a webhook does not want are passed before that is written down."""
+WEBHOOK_TIMER_S_MAX = 60.0
+"""The longest sleep before a look at the clock, which may have been set meanwhile."""
 TRACKER_LEASE_MS = 60_000
 """How long a node holds a tracker behind its last poll."""
 TRACKER_PAGE_DEFAULT = 100

@@ -29,6 +29,7 @@ from headrace.core.stream_state import Stream
 from headrace.core.subscription import Subscription
 from headrace.core.tracker import Tracker
 from headrace.core.transaction import Arrived
+from headrace.core.webhook import Webhook
 
 Extent = tuple[int, int, int]
 """(segment, first, last): the segment holds records of a log with these seqs."""
@@ -93,7 +94,7 @@ class Log(msgspec.Struct, gc=False, array_like=True):
     """What it holds by digest, when its records are contents that other logs name."""
     created_at_ms: int = 0
     """Kept for owners who tell it (`owners.DATED`)."""
-    consumer: Tracker | None = None
+    consumer: Tracker | Webhook | None = None
     """What it is instead, when it reads another log with a cursor of its own."""
 
     def __post_init__(self) -> None:

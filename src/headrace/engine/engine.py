@@ -7,14 +7,17 @@ done with logs is in their modules; nothing is done here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
-from headrace.engine.callbacks.sender import CallbackSender
+from headrace.engine.callbacks.sender import CallbackSender, NoReceivers, Receivers
 from headrace.engine.caps import Caps
+from headrace.engine.consumers.delivering import WebhookDelivery
 from headrace.engine.consumers.sources import Sources
 from headrace.engine.consumers.trackers import Trackers
+from headrace.engine.consumers.webhook_format import WebhookFormat
+from headrace.engine.consumers.webhooks import LogWebhooks
 from headrace.engine.contents import ContentStore
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.kernel import Kernel
@@ -70,6 +73,10 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     metrics_ms: int = 0
     """How often to write down what is done with streams; 0: never."""
     deliver: Deliver = no_delivery
+    receivers: Receivers = NoReceivers()
+    """Whoever webhooks of logs lead to."""
+    webhook_formats: Mapping[str, WebhookFormat] = {}
+    """How deliveries look, by the surface that made a webhook."""
     is_gone: Callable[[str], bool] = lambda key: False
     """Whether a key is not configured any more."""
 
@@ -119,6 +126,10 @@ class Engine(Kernel):
         self.contents = ContentStore(self, fetcher, logs)
         sources = Sources(self, lookup, expiry)
         self.trackers = Trackers(self, sources, reader)
+        delivery = WebhookDelivery(
+            self, sources, reader, sender, parts.receivers, parts.webhook_formats
+        )
+        self.webhooks = LogWebhooks(self, sources, reader, deleter, delivery)
         self.index_status = IndexStatus(self, fetcher, manifests)
         self.top_streams = TopStreams(self)
         self.meter = Meter() if parts.metrics_ms else None

@@ -53,6 +53,7 @@ async def start(
     engine.upkeep.resume(recovered)
     await engine.key_rules.open()
     engine.routers.open()
+    engine.webhooks.delivery.open()
     await engine.transactions.open()
     await journal.wait_synced(journal.tail)
     if recovered.sync_failed:

@@ -169,7 +169,7 @@ def test_kinds_keep_their_numbers_for_ever() -> None:
         "Create Configure Drop Append Delete Trim Reserve LoseAtRestart Start Stop Claim Release "
         "Extend Delay Route Unroute Forward Open NoteWrite ExtendTtl CountForks SoftDelete Retire "
         "Follow Dispatch Plan Arrive Register SetProfile Issue Revoke Refer "
-        "SetTracker NotePoll"
+        "SetTracker NotePoll SetWebhook NoteDelivery"
     )
-    assert sorted([*KINDS, GROUP]) == [*range(1, 36)]
+    assert sorted([*KINDS, GROUP]) == [*range(1, 38)]
     assert {*KINDS.values()} == {*get_args(Entry)}

@@ -60,10 +60,13 @@ class Deleter:
 
     async def delete_seq(self, name: str, seq: int, *, owner: str) -> bool:
         """Delete one record; says whether it was there."""
-        kernel = self._kernel
         live = self._lookup.state_of(name)
-        log = live.log
-        check_owner(log, owner)
+        check_owner(live.log, owner)
+        return await self.delete_one(live, seq)
+
+    async def delete_one(self, live: OpenLog, seq: int) -> bool:
+        """The same of a log that is at hand."""
+        kernel, log = self._kernel, live.log
         while True:
             found = deletion.live_one(log, seq, live.visible)
             size_bytes = await self.measure(live, found)

@@ -22,6 +22,7 @@ from headrace.core.entry import (
     Forward,
     Issue,
     LoseAtRestart,
+    NoteDelivery,
     NotePoll,
     Open,
     Refer,
@@ -30,6 +31,7 @@ from headrace.core.entry import (
     Revoke,
     Route,
     SetTracker,
+    SetWebhook,
     Start,
     Stop,
     Trim,
@@ -53,7 +55,8 @@ class _Seen(msgspec.Struct):
     contents: Contents | None = msgspec.field(default_factory=Contents)
     """What it holds by digest; None when that cannot be known."""
     cursor: int = 0
-    """How far it came in the log that it reads, when it is a tracker."""
+    """How far it came in the log that it reads, when it is a tracker or a webhook."""
+    source: int = 0
 
 
 class History:
@@ -120,6 +123,11 @@ class History:
                 seen.cursor = entry.cursor
             case NotePoll():
                 yield from _poll(seen, entry)
+            case SetWebhook():
+                if entry.source != seen.source:
+                    seen.source, seen.cursor = entry.source, entry.cursor
+            case NoteDelivery():
+                yield from _delivery(seen, entry)
             case Drop():
                 self._drop(entry, seen)
 
@@ -190,6 +198,14 @@ def _poll(seen: _Seen, entry: NotePoll) -> Iterator[str]:
     if entry.fence < seen.fence:
         yield f"fence {entry.fence} is below {seen.fence}, which was given out before"
     seen.cursor, seen.fence = max(seen.cursor, entry.cursor), max(seen.fence, entry.fence)
+
+
+def _delivery(seen: _Seen, entry: NoteDelivery) -> Iterator[str]:
+    if entry.cursor < seen.cursor:
+        yield f"what is delivered ends at seq {entry.cursor}, and ended at {seen.cursor} before"
+    if entry.batch is not None and entry.batch.upto <= entry.cursor:
+        yield f"a batch up to seq {entry.batch.upto} is under way behind seq {entry.cursor}"
+    seen.cursor = max(seen.cursor, entry.cursor)
 
 
 def _delete(entry: Delete) -> Iterator[str]:
