@@ -21,7 +21,7 @@ from headrace.config import Settings
 from headrace.core.cap import Cap
 from headrace.core.errors import Corrupt
 from headrace.core.limits import DRAIN_S, SEARCH_TIMEOUT_MS, WEBHOOKS_PER_KEY_AT_ONCE
-from headrace.core.owners import STREAMS, SUBSCRIPTIONS, TOPICS, TRACKERS
+from headrace.core.owners import STREAMS, SUBSCRIPTIONS, TOPICS, TRACKERS, WEBHOOKS
 from headrace.delivery.addresses import is_loopback
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
@@ -68,6 +68,7 @@ from headrace.surfaces.topics.routes import Topics
 from headrace.surfaces.topics.sessions import Sessions
 from headrace.surfaces.topics.trackers import TrackerRoutes
 from headrace.surfaces.topics.watch import WatchRoutes
+from headrace.surfaces.topics.webhook_format import TopicWebhookFormat
 from headrace.surfaces.topics.websocket import SocketLimits
 from headrace.surfaces.topics.work import WorkRoutes
 from headrace.web import docs_page, openapi
@@ -214,6 +215,7 @@ def _caps(settings: Settings) -> Caps:
             STREAMS: settings.streams.max_per_key,
             SUBSCRIPTIONS: settings.streams.max_subscriptions_per_key,
             TRACKERS: settings.topics.max_trackers_per_key,
+            WEBHOOKS: settings.topics.max_webhooks_per_key,
         },
         routers=settings.topics.max_routers_per_key,
         webhooks=WEBHOOKS_PER_KEY_AT_ONCE,
@@ -224,6 +226,7 @@ def _caps(settings: Settings) -> Caps:
             STREAMS: settings.streams.max,
             SUBSCRIPTIONS: settings.streams.max_subscriptions,
             TRACKERS: settings.topics.max_trackers,
+            WEBHOOKS: settings.topics.max_webhooks,
         },
         per_key=KeyCaps() if settings.development else per_key,
         routers=settings.topics.max_routers,
@@ -299,7 +302,8 @@ class App:
             if settings.development
             else None,
         )
-        self._control = Control(Webhooks(settings.server.webhook_hosts))
+        self._webhooks = Webhooks(settings.server.webhook_hosts)
+        self._control = Control(self._webhooks)
         self._server = ServerRoutes(self.gate, _server_limits(settings))
         self._notifications = _notifications(settings, self.gate)
         self._flags = _flags(settings, ManifestProcess())
@@ -385,6 +389,8 @@ class App:
             append_timeout_s=settings.streams.append_timeout_ms / 1000,
             metrics_ms=settings.streams.metrics_ms,
             deliver=self._control.deliver,
+            receivers=self._webhooks,
+            webhook_formats={"topics": TopicWebhookFormat()},
             is_gone=self.gate.credentials.is_gone,
         )
 
@@ -421,6 +427,7 @@ class App:
             tasks.create_task(started.engine.scheduler.run(self._loop_lag))
             tasks.create_task(started.engine.streams.expiry.run())
             tasks.create_task(started.engine.subscriptions.run())
+            tasks.create_task(started.engine.webhooks.delivery.run())
             tasks.create_task(started.engine.transactions.run())
             tasks.create_task(started.engine.top_streams.run())
             if started.engine.metering is not None:
@@ -444,6 +451,7 @@ class App:
             except OSError as error:  # also when the time is up, which has no text
                 problem = str(error) or f"not within {DRAIN_S:g} s"
                 log_line("error", "the last snapshot was not written", problem=problem)
+        self._webhooks.close()
         await self._sealer.close()
         self._pool.close()
         log_line("info", "stopped")

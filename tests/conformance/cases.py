@@ -7,6 +7,7 @@ WebSocket that an earlier step opened. Text may contain
     ${t}           a topic name that belongs to this case alone (use ${t}-a, ${t}-b for more)
     ${slug}        the same for surfaces whose names are slugs: shorter, with no dot in it
     ${here}        the folder of the file
+    ${port}        where the server of the case listens
     ${name}        an example's value, one of the file's `texts`, or one that an earlier step put
                    aside with `save`
     ${name+5}      a number put aside, and five more; or less, or another one: ${name-other}

@@ -80,7 +80,7 @@ class _Play:
     def __init__(
         self, scenario: Scenario, server: Server, pool: ThreadPoolExecutor, channels: ExitStack
     ) -> None:
-        self.variables = dict(scenario.variables)
+        self.variables = {**scenario.variables, "port": str(server.port)}
         self._scenario = scenario
         self._server = server
         self._pool = pool

@@ -323,6 +323,10 @@ class TopicsSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_trackers_per_key: Annotated[
         int, Setting("most trackers that one key made; 0: unlimited", whole(0), "1000")
     ]
+    max_webhooks: Annotated[int, Setting("most webhooks; 0: unlimited", whole(0), "10000")]
+    max_webhooks_per_key: Annotated[
+        int, Setting("most webhooks that one key made; 0: unlimited", whole(0), "1000")
+    ]
     max_watch_sessions: Annotated[
         int, Setting("most watch sessions; 0: unlimited", whole(0), "10000")
     ]

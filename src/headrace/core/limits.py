@@ -150,6 +150,14 @@ WEBHOOK_TIMEOUT_S = 15.0
 WEBHOOK_CONNECT_S = 3.0
 WEBHOOK_ADDRESSES_MAX = 4
 """How long an address of a receiver may take to answer, and how many are tried."""
+WEBHOOK_CHECK_S = 2.0
+"""How long a registration waits for the addresses of a host; without any, calls will find out."""
+WEBHOOK_IDLE_MAX = 256
+WEBHOOK_IDLE_PER_HOST_MAX = 16
+WEBHOOK_IDLE_S = 10.0
+WEBHOOK_CONNECTION_S = 60.0
+"""Connections to receivers that are kept for the next call: how many, of one host, how long without
+use, and how long at all."""
 WEBHOOK_LOOKUPS_MAX = 256
 """Host names that are looked up at a time, those that nobody waits for any more included."""
 WEBHOOK_URL_LENGTH_MAX = 2048

@@ -56,6 +56,12 @@ def is_host_name(host: str) -> bool:
     return len(host) <= HOST_NAME_LENGTH_MAX and _HOST_NAME.fullmatch(host) is not None
 
 
+def is_number(host: str) -> bool:
+    """Whether a host is written as a number, or ends in one: some take that for an address."""
+    last = host.rstrip(".").rpartition(".")[2]
+    return last.isdigit() or last.startswith("0x")
+
+
 class AllowedHosts(msgspec.Struct, frozen=True):
     """Private receivers that the operator allows, over plain HTTP too."""
 

@@ -1,4 +1,4 @@
-"""One request to another server and its reply, on a connection that is closed behind it."""
+"""One request to another server and its reply, on a connection that ends with it, or is kept."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ class HttpReply(msgspec.Struct):
     headers: dict[bytes, bytes]
     """By name in lower case; of several of a name, the last."""
     body: bytes
+    reusable: bool = False
+    """Whether the connection can take the next request."""
 
 
 async def exchange(
@@ -33,17 +35,26 @@ async def exchange(
     *,
     body: bytes = b"",
     reply_bytes_max: int,
+    keep: bool = False,
 ) -> HttpReply:
-    """Send a request and read the reply; the connection is gone then, however it ends."""
+    """Send a request and read the reply; the connection is gone then, however it ends, unless it is
+    to be kept and can be.
+    """
+    kept = False
     try:
-        writer.write(_format_head(method, parts, len(body), headers) + body)
+        writer.write(_format_head(method, parts, len(body), headers, keep=keep) + body)
         await writer.drain()
-        return await _read_reply(reader, reply_bytes_max)
+        reply = await _read_reply(reader, reply_bytes_max)
+        kept = keep and reply.reusable
+        return reply
     finally:
-        writer.transport.abort()
+        if not kept:
+            writer.transport.abort()
 
 
-def _format_head(method: str, parts: SplitResult, length: int, headers: Mapping[str, str]) -> bytes:
+def _format_head(
+    method: str, parts: SplitResult, length: int, headers: Mapping[str, str], *, keep: bool
+) -> bytes:
     target = parts.path or "/"
     if parts.query:
         target += f"?{parts.query}"
@@ -51,7 +62,7 @@ def _format_head(method: str, parts: SplitResult, length: int, headers: Mapping[
         f"{method} {target} HTTP/1.1",
         f"host: {parts.netloc}",
         f"content-length: {length}",
-        "connection: close",
+        "connection: keep-alive" if keep else "connection: close",
         *(f"{name}: {value}" for name, value in headers.items()),
     ]
     return "\r\n".join([*lines, "", ""]).encode("ascii")
@@ -69,7 +80,7 @@ async def _read_reply(reader: asyncio.StreamReader, left: int) -> HttpReply:
             reply.parser.feed_data(data)
     finally:
         del reply.parser  # which knows the reply
-    return HttpReply(reply.status, reply.headers, bytes(reply.body))
+    return HttpReply(reply.status, reply.headers, bytes(reply.body), reply.keeps and not reply.more)
 
 
 class _Reply:
@@ -81,15 +92,27 @@ class _Reply:
         self.headers: dict[bytes, bytes] = {}
         self.body = bytearray()
         self.ended = False
+        self.keeps = False
+        """Whether the other side keeps the connection."""
+        self.more = False
+        """Something came behind the reply, which nobody asked for."""
+
+    def on_message_begin(self) -> None:
+        self.more = self.ended
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers[name.lower()] = value
+        if not self.more:
+            self.headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
-        self.status = self.parser.get_status_code()
+        if not self.more:
+            self.status = self.parser.get_status_code()
 
     def on_body(self, data: bytes) -> None:
-        self.body += data
+        if not self.more:
+            self.body += data
 
     def on_message_complete(self) -> None:
-        self.ended = self.status >= 200  # else there is more to come
+        if not self.more:
+            self.ended = self.status >= 200  # else there is more to come
+            self.keeps = self.ended and self.parser.should_keep_alive()

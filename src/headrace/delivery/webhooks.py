@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+import time
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from urllib.parse import SplitResult, urlsplit
 
+from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     WEBHOOK_ADDRESSES_MAX,
+    WEBHOOK_CHECK_S,
     WEBHOOK_CONNECT_S,
     WEBHOOK_REPLY_BYTES_MAX,
+    WEBHOOK_RETRY_AFTER_MS_MAX,
     WEBHOOK_TIMEOUT_S,
     WEBHOOK_URL_LENGTH_MAX,
 )
@@ -22,10 +27,12 @@ from headrace.delivery.addresses import (
     AllowedHosts,
     is_host_name,
     is_loopback,
+    is_number,
     is_public,
     parse_address,
 )
-from headrace.delivery.http_exchange import MALFORMED, exchange
+from headrace.delivery.connection_pool import ConnectionPool, HostKey, HttpConnection
+from headrace.delivery.http_exchange import MALFORMED, HttpReply, exchange
 from headrace.delivery.resolver import LookupFailed, Resolver
 from headrace.engine.callbacks.sender import DeliveryFailed
 
@@ -41,12 +48,28 @@ class Webhooks:
     def __init__(self, allowed: AllowedHosts, resolver: Resolver | None = None) -> None:
         self._allowed = allowed
         self._resolver = resolver or Resolver()
+        self._pool = ConnectionPool()
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
         return ssl.create_default_context()
 
-    def check(self, url: str) -> None:
+    async def check(self, url: str) -> None:
+        """Refuse a URL that must not be called: by itself, or by what its host means now."""
+        self.check_url(url)
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        try:
+            async with asyncio.timeout(WEBHOOK_CHECK_S):
+                addresses = await self._resolver.resolve(host, _port(parts))
+        except (TimeoutError, LookupFailed):
+            return  # a call looks again, and at what it finds
+        try:
+            self._check_addresses(parts, addresses)
+        except DeliveryFailed as failure:
+            raise _rejected(str(failure)) from None
+
+    def check_url(self, url: str) -> None:
         """Refuse a URL that must not be called, as far as the URL itself tells."""
         if len(url) > WEBHOOK_URL_LENGTH_MAX or _VISIBLE.fullmatch(url) is None:
             raise _rejected("it is written in visible ASCII characters, not too many")
@@ -60,6 +83,8 @@ class Webhooks:
         address = parse_address(host)
         if address is None and not is_host_name(host):
             raise _rejected("it needs a host")
+        if address is None and is_number(host):
+            raise _rejected("an address of IPv4 is written as four decimal numbers")
         if parts.scheme not in _PORTS:
             raise _rejected("it must begin with https://")
         if address is not None:
@@ -86,51 +111,102 @@ class Webhooks:
         """The body of the reply; DeliveryFailed unless it was a success, in time."""
         try:
             async with asyncio.timeout(WEBHOOK_TIMEOUT_S):
-                return await self._post(urlsplit(url), body, headers)
+                reply = await self._post(urlsplit(url), body, headers)
         except TimeoutError:
             raise DeliveryFailed(f"no answer in {WEBHOOK_TIMEOUT_S:g} s") from None
         except _FAILURES as error:
             raise DeliveryFailed(f"{type(error).__name__}: {error}") from None
-
-    async def _post(self, parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> bytes:
-        reader, writer = await self._connect(parts)
-        reply = await exchange(
-            reader, writer, "POST", parts, headers,
-            body=body, reply_bytes_max=WEBHOOK_REPLY_BYTES_MAX,
-        )  # fmt: skip
+        if not reply.status:
+            raise DeliveryFailed("no answer")
         if not 200 <= reply.status < 300:
-            raise DeliveryFailed(f"status {reply.status}" if reply.status else "no answer")
+            retry_after_ms = _parse_retry_after(reply.headers.get(b"retry-after"), time.time())
+            raise DeliveryFailed(f"status {reply.status}", reply.status, retry_after_ms)
         return reply.body
 
-    async def _connect(
-        self, parts: SplitResult
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _post(self, parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> HttpReply:
+        key = (parts.scheme, parts.hostname or "", _port(parts))
+        if (kept := self._pool.take(key)) is not None:
+            try:
+                reply = await self._exchange(key, kept, parts, body, headers)
+            except ConnectionError:
+                pass  # it was closed meanwhile
+            else:
+                if reply.status:
+                    return reply
+        return await self._exchange(key, await self._connect(parts), parts, body, headers)
+
+    async def _exchange(
+        self,
+        key: HostKey,
+        connection: HttpConnection,
+        parts: SplitResult,
+        body: bytes,
+        headers: Mapping[str, str],
+    ) -> HttpReply:
+        reply = await exchange(
+            connection.reader, connection.writer, "POST", parts, headers,
+            body=body, reply_bytes_max=WEBHOOK_REPLY_BYTES_MAX, keep=True,
+        )  # fmt: skip
+        if reply.reusable:
+            self._pool.give(key, connection)
+        return reply
+
+    async def _connect(self, parts: SplitResult) -> HttpConnection:
         """A connection to an address that was looked at: what a name means can change."""
-        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-        tls = parts.scheme == "https"
+        host, port, tls = parts.hostname or "", _port(parts), parts.scheme == "https"
         addresses = await self._resolver.resolve(host, port)
-        for address in addresses:
-            if not self._may_connect(host, address, tls=tls):
-                problem = "is not a public address" if tls else "may not be called over http"
-                raise DeliveryFailed(f"{host} {problem}; {_HOW_TO_ALLOW}")
+        self._check_addresses(parts, addresses)
         problem = "there is no address"
         for address in addresses[:WEBHOOK_ADDRESSES_MAX]:
             try:
                 async with asyncio.timeout(WEBHOOK_CONNECT_S):
-                    return await asyncio.open_connection(
+                    reader, writer = await asyncio.open_connection(
                         str(address),
                         port,
                         ssl=self._tls if tls else None,
                         server_hostname=host if tls else None,
                     )
+                return HttpConnection(reader, writer, asyncio.get_running_loop().time())
             except OSError as error:
                 problem = f"{type(error).__name__}: {error}"
         raise DeliveryFailed(f"cannot connect: {problem}")
+
+    def _check_addresses(self, parts: SplitResult, addresses: list[Address]) -> None:
+        """One that must not be called is enough to call none of them."""
+        host, tls = parts.hostname or "", parts.scheme == "https"
+        for address in addresses:
+            if not self._may_connect(host, address, tls=tls):
+                problem = "is not a public address" if tls else "may not be called over http"
+                raise DeliveryFailed(f"{host} {problem}; {_HOW_TO_ALLOW}")
+
+    def close(self) -> None:
+        """Close the connections that wait for the next call."""
+        self._pool.close()
 
     def _may_connect(self, host: str, address: Address, *, tls: bool) -> bool:
         if self._allowed.has_name(host) or self._allowed.has_address(address):
             return True
         return tls and is_public(address)
+
+
+def _port(parts: SplitResult) -> int:
+    return parts.port or _PORTS[parts.scheme]
+
+
+def _parse_retry_after(value: bytes | None, now_s: float) -> int | None:
+    """How long a receiver wants to be left alone: seconds, or a date."""
+    if value is None:
+        return None
+    text = value.decode("latin-1").strip()
+    if (seconds := parse_digits(text, WEBHOOK_RETRY_AFTER_MS_MAX // 1000)) is not None:
+        return seconds * 1000
+    if text.isdigit():
+        return WEBHOOK_RETRY_AFTER_MS_MAX
+    try:
+        wait_ms = int((parsedate_to_datetime(text).timestamp() - now_s) * 1000)
+    except (ValueError, OverflowError):
+        return None
+    return min(max(wait_ms, 0), WEBHOOK_RETRY_AFTER_MS_MAX)
 
 
 def _rejected(why: str) -> Refused:

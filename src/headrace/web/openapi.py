@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.web.credentials import Scope
 from headrace.web.routing import placeholders, plain
-from headrace.web.surface import Described, Parameter, Route, Surface
+from headrace.web.surface import Described, OutgoingCall, Parameter, Route, Surface
 
 
 def build(
@@ -30,7 +30,9 @@ def build(
     for surface in surfaces:
         schemas = _Schemas(components, f"{surface.name}." if len(surfaces) > 1 else "")
         schemes |= surface.security
-        webhooks |= surface.webhooks
+        webhooks |= {
+            name: {"post": _webhook(name, call, schemas)} for name, call in surface.webhooks.items()
+        }
         for route in surface.routes:
             if not route.summary:
                 continue
@@ -89,6 +91,17 @@ def _operation(route: Route, path: str, schemas: _Schemas, schemes: list[str]) -
             for status, reply in sorted(route.replies.items())
         },
     ) | {"security": _security(route.scope, schemes)}
+
+
+def _webhook(name: str, call: OutgoingCall, schemas: _Schemas) -> dict[str, Any]:
+    return _without_blanks(
+        operationId=f"webhook_{name}",
+        summary=call.summary,
+        description=call.description,
+        parameters=[_parameter(parameter, schemas) for parameter in call.parameters],
+        requestBody={"content": {call.media: {"schema": schemas.describe(call.request)}}},
+        responses={str(status): {"description": said} for status, said in call.replies.items()},
+    )
 
 
 def _parameters(route: Route, path: str, schemas: _Schemas) -> list[dict[str, Any]]:

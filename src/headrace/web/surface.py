@@ -88,6 +88,20 @@ class Route(msgspec.Struct, frozen=True):
     """Whether pages of other origins may be allowed to call what is at this path."""
 
 
+class OutgoingCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What a surface posts to receivers that somebody registered, as its documentation has it."""
+
+    summary: str
+    description: str = ""
+    request: Any
+    """The type of the body."""
+    media: str = JSON
+    parameters: Sequence[Parameter] = ()
+    """Its headers."""
+    replies: Mapping[int, str]
+    """What statuses of the receiver mean."""
+
+
 _BEARER = {"bearer": {"type": "http", "scheme": "bearer"}}
 
 
@@ -114,8 +128,8 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """How long a request may take."""
     security: Mapping[str, Any] = msgspec.field(default_factory=lambda: dict(_BEARER))
     """How who asks is known, as OpenAPI has it."""
-    webhooks: Mapping[str, Any] = {}
-    """What the surface calls, as OpenAPI has it."""
+    webhooks: Mapping[str, OutgoingCall] = {}
+    """What the surface calls, by name."""
     compresses: bool = False
     """Whether answers are packed for those who take that."""
     observe: Callable[[Request, str | None, int], None] | None = None

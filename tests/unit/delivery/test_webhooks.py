@@ -43,7 +43,9 @@ BAD = [
     "https://@a.com/", "https://a.com:99999/", "http://localhost.example.com/",
     "https://a.com/ x", "https://a b.com/", "https://a.com/\u00fc", "https://a.com/\n",
     "https://a..com/", f"https://{'a' * 64}.com/", f"https://a.com/{'x' * 2048}",
-    "https://a%2ecom/", "https://[fe80::1%25eth0]/", "https://\\a.com/", "\thttps://a.com/",
+    "https://a%2ecom/", "https://167772161/", "https://0x0a000001/", "https://012.0.0.1/",
+    "https://10.1/", "https://1.2.3.0x4/", "https://8.8.2056./", "https://134744072/",
+    "https://[fe80::1%25eth0]/", "https://\\a.com/", "\thttps://a.com/",
 ]  # fmt: skip
 THIS_MACHINE = AllowedHosts.parse("localhost,127.0.0.0/8,::1")
 NOBODY = AllowedHosts()
@@ -51,21 +53,21 @@ NOBODY = AllowedHosts()
 
 @pytest.mark.parametrize("url", GOOD)
 def test_urls_that_are_called(url: str) -> None:
-    Webhooks(NOBODY).check(url)
+    Webhooks(NOBODY).check_url(url)
 
 
 @pytest.mark.parametrize("url", LOCAL)
 def test_private_hosts_are_called_when_the_operator_names_them(url: str) -> None:
-    Webhooks(THIS_MACHINE).check(url)
+    Webhooks(THIS_MACHINE).check_url(url)
     with pytest.raises(Refused, match=r"not (a )?public.*allow it with HEADRACE_WEBHOOK_HOSTS"):
-        Webhooks(NOBODY).check(url)
+        Webhooks(NOBODY).check_url(url)
 
 
 @pytest.mark.parametrize("url", BAD)
 def test_urls_that_are_not(url: str) -> None:
     for allowed in (NOBODY, AllowedHosts.parse("localhost"), AllowedHosts(frozenset({""}))):
         with pytest.raises(Refused) as refused:
-            Webhooks(allowed).check(url)
+            Webhooks(allowed).check_url(url)
         assert refused.value.code is Code.URL_REJECTED
 
 
@@ -75,7 +77,7 @@ def test_a_long_url_is_refused_before_it_is_taken_apart(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(module, "urlsplit", never)
     with pytest.raises(Refused):
-        Webhooks(NOBODY).check(f"https://{'a' * 500_000}/")
+        Webhooks(NOBODY).check_url(f"https://{'a' * 500_000}/")
 
 
 class Names(Resolver):
@@ -125,10 +127,16 @@ def answering(*replies: bytes, requests: list[bytes] | None = None) -> Talk:
 
 
 async def post(port: int, webhooks: Webhooks | None = None, host: str = "127.0.0.1") -> bytes:
-    webhooks = webhooks or Webhooks(THIS_MACHINE)
+    own = None if webhooks else Webhooks(THIS_MACHINE)
     scheme = "http" if host == "127.0.0.1" else "https"
     url = f"{scheme}://{host}:{port}/hook?a=b"
-    return await webhooks.post(url, b"{}", {"webhook-signature": "s"})
+    try:
+        return await (webhooks or own or Webhooks(NOBODY)).post(
+            url, b"{}", {"webhook-signature": "s"}
+        )
+    finally:
+        if own is not None:
+            own.close()
 
 
 def run(story: Callable[[], Awaitable[None]]) -> None:
@@ -147,7 +155,7 @@ def test_a_request_arrives_and_its_reply_comes_back() -> None:
             assert await post(port) == b'{"done":true}'
         assert requests == [
             f"POST /hook?a=b HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-length: 2\r\n"
-            "connection: close\r\nwebhook-signature: s\r\n\r\n{}".encode()
+            "connection: keep-alive\r\nwebhook-signature: s\r\n\r\n{}".encode()
         ]
 
     run(story)
@@ -320,7 +328,7 @@ def test_plain_http_goes_to_allowed_networks_alone() -> None:
             names = Names(["127.0.0.1"], ["8.8.8.8"])
             webhooks = Webhooks(AllowedHosts.parse("127.0.0.0/8"), names)
             url = f"http://hooks.internal:{port}/"
-            webhooks.check(url)
+            webhooks.check_url(url)
             assert await webhooks.post(url, b"{}", {}) == b""
             with pytest.raises(DeliveryFailed, match=r"over http; .* HEADRACE_WEBHOOK_HOSTS"):
                 await webhooks.post(url, b"{}", {})
@@ -421,3 +429,118 @@ def test_lookups_that_hang_are_bounded_and_hold_up_nobody(monkeypatch: pytest.Mo
         run(story)
     finally:
         over.set()
+
+
+def refused(webhooks: Webhooks, url: str) -> str:
+    with pytest.raises(Refused) as refusal:
+        asyncio.run(webhooks.check(url))
+    assert refusal.value.code is Code.URL_REJECTED
+    return str(refusal.value)
+
+
+def test_what_a_name_means_is_looked_at_when_it_is_registered() -> None:
+    private = Webhooks(NOBODY, Names(["8.8.8.8", "10.0.0.1"]))
+    assert "not a public address" in refused(private, "https://two-faced.example/")
+    over_http = Webhooks(AllowedHosts.parse("10.0.0.0/8"), Names(["8.8.8.8"]))
+    assert "over http" in refused(over_http, "http://public.example/")
+    asyncio.run(Webhooks(NOBODY, Names(["8.8.8.8"])).check("https://public.example/"))
+    named = AllowedHosts.parse("inside.example")
+    asyncio.run(Webhooks(named, Names(["10.0.0.1"])).check("http://inside.example/"))
+
+
+def test_a_name_that_means_nothing_yet_may_be_registered() -> None:
+    class Unknown(Resolver):
+        async def resolve(self, host: str, port: int) -> list[Address]:
+            raise LookupFailed("no such name")
+
+    asyncio.run(Webhooks(NOBODY, Unknown()).check("https://soon.example/"))
+
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+def serving(*scripts: list[bytes], heads: list[bytes] | None = None) -> tuple[Talk, list[int]]:
+    """Each connection answers by its script, then ends; counts the requests of each."""
+    left, counts = list(scripts), list[int]()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        script = left.pop(0)
+        counts.append(0)
+        at = len(counts) - 1
+        for reply in script:
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+            except asyncio.IncompleteReadError:
+                return
+            await reader.readexactly(2)
+            if heads is not None:
+                heads.append(head)
+            counts[at] += 1
+            writer.write(reply)
+            await writer.drain()
+
+    return talk, counts
+
+
+def test_calls_share_a_connection_while_it_lasts() -> None:
+    async def story() -> None:
+        heads: list[bytes] = []
+        talk, counts = serving([OK, OK, OK], [OK], heads=heads)
+        webhooks = Webhooks(THIS_MACHINE)
+        async with receiver(talk) as port:
+            for _ in range(4):
+                assert await post(port, webhooks) == b"ok"
+        assert counts == [3, 1], "one that was closed meanwhile is noticed, and nothing is lost"
+        assert all(b"connection: keep-alive" in head for head in heads)
+        webhooks.close()
+        assert len(webhooks._pool) == 0
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        OK.replace(b"content-length: 2", b"content-length: 2\r\nconnection: close"),
+        b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        OK + b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno",
+        OK + b"HTTP",
+    ],
+)
+def test_a_connection_is_not_kept_when_it_cannot_be_trusted(reply: bytes) -> None:
+    async def story() -> None:
+        talk, counts = serving([reply, OK], [OK])
+        webhooks = Webhooks(THIS_MACHINE)
+        async with receiver(talk) as port:
+            assert await post(port, webhooks) == b"ok"
+            assert len(webhooks._pool) == 0
+            assert await post(port, webhooks) == b"ok"
+        assert counts == [1, 1]
+        webhooks.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("header", "wait_ms"),
+    [
+        (b"", None), (b"retry-after: 120\r\n", 120_000), (b"retry-after: 0\r\n", 0),
+        (b"retry-after: soon\r\n", None), (b"retry-after: -5\r\n", None),
+        (b"retry-after: 99999999999999999999999\r\n", 86_400_000),
+        (b"retry-after: Wed, 21 Oct 2015 07:28:00 GMT\r\n", 0),
+        (b"retry-after: Fri, 21 Oct 2099 07:28:00 GMT\r\n", 86_400_000),
+    ],
+)  # fmt: skip
+def test_a_failure_tells_its_status_and_how_long_to_wait(
+    header: bytes, wait_ms: int | None
+) -> None:
+    async def story() -> None:
+        reply = b"HTTP/1.1 429 Slow Down\r\n" + header + b"content-length: 0\r\n\r\n"
+        webhooks = Webhooks(THIS_MACHINE)
+        async with receiver(answering(reply)) as port:
+            with pytest.raises(DeliveryFailed) as failure:
+                await post(port, webhooks)
+        assert (failure.value.status, failure.value.retry_after_ms) == (429, wait_ms)
+        webhooks.close()
+
+    run(story)

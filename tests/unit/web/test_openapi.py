@@ -16,7 +16,7 @@ from headrace.web.credentials import NO_SCOPE, Scope
 from headrace.web.docs_page import render
 from headrace.web.envelope import refuser
 from headrace.web.openapi import build
-from headrace.web.surface import Described, Parameter, Refusal, Route, Surface, complete
+from headrace.web.surface import Described, OutgoingCall, Parameter, Refusal, Route, Surface, complete
 
 
 class Leaf(msgspec.Struct):
@@ -186,13 +186,26 @@ def test_schemes_media_and_webhooks_are_told() -> None:
         SURFACE,
         routes=[replace(ROUTES[0], media="text/csv", request=str), replace(ROUTES[3], summary="")],
         security={"a": {"type": "http"}, "b": {"type": "apiKey"}},
-        webhooks={"changed": {"post": {}}},
+        webhooks={
+            "changed": OutgoingCall(
+                summary="A change",
+                request=Leaf,
+                parameters=[Parameter("webhook-id", str, "Of the delivery.", place="header")],
+                replies={200: "It was taken."},
+            )
+        },
     )
     made = build("t", "1", [surface])
     append = made["paths"]["/v0/topics/{topic}"]["post"]
     assert append["security"] == [{"a": ["write"]}, {"b": ["write"]}]
     assert list(append["requestBody"]["content"]) == ["text/csv"]
-    assert made["webhooks"] == {"changed": {"post": {}}}
+    called = made["webhooks"]["changed"]["post"]
+    assert (called["summary"], called["operationId"]) == ("A change", "webhook_changed")
+    assert [each["name"] for each in called["parameters"]] == ["webhook-id"]
+    assert called["responses"] == {"200": {"description": "It was taken."}}
+    [content] = called["requestBody"]["content"].values()
+    assert content["schema"] == {"$ref": "#/components/schemas/Leaf"}
+    assert "Leaf" in made["components"]["schemas"]
     assert "/v0/metrics" not in made["paths"], "what has no summary is not told of"
 
 

@@ -96,10 +96,15 @@ class WebhookDelivery:
         self.formats = formats
         self._active: dict[int, ActiveWebhook] = {}
         self._runs = False
-        self.outcomes: Counter[str] = Counter(delivered=0, failed=0, dead=0)
-        """How many attempts were taken and how many were not, and how many batches given up."""
+        self._outcomes = {surface: Counter(delivered=0, failed=0, dead=0) for surface in formats}
         kernel.observe(self._set, SetWebhook)
         kernel.observe(self._dropped, Drop)
+
+    def outcomes(self, surface: str) -> Counter[str]:
+        """How many attempts were taken and how many were not, and how many batches were given up,
+        since the start.
+        """
+        return self._outcomes.get(surface, Counter())
 
     def __iter__(self) -> Iterator[ActiveWebhook]:
         return iter(tuple(self._active.values()))
@@ -344,7 +349,7 @@ class WebhookDelivery:
 
     def delivered(self, active: ActiveWebhook, attempt: DeliveryAttempt) -> None:
         """The receiver took the batch; the next one, if it is at hand, begins with this note."""
-        self.outcomes["delivered"] += 1
+        self._count(active)["delivered"] += 1
         state, log = active.state, active.live.log.id
         if not self._is_under_way(active, attempt.delivery):
             return
@@ -382,7 +387,7 @@ class WebhookDelivery:
         self, active: ActiveWebhook, attempt: DeliveryAttempt, failure: DeliveryFailed, body: bytes
     ) -> None:
         """The receiver did not take the batch."""
-        self.outcomes["failed"] += 1
+        self._count(active)["failed"] += 1
         kernel, state = self.kernel, active.state
         if not self._is_under_way(active, attempt.delivery) or kernel.journal.failure is not None:
             return
@@ -399,7 +404,7 @@ class WebhookDelivery:
         )
         letters: list[Append] = []
         if note.status is WebhookStatus.FAILING:
-            self.outcomes["dead"] += 1
+            self._count(active)["dead"] += 1
             letters.append(self._dead_letter(active, attempt, body))
         if note.status is not ACTIVE:
             log_line(
@@ -428,6 +433,9 @@ class WebhookDelivery:
         drafts = draft([msgspec.json.encode(letter)])
         now_ms = self.kernel.clock.now_ms()
         return supersession.append(active.live.log, None, drafts, None, now_ms).append
+
+    def _count(self, active: ActiveWebhook) -> Counter[str]:
+        return self._outcomes[surface_of(active.name)]
 
     def _is_under_way(self, active: ActiveWebhook, id: str) -> bool:
         """Whether this delivery still counts: nobody has deleted the webhook, or its batch."""

@@ -92,6 +92,8 @@ class Control:
         request = await _body(call, _subscribe)
         following = self._parse(call, request)
         call.principal.require(Scope.ADMIN, *following.streams)
+        if following.url is not None:
+            await self._webhooks.check(following.url)
         subscriptions = call.engine.subscriptions
         active, created = await subscriptions.put(id, following, call.principal.id)
         if not created:
@@ -115,7 +117,7 @@ class Control:
             if request.webhook is None:
                 raise Refused(Code.INVALID, "a webhook subscription needs webhook.url")
             url = request.webhook.url
-            self._webhooks.check(url)
+            self._webhooks.check_url(url)
         else:
             if request.wake_stream is None:
                 raise Refused(Code.INVALID, "a pull-wake subscription needs a wake_stream")

@@ -7,7 +7,7 @@ from itertools import islice
 
 from headrace.core import lease
 from headrace.core.config import Durability
-from headrace.core.owners import TOPICS
+from headrace.core.owners import TOPICS, TRACKERS
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
 from headrace.observe import Gauge, MetricFamily, Sample
@@ -36,7 +36,24 @@ def read_samples(gate: Gate, watch_sessions: int, principal: Principal) -> list[
         Gauge("topics_queue_topics", "Topics of type queue.", len(queues)),
         Gauge("topics_queue_leases_in_flight", "Leases held by workers.", leases),
         Gauge("topics_watch_sessions", "Watch sessions.", watch_sessions),
+        Gauge("topics_trackers", "Trackers.", engine.state.count_of(TRACKERS) if engine else 0),
+        *_webhook_samples(engine),
         *_topic_samples(topics, now_ms),
+    ]
+
+
+def _webhook_samples(engine: Engine | None) -> list[Sample]:
+    statuses = engine.webhooks.count_by_status("topics") if engine else {}
+    attempts = engine.webhooks.delivery.outcomes("topics") if engine else {}
+    return [
+        MetricFamily("topics_webhooks", "Webhooks by status.", "status", statuses),
+        MetricFamily(
+            "topics_webhook_deliveries_total",
+            "Attempts to deliver that were taken or failed, and batches that were given up.",
+            "outcome",
+            attempts,
+            "counter",
+        ),
     ]
 
 

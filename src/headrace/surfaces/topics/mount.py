@@ -8,7 +8,7 @@ from typing import Any
 from headrace.core.errors import Code
 from headrace.observe import Sample
 from headrace.surfaces.topics import routers, search, wire
-from headrace.surfaces.topics.consumer_mount import consumer_routes
+from headrace.surfaces.topics.consumer_mount import DELIVERY, consumer_routes
 from headrace.surfaces.topics.errors import REFUSALS, refuse
 from headrace.surfaces.topics.queues import QueueRoutes
 from headrace.surfaces.topics.routes import Topics
@@ -65,6 +65,7 @@ def surface(
         refusals=REFUSALS,
         refuse=refuse,
         finish=close,
+        webhooks={"topics_delivery": DELIVERY},
         compresses=True,
         samples=samples,
     )
