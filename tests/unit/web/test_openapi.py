@@ -16,7 +16,15 @@ from headrace.web.credentials import NO_SCOPE, Scope
 from headrace.web.docs_page import render
 from headrace.web.envelope import refuser
 from headrace.web.openapi import build
-from headrace.web.surface import Described, OutgoingCall, Parameter, Refusal, Route, Surface, complete
+from headrace.web.surface import (
+    Described,
+    OutgoingCall,
+    Parameter,
+    Refusal,
+    Route,
+    Surface,
+    complete,
+)
 
 
 class Leaf(msgspec.Struct):
