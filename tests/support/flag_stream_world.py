@@ -43,7 +43,7 @@ from support.flag_history import (
 )
 from support.flag_trees import Files, naive_closure
 
-STEPS_MAX = 20_000
+STEPS_MAX = 3_000
 BASE = "http://flags.test"
 CLOSURE = re.compile(r"/api/v1/tenants/[a-z0-9-]+/namespaces/billing/closure\?[!-~]*\Z")
 
@@ -137,6 +137,10 @@ class StreamWorld:
         else:
             self._announce()
         self._act()
+        self.settle()
+
+    def settle(self) -> None:
+        """Until the client is up to date and nothing is under way."""
         for _ in range(STEPS_MAX):
             if self.is_up_to_date and not self._events and not self._works:
                 return

@@ -355,6 +355,29 @@ def test_a_wrong_snapshot_changes_nothing_and_is_fetched_again(name: str) -> Non
     run(story())
 
 
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_a_right_snapshot_that_is_too_large_is_not_taken(in_chunks: bool) -> None:
+    def answer(wire: Wire) -> None:
+        if in_chunks:
+            head = format_head(200, {"transfer-encoding": "chunked"})
+            wire.send(head + chunked(pack(ONE)))
+        else:
+            wire.reply(200, pack(ONE))
+
+    async def story(bytes_max: int) -> None:
+        policy = RefreshPolicy(snapshot_bytes_max=bytes_max)
+        async with following(MemoryServer(answer), begun=False, policy=policy) as one:
+            await one.version(snapshot_event(1, ONE))
+            if bytes_max == len(pack(ONE)):
+                one.serves(1)
+            else:
+                assert one.billing.version is None
+                assert "more than" in str(one.billing.last_refresh_error())
+
+    run(story(len(pack(ONE))))
+    run(story(len(pack(ONE)) - 1))
+
+
 def test_a_body_that_drips_has_a_deadline() -> None:
     async def story() -> None:
         async def drip(wire: Wire) -> None:

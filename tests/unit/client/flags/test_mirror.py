@@ -525,11 +525,12 @@ def test_a_resync_is_verified_by_what_the_reply_says_it_is() -> None:
     bench.begin(1, ONE)
     bench.hear("resync", resync_event(4))
     for label in (etag(4, THREE), "", '"x"', etag(3, TWO), '"v4-sha256:zz"'):
-        bench.fetched(bench.take_last(FetchWanted), SnapshotReply(200, pack(TWO), label))
-        bench.verify()
-        assert bench.check is RefreshCheck.SNAPSHOT
-        bench.serves(1, ONE)
-        bench.pass_time(8)
+        for files in (TWO, {}):
+            bench.fetched(bench.take_last(FetchWanted), SnapshotReply(200, pack(files), label))
+            bench.verify()
+            assert bench.check is RefreshCheck.SNAPSHOT
+            bench.serves(1, ONE)
+            bench.pass_time(8)
     bench.fetched(bench.take_last(FetchWanted), SnapshotReply(200, pack(TWO), etag(4, TWO)))
     bench.verify()
     bench.serves(4, TWO)
