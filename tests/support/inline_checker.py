@@ -6,7 +6,7 @@ import asyncio
 from typing import TypeVar
 
 from headrace.processes.manifest_messages import Reply, Request, decode_reply, encode
-from headrace.processes.manifest_process import ManifestProcessCounts, Talk, open_reply
+from headrace.processes.manifest_process import GiveWay, ManifestProcessCounts, Talk, open_reply
 from headrace.processes.manifest_worker import ManifestWorker
 
 R = TypeVar("R", bound=Reply)
@@ -26,8 +26,12 @@ class InlineChecker:
         self.counts = ManifestProcessCounts()
 
     async def converse(self, tenant: str, talk: Talk[T]) -> T:
-        async with self._turn:
-            return await talk(self)
+        while True:
+            async with self._turn:
+                try:
+                    return await talk(self)
+                except GiveWay:
+                    pass
 
     async def ask(self, request: Request, kind: type[R]) -> R:
         self.requests.append(request)

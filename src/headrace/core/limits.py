@@ -694,7 +694,10 @@ UPLOAD_TRIES = 3
 MANIFEST_JOBS_MAX, MANIFEST_JOBS_PER_TENANT = 256, 64
 """Jobs that wait for the manifest process, in all and of one tenant."""
 MANIFEST_JOB_S = 30.0
-"""How long it may take to check one manifest; who takes longer is refused and the process ended."""
+MANIFEST_TURN_S = 1.0
+"""How long it may take to check one manifest, and how long files of one are parsed before other
+tenants have a turn.
+"""
 MANIFEST_IDLE_S = 600.0
 """Without a job for so long, the process ends; what it knows is worked out again then."""
 MANIFEST_PROCESS_BYTES = 1 << 30

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.core.limits import MANIFEST_TURN_S
 from headrace.flags.model import LintReport
 
 
@@ -23,6 +24,8 @@ class CheckArchive(msgspec.Struct, frozen=True, tag=True):
     archive_bytes_max: int
     manifest_bytes_max: int
     """Of the archive as it is, and of the files in it."""
+    parse_s: float = MANIFEST_TURN_S
+    """For how long files are parsed that are not known: then others have a turn."""
 
 
 class FetchFiles(msgspec.Struct, frozen=True, tag=True):
@@ -71,6 +74,14 @@ class ManifestChecked(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How many were not known from before."""
 
 
+class CheckUnfinished(msgspec.Struct, frozen=True, tag=True):
+    """The time was not enough. What was parsed is known when the same archive comes again."""
+
+    files_parsed: int
+    processor_s: float
+    """What this took of a processor."""
+
+
 class FilesFetched(msgspec.Struct, frozen=True, tag=True):
     """Contents in the order in which they were asked for, and files in parsed form."""
 
@@ -94,7 +105,7 @@ class NotTaken(msgspec.Struct, frozen=True, tag=True):
     detail: dict[str, Any] = {}
 
 
-Reply = ManifestChecked | FilesFetched | FilesParsed | NotTaken
+Reply = ManifestChecked | CheckUnfinished | FilesFetched | FilesParsed | NotTaken
 
 encode = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(Request).decode

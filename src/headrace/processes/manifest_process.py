@@ -1,9 +1,10 @@
 """The process that takes manifests apart: unpacking and parsing never hold the server's loop.
 
 It is started for the first manifest and ends when none has come for a while. One conversation after
-the other is held with it, tenants in turn. One that takes too long is refused, and the process
-ended; one during which the process ends by itself is begun anew, once: what ended it may have come
-from outside. Whoever waits loses nothing by either.
+the other is held with it, tenants in turn; a long one gives way to others now and then. One that
+takes too long is refused, and a process that is stuck is ended. One during which the process ends
+by itself is begun anew, once: what ended it may have come from outside. Whoever waits loses nothing
+by either.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from headrace.core.limits import MANIFEST_IDLE_S, MANIFEST_JOB_S, MANIFEST_MESSA
 from headrace.observe import log_line
 from headrace.processes import subprocesses
 from headrace.processes.manifest_messages import (
+    CheckUnfinished,
     NotTaken,
     Reply,
     Request,
@@ -83,6 +85,17 @@ class ManifestChecker(Protocol):
         ...
 
 
+class GiveWay(Exception):
+    """The process has not done what was asked for in its time: others are to have their turn before
+    the talk goes on, from its beginning.
+    """
+
+    def __init__(self, files_parsed: int, processor_s: float) -> None:
+        super().__init__(f"{files_parsed} files were parsed")
+        self.files_parsed = files_parsed
+        self.processor_s = processor_s
+
+
 class ProcessEnded(Exception):
     """The process ended in the middle of a conversation."""
 
@@ -94,8 +107,11 @@ class ProcessConfused(Exception):
 class _Job(Generic[T]):
     """A conversation that somebody waits for."""
 
-    def __init__(self, talk: Talk[T]) -> None:
+    def __init__(self, tenant: str, talk: Talk[T]) -> None:
+        self.tenant = tenant
         self.talk = talk
+        self.spent_s = 0.0
+        """Of a processor, in turns that it gave up: others may have made it slow."""
         self.done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def fail(self, problem: Exception) -> None:
@@ -135,7 +151,7 @@ class ManifestProcess:
         """Have a conversation when it is the turn of the tenant; refuses when too many wait."""
         if self._stopped:
             raise _stopping()
-        job = _Job(talk)
+        job = _Job(tenant, talk)
         self._waiting.put(tenant, job)
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
@@ -150,8 +166,9 @@ class ManifestProcess:
                 job = await self._next()
                 try:
                     await self._hold(job)
-                finally:
-                    job.fail(_stopping())  # unless it has ended in some way
+                except BaseException:
+                    job.fail(_stopping())
+                    raise
         finally:
             self._stopped = True
             while self._waiting:
@@ -187,6 +204,13 @@ class ManifestProcess:
             try:
                 async with asyncio.timeout(self._job_s):
                     job.finish(await job.talk(_Pipe(await self._running())))
+                return
+            except GiveWay as unfinished:
+                job.spent_s += unfinished.processor_s
+                if job.spent_s < self._job_s:
+                    self._waiting.put_back(job.tenant, job)
+                else:
+                    job.fail(_too_long(self._job_s))
                 return
             except TimeoutError:
                 job.fail(_too_long(self._job_s))
@@ -252,9 +276,11 @@ class _Pipe:
 
 
 def open_reply(reply: Reply, kind: type[R]) -> R:
-    """The answer that was hoped for; refuses what was refused."""
+    """The answer that was hoped for; refuses what was refused, and gives way to others."""
     if isinstance(reply, NotTaken):
         raise Refused(_CODES[reply.code], reply.message, **reply.detail)
+    if isinstance(reply, CheckUnfinished):
+        raise GiveWay(reply.files_parsed, reply.processor_s)
     if not isinstance(reply, kind):
         raise ProcessConfused(f"{type(reply).__name__} instead of {kind.__name__}")
     return reply

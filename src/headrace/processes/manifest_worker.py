@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
+from time import monotonic, process_time
 from typing import BinaryIO
+
+import msgspec
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
@@ -29,6 +31,7 @@ from headrace.formats.multipart import parse_form
 from headrace.processes.manifest_messages import (
     CheckArchive,
     CheckedFile,
+    CheckUnfinished,
     FetchFiles,
     FilesFetched,
     FilesParsed,
@@ -78,6 +81,16 @@ class ParsedFiles:
         return file
 
 
+class _Unpacked(msgspec.Struct, frozen=True):
+    """An archive, and what was in it."""
+
+    body: bytes
+    """The form it came in."""
+    files: dict[str, bytes]
+    digests: dict[str, bytes]
+    """Sorted by the bytes of their paths."""
+
+
 class ManifestWorker:
     """Answers requests, one after the other."""
 
@@ -86,6 +99,8 @@ class ManifestWorker:
         self._contents: dict[bytes, bytes] = {}
         self._checked: dict[str, ParsedFile] = {}
         """The manifest that was checked last."""
+        self._unfinished: _Unpacked | None = None
+        """The last one that needs another turn."""
 
     def answer(self, request: Request) -> Reply:
         """The answer to a request; what is refused is told, too."""
@@ -104,24 +119,37 @@ class ManifestWorker:
         except Refused as refused:
             return NotTaken(refused.code.value, refused.message, refused.detail)
 
-    def _check(self, request: CheckArchive) -> ManifestChecked:
+    def _check(self, request: CheckArchive) -> ManifestChecked | CheckUnfinished:
         self._contents, self._checked = {}, {}
-        archive = find_archive(request)
-        limits = ArchiveLimits(request.archive_bytes_max, request.manifest_bytes_max)
+        began = process_time()
         try:
-            files = read_archive(archive, limits)
+            unpacked = self._unpack(request)
         except ArchiveRefused as refused:
             if (problem := refused.lint_problem) is None:
                 raise
-            return _describe({}, {}, LintReport((problem,)), files_parsed=0)
-        digests = {path: sha256(files[path]).digest() for path in sorted(files, key=path_bytes)}
-        before = self._parsed.parsed
-        checked = {
-            path: self._parsed.get(path, digest, files[path]) for path, digest in digests.items()
-        }
-        self._contents = {digest: files[path] for path, digest in digests.items()}
+            return _describe(_Unpacked(request.body, {}, {}), LintReport((problem,)), 0)
+        before, until = self._parsed.parsed, monotonic() + request.parse_s
+        checked: dict[str, ParsedFile] = {}
+        for path, digest in unpacked.digests.items():
+            if self._parsed.parsed > before and monotonic() > until:
+                self._unfinished = unpacked
+                return CheckUnfinished(self._parsed.parsed - before, process_time() - began)
+            checked[path] = self._parsed.get(path, digest, unpacked.files[path])
+        self._contents = {digest: unpacked.files[path] for path, digest in unpacked.digests.items()}
         self._checked = checked
-        return _describe(digests, files, lint_tree(checked), self._parsed.parsed - before)
+        return _describe(unpacked, lint_tree(checked), self._parsed.parsed - before)
+
+    def _unpack(self, request: CheckArchive) -> _Unpacked:
+        """The files of an archive; one that was not finished before is unpacked already."""
+        known = self._unfinished
+        if known is not None and known.body == request.body:
+            self._unfinished = None
+            return known
+        limits = ArchiveLimits(request.archive_bytes_max, request.manifest_bytes_max)
+        files = read_archive(find_archive(request), limits)
+        paths = sorted(files, key=path_bytes)
+        digests = {path: sha256(files[path]).digest() for path in paths}
+        return _Unpacked(request.body, files, digests)
 
     def _fetch(self, request: FetchFiles) -> FilesFetched:
         return FilesFetched(
@@ -138,9 +166,8 @@ class ManifestWorker:
         return FilesParsed(files, self._parsed.parsed - before)
 
 
-def _describe(
-    digests: Mapping[str, bytes], files: Mapping[str, bytes], report: LintReport, files_parsed: int
-) -> ManifestChecked:
+def _describe(unpacked: _Unpacked, report: LintReport, files_parsed: int) -> ManifestChecked:
+    files, digests = unpacked.files, unpacked.digests
     kinds = [kind_of(path) for path in digests]
     return ManifestChecked(
         files=[CheckedFile(path, digest, len(files[path])) for path, digest in digests.items()],

@@ -34,6 +34,15 @@ class TenantQueue(Generic[T]):
         self._waiting.setdefault(tenant, deque()).append(item)
         self._count += 1
 
+    def put_back(self, tenant: str, item: T) -> None:
+        """Have what was taken wait again: before what else its tenant has brought, and behind all
+        other tenants.
+        """
+        own = self._waiting.pop(tenant, None) or deque()
+        own.appendleft(item)
+        self._waiting[tenant] = own
+        self._count += 1
+
     def take(self) -> T:
         """The next; there must be one."""
         tenant = next(iter(self._waiting))

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from headrace.processes.manifest_messages import (
 from headrace.processes.manifest_process import (
     Conversation,
     ManifestProcess,
+    ManifestProcessCounts,
     ProcessConfused,
     open_reply,
 )
@@ -55,6 +57,8 @@ while (body := read_message(requests)) is not None:
         replies.write(b"\\xff" * 4)
         replies.flush()
         continue
+    elif "unfinished" in files:
+        reply = encode(CheckUnfinished(1, 10.0))
     elif "refuse" in files:
         reply = encode(NotTaken("conflict", "not so", {"field": "x"}))
     write_message(replies, reply)
@@ -205,6 +209,38 @@ def test_what_takes_too_long_is_refused_once_and_others_go_on() -> None:
         assert (process.counts.starts, process.counts.failures) == (2, 1)
 
     live(story, job_s=0.2)
+
+
+def test_what_takes_several_turns_gives_way_to_others() -> None:
+    async def story(process: ManifestProcess) -> None:
+        order: list[str] = []
+
+        async def talk(conversation: Conversation, name: str, turns: list[str]) -> None:
+            order.append(name)
+            await conversation.ask(ParseFiles({turns.pop(): b""}), FilesParsed)
+
+        async with asyncio.TaskGroup() as tasks:
+            for tenant, turns in (("a", 3), ("a", 1), ("b", 1), ("c", 2)):
+                name = f"{tenant}{turns}"
+                paths = ["done"] + ["unfinished"] * (turns - 1)
+                talking = partial(talk, name=name, turns=paths)
+                tasks.create_task(process.converse(tenant, talking))
+        assert order == ["a3", "b1", "c2", "a3", "c2", "a3", "a1"]
+        assert (process.counts.starts, process.counts.failures) == (1, 0)
+
+    live(story)
+
+
+def test_turns_come_to_an_end() -> None:
+    """Each took ten seconds of a processor, as the process says."""
+
+    async def story(process: ManifestProcess) -> None:
+        refused = await refusal_of(echo(process, "unfinished"))
+        assert (refused.code, refused.detail["max_s"]) == (Code.BODY_TOO_LARGE, 50.0)
+        assert await echo(process, "a") == "a"
+        assert process.counts == ManifestProcessCounts(conversations=6, starts=1, failures=0)
+
+    live(story, job_s=50.0)
 
 
 def test_it_ends_when_nobody_has_come_for_a_while() -> None:

@@ -20,6 +20,7 @@ from headrace.flags.closure import hash_files
 from headrace.flags.model import Definition, FlagDefinition, SegmentDefinition
 from headrace.processes.manifest_messages import (
     CheckArchive,
+    CheckUnfinished,
     FetchFiles,
     FilesFetched,
     FilesParsed,
@@ -112,6 +113,22 @@ def test_of_many_files_of_which_one_changed_one_is_parsed() -> None:
     assert checked(worker, files).files_parsed == 0
     assert checked(worker, files | {"flags/f7.toml": FLAG + b"# changed"}).files_parsed == 1
     assert checked(worker, files).files_parsed == 0
+
+
+def test_what_takes_long_is_parsed_in_turns() -> None:
+    """At least one file in each, and what was parsed before is known."""
+    worker = ManifestWorker()
+    files = FILES | {f"flags/f{number}.toml": FLAG for number in range(3)}
+    request = msgspec.structs.replace(packed(files), parse_s=-1.0)
+    for _ in range(len(files) - 1):
+        unfinished = worker.answer(request)
+        assert isinstance(unfinished, CheckUnfinished)
+        assert (unfinished.files_parsed, unfinished.processor_s > 0) == (1, True)
+        with pytest.raises(KeyError):
+            worker.answer(FetchFiles([], ["flags/a.toml"]))
+    reply = worker.answer(request)
+    assert isinstance(reply, ManifestChecked)
+    assert (reply.files_parsed, reply.flag_count) == (1, 4)
 
 
 def test_what_is_parsed_for_the_server_is_known_when_it_is_uploaded() -> None:

@@ -28,6 +28,18 @@ def test_one_who_comes_again_waits_behind_the_others() -> None:
     assert [queue.take(), queue.take()] == ["b1", "a2"]
 
 
+def test_what_is_put_back_waits_behind_others_and_before_its_own() -> None:
+    queue: TenantQueue[str] = TenantQueue(count_max=4, per_tenant_max=2)
+    for item in ("a1", "a2", "b1", "b2"):
+        queue.put(item[0], item)
+    assert queue.take() == "a1"
+    queue.put("c", "c1")
+    queue.put_back("a", "a1")  # whatever the caps say: it was let in
+    assert [queue.take() for _ in range(5)] == ["b1", "c1", "a1", "b2", "a2"]
+    queue.put_back("a", "a1")
+    assert (len(queue), queue.take()) == (1, "a1")
+
+
 def test_no_more_than_so_many_wait() -> None:
     queue: TenantQueue[int] = TenantQueue(count_max=3, per_tenant_max=2)
     queue.put("a", 1)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from headrace.engine.contents import ContentStore
 from headrace.observe import Counter, Gauge, Sample
-from headrace.processes.manifest_messages import ManifestChecked
 from headrace.processes.manifest_process import ManifestProcessCounts
 
 
@@ -27,11 +26,6 @@ class ManifestMetrics:
         self.loads = Counter(
             "flags_manifest_loads_total", "Manifests that were asked for and not at hand."
         )
-
-    def checked(self, checked: ManifestChecked) -> None:
-        """An archive was checked."""
-        self.files_checked.add(len(checked.files))
-        self.files_parsed.add(checked.files_parsed)
 
     def samples(self) -> Sequence[Sample]:
         """All of them as they stand."""

@@ -14,7 +14,7 @@ from headrace.processes.manifest_messages import (
     FilesFetched,
     ManifestChecked,
 )
-from headrace.processes.manifest_process import Conversation, ManifestChecker
+from headrace.processes.manifest_process import Conversation, GiveWay, ManifestChecker
 from headrace.surfaces.flags import wire
 from headrace.surfaces.flags.errors import LINT_FAILED, SCHEMA_VERSION_MISMATCH
 from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
@@ -51,11 +51,9 @@ class Uploads:
     async def lint(self, live: OpenLog, archive: CheckArchive) -> ManifestChecked:
         """What is in an archive and what is wrong with it; nothing changes."""
 
-        checked = await self._checker.converse(
-            _tenant(live), lambda conversation: conversation.ask(archive, ManifestChecked)
+        return await self._checker.converse(
+            _tenant(live), lambda conversation: self._check(conversation, archive)
         )
-        self._metrics.checked(checked)
-        return checked
 
     async def store(
         self, live: OpenLog, archive: CheckArchive, uploaded_by: str, if_version: int | None
@@ -81,10 +79,20 @@ class Uploads:
             return row, checked
         raise AssertionError("the last try returns or raises")
 
+    async def _check(self, conversation: Conversation, archive: CheckArchive) -> ManifestChecked:
+        """Have an archive checked, in several turns if that takes long."""
+        try:
+            checked = await conversation.ask(archive, ManifestChecked)
+        except GiveWay as unfinished:
+            self._metrics.files_parsed.add(unfinished.files_parsed)
+            raise
+        self._metrics.files_parsed.add(checked.files_parsed)
+        self._metrics.files_checked.add(len(checked.files))
+        return checked
+
     async def _take(self, conversation: Conversation, archive: CheckArchive) -> _Upload:
         """Have an archive checked, and get what the server lacks of it."""
-        checked = await conversation.ask(archive, ManifestChecked)
-        self._metrics.checked(checked)
+        checked = await self._check(conversation, archive)
         check_report(checked.report)
         tree = {file.path: file.digest for file in checked.files}
         files = self._manifests.known_files(tree)

@@ -8,6 +8,7 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
 from headrace.core.errors import Code, Refused
@@ -371,6 +372,18 @@ def test_nobody_tries_for_ever(loop: VirtualLoop, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(ContentsMissing):
             await world.upload(live, FILES)
         assert len(tries) == 3
+
+    run(loop, script)
+
+
+def test_an_upload_that_takes_several_turns_is_one_upload(loop: VirtualLoop) -> None:
+    async def script(world: World) -> None:
+        live = await namespace(world.engine)
+        archive = msgspec.structs.replace(archive_of(FILES), parse_s=-1.0)
+        row, checked = await world.store.uploads.store(live, archive, "tok_1", None)
+        assert (row.version, checked.flag_count) == (1, 2)
+        assert (world.parsed, world.metrics.files_checked.value) == (4, 4)
+        assert await world.store.versions.read(await world.store.versions.tree(live, 1)) == FILES
 
     run(loop, script)
 
