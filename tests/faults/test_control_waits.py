@@ -59,6 +59,11 @@ UNSPACE: Request = ("DELETE", f"{SPACES}/billing")
 TOKENS = f"{TENANTS}/acme/tokens"
 TOKEN: Request = ("POST", TOKENS, {"type": "namespace-read", "name": "a", "namespace": "billing"})
 REVOKE: Request = ("DELETE", f"{TOKENS}/tok_1")
+MANIFEST = f"{SPACES}/billing/manifest"
+VERSIONS: Request = ("GET", f"{MANIFEST}/versions")
+EVALUATE_ALL: Request = ("POST", f"{SPACES}/billing/evaluate/all", {"context": {}})
+OFREP: Request = ("POST", f"{SPACES}/billing/ofrep/v1/evaluate/flags", {"context": {}})
+CLOSURE: Request = ("GET", f"{SPACES}/billing/closure?version=1&subscription=Kg")
 
 CASES: list[tuple[list[Request], Request, Request]] = [
     # (what there is, what is being made durable, what is asked meanwhile)
@@ -133,10 +138,20 @@ CASES: list[tuple[list[Request], Request, Request]] = [
     ([TENANT], SPACE, SPACE),
     ([TENANT], SPACE, ("GET", SPACES)),
     ([TENANT], SPACE, TOKEN),
+    ([TENANT], SPACE, VERSIONS),
+    ([TENANT], SPACE, ("GET", MANIFEST)),
+    ([TENANT], SPACE, ("GET", f"{MANIFEST}/versions/1")),
+    ([TENANT], SPACE, EVALUATE_ALL),
+    ([TENANT], SPACE, OFREP),
+    ([TENANT], SPACE, CLOSURE),
     ([TENANT, SPACE], UNSPACE, UNSPACE),
     ([TENANT, SPACE], UNSPACE, ("GET", SPACES)),
     ([TENANT, SPACE], UNSPACE, SPACE),
     ([TENANT, SPACE], UNSPACE, TOKEN),
+    ([TENANT, SPACE], UNSPACE, VERSIONS),
+    ([TENANT, SPACE], UNSPACE, EVALUATE_ALL),
+    ([TENANT, SPACE], UNSPACE, CLOSURE),
+    ([TENANT, SPACE], UNSPACE, ("GET", "/api/v1/events?ns=acme/billing")),
     ([TENANT, SPACE], TOKEN, ("GET", TOKENS)),
     ([TENANT, SPACE, TOKEN], REVOKE, REVOKE),
     ([TENANT, SPACE, TOKEN], REVOKE, ("GET", TOKENS)),

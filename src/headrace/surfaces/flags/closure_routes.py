@@ -70,7 +70,7 @@ class ClosureRoutes:
         else:
             keys = await store.keys.accepted()
             _check_token(call, keys, token, requested, store.engine.clock.now_ms() / 1000)
-        live = find_namespace(call, tenant, slug)
+        live = await find_namespace(call, tenant, slug)
         closure = await _find(store, live, requested)
         tag = f'"v{closure.version}-{closure.hash}"'
         headers = [("etag", tag), _CACHE_CONTROL]

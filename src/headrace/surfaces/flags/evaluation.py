@@ -103,7 +103,7 @@ class EvaluationRoutes:
         self._evaluator = evaluator
 
     async def evaluate(self, call: Call) -> Answer:
-        live, bound = _find_namespace(call)
+        live, bound = await _find_namespace(call)
         asked = decode(_one, await call.command(EVALUATION_BYTES_MAX))
         manifest = await self._evaluator.load(live)
         audience = _parse_audience(asked, manifest, bound)
@@ -120,7 +120,7 @@ class EvaluationRoutes:
         return json_answer(msgspec.json.encode(reply))
 
     async def evaluate_all(self, call: Call) -> Answer:
-        live, bound = _find_namespace(call)
+        live, bound = await _find_namespace(call)
         asked = decode(_all, await call.command(EVALUATION_BYTES_MAX))
         manifest = await self._evaluator.load(live)
         audience = _parse_audience(asked, manifest, bound)
@@ -130,11 +130,11 @@ class EvaluationRoutes:
         return json_answer(msgspec.json.encode(reply))
 
 
-def _find_namespace(call: Call) -> tuple[OpenLog, str | None]:
+async def _find_namespace(call: Call) -> tuple[OpenLog, str | None]:
     """The namespace that a path names, and the environment that the credential is bound to."""
     tenant, slug = parse_names(call)
     bound = require_evaluate(call.principal, tenant, slug)
-    return find_namespace(call, tenant, slug), bound
+    return await find_namespace(call, tenant, slug), bound
 
 
 def _parse_audience(

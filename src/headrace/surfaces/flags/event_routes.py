@@ -8,6 +8,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import EVENTS_QUERY_BYTES_MAX
 from headrace.core.owners import FLAGS
 from headrace.engine.engine import Engine
+from headrace.engine.open_log import OpenLog
 from headrace.flags.subscription import FlagSubscription, SubscriptionRefused, parse_subscription
 from headrace.surfaces.flags.deliveries import Deliveries
 from headrace.surfaces.flags.errors import INVALID_SUBSCRIPTION
@@ -57,7 +58,7 @@ class EventRoutes:
         tenant = _tenant(principal, wanted)
         for slug in wanted.namespaces:
             require_manifest_read(principal, tenant, slug)
-        self._check_there(call.engine, tenant, wanted)
+        await self._check_there(call.engine, tenant, wanted)
         plan = FlagStreamPlan(
             principal, tenant, wanted.namespaces, base_url(call.req, self._public_url), self._rules
         )
@@ -65,16 +66,19 @@ class EventRoutes:
         stream = FlagStream(call.hub, plan, self._deliveries(), self._metrics, slot)
         return open_events(call, stream, _HEADERS, connection="close")
 
-    def _check_there(self, engine: Engine, tenant: str, wanted: FlagSubscription) -> None:
-        """Refuse namespaces that are not there; count what clients say they have of others."""
+    async def _check_there(self, engine: Engine, tenant: str, wanted: FlagSubscription) -> None:
+        """Refuse namespaces that are not there for good; count what clients have of the others."""
+        lives: list[OpenLog] = []
         for slug in wanted.namespaces:
             log = engine.state.by_name.get(log_of(tenant, slug))
             if log is None or log.owner != FLAGS:
                 raise INVALID_SUBSCRIPTION.refused(
                     f"there is no namespace {slug}", reason="unknown_namespace", namespace=slug
                 )
+            lives.append(live := engine.open_logs[log.id])
             if (since := wanted.since.get(slug)) is not None:
-                self._metrics.resumed(_compare(since, engine.open_logs[log.id].visible))
+                self._metrics.resumed(_compare(since, live.visible))
+        await engine.settle(*lives)
 
 
 def _parse(req: Request, principal: Principal) -> FlagSubscription:

@@ -63,7 +63,7 @@ class ManifestRoutes:
     async def put(self, call: Call) -> Answer:
         tenant, slug = parse_names(call)
         require_manifest_write(call.principal, tenant, slug)
-        live = find_namespace(call, tenant, slug)
+        live = await find_namespace(call, tenant, slug)
         if_version = parse_if_version(call.req)
         if if_version is not None and if_version not in (live.visible, live.log.head):
             raise VERSION_CONFLICT.refused(
@@ -91,7 +91,7 @@ class ManifestRoutes:
         """What an upload would say, whether it has errors or not."""
         tenant, slug = parse_names(call)
         require_manifest_read(call.principal, tenant, slug)
-        live = find_namespace(call, tenant, slug)
+        live = await find_namespace(call, tenant, slug)
         with self._uploads.take(call.principal):
             archive = await self._read_archive(call)
             checked = await self._store().uploads.lint(live, archive)
@@ -115,7 +115,7 @@ class ManifestRoutes:
 
     async def get(self, call: Call) -> Answer:
         """The files of the current version, unless the client has them."""
-        live = _find_readable(call)
+        live = await _find_readable(call)
         version = live.visible
         if not version:
             raise MANIFEST_NOT_FOUND.refused("the namespace has no manifest yet")
@@ -132,7 +132,7 @@ class ManifestRoutes:
     # --- versions ---------------------------------------------------------------------------------
 
     async def list_versions(self, call: Call) -> Answer:
-        live = _find_readable(call)
+        live = await _find_readable(call)
         limit = parse_whole(call.req, "limit", LIST_PAGE_MAX, LIST_PAGE_MAX)
         before = None
         if call.req.get_param("before") is not None:
@@ -145,7 +145,7 @@ class ManifestRoutes:
         return _reply(wire.VersionListReply(listed, call.req.id, more))
 
     async def get_version(self, call: Call) -> Answer:
-        live = _find_readable(call)
+        live = await _find_readable(call)
         text = call.param("version")
         version = parse_digits(text, U64_MAX)
         if not version:
@@ -175,10 +175,10 @@ def parse_if_version(req: Request) -> int | None:
     return version
 
 
-def _find_readable(call: Call) -> OpenLog:
+async def _find_readable(call: Call) -> OpenLog:
     tenant, slug = parse_names(call)
     require_manifest_read(call.principal, tenant, slug)
-    return find_namespace(call, tenant, slug)
+    return await find_namespace(call, tenant, slug)
 
 
 def _describe(head: VersionHead, oldest: int) -> wire.Version:

@@ -61,7 +61,7 @@ class OfrepRoutes:
         self._evaluator = evaluator
 
     async def evaluate(self, call: Call) -> Answer:
-        live, environment = _find_namespace(call)
+        live, environment = await _find_namespace(call)
         body = await call.command(EVALUATION_BYTES_MAX)
         manifest = await self._evaluator.load(live)
         audience = Audience(_parse_context(body), environment)
@@ -73,7 +73,7 @@ class OfrepRoutes:
 
     async def evaluate_all(self, call: Call) -> Answer:
         """All flags, unless the client has what they are for this context."""
-        live, environment = _find_namespace(call)
+        live, environment = await _find_namespace(call)
         body = await call.command(EVALUATION_BYTES_MAX)
         audience = Audience(_parse_context(body), environment)
         manifest = await self._evaluator.load(live)
@@ -92,7 +92,7 @@ class OfrepRoutes:
         return answer
 
 
-def _find_namespace(call: Call) -> tuple[OpenLog, str | None]:
+async def _find_namespace(call: Call) -> tuple[OpenLog, str | None]:
     """The namespace that is meant, and the environment that the token is bound to."""
     principal = call.principal
     if "namespace" in call.names:
@@ -107,7 +107,7 @@ def _find_namespace(call: Call) -> tuple[OpenLog, str | None]:
             " /api/v1/tenants/{tenant}/namespaces/{namespace}/ofrep/v1/evaluate/flags",
         )
     environment = require_evaluate(principal, tenant, slug)
-    return find_namespace(call, tenant, slug), environment
+    return await find_namespace(call, tenant, slug), environment
 
 
 def _parse_context(body: bytes) -> Any:

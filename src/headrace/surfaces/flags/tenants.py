@@ -141,7 +141,7 @@ class TenantRoutes:
         tenant, slug = parse_tenant(call), parse_slug(call.param("namespace"), "namespace")
         require_tenant_admin(call.principal, tenant)
         require_tenant(call.engine.state, tenant)
-        await self._store().versions.delete(find_namespace(call, tenant, slug))
+        await self._store().versions.delete(await find_namespace(call, tenant, slug))
         return Answer(204, [])
 
 
@@ -156,13 +156,15 @@ def require_tenant(state: State, tenant: str) -> None:
         raise TENANT_NOT_FOUND.refused(f"there is no tenant {tenant}", tenant=tenant)
 
 
-def find_namespace(call: Call, tenant: str, slug: str) -> OpenLog:
-    """A namespace that somebody may see; refuses if there is none."""
+async def find_namespace(call: Call, tenant: str, slug: str) -> OpenLog:
+    """A namespace that somebody may see, and that a crash cannot take; refuses if there is none."""
     engine = call.engine
     log = engine.state.by_name.get(log_of(tenant, slug))
     if log is None or log.owner != FLAGS:
         raise no_namespace(tenant, slug)
-    return engine.open_logs[log.id]
+    live = engine.open_logs[log.id]
+    await engine.settle(live)
+    return live
 
 
 def no_namespace(tenant: str, slug: str) -> Refused:

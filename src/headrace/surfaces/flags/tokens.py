@@ -56,7 +56,7 @@ class TokenRoutes:
         require_tenant_admin(call.principal, tenant)
         request = await _read(call)
         require_tenant(call.engine.state, tenant)
-        grants = _parse_grants(call, tenant, request)
+        grants = await _parse_grants(call, tenant, request)
         self._check_room(call.engine, tenant)
         return await _issue(call, request, grants)
 
@@ -112,7 +112,7 @@ async def _read(call: Call) -> wire.TokenRequest:
     return request
 
 
-def _parse_grants(call: Call, tenant: str, request: wire.TokenRequest) -> Grants:
+async def _parse_grants(call: Call, tenant: str, request: wire.TokenRequest) -> Grants:
     """What a token of a tenant opens."""
     kind = request.type
     if kind is TokenType.SUPERADMIN:
@@ -130,7 +130,7 @@ def _parse_grants(call: Call, tenant: str, request: wire.TokenRequest) -> Grants
         raise _wrong("environment", f"{kind.value} needs an environment")
     else:
         environment = parse_environment(request.environment)
-    find_namespace(call, tenant, slug)
+    await find_namespace(call, tenant, slug)
     return Grants(
         tenants=(tenant,),
         namespaces=(f"{tenant}/{slug}",),
