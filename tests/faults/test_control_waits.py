@@ -151,7 +151,7 @@ CASES: list[tuple[list[Request], Request, Request]] = [
     ([TENANT, SPACE], UNSPACE, VERSIONS),
     ([TENANT, SPACE], UNSPACE, EVALUATE_ALL),
     ([TENANT, SPACE], UNSPACE, CLOSURE),
-    ([TENANT, SPACE], UNSPACE, ("GET", "/api/v1/events?ns=acme/billing")),
+    ([TENANT, SPACE], UNSPACE, ("GET", "/api/v1/events?ns=acme/billing:*")),
     ([TENANT, SPACE], TOKEN, ("GET", TOKENS)),
     ([TENANT, SPACE, TOKEN], REVOKE, REVOKE),
     ([TENANT, SPACE, TOKEN], REVOKE, ("GET", TOKENS)),

@@ -18,6 +18,7 @@ from headrace.core.owners import FLAGS
 from headrace.core.token import Grants
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
+from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.flags.closure import hash_files
 from headrace.flags.delta import DeltaEntry, apply_delta
 from headrace.surfaces.flags.names import log_of, tenant_log
@@ -28,7 +29,7 @@ from headrace.web.connection import Connections
 from headrace.web.credential_store import new_secret
 from headrace.web.responder import Responder
 from support import lines
-from support.engine_harness import boot
+from support.engine_harness import PACE, boot
 from support.eventtext import Event, split_events, unchunk
 from support.hostile import HostileDisk
 from support.inline_checker import InlineChecker
@@ -263,9 +264,11 @@ def run(
     *,
     retention: Retention = Retention(),  # noqa: B008  (it never changes)
     disk: HostileDisk | None = None,
+    pace: UpkeepPace = PACE,
+    delay_s: Callable[[], float] = lambda: 0.0,
     **environ: str,
 ) -> None:
-    """Tell a story of a server with these settings."""
+    """Tell a story of a server with these settings, whose disk takes so long for a sync."""
     about = {
         "TOPICS_DATA_DIR": "nowhere",
         "FLAGS_RETENTION_VERSIONS": str(retention.versions),
@@ -287,7 +290,8 @@ def run(
     async def serve(site: Site) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        engine = (await boot(disk or HostileDisk(), VirtualClock(loop))).engine
+        clock = VirtualClock(loop)
+        engine = (await boot(disk or HostileDisk(), clock, pace=pace, delay_s=delay_s)).engine
         app._flags.open(engine, app.gate.credentials.is_gone)
         app.gate.open(engine)
         await story(FlagsSite(site, app, engine, app._flags.store().versions))
