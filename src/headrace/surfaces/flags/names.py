@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import re
-
 from headrace.core.errors import Code, Refused
 from headrace.core.owners import FLAGS_PREFIX
+from headrace.flags.keys import LABEL_RULE, SLUG_RULE, is_label, is_slug
 
 PREFIX = "flags:"
 TENANTS = f"{FLAGS_PREFIX}tenants/"
 """A tenant is there while its log is; nothing is ever written to that."""
 
-_SLUG = re.compile(r"[a-z][a-z0-9-]{0,62}\Z")
-_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
 _SHOWN = 100
 
 
 def parse_slug(text: str, field: str = "slug") -> str:
     """The name of a tenant or of a namespace; refuses everything else."""
-    if _SLUG.match(text) is None:
+    if not is_slug(text):
         raise Refused(
             Code.INVALID,
-            f"{field} has 1 to 63 characters of a-z 0-9 - and starts with a letter",
+            f"{field} has {SLUG_RULE}",
             field=field,
             value=text[:_SHOWN],
         )
@@ -30,10 +27,10 @@ def parse_slug(text: str, field: str = "slug") -> str:
 
 def parse_environment(text: str) -> str:
     """The name of an environment; refuses everything else."""
-    if _KEY.match(text) is None:
+    if not is_label(text):
         raise Refused(
             Code.INVALID,
-            "environment has 1 to 63 characters of a-z 0-9 _ - and starts with a letter",
+            f"environment has {LABEL_RULE}",
             field="environment",
             value=text[:_SHOWN],
         )
