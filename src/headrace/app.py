@@ -21,7 +21,7 @@ from headrace.config import Settings
 from headrace.core.cap import Cap
 from headrace.core.errors import Corrupt
 from headrace.core.limits import DRAIN_S, SEARCH_TIMEOUT_MS, WEBHOOKS_PER_KEY_AT_ONCE
-from headrace.core.owners import STREAMS, SUBSCRIPTIONS, TOPICS, TRACKERS, WEBHOOKS
+from headrace.core.owners import FEEDS, STREAMS, SUBSCRIPTIONS, TOPICS, TRACKERS, WEBHOOKS
 from headrace.delivery.addresses import is_loopback
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
@@ -46,6 +46,8 @@ from headrace.storage.stores import open_objects
 from headrace.surfaces.bulk import mount as bulk
 from headrace.surfaces.bulk.chunks import ChunkLimits
 from headrace.surfaces.bulk.routes import Bulk
+from headrace.surfaces.feeds.routes import FeedLimits
+from headrace.surfaces.feeds.server import Feeds
 from headrace.surfaces.flags.server import Flags, FlagsLimits
 from headrace.surfaces.notifications.server import (
     NotificationLimits,
@@ -118,6 +120,7 @@ def build_web(
     server: ServerRoutes,
     notifications: Notifications,
     flags: Flags,
+    feeds: Feeds,
     pipeline: PipelineProcess | None,
 ) -> Responder:
     """All surfaces, complete but for the engine behind the gate."""
@@ -159,6 +162,7 @@ def build_web(
         streams.surface(gate, settings.streams.dialect, _stream_limits(settings), control, server),
         flags.surface,  # before notifications: below /api/v1 everything else is theirs
         notifications.surface,
+        feeds.surface,
     ]
     probes = Probes(gate, loop_lag, surfaces, pipeline)
     base_url = f"http://{settings.server.host}:{settings.server.port}"
@@ -227,6 +231,7 @@ def _caps(settings: Settings) -> Caps:
             SUBSCRIPTIONS: settings.streams.max_subscriptions,
             TRACKERS: settings.topics.max_trackers,
             WEBHOOKS: settings.topics.max_webhooks,
+            FEEDS: settings.feeds.max_tenants,
         },
         per_key=KeyCaps() if settings.development else per_key,
         routers=settings.topics.max_routers,
@@ -282,6 +287,17 @@ def _flags(settings: Settings, checker: ManifestChecker) -> Flags:
     )
 
 
+def _feeds(settings: Settings) -> Feeds:
+    own = settings.feeds
+    return Feeds(
+        FeedLimits(
+            retention_ms=own.retention_ms,
+            id_window_ms=own.id_window_ms,
+            event_bytes=settings.server.max_record_bytes,
+        )
+    )
+
+
 class App:
     """One server over one data directory, from binding the port to the last snapshot."""
 
@@ -307,6 +323,7 @@ class App:
         self._server = ServerRoutes(self.gate, _server_limits(settings))
         self._notifications = _notifications(settings, self.gate)
         self._flags = _flags(settings, ManifestProcess())
+        self._feeds = _feeds(settings)
         self._loop_lag = LoopLag()
         self._disk = RealDisk(settings.storage.data_dir)
         self._pool = ThreadPool()
@@ -335,6 +352,7 @@ class App:
             self._server,
             self._notifications,
             self._flags,
+            self._feeds,
             self._pipeline,
         )
         server = HttpServer(respond, self._connections(descriptors), DRAIN_S)
@@ -410,6 +428,7 @@ class App:
         self._control.open(signer)
         await self._notifications.open(started.engine)
         self._flags.open(started.engine, self.gate.credentials.is_gone)
+        await self._feeds.open(started.engine)
         self.gate.open(started.engine)
         if self._settings.development and len(started.engine.tokens):
             log_line("warning", "no credential is configured: tokens of the catalog have no effect")

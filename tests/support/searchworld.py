@@ -44,7 +44,8 @@ class Web(NamedTuple):
 def web() -> Web:
     """The web application of a server that is never started, for one engine after the other."""
     made = App(load({"TOPICS_DATA_DIR": "nowhere"}))
-    routes = made._loop_lag, made._control, made._server, made._notifications, made._flags, None
+    parts = made._loop_lag, made._control, made._server, made._notifications, made._flags
+    routes = *parts, made._feeds, None
     return Web(made.gate, build_web(made._settings, made.gate, *routes), made._control, made._flags)
 
 

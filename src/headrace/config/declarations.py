@@ -464,6 +464,24 @@ class FlagsSettings(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
+class FeedsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The feeds surface: what there may be, and what is kept."""
+
+    PREFIX: ClassVar = "FEEDS_"
+
+    max_tenants: Annotated[int, Setting("most tenants; 0: unlimited", whole(0), "10000")]
+    retention_ms: Annotated[int, Setting("how long events are kept", whole(1), "604800000")]
+    id_window_ms: Annotated[
+        int,
+        Setting(
+            "how long the id of an event is known, so that it is stored once; no longer than the"
+            " event is kept",
+            whole(1),
+            "86400000",
+        ),
+    ]
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be configured, by section."""
 
@@ -473,6 +491,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     streams: StreamsSettings
     notifications: NotificationsSettings
     flags: FlagsSettings
+    feeds: FeedsSettings
 
     @property
     def development(self) -> bool:

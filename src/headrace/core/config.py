@@ -52,6 +52,8 @@ class LogConfig(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Only so many records of each key are kept, the newest; 0: all."""
     keys_max: int = 0
     """Only records of so many keys are kept, those with the newest records; 0: all."""
+    unique_ids: bool = False
+    """Whether its records have ids, each of which is stored once within `idempotency_window_ms`."""
 
     @property
     def trims(self) -> bool:

@@ -102,6 +102,10 @@ KEYS_MAX = 10_000_000
 """What a rule by key may ask for; memory holds some 300 bytes for each key that is there."""
 SUPERSEDED_MAX = 10_000
 """Records of others that one append ends; where more must go, the next ones go on."""
+RECORD_IDS_MAX = 10_000_000
+"""Ids of records that are known, of all logs with unique ids together: some 35 bytes each."""
+RECORD_IDS_SWEPT = 4_096
+"""Buckets of ids in which to look for forgotten ones when there is no room for more."""
 SURPLUS_STEP = 500
 """Keys to look at, or records to end, in one step when a rule by key is new."""
 
@@ -717,3 +721,23 @@ EVALUATION_INLINE_BYTES = 64 << 10
 """What a flag and its segments define, or all flags, that is evaluated on the loop; more is so in a
 thread.
 """
+
+
+# Feeds.
+TENANT_LENGTH_MIN, TENANT_LENGTH_MAX = 3, 63
+EVENTS_PER_POST_MAX = 1000
+EVENTS_PAGE_DEFAULT, EVENTS_PAGE_MAX = 100, 1000
+EVENT_TYPE_LENGTH_MAX = 128
+RESOURCE_ID_LENGTH_MAX = 256
+"""Characters of the id of a resource, of an ancestor, and of who caused an event."""
+PARENTS_MAX, PARENT_NAME_LENGTH_MAX = 8, 64
+"""Ancestors that an event may name: with all of them, the key of a record is at most 32 KiB."""
+FEED_FILTER_VALUES_MAX = 100
+"""Values of one filter; they are joined by OR."""
+FEED_KEY_NAME_LENGTH_MAX = 200
+FEED_WAIT_S_MAX = 60
+"""How long a reader may ask to wait."""
+FEED_HEARTBEAT_S = 15.0
+"""How long a stream of events is silent at the most."""
+FEED_COMMAND_BYTES_MAX = 16 << 10
+"""Of a body that brings no events."""

@@ -120,6 +120,11 @@ class Ledger:
             size_bytes += records * size
         return count, size_bytes
 
+    def first_since(self, at_ms: int) -> int | None:
+        """The first seq that is not older than this; None if all are."""
+        at = bisect_left(self._stamps, at_ms, self._start)  # (commit times never fall)
+        return self._firsts[at] if at < len(self._firsts) else None
+
     def dump(self) -> list[bytes]:
         """The runs as four native int64 columns, for the snapshot."""
         columns = (self._firsts, self._lasts, self._stamps, self._sizes)

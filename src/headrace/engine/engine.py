@@ -26,6 +26,7 @@ from headrace.engine.logs.commit_barrier import CommitBarrier
 from headrace.engine.logs.control import Logs
 from headrace.engine.logs.deleter import Deleter
 from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.logs.identified_appends import IdentifiedAppender
 from headrace.engine.logs.key_rules import KeyRules
 from headrace.engine.logs.lookup import LogLookup
 from headrace.engine.logs.reader import Reader
@@ -108,6 +109,7 @@ class Engine(Kernel):
         self.routers = routers = Routers(self, fetcher, scheduler)
         self.reader = reader = Reader(self, fetcher, routers, expiry)
         self.appender = appender = Appender(self)
+        self.identified_appender = IdentifiedAppender(self, appender, fetcher)
         self.deleter = deleter = Deleter(self, lookup, fetcher, routers)
         self.key_rules = key_rules = KeyRules(self, fetcher)
         self.logs = logs = Logs(self, lookup, fetcher, routers, barrier, key_rules)

@@ -226,6 +226,8 @@ class Kernel:
                 self.tail_bytes += live.tail.add(entry.block)
                 if live.keyed is not None:
                     live.keyed.add(entry.block)
+                if live.ids is not None:
+                    live.ids.add(entry.block)
                 if live.log.config.journaled:
                     self.touched[entry.log] = live.log.name
                     self.near.setdefault(entry.log, entry.block.first)
@@ -286,6 +288,8 @@ class Kernel:
         self.deaths += 1
         if live.keyed is not None:
             live.keyed.drop_below(live.log.floor)
+        if live.ids is not None:
+            live.ids.drop_below(live.log.floor)
         blocks = live.tail.blocks
         if blocks and blocks[0].last < live.log.floor:
             self.free(live, live.log.floor - 1)

@@ -25,6 +25,7 @@ from headrace.core.limits import (
 )
 from headrace.core.log import Log
 from headrace.core.record import Block
+from headrace.core.record_ids import RecordIds
 from headrace.engine.tail import Tail
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class OpenLog:
         "config_position",
         "deletions",
         "dispatcher",
+        "ids",
         "keyed",
         "last_read_at_ms",
         "last_write_at_ms",
@@ -94,6 +96,10 @@ class OpenLog:
         """How often records were deleted: the list of them changes in place."""
         self.keyed = keyed_by(log.config)
         """Its live records by key, while it has a rule for them; `KeyRules` fills it at a start."""
+        self.ids = RecordIds() if log.config.unique_ids else None
+        """The ids of its records, while each is stored once; `IdentifiedAppender` fills it at a
+        start.
+        """
         self.dispatcher: JobDispatcher | None = None
         """Where jobs are handed out, once somebody asked for one."""
         self.waiters: dict[asyncio.Future[None], None] | None = None

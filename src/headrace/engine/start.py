@@ -52,6 +52,7 @@ async def start(
             engine.subscriptions.active.opened(live)
     engine.upkeep.resume(recovered)
     await engine.key_rules.open()
+    await engine.identified_appender.open()
     engine.routers.open()
     engine.webhooks.delivery.open()
     await engine.transactions.open()

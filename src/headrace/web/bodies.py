@@ -46,13 +46,15 @@ def plain_body(req: Request, bytes_max: int) -> bytes:
     return b""
 
 
-async def read_body(req: Request, bytes_max: int) -> bytes:
-    """The body as UTF-8 JSON text; empty when there is none."""
+async def read_body(req: Request, bytes_max: int, *also: str) -> bytes:
+    """The body as UTF-8 JSON text, under this media type or `also` under others; empty when there
+    is none.
+    """
     if body := plain_body(req, bytes_max):
         return body
     raw = await _receive(req, bytes_max)
     if raw and req.content_type != _JSON:
-        check_json_type(req.content_type)
+        check_json_type(req.content_type, *also)
     raw = await _unpack(req, raw, bytes_max)
     if len(raw) <= INLINE_BYTES_MAX or raw.isascii():
         check_utf8(raw)
@@ -108,14 +110,15 @@ def check_utf8(raw: bytes) -> None:
         raise Refused(Code.INVALID, f"the body is not UTF-8 (byte {at})", field="body") from None
 
 
-def check_json_type(content_type: str | None) -> None:
-    """Refuse anything but JSON in UTF-8."""
+def check_json_type(content_type: str | None, *also: str) -> None:
+    """Refuse anything but JSON in UTF-8, under its own media type or under others."""
     media, *params = [part.strip().lower() for part in (content_type or "").split(";")]
     charsets = [p.partition("=")[2].strip('" ') for p in params if p.startswith("charset")]
-    if media != _JSON or any(charset != "utf-8" for charset in charsets):
+    if media not in (_JSON, *also) or any(charset != "utf-8" for charset in charsets):
+        known = " or ".join((*also, f"{_JSON}; charset=utf-8"))
         raise Refused(
             Code.MEDIA_TYPE,
-            "a request with a body needs Content-Type: application/json; charset=utf-8",
+            f"a request with a body needs Content-Type: {known}",
             content_type=content_type,
         )
 

@@ -182,17 +182,17 @@ class Call:
         self._revoked = True
         self._note_end()
 
-    def body(self) -> Coroutine[Any, Any, bytes]:
-        """The body of a request that brings records."""
-        return read_body(self.req, self.gate.max_body_bytes)
+    def body(self, *also: str) -> Coroutine[Any, Any, bytes]:
+        """The body of a request that brings records; `also` of other media types that are JSON."""
+        return read_body(self.req, self.gate.max_body_bytes, *also)
 
     def small_body(self) -> bytes:
         """The same, if there is one, it is all there, plain and small; nothing else to wait for."""
         return plain_body(self.req, min(INLINE_BYTES_MAX, self.gate.max_body_bytes))
 
-    def command(self, bytes_max: int = COMMAND_BYTES_MAX) -> Coroutine[Any, Any, bytes]:
-        """The body of a request that brings no records."""
-        return read_body(self.req, min(bytes_max, self.gate.max_body_bytes))
+    def command(self, bytes_max: int = COMMAND_BYTES_MAX, *also: str) -> Coroutine[Any, Any, bytes]:
+        """The body of a request that brings no records; `also` of other types that are JSON."""
+        return read_body(self.req, min(bytes_max, self.gate.max_body_bytes), *also)
 
     def raw_body(self, bytes_max: int) -> Coroutine[Any, Any, bytes]:
         """The body, whatever it is."""

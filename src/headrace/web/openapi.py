@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from headrace.web.credentials import Scope
 from headrace.web.routing import placeholders, plain
 from headrace.web.surface import Described, OutgoingCall, Parameter, Route, Surface
 
@@ -48,6 +47,7 @@ def build(
     return _without_blanks(
         openapi="3.1.0",
         info=_without_blanks(title=title, version=version, description=description),
+        servers=[{"url": url} for url in surfaces[0].servers] if len(surfaces) == 1 else [],
         paths=paths,
         webhooks=webhooks,
         components={"schemas": components, "securitySchemes": schemes},
@@ -80,7 +80,8 @@ class _Schemas:
 
 def _operation(route: Route, path: str, schemas: _Schemas, schemes: list[str]) -> dict[str, Any]:
     return _without_blanks(
-        operationId=re.sub(r"\W+", "_", f"{route.method.lower()}{path}").rstrip("_"),
+        operationId=route.operation
+        or re.sub(r"\W+", "_", f"{route.method.lower()}{path}").rstrip("_"),
         tags=[route.group] if route.group else [],
         summary=route.summary,
         description=route.description,
@@ -90,7 +91,7 @@ def _operation(route: Route, path: str, schemas: _Schemas, schemes: list[str]) -
             str(status): _response(status, reply, schemas)
             for status, reply in sorted(route.replies.items())
         },
-    ) | {"security": _security(route.scope, schemes)}
+    ) | {"security": _security(route, schemes), **_roles(route)}
 
 
 def _webhook(name: str, call: OutgoingCall, schemas: _Schemas) -> dict[str, Any]:
@@ -138,21 +139,30 @@ def _request(route: Route, schemas: _Schemas) -> dict[str, Any]:
     content: dict[str, Any] = {"schema": schemas.describe(route.request)}
     if route.example is not None:
         content["example"] = route.example
-    return {"content": {route.media: content}}
+    media = (route.media,) if isinstance(route.media, str) else route.media
+    required = {"required": True} if route.requires_body else {}
+    return {"content": dict.fromkeys(media, content), **required}
 
 
 def _response(status: int, reply: Described, schemas: _Schemas) -> dict[str, Any]:
     described: dict[str, Any] = {"description": reply.description or HTTPStatus(status).phrase}
     if reply.type is not None:
-        described["content"] = {reply.media: {"schema": schemas.describe(reply.type)}}
+        types = {reply.media: reply.type, **reply.also}
+        described["content"] = {
+            media: {"schema": schemas.describe(type)} for media, type in types.items()
+        }
     return described
 
 
-def _security(scope: Scope | None, schemes: list[str]) -> list[dict[str, list[str]]]:
-    if scope is None:
+def _security(route: Route, schemes: list[str]) -> list[dict[str, list[str]]]:
+    if route.scope is None:
         return []
-    scopes = [str(each.name).lower() for each in scope]
-    return [{scheme: scopes} for scheme in schemes]
+    needed = list(route.roles) or [str(each.name).lower() for each in route.scope]
+    return [{scheme: needed} for scheme in schemes]
+
+
+def _roles(route: Route) -> dict[str, list[str]]:
+    return {"x-required-roles": list(route.roles)} if route.roles else {}
 
 
 def _without_blanks(**fields: Any) -> dict[str, Any]:

@@ -39,6 +39,8 @@ class Described(NamedTuple):
     type: Any
     description: str
     media: str = JSON
+    also: Mapping[str, Any] = {}
+    """Types of the body under other media types, for who asks for those."""
 
 
 class Refusal(NamedTuple):
@@ -69,10 +71,15 @@ class Route(msgspec.Struct, frozen=True):
     replies: Mapping[int, Described]
     request: Any = None
     """The type of the body, if it is JSON."""
-    media: str = JSON
-    """The media type of the body."""
+    media: str | tuple[str, ...] = JSON
+    """The media type of the body; the first of several is the usual one."""
+    requires_body: bool = False
     parameters: Sequence[Parameter] = ()
     scope: Scope | None = None
+    roles: tuple[str, ...] = ()
+    """Of these, one is needed; on surfaces that have roles."""
+    operation: str = ""
+    """What clients call it that are made of the document; derived from the path if not given."""
     group: str = ""
     description: str = ""
     example: Any = None
@@ -136,6 +143,8 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """Told of every answer: the path of its route, if there is one, and the status."""
     samples: Callable[[Principal], Sequence[Sample]] | None = None
     """Metrics of its own, as far as somebody may see them."""
+    servers: tuple[str, ...] = ()
+    """Below which paths all of it is found, where there are several, as OpenAPI has it."""
     openapi_path: str | None = None
     """Where clients of the protocol look for its OpenAPI document, which has a path anyway."""
 

@@ -19,7 +19,8 @@ CREDENTIALS = {
     "HEADRACE_USERS": "ann:pass",
 }
 TARGETS = {
-    "notifications": "/api/v1/watch?event_type=storm&identifier=%7B%22region%22:%22north%22%7D"
+    "notifications": "/api/v1/watch?event_type=storm&identifier=%7B%22region%22:%22north%22%7D",
+    "feeds": "/tenants/acme/events",
 }
 FOREIGN = {"host": "evil.example"}
 
@@ -38,6 +39,7 @@ def test_whoever_shows_nothing_is_let_in_without_credentials_only(
         app._server,
         app._notifications,
         app._flags,
+        app._feeds,
         None,
     )
 

@@ -50,6 +50,7 @@ def make() -> tuple[Responder, App]:
         app._server,
         app._notifications,
         app._flags,
+        app._feeds,
         None,
     ), app
 

@@ -29,7 +29,7 @@ SURFACES = {
     surface.name: surface
     for surface in (lambda app: build_web(
         app._settings, app.gate, app._loop_lag, app._control, app._server, app._notifications,
-        app._flags, None,
+        app._flags, app._feeds, None,
     ))(App(load({"TOPICS_DATA_DIR": "nowhere"})))._surfaces
 }  # fmt: skip
 

@@ -68,7 +68,7 @@ class Appender:
                 raise core_state.not_found(name)
             kernel.caps.check_logs(kernel.state, owner, created_by)
             made = core_state.create(kernel.state, name, owner, create, now_ms, created_by)
-            return await self._append_new(made, drafts, key, due_ms, now_ms, timings)
+            return await self.append_new(made, drafts, key, due_ms, now_ms, timings)
         check_owner(log, owner)
         live = kernel.open_logs[log.id]
         if key is not None:
@@ -114,7 +114,7 @@ class Appender:
         committed = kernel.committed(live, position, block.last, show)
         committed.add_done_callback(batch.note_failure)
 
-    async def _append_new(
+    async def append_new(
         self,
         create: Create,
         drafts: Drafts,
@@ -123,6 +123,7 @@ class Appender:
         now_ms: int,
         timings: Timings,
     ) -> Appended:
+        """Make a log and append to it; neither, if that is refused."""
         kernel = self._kernel
         log = core_state.new_log(create)
         admitted = supersession.append(log, keyed_by(log.config), drafts, key, now_ms)

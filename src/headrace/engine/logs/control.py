@@ -96,6 +96,12 @@ class Logs:
                 f'"{log.name}" is a {log.config.kind.value}; the type of a log cannot change',
                 topic=log.name,
             )
+        if config.unique_ids is not log.config.unique_ids:
+            raise Refused(
+                Code.LOG_INCOMPATIBLE,
+                f'whether records of "{log.name}" have ids cannot change',
+                topic=log.name,
+            )
         if config == log.config:
             # Who asked for the same before may still wait for it to be durable.
             await kernel.journal.wait_synced(live.config_position)

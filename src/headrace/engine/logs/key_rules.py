@@ -7,25 +7,19 @@ and a rule that is new.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from contextlib import aclosing, suppress
-from itertools import count
 
 from headrace.core import supersession
 from headrace.core.entry import Delete
 from headrace.core.errors import Refused
 from headrace.core.keyed_records import KeyedRecords
 from headrace.core.limits import SURPLUS_STEP
-from headrace.core.log import Log, live_ranges
-from headrace.core.record import cut
 from headrace.engine.flow.time_slices import slices
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.fetcher import Fetcher
+from headrace.engine.logs.live_records import index_records
 from headrace.engine.open_log import OpenLog
-
-_ATTEMPTS = 3
-"""How often others may delete records while we look at them, before we do not stop any more."""
 
 
 class KeyRules:
@@ -47,30 +41,9 @@ class KeyRules:
 
     async def fill(self, live: OpenLog) -> None:
         """Learn the keys of every live record there is."""
-        log = live.log
-        for attempt in count(1):
-            start, deletions = live.tail.start, live.deletions
-            keyed = KeyedRecords()
-            if log.extents and log.extents[0][1] < start:
-                parts = list(live_ranges(log, start - 1))
-                keyed = await self._fetcher.sealed(self._of_sealed, log, parts)
-            if live.tail.start == start:
-                adding = _add_resident(live, keyed, start)
-                if attempt < _ATTEMPTS:
-                    async for _ in slices(adding):
-                        pass
-                else:
-                    deque(adding, maxlen=0)
-            if (live.tail.start, live.deletions) == (start, deletions):
-                break  # else records left memory meanwhile, or were deleted
-        keyed.drop_below(log.floor)
+        keyed = await index_records(self._fetcher, live, KeyedRecords)
+        keyed.drop_below(live.log.floor)
         live.keyed = keyed
-
-    def _of_sealed(self, log: Log, parts: list[tuple[int, int]]) -> KeyedRecords:
-        keyed = KeyedRecords()
-        for block in self._fetcher.segments.parts(log, parts):
-            keyed.add(block)
-        return keyed
 
     async def enforce(self, live: OpenLog) -> None:
         """Delete what a log has beyond its rule, step by step; durable when this returns.
@@ -108,17 +81,3 @@ class KeyRules:
             if delete is None:
                 return
             yield delete
-
-
-def _add_resident(live: OpenLog, keyed: KeyedRecords, start: int) -> Iterator[int]:
-    """Take in the live records that are in memory, block by block, and those that come meanwhile;
-    who looks away between two blocks begins anew when records went.
-    """
-    log, after = live.log, start - 1
-    while (block := next(live.tail.since(after + 1), None)) is not None:
-        for low, high in live_ranges(log, block.last, max(block.first, after + 1)):
-            first, stop = block.index(low), block.stop_index(high)
-            if first < stop:
-                keyed.add(cut(block, first, stop))
-        after = block.last
-        yield after

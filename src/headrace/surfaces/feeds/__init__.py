@@ -1,0 +1,1 @@
+"""Feeds: events of tenants, read by polling, long polling and server-sent events."""

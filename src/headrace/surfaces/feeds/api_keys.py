@@ -1,0 +1,89 @@
+"""API keys of a tenant: tokens of the catalog that have roles in this one tenant."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET
+
+from headrace.core.errors import Code, Refused
+from headrace.core.limits import FEED_COMMAND_BYTES_MAX, I64_MAX
+from headrace.core.names import has_controls
+from headrace.core.token import Grants, Token
+from headrace.search.values import format_date, parse_date_ms
+from headrace.surfaces.feeds import wire
+from headrace.surfaces.feeds.errors import VENDOR, invalid_field
+from headrace.surfaces.feeds.permissions import MANAGERS, FeedRole
+from headrace.surfaces.feeds.routes import check_takes_vendor, enter, vendor_answer
+from headrace.web.answers import Answer
+from headrace.web.calls import Call, decode
+from headrace.web.credential_store import new_secret
+
+_PREFIX = "epk_"
+"""How keys begin: whoever finds one in a text knows what it is."""
+_request = msgspec.json.Decoder(wire.ApiKeyRequest)
+
+
+class ApiKeyRoutes:
+    """The handlers of API keys."""
+
+    async def create(self, call: Call) -> Answer:
+        tenant = enter(call, MANAGERS)
+        check_takes_vendor(call)
+        request = decode(_request, await call.command(FEED_COMMAND_BYTES_MAX, VENDOR))
+        if has_controls(request.name):
+            raise invalid_field("name", "has control characters")
+        if len(set(request.roles)) < len(request.roles):
+            raise invalid_field("roles", "names a role twice")
+        expires_at_ms = _parse_expiry(request, call.engine.clock.now_ms())
+        secret, digest = new_secret(_PREFIX)
+        token = await call.engine.tokens.issue(
+            digest,
+            Grants(tenants=(tenant,), roles=tuple(request.roles)),
+            label=request.name,
+            created_by=call.principal.id,
+            expires_at_ms=expires_at_ms,
+        )
+        described = msgspec.structs.asdict(_describe(token))
+        return vendor_answer(msgspec.json.encode(wire.NewApiKey(**described, key=secret)), 201)
+
+    async def list(self, call: Call) -> Answer:
+        tenant = enter(call, MANAGERS)
+        check_takes_vendor(call)
+        tokens = await call.engine.tokens.list()
+        found = [_describe(token) for token in tokens if _is_key_of(token, tenant)]
+        return vendor_answer(msgspec.json.encode(wire.ApiKeyList(found)))
+
+    async def revoke(self, call: Call) -> Answer:
+        tenant, id = enter(call, MANAGERS), call.param("keyId")
+        engine = call.engine
+        known = engine.state.tokens.get(id)
+        if known is None or not _is_key_of(known, tenant) or not await engine.tokens.revoke(id):
+            raise Refused(Code.NOT_FOUND, f"{tenant} has no such API key")
+        return Answer(204, [])
+
+
+def _is_key_of(token: Token, tenant: str) -> bool:
+    """Whether a token was made here, for this tenant: other surfaces make tokens, too."""
+    grants = token.grants
+    roles = set(grants.roles)
+    return grants.tenants == (tenant,) and bool(roles) and roles <= set(FeedRole)
+
+
+def _parse_expiry(request: wire.ApiKeyRequest, now_ms: int) -> int:
+    if request.expires_at is UNSET:
+        return 0
+    at_ms = parse_date_ms(request.expires_at)
+    if at_ms is None or not now_ms < at_ms <= I64_MAX:
+        raise invalid_field("expiresAt", "is a time to come, in RFC 3339", request.expires_at)
+    return at_ms
+
+
+def _describe(token: Token) -> wire.ApiKey:
+    return wire.ApiKey(
+        id=token.id,
+        name=token.label,
+        roles=[FeedRole(role) for role in token.grants.roles],
+        created_at=format_date(token.created_at_ms),
+        created_by=token.created_by,
+        expires_at=format_date(token.expires_at_ms) if token.expires_at_ms else UNSET,
+    )

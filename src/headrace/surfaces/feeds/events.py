@@ -1,0 +1,60 @@
+"""What goes out: pages of events, and events of a stream. What is stored is sent as it is."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.core.limits import READ_BYTES_DEFAULT, READ_RECORDS_DEFAULT
+from headrace.core.read import Page
+from headrace.delivery.events import Event, Lost, Records
+from headrace.delivery.sse import chunk, event
+from headrace.surfaces.feeds.errors import cursor_expired, encode_error
+from headrace.surfaces.feeds.filters import EventSelector
+
+HEARTBEAT = b": heartbeat\n\n"
+_ERROR, _UNTYPED = b"error", b"message"
+
+
+def encode_page(page: Page, cursor: int, has_more: bool) -> list[bytes]:
+    """A page with the cursor behind it, in pieces."""
+    events = b",".join([piece.block.data_at(at) for piece in page.slices for at in piece.picks])
+    more = b"true" if has_more else b"false"
+    return [
+        b'{"events":[',
+        events,
+        b'],"cursor":{"sequenceNumber":%d,"hasMore":%b}}' % (cursor, more),
+    ]
+
+
+class FeedView(msgspec.Struct, frozen=True, cache_hash=True):
+    """Events as they come: equal views share bytes."""
+
+    selector: EventSelector
+    chunked: bool
+    records_max: int = READ_RECORDS_DEFAULT
+    bytes_max: int = READ_BYTES_DEFAULT
+    strong: bool = False
+    gets_superseded: bool = False
+    heartbeat_s: float = 0.0
+
+    def encode(self, name: str, told: Event, position: int) -> bytes:
+        match told:
+            case Records(page=page):
+                frames = _encode_events(page)
+            case Lost(earliest=earliest):
+                # Retention went past a reader who did not keep up.
+                frames = event(_ERROR, encode_error(cursor_expired(earliest)))
+            case _:
+                return b""
+        return chunk(frames) if self.chunked else frames
+
+
+def _encode_events(page: Page) -> bytes:
+    found: list[bytes] = []
+    for piece in page.slices:
+        block = piece.block
+        for at in piece.picks:
+            type = block.tags[at] if block.tags else None
+            name = _UNTYPED if type is None else type.encode()
+            found.append(event(name, block.data_at(at), b"%d" % block.seq_at(at)))
+    return b"".join(found)

@@ -1,0 +1,231 @@
+"""The feeds surface: which path takes which handler, and what its documentation says.
+
+Everything is found below `/tenants`, and the same below `/api/tenants`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from headrace.core.errors import Code
+from headrace.core.limits import (
+    EVENTS_PAGE_DEFAULT,
+    EVENTS_PAGE_MAX,
+    FEED_FILTER_VALUES_MAX,
+    FEED_WAIT_S_MAX,
+    TENANT_LENGTH_MAX,
+    TENANT_LENGTH_MIN,
+)
+from headrace.observe import Sample
+from headrace.surfaces.feeds import wire
+from headrace.surfaces.feeds.api_keys import ApiKeyRoutes
+from headrace.surfaces.feeds.errors import (
+    PROBLEM,
+    REFUSALS,
+    VENDOR,
+    FeedError,
+    FeedProblem,
+    refuse,
+)
+from headrace.surfaces.feeds.metrics import FeedMetrics
+from headrace.surfaces.feeds.names import TENANT_PATTERN
+from headrace.surfaces.feeds.permissions import MANAGERS, READERS, WRITERS
+from headrace.surfaces.feeds.routes import EventRoutes
+from headrace.web.answers import JSON
+from headrace.web.calls import by_api_key
+from headrace.web.credentials import Principal, Scope
+from headrace.web.event_streams import EVENT_STREAM
+from headrace.web.request import Request
+from headrace.web.surface import Described, Parameter, Route, Surface, with_refusals
+
+BASES = ("", "/api")
+TENANT = "/tenants/{tenantId}"
+_BODY = (VENDOR, JSON)
+_SECURITY: dict[str, Any] = {
+    "bearer": {
+        "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
+        "description": "A JSON Web Token with the claims roles and allowed_tenants, or an API key.",
+    },
+    "apiKey": {
+        "type": "apiKey", "in": "header", "name": "X-API-Key",
+        "description": "Also as Authorization: ApiKey <key>.",
+    },
+}  # fmt: skip
+_EVENT = {
+    "id": "a1b2c3d4-e5f6-7890-abcd-ef1234567890",
+    "type": "version.published",
+    "resourceRef": {
+        "resourceType": "version",
+        "resourceId": "3",
+        "parentRefs": {"templateId": "invoice", "variantId": "english"},
+    },
+    "actor": {"type": "user", "identifier": "jane@acme-corp.com"},
+    "data": {"versionId": 3, "status": "published"},
+}
+_Tenant = Annotated[
+    str,
+    Meta(pattern=TENANT_PATTERN, min_length=TENANT_LENGTH_MIN, max_length=TENANT_LENGTH_MAX),
+]
+_FilterText = Annotated[str, Meta(min_length=1)]
+_TENANT = Parameter("tenantId", _Tenant, "Its slug", place="path", example="acme-corp")
+_AFTER = Parameter(
+    "after", wire.SequenceNumber, "Only events behind this sequence number; 0: from the beginning",
+)  # fmt: skip
+_FILTERS = (
+    Parameter(
+        "resourceType",
+        Annotated[list[wire.ResourceType], Meta(max_length=FEED_FILTER_VALUES_MAX)],
+        "Only events about such resources; of several, any",
+    ),
+    Parameter(
+        "eventType",
+        Annotated[list[_FilterText], Meta(max_length=FEED_FILTER_VALUES_MAX)],
+        "Only events of such types; of several, any",
+    ),
+    Parameter("templateId", _FilterText, "Only events about this template, or something of it"),
+    Parameter(
+        "environmentId", _FilterText, "Only events about this environment, or something of it"
+    ),
+)
+
+
+def surface(events: EventRoutes, api_keys: ApiKeyRoutes, metrics: FeedMetrics) -> Surface:
+    """The surface, over everything that is configured."""
+
+    def observe(request: Request, path: str | None, status: int) -> None:
+        metrics.answered(path, request.method, status)
+
+    def samples(principal: Principal) -> Sequence[Sample]:
+        return metrics.samples()
+
+    routes = [*_events(events), *_api_keys(api_keys)]
+    return Surface(
+        name="feeds",
+        title="Feeds",
+        prefixes=tuple(f"{base}/tenants" for base in BASES),
+        routes=[_below(base, route) for base in BASES for route in routes],
+        refusals=REFUSALS,
+        refuse=refuse,
+        authenticate=by_api_key,
+        security=_SECURITY,
+        observe=observe,
+        samples=samples,
+        servers=tuple(base or "/" for base in BASES),
+    )
+
+
+def _below(base: str, route: Route) -> Route:
+    """The route below another path: told of once, in the document as one of its servers."""
+    if not base:
+        return route
+    return msgspec.structs.replace(route, path=base + route.path, summary="")
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+def _events(routes: EventRoutes) -> list[Route]:
+    group = "Events"
+    page = Described(wire.EventFeedResponse, "A page", VENDOR)
+    frames = Described(str, "Events as they come, and heartbeats", EVENT_STREAM)
+    return [
+        Route(
+            "POST", f"{TENANT}/events", routes.append, "Store events",
+            _replies(
+                {201: Described(wire.EventReceipt, "Stored, all of them", VENDOR)},
+                Code.INVALID, Code.NOT_ACCEPTABLE, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
+            ),
+            request=wire.EventInput | wire.EventBatch, media=_BODY, requires_body=True,
+            scope=Scope.WRITE, roles=WRITERS, operation="storeEvents", group=group,
+            parameters=(_TENANT,), example=_EVENT,
+            description="One event, or a batch of which all or none are stored. An id is stored once,"
+            " whichever way it is sent again. `generator` writes generation.* only. A tenant is"
+            " there from its first event on.",
+        ),
+        Route(
+            "GET", f"{TENANT}/events", routes.poll, "Read events",
+            _replies(
+                {200: page}, Code.INVALID, Code.NOT_FOUND, Code.NOT_ACCEPTABLE, Code.GONE,
+            ),
+            scope=Scope.READ, roles=READERS, operation="listEvents", group=group, head=True,
+            parameters=(
+                _TENANT, _AFTER,
+                Parameter(
+                    "limit", Annotated[int, Meta(ge=1, le=EVENTS_PAGE_MAX)],
+                    "How many at most", default=EVENTS_PAGE_DEFAULT,
+                ),
+                Parameter(
+                    "timeout", Annotated[int, Meta(ge=1, le=FEED_WAIT_S_MAX)],
+                    "How many seconds to wait for an event; left out: not at all",
+                ),
+                *_FILTERS,
+            ),
+            description="In order, without gaps. The cursor is the highest sequence number that was"
+            " looked at, also where filters left out what was there: ask for what is after it.",
+        ),
+        Route(
+            "GET", f"{TENANT}/events/stream", routes.follow, "Follow events",
+            _replies(
+                {200: frames}, Code.INVALID, Code.NOT_FOUND, Code.NOT_ACCEPTABLE, Code.GONE,
+            ),
+            scope=Scope.READ, roles=READERS, operation="streamEvents", group=group, lives_long=True,
+            parameters=(
+                _TENANT, _AFTER, *_FILTERS,
+                Parameter(
+                    "Last-Event-ID", str, "Behind this one; wins over after if it is a number",
+                    place="header",
+                ),
+            ),
+            description="Each event has its sequence number as id and its type as name. Without"
+            " after and Last-Event-ID: what comes from now on.",
+        ),
+    ]  # fmt: skip
+
+
+# --- API keys -------------------------------------------------------------------------------------
+
+
+def _api_keys(routes: ApiKeyRoutes) -> list[Route]:
+    group = "API keys"
+    return [
+        Route(
+            "POST", f"{TENANT}/api-keys", routes.create, "Make an API key",
+            _replies(
+                {201: Described(wire.NewApiKey, "Made; the key is told here and never again", VENDOR)},
+                Code.INVALID, Code.NOT_ACCEPTABLE, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
+            ),
+            request=wire.ApiKeyRequest, media=_BODY, requires_body=True, scope=Scope.ADMIN,
+            roles=MANAGERS, operation="createApiKey", group=group, parameters=(_TENANT,),
+            example={"name": "cache of the shop", "roles": ["reader"]},
+        ),
+        Route(
+            "GET", f"{TENANT}/api-keys", routes.list, "List API keys",
+            _replies(
+                {200: Described(wire.ApiKeyList, "All of the tenant", VENDOR)},
+                Code.INVALID, Code.NOT_ACCEPTABLE,
+            ),
+            scope=Scope.ADMIN, roles=MANAGERS, operation="listApiKeys", group=group, head=True,
+            parameters=(_TENANT,),
+        ),
+        Route(
+            "DELETE", f"{TENANT}/api-keys/{{keyId}}", routes.revoke, "Revoke an API key",
+            _replies({204: Described(None, "Revoked, and what was opened with it has ended")}, Code.INVALID, Code.NOT_FOUND),
+            scope=Scope.ADMIN, roles=MANAGERS, operation="revokeApiKey", group=group,
+            parameters=(_TENANT, Parameter("keyId", str, "Its id", place="path")),
+        ),
+    ]  # fmt: skip
+
+
+def _replies(ok: dict[int, Described], *codes: Code) -> dict[int, Described]:
+    """The replies of an endpoint; refusals come in both shapes."""
+    replies = with_refusals(ok, codes, REFUSALS, FeedError)
+    return {
+        status: reply._replace(media=VENDOR, also={PROBLEM: FeedProblem})
+        if reply.type is FeedError
+        else reply
+        for status, reply in replies.items()
+    }

@@ -1,0 +1,37 @@
+"""The parts of the surface, chosen and joined."""
+
+from __future__ import annotations
+
+from headrace.core.errors import Refused
+from headrace.core.owners import FEEDS
+from headrace.engine.engine import Engine
+from headrace.observe import log_line
+from headrace.surfaces.feeds import mount
+from headrace.surfaces.feeds.api_keys import ApiKeyRoutes
+from headrace.surfaces.feeds.indexing import SEARCH
+from headrace.surfaces.feeds.metrics import FeedMetrics
+from headrace.surfaces.feeds.names import PREFIX
+from headrace.surfaces.feeds.routes import EventRoutes, FeedLimits
+from headrace.web.surface import Surface
+
+
+class Feeds:
+    """Feeds as a server has them."""
+
+    def __init__(self, limits: FeedLimits) -> None:
+        self._limits = limits
+        self.metrics = FeedMetrics()
+        self.surface: Surface = mount.surface(
+            EventRoutes(limits, self.metrics), ApiKeyRoutes(), self.metrics
+        )
+
+    async def open(self, engine: Engine) -> None:
+        """The engine is there: logs behave as the settings say from now on."""
+        if self._limits.id_window_ms > self._limits.retention_ms:
+            log_line("warning", "ids of events are known for as long as the events are kept")
+        for name in list(engine.state.names("", PREFIX, FEEDS)):
+            try:
+                await engine.logs.put(name, FEEDS, self._limits.log_config)
+                await engine.search_configs.put(name, FEEDS, SEARCH)
+            except Refused as refused:
+                log_line("error", "a log cannot be configured", log=name, problem=refused.message)
