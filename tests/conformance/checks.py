@@ -69,6 +69,29 @@ _OFREP_ERROR = {
     "errorDetails": "<match .+>",
     "key": "<maybe string>",
 }
+_FEED_ERRORS = (
+    {
+        "<only>": True,
+        "code": "<match [A-Z][A-Z_]*>",
+        "message": "<match .+>",
+        "errors": "<maybe array>",
+        "earliestAvailable": "<maybe int 1..>",
+        "activeNode": "<maybe string>",
+        "leaseExpiresAt": "<maybe string>",
+    },
+    {
+        "<only>": True,
+        "type": "<match (https://epistola\\.app/errors/[a-z-]+|about:blank)>",
+        "title": "<match .+>",
+        "status": "<int 400..599>",
+        "detail": "<match .+>",
+        "errors": "<maybe array>",
+        "earliestAvailable": "<maybe int 1..>",
+        "activeNode": "<maybe string>",
+        "leaseExpiresAt": "<maybe string>",
+    },
+)
+"""What errors below `/tenants` look like: the usual shape, and that of RFC 9457."""
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(?:,|$)')
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
@@ -142,6 +165,9 @@ def check_conventions(answer: Answer) -> Iterator[str]:
         shapes = _API_ERRORS.values()
         if all(any(find_differences(shape, body)) for shape in shapes):
             yield f"an error has one of the shapes of /api/v1, got {body}"
+    elif answer.target.startswith(("/tenants/", "/api/tenants/")):
+        is_problem = answer.headers["content-type"] == "application/problem+json"
+        yield from find_differences(_FEED_ERRORS[is_problem], body)
     else:
         yield from find_differences(_ERROR, body)
     if answer.status in (429, 503) and not answer.headers.get("retry-after", "").isdigit():

@@ -46,7 +46,8 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def is_json(self) -> bool:
-        return self.headers.get("content-type", "").partition(";")[0] == "application/json"
+        media = self.headers.get("content-type", "").partition(";")[0]
+        return media == "application/json" or media.endswith("+json")
 
     def parse_json(self) -> Any:
         """The body as JSON. Raises NotJson where it is not, or holds NaN or an infinity."""

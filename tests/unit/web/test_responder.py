@@ -68,7 +68,8 @@ def test_every_surface_has_words_for_every_refusal(code: Code, name: str, path: 
     assert error.get("code") or error["success"] is False
     if name == "notifications":
         assert said["request_id"] == request.id
-    assert "content-type: application/json\r\n" in answer.lines + format_lines(answer.headers)
+    media = "vnd.epistola.v1+json" if name == "feeds" else "json"
+    assert f"content-type: application/{media}\r\n" in answer.lines + format_lines(answer.headers)
 
 
 # --- an empty surface -----------------------------------------------------------------------------

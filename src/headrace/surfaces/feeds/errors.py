@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ PROBLEM = "application/problem+json"
 _PROBLEMS = "https://epistola.app/errors/"
 _NO_PROBLEM = "about:blank"
 _REJECTED_SHOWN = 200
+_MISSING = re.compile(r"missing required field `(\w+)`")
 
 REFUSALS = complete(
     {
@@ -123,8 +125,12 @@ class _Told(NamedTuple):
 def _told(refused: Refused) -> _Told:
     detail = refused.detail
     errors = detail.get(_ERRORS, UNSET)
-    if errors is UNSET and refused.code is Code.INVALID and "field" in detail:
-        errors = [FieldError(str(detail["field"]), refused.message)]  # of the shared layers
+    if errors is UNSET and refused.code is Code.INVALID:  # of the shared layers
+        path = [str(detail["field"])] if "field" in detail else []
+        if missing := _MISSING.search(refused.message):
+            path.append(missing[1])
+        if path:
+            errors = [FieldError(".".join(path), refused.message)]
     return _Told(errors, detail.get(_EARLIEST, UNSET))
 
 
