@@ -14,6 +14,9 @@ from headrace.surfaces.feeds.events import HEARTBEAT, FeedView
 from headrace.surfaces.feeds.filters import EventSelector
 from headrace.surfaces.feeds.metrics import FeedMetrics
 
+_CODES = {code.status: code for code in (Code.UNAUTHENTICATED, Code.SHUTTING_DOWN)}
+"""What an ending is called that has one of these statuses."""
+
 
 class FeedStream(EventStream):
     """One stream of events of a tenant."""
@@ -41,7 +44,7 @@ class FeedStream(EventStream):
         if isinstance(ending, SlowConsumer | Over | Expired) or (said := describe(ending)) is None:
             return last
         status, message = said
-        code = Code.SHUTTING_DOWN if status == Code.SHUTTING_DOWN.status else Code.INTERNAL
+        code = _CODES.get(status, Code.INTERNAL)
         return self.wrap(event(b"error", encode_error(Refused(code, message)))) + last
 
     def on_open(self) -> None:
