@@ -191,9 +191,10 @@ class Routers:
         source, dest = (kernel.state.by_name.get(name) for name in (plan.source, plan.dest))
         if dest is None and not plan.create_dest:
             raise core_state.not_found(plan.dest)
-        for log in (source, dest):
-            if log is not None:
-                check_owner(log, owner)
+        if source is not None and source.stream is not None:
+            check_owner(source, owner)  # a stream has a life of its own; all else may be read
+        if dest is not None:
+            check_owner(dest, owner)
         new = (source is None) + (dest is None)
         kernel.caps.check_logs(kernel.state, owner, created_by, new)
         return source, dest
