@@ -735,6 +735,8 @@ PARENTS_MAX, PARENT_NAME_LENGTH_MAX = 8, 64
 FEED_FILTER_VALUES_MAX = 100
 """Values of one filter; they are joined by OR."""
 FEED_KEY_NAME_LENGTH_MAX = 200
+FEED_KEY_S_MAX = 10 * 365 * 86_400
+"""How long an API key may last that ends by itself."""
 FEED_WAIT_S_MAX = 60
 """How long a reader may ask to wait."""
 FEED_HEARTBEAT_S = 15.0

@@ -242,16 +242,22 @@ def _curl(operation: _Operation, schemas: Json, base_url: str) -> str:
     lines = [f"curl{method} {shlex.quote(url)}"]
     if operation.spec["security"]:
         lines.append('-H "Authorization: Bearer $KEY"')
-    content = _request_body(operation.spec)
+    media, content = _json_body(operation.spec)
     if content:
         body = content.get("example", _sketch(content["schema"], schemas))
-        lines += ["-H 'Content-Type: application/json'", f"-d {shlex.quote(json.dumps(body))}"]
+        lines += [f"-H 'Content-Type: {media}'", f"-d {shlex.quote(json.dumps(body))}"]
     return " \\\n  ".join(lines)
 
 
 def _request_body(spec: Json) -> Json:
-    content: Json = spec.get("requestBody", {}).get("content", {}).get("application/json", {})
-    return content
+    return _json_body(spec)[1]
+
+
+def _json_body(spec: Json) -> tuple[str, Json]:
+    """The media type of a body that is JSON, and what is said of it; nothing if it is none."""
+    content: Json = spec.get("requestBody", {}).get("content", {})
+    found = (each for each in content.items() if each[0].endswith(("/json", "+json")))
+    return next(found, ("", {}))
 
 
 # --- small pieces of HTML; what they take is HTML already ---

@@ -68,7 +68,9 @@ class _Schemas:
         self._prefix = prefix
 
     def describe(self, type: Any) -> dict[str, Any]:
-        """The schema of one type."""
+        """The schema of a type, or of any of several."""
+        if isinstance(type, tuple):
+            return {"anyOf": [self.describe(each) for each in type]}
         [schema], components = msgspec.json.schema_components(
             [type], ref_template=f"#/components/schemas/{self._prefix}{{name}}"
         )
@@ -139,9 +141,8 @@ def _request(route: Route, schemas: _Schemas) -> dict[str, Any]:
     content: dict[str, Any] = {"schema": schemas.describe(route.request)}
     if route.example is not None:
         content["example"] = route.example
-    media = (route.media,) if isinstance(route.media, str) else route.media
     required = {"required": True} if route.requires_body else {}
-    return {"content": dict.fromkeys(media, content), **required}
+    return {"content": {route.media: content}, **required}
 
 
 def _response(status: int, reply: Described, schemas: _Schemas) -> dict[str, Any]:
@@ -151,6 +152,8 @@ def _response(status: int, reply: Described, schemas: _Schemas) -> dict[str, Any
         described["content"] = {
             media: {"schema": schemas.describe(type)} for media, type in types.items()
         }
+    if reply.links:
+        described["links"] = dict(reply.links)
     return described
 
 

@@ -41,6 +41,8 @@ class Described(NamedTuple):
     media: str = JSON
     also: Mapping[str, Any] = {}
     """Types of the body under other media types, for who asks for those."""
+    links: Mapping[str, Any] = {}
+    """What can be asked for with what it tells, as OpenAPI has it."""
 
 
 class Refusal(NamedTuple):
@@ -70,9 +72,9 @@ class Route(msgspec.Struct, frozen=True):
     """What it does; a route without one is not told of."""
     replies: Mapping[int, Described]
     request: Any = None
-    """The type of the body, if it is JSON."""
-    media: str | tuple[str, ...] = JSON
-    """The media type of the body; the first of several is the usual one."""
+    """The type of the body, if it is JSON; of several, any."""
+    media: str = JSON
+    """The media type of the body."""
     requires_body: bool = False
     parameters: Sequence[Parameter] = ()
     scope: Scope | None = None

@@ -66,12 +66,14 @@ def _values(req: Request, name: str) -> frozenset[str]:
     values = req.get_params(name)
     if len(values) > FEED_FILTER_VALUES_MAX:
         raise invalid_field(name, f"is given more than {FEED_FILTER_VALUES_MAX} times")
+    if "" in values:
+        raise invalid_field(name, "is empty")
     return frozenset(values)
 
 
 def _value(req: Request, name: str) -> frozenset[str]:
-    value = single(req, name)
-    return frozenset() if value is None else frozenset((value,))
+    single(req, name)
+    return _values(req, name)
 
 
 class _StoredResource(msgspec.Struct, frozen=True, cache_hash=True):

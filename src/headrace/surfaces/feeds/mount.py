@@ -35,7 +35,6 @@ from headrace.surfaces.feeds.metrics import FeedMetrics
 from headrace.surfaces.feeds.names import TENANT_PATTERN
 from headrace.surfaces.feeds.permissions import MANAGERS, READERS, WRITERS
 from headrace.surfaces.feeds.routes import EventRoutes
-from headrace.web.answers import JSON
 from headrace.web.calls import by_api_key
 from headrace.web.credentials import Principal, Scope
 from headrace.web.event_streams import EVENT_STREAM
@@ -44,7 +43,6 @@ from headrace.web.surface import Described, Parameter, Route, Surface, with_refu
 
 BASES = ("", "/api")
 TENANT = "/tenants/{tenantId}"
-_BODY = (VENDOR, JSON)
 _SECURITY: dict[str, Any] = {
     "bearer": {
         "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
@@ -70,6 +68,19 @@ _Tenant = Annotated[
     str,
     Meta(pattern=TENANT_PATTERN, min_length=TENANT_LENGTH_MIN, max_length=TENANT_LENGTH_MAX),
 ]
+_READ = {
+    "ListEvents": {
+        "operationId": "listEvents", "parameters": {"tenantId": "$request.path.tenantId"},
+        "description": "The events of the tenant.",
+    },
+}  # fmt: skip
+_REVOKE = {
+    "RevokeApiKey": {
+        "operationId": "revokeApiKey",
+        "parameters": {"tenantId": "$request.path.tenantId", "keyId": "$response.body#/id"},
+        "description": "The end of this key.",
+    },
+}
 _FilterText = Annotated[str, Meta(min_length=1)]
 _TENANT = Parameter("tenantId", _Tenant, "Its slug", place="path", example="acme-corp")
 _AFTER = Parameter(
@@ -136,15 +147,16 @@ def _events(routes: EventRoutes) -> list[Route]:
         Route(
             "POST", f"{TENANT}/events", routes.append, "Store events",
             _replies(
-                {201: Described(wire.EventReceipt, "Stored, all of them", VENDOR)},
+                {201: Described(wire.EventReceipt, "Stored, all of them", VENDOR, links=_READ)},
                 Code.INVALID, Code.NOT_ACCEPTABLE, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
             ),
-            request=wire.EventInput | wire.EventBatch, media=_BODY, requires_body=True,
+            request=(wire.EventInput, wire.EventBatch), media=VENDOR, requires_body=True,
             scope=Scope.WRITE, roles=WRITERS, operation="storeEvents", group=group,
             parameters=(_TENANT,), example=_EVENT,
-            description="One event, or a batch of which all or none are stored. An id is stored once,"
-            " whichever way it is sent again. `generator` writes generation.* only. A tenant is"
-            " there from its first event on.",
+            description="As application/json, too. One event, or a batch of which all or none are stored. An id is stored once,"
+            " whichever way it is sent again; left out, the server gives one. `tenantId` may be sent"
+            " and is that of the path; `timestamp` and `sequenceNumber` are the server's to give."
+            " `generator` writes generation.* only. A tenant is there from its first event on.",
         ),
         Route(
             "GET", f"{TENANT}/events", routes.poll, "Read events",
@@ -195,10 +207,15 @@ def _api_keys(routes: ApiKeyRoutes) -> list[Route]:
         Route(
             "POST", f"{TENANT}/api-keys", routes.create, "Make an API key",
             _replies(
-                {201: Described(wire.NewApiKey, "Made; the key is told here and never again", VENDOR)},
+                {
+                    201: Described(
+                        wire.NewApiKey, "Made; the key is told here and never again", VENDOR,
+                        links=_REVOKE,
+                    )
+                },
                 Code.INVALID, Code.NOT_ACCEPTABLE, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE,
             ),
-            request=wire.ApiKeyRequest, media=_BODY, requires_body=True, scope=Scope.ADMIN,
+            request=wire.ApiKeyRequest, media=VENDOR, requires_body=True, scope=Scope.ADMIN,
             roles=MANAGERS, operation="createApiKey", group=group, parameters=(_TENANT,),
             example={"name": "cache of the shop", "roles": ["reader"]},
         ),

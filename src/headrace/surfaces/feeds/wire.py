@@ -12,6 +12,7 @@ from headrace.core.limits import (
     EVENT_TYPE_LENGTH_MAX,
     EVENTS_PER_POST_MAX,
     FEED_KEY_NAME_LENGTH_MAX,
+    FEED_KEY_S_MAX,
     I64_MAX,
     PARENT_NAME_LENGTH_MAX,
     PARENTS_MAX,
@@ -21,6 +22,7 @@ from headrace.surfaces.feeds.permissions import FeedRole
 
 TYPE_PATTERN = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+$"
 ID_PATTERN = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+PRINTABLE_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]+$"
 
 EventType = Annotated[
     str,
@@ -78,8 +80,6 @@ class EventInput(msgspec.Struct, rename="camel"):
     resource_ref: ResourceRef
     id: EventId | UnsetType = UNSET
     """Stored once, however often it is sent; left out: the server gives one."""
-    tenant_id: str | UnsetType = UNSET
-    """That of the path."""
     actor: Actor | UnsetType = UNSET
     data: dict[str, Any] | UnsetType = UNSET
 
@@ -132,15 +132,21 @@ class EventFeedResponse(msgspec.Struct):
     cursor: FeedCursor
 
 
-ApiKeyName = Annotated[str, Meta(min_length=1, max_length=FEED_KEY_NAME_LENGTH_MAX)]
+ApiKeyName = Annotated[
+    str, Meta(min_length=1, max_length=FEED_KEY_NAME_LENGTH_MAX, pattern=PRINTABLE_PATTERN)
+]
 
 
 class ApiKeyRequest(msgspec.Struct, rename="camel"):
     """An API key to be made."""
 
     name: ApiKeyName
-    roles: Annotated[list[FeedRole], Meta(min_length=1, max_length=len(FeedRole))]
-    expires_at: Instant | UnsetType = UNSET
+    roles: Annotated[
+        list[FeedRole],
+        Meta(min_length=1, max_length=len(FeedRole), extra_json_schema={"uniqueItems": True}),
+    ]
+    expires_in_seconds: Annotated[float, Meta(ge=1, le=FEED_KEY_S_MAX)] | UnsetType = UNSET
+    """Left out: it ends when it is revoked."""
 
 
 class ApiKey(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
