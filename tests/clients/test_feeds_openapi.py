@@ -1,5 +1,6 @@
-"""Tools that others wrote, given the OpenAPI document of feeds: schemathesis asks everything that it
-allows and forbids, and a client is made of it and used.
+"""Tools that others wrote, given the OpenAPI document of feeds.
+
+Schemathesis asks what it allows and what it forbids; a client is made of it, and used.
 """
 
 from __future__ import annotations

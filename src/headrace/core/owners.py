@@ -22,6 +22,9 @@ SYSTEM = "system"
 DATED = frozenset((FLAGS, SYSTEM, WEBHOOKS, TRACKERS))
 """Owners who tell when a log was made; with a million of others, that would take memory."""
 
+ROUTED = frozenset((FEEDS,))
+"""Owners whose logs routers may lead from, though they are of topics."""
+
 SYSTEM_PREFIX = "__"
 SUBSCRIPTION_PREFIX = "__ds/subscriptions/"
 FLAGS_PREFIX = "__flags/"

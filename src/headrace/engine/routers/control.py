@@ -15,6 +15,7 @@ from headrace.core.entry import Drop, Entry, Route, Unroute
 from headrace.core.errors import Code, Refused
 from headrace.core.inbound_route import Rule
 from headrace.core.log import Log, check_owner
+from headrace.core.owners import ROUTED
 from headrace.core.route import Routes
 from headrace.engine.flow.priority_scheduler import PriorityScheduler
 from headrace.engine.kernel import Kernel
@@ -191,8 +192,8 @@ class Routers:
         source, dest = (kernel.state.by_name.get(name) for name in (plan.source, plan.dest))
         if dest is None and not plan.create_dest:
             raise core_state.not_found(plan.dest)
-        if source is not None and source.stream is not None:
-            check_owner(source, owner)  # a stream has a life of its own; all else may be read
+        if source is not None and source.owner not in ROUTED:
+            check_owner(source, owner)
         if dest is not None:
             check_owner(dest, owner)
         new = (source is None) + (dest is None)

@@ -5,43 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from headrace.observe import LabelledFamily, Sample
-
-OTHER = "other"
-_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"))
+from headrace.observe import Gauge, MetricFamily, Sample
+from headrace.web.answered_requests import AnsweredRequests
 
 
 class FeedMetrics:
     """The counters of one server."""
 
     def __init__(self) -> None:
-        self.requests: Counter[tuple[str, ...]] = Counter()
-        self.events: Counter[tuple[str, ...]] = Counter()
+        self.requests = AnsweredRequests("feeds_http_requests_total")
+        self._events: Counter[str] = Counter()
         self.streams = 0
-
-    def answered(self, path: str | None, method: str, status: int) -> None:
-        """A request was answered."""
-        known = method if method in _METHODS else OTHER
-        self.requests[path or OTHER, known, str(status)] += 1
+        """Open streams of events."""
 
     def stored(self, fresh: int, duplicates: int) -> None:
         """Events were sent: so many are new, and so many were there before."""
-        self.events[("stored",)] += fresh
-        self.events[("duplicate",)] += duplicates
+        self._events["stored"] += fresh
+        self._events["duplicate"] += duplicates
 
     def samples(self) -> Sequence[Sample]:
         """All of them as they stand."""
         return [
-            LabelledFamily(
-                "feeds_http_requests_total", "Requests by route and status.",
-                ("route", "method", "status_code"), self.requests,
-            ),
-            LabelledFamily(
+            self.requests.sample(),
+            MetricFamily(
                 "feeds_events_total", "Events that were sent, by what became of them.",
-                ("outcome",), self.events,
+                "outcome", self._events,
             ),
-            LabelledFamily(
-                "feeds_sse_connections_active", "Open streams of events.",
-                (), Counter({(): self.streams}), "gauge",
-            ),
+            Gauge("feeds_sse_connections_active", "Open streams of events.", self.streams),
         ]  # fmt: skip

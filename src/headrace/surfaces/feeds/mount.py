@@ -108,7 +108,7 @@ def surface(events: EventRoutes, api_keys: ApiKeyRoutes, metrics: FeedMetrics) -
     """The surface, over everything that is configured."""
 
     def observe(request: Request, path: str | None, status: int) -> None:
-        metrics.answered(path, request.method, status)
+        metrics.requests.add(path, request.method, status)
 
     def samples(principal: Principal) -> Sequence[Sample]:
         return metrics.samples()
