@@ -72,7 +72,7 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
         ("[server]\nprot = 1\n", "FILE:2: server.prot is not a setting"),
         ("[topics]\n\nport = 1\n", "FILE:3: topics.port is not a setting; there is server.port"),
         ("port = 1\n", "FILE:1: port is not a setting; there is server.port"),
-        ("[feeds]\n", "FILE:1: feeds is not a setting"),
+        ("[mails]\n", "FILE:1: mails is not a setting"),
         ("[server.port]\nx = 1\n", "FILE: server.port is not accepted: expected a number"),
         ("[[server]]\nport = 1\n", "FILE: server is not a setting"),
         ("server = {prot = 1}\n", "FILE: server.prot is not a setting"),
