@@ -103,6 +103,7 @@ def run(
         app._server,
         app._notifications,
         app._flags,
+        app._feeds,
         None,
     )
     loop = VirtualLoop()
