@@ -14,7 +14,7 @@ from headrace.core.limits import FEED_FILTER_VALUES_MAX
 from headrace.core.record import Block
 from headrace.core.selector import ColumnFeature, Condition, Features, IsOneOf, Picks
 from headrace.surfaces.feeds.errors import invalid_field
-from headrace.surfaces.feeds.names import Resource, parse_key
+from headrace.surfaces.feeds.names import EventResource, parse_key
 from headrace.surfaces.feeds.wire import ResourceType
 from headrace.web.request import Request
 
@@ -79,7 +79,7 @@ def _value(req: Request, name: str) -> frozenset[str]:
 class _StoredResource(msgspec.Struct, frozen=True, cache_hash=True):
     """The resource of an event."""
 
-    def read(self, features: Features) -> Resource | None:
+    def read(self, features: Features) -> EventResource | None:
         keys = features.block.keys
         key = None if keys is None else keys[features.at]
         return None if key is None else parse_key(key)
@@ -92,7 +92,7 @@ class StoredResourceType(msgspec.Struct, frozen=True, cache_hash=True):
     """A feature: the type of the resource of an event."""
 
     def read(self, features: Features) -> str | None:
-        resource: Resource | None = features.get(_RESOURCE)
+        resource: EventResource | None = features.get(_RESOURCE)
         return None if resource is None else resource.type
 
 
@@ -102,7 +102,7 @@ class StoredAncestor(msgspec.Struct, frozen=True, cache_hash=True):
     name: str
 
     def read(self, features: Features) -> str | None:
-        resource: Resource | None = features.get(_RESOURCE)
+        resource: EventResource | None = features.get(_RESOURCE)
         if resource is None:
             return None
         if (parent := resource.parents.get(self.name)) is not None:

@@ -34,7 +34,7 @@ from headrace.surfaces.feeds.errors import (
 from headrace.surfaces.feeds.metrics import FeedMetrics
 from headrace.surfaces.feeds.names import TENANT_PATTERN
 from headrace.surfaces.feeds.permissions import MANAGERS, READERS, WRITERS
-from headrace.surfaces.feeds.routes import EventRoutes
+from headrace.surfaces.feeds.routes import FeedRoutes
 from headrace.web.calls import by_api_key
 from headrace.web.credentials import Principal, Scope
 from headrace.web.event_streams import EVENT_STREAM
@@ -104,7 +104,7 @@ _FILTERS = (
 )
 
 
-def surface(events: EventRoutes, api_keys: ApiKeyRoutes, metrics: FeedMetrics) -> Surface:
+def surface(events: FeedRoutes, api_keys: ApiKeyRoutes, metrics: FeedMetrics) -> Surface:
     """The surface, over everything that is configured."""
 
     def observe(request: Request, path: str | None, status: int) -> None:
@@ -139,7 +139,7 @@ def _below(base: str, route: Route) -> Route:
 # --- events ---------------------------------------------------------------------------------------
 
 
-def _events(routes: EventRoutes) -> list[Route]:
+def _events(routes: FeedRoutes) -> list[Route]:
     group = "Events"
     page = Described(wire.EventFeedResponse, "A page", VENDOR)
     frames = Described(str, "Events as they come, and heartbeats", EVENT_STREAM)

@@ -34,7 +34,7 @@ def log_of(tenant: str) -> str:
     return PREFIX + tenant
 
 
-class Resource(NamedTuple):
+class EventResource(NamedTuple):
     """What a key of a record says: a resource and its ancestors."""
 
     type: str
@@ -42,7 +42,7 @@ class Resource(NamedTuple):
     parents: Mapping[str, str]
 
 
-def format_key(resource: Resource) -> str:
+def format_key(resource: EventResource) -> str:
     """The key of a resource: `version/3?templateId=invoice&variantId=english`."""
     key = f"{resource.type}/{quote(resource.id, safe='')}"
     if not resource.parents:
@@ -51,7 +51,7 @@ def format_key(resource: Resource) -> str:
     return f"{key}?{'&'.join(f'{_quoted(name)}={_quoted(id)}' for name, id in parents)}"
 
 
-def parse_key(key: str) -> Resource:
+def parse_key(key: str) -> EventResource:
     """The resource of a key of ours."""
     path, _, query = key.partition("?")
     type, _, id = path.partition("/")
@@ -59,7 +59,7 @@ def parse_key(key: str) -> Resource:
     for pair in query.split("&") if query else ():
         name, _, value = pair.partition("=")
         parents[unquote(name)] = unquote(value)
-    return Resource(type, unquote(id), parents)
+    return EventResource(type, unquote(id), parents)
 
 
 def _quoted(text: str) -> str:

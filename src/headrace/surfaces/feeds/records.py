@@ -24,7 +24,7 @@ from headrace.formats.nesting import is_too_deep
 from headrace.search.values import format_date
 from headrace.surfaces.feeds import wire
 from headrace.surfaces.feeds.errors import invalid_field
-from headrace.surfaces.feeds.names import Resource, format_key
+from headrace.surfaces.feeds.names import EventResource, format_key
 from headrace.web.calls import decode
 
 _TYPE = re.compile(wire.TYPE_PATTERN.removesuffix("$") + r"\Z")
@@ -88,7 +88,7 @@ def _parse(event: _Incoming, tenant: str, bytes_max: int, where: str) -> ParsedE
         id = UUID(event.id)
     ref = event.resource_ref
     parents = {} if ref.parent_refs is UNSET else ref.parent_refs
-    key = format_key(Resource(ref.resource_type, ref.resource_id, parents))
+    key = format_key(EventResource(ref.resource_type, ref.resource_id, parents))
     if len(key) > STREAM_KEY_BYTES_MAX:
         raise invalid_field(f"{where}resourceRef", "names too much: ids and ancestors are too long")
     opening = b'%b%b","type":"%b","tenantId":"%b","timestamp":"' % (

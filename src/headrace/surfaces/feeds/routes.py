@@ -90,7 +90,7 @@ class _Range(NamedTuple):
         return EventSelector(self.wanted, self.after if self.after > visible else 0)
 
 
-class EventRoutes:
+class FeedRoutes:
     """The handlers of events."""
 
     def __init__(self, limits: FeedLimits, metrics: FeedMetrics) -> None:

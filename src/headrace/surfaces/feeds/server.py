@@ -11,7 +11,7 @@ from headrace.surfaces.feeds.api_keys import ApiKeyRoutes
 from headrace.surfaces.feeds.indexing import SEARCH
 from headrace.surfaces.feeds.metrics import FeedMetrics
 from headrace.surfaces.feeds.names import PREFIX
-from headrace.surfaces.feeds.routes import EventRoutes, FeedLimits
+from headrace.surfaces.feeds.routes import FeedRoutes, FeedLimits
 from headrace.web.surface import Surface
 
 
@@ -22,7 +22,7 @@ class Feeds:
         self._limits = limits
         self.metrics = FeedMetrics()
         self.surface: Surface = mount.surface(
-            EventRoutes(limits, self.metrics), ApiKeyRoutes(), self.metrics
+            FeedRoutes(limits, self.metrics), ApiKeyRoutes(), self.metrics
         )
 
     async def open(self, engine: Engine) -> None:
