@@ -11,7 +11,7 @@ from headrace.surfaces.feeds.api_keys import ApiKeyRoutes
 from headrace.surfaces.feeds.indexing import SEARCH
 from headrace.surfaces.feeds.metrics import FeedMetrics
 from headrace.surfaces.feeds.names import PREFIX
-from headrace.surfaces.feeds.routes import FeedRoutes, FeedLimits
+from headrace.surfaces.feeds.routes import FeedLimits, FeedRoutes
 from headrace.web.surface import Surface
 
 
