@@ -21,6 +21,7 @@ from headrace.core.owners import TOPICS, WEBHOOKS
 from headrace.core.record import draft
 from headrace.core.webhook import Webhook
 from headrace.engine.caps import Caps, KeyCaps
+from headrace.engine.consumers.active_webhook import ActiveWebhook
 from headrace.engine.consumers.webhooks import WebhookPut, WebhookSpec
 from headrace.engine.engine import Engine
 from headrace.engine.start import Started, stop
@@ -470,6 +471,59 @@ def test_one_call_of_a_webhook_at_a_time_and_one_note_for_each(
         assert set(together) == {0}
         assert len(frames) <= 11
         assert engine.journal.tail > before
+
+    play(script)
+
+
+def test_a_commit_costs_one_call_however_many_webhooks_there_are(
+    play: Callable[[Script], None],
+) -> None:
+    async def script(engine: Engine, receivers: ScriptedReceivers) -> None:
+        await append(engine, 1)
+        for number in range(20):
+            await hook(engine, f"h{number}")
+        live = engine.live("a")
+        assert len(live.listeners) == 1
+        told: list[int] = []
+        notice = engine.webhooks.delivery._notice
+
+        def counted(active: ActiveWebhook) -> None:
+            told.append(live.visible)
+            notice(active)
+
+        for watch in engine.webhooks.delivery._watches.values():
+            watch._notice = counted
+        live.wake()
+        live.wake()
+        assert told == [], "nobody does anything in the turn of who wrote"
+        await asyncio.sleep(0.1)
+        assert len(told) == 20, "once for all that was committed meanwhile"
+        for number in range(20):
+            await engine.webhooks.delete(f"topics/h{number}")
+        assert live.listeners == ()
+        assert engine.webhooks.delivery._watches == {}
+
+    play(script)
+
+
+def test_what_nobody_foresaw_does_not_come_again_at_once(play: Callable[[Script], None]) -> None:
+    async def script(engine: Engine, receivers: ScriptedReceivers) -> None:
+        await append(engine, 1)
+        await hook(engine)
+        rendered = 0
+
+        def broken(batch: object) -> bytes:
+            nonlocal rendered
+            rendered += 1
+            raise ZeroDivisionError
+
+        engine.webhooks.delivery.formats["topics"].render = broken  # type: ignore[method-assign]
+        try:
+            await append(engine, 1)
+            await asyncio.sleep(10)
+        finally:
+            del engine.webhooks.delivery.formats["topics"].render
+        assert rendered == 1
 
     play(script)
 

@@ -108,7 +108,8 @@ class CallbackSender:
             pass  # read-only: the next start goes on
         finally:
             receiver.sending = False
-            callback.ended()
+        # Not behind what nobody foresaw: it would come again at once.
+        callback.ended()
 
     async def _call(self, callback: Callback, position: int) -> None:
         loop, receiver = asyncio.get_running_loop(), callback.receiver

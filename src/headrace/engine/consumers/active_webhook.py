@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from headrace.core.owners import WEBHOOK_PREFIX
 from headrace.core.read import Page
@@ -22,7 +21,6 @@ class ActiveWebhook:
         "examined",
         "format",
         "found",
-        "listener",
         "live",
         "page",
         "position",
@@ -46,7 +44,6 @@ class ActiveWebhook:
         self.selector = selector
         self.source: OpenLog | None = None
         """The log whose changes it hears of."""
-        self.listener: Callable[[], None] | None = None
         self.queued = False
         """Somebody looks soon whether there is something to send."""
         self.sending = False
@@ -96,12 +93,6 @@ class ActiveWebhook:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-
-    def unlisten(self) -> None:
-        """Hear of the source no more."""
-        if self.source is not None and self.listener is not None:
-            self.source.unlisten(self.listener)
-        self.source = self.listener = None
 
 
 def surface_of(name: str) -> str:

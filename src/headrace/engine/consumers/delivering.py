@@ -38,6 +38,7 @@ from headrace.core.webhook import ACTIVE
 from headrace.core.webhook_signature import sign
 from headrace.engine.callbacks.sender import CallbackSender, DeliveryFailed, Receivers
 from headrace.engine.consumers.active_webhook import ActiveWebhook, surface_of, title_of
+from headrace.engine.consumers.source_watch import SourceWatch
 from headrace.engine.consumers.sources import Sources
 from headrace.engine.consumers.webhook_format import OutgoingBatch, WebhookFormat
 from headrace.engine.kernel import Kernel
@@ -95,6 +96,8 @@ class WebhookDelivery:
         self.receivers = receivers
         self.formats = formats
         self._active: dict[int, ActiveWebhook] = {}
+        self._watches: dict[int, SourceWatch] = {}
+        """By the logs that webhooks read."""
         self._runs = False
         self._outcomes = {surface: Counter(delivered=0, failed=0, dead=0) for surface in formats}
         kernel.observe(self._set, SetWebhook)
@@ -158,16 +161,26 @@ class WebhookDelivery:
         source = self._sources.find(active.state.source)
         if source is active.source:
             return
-        active.unlisten()
+        self._unlisten(active)
         if source is not None:
-            active.source, active.listener = source, lambda: self._notice(active)
-            source.listen(active.listener)
+            active.source = source
+            watch = self._watches.get(source.log.id)
+            if watch is None:
+                watch = self._watches[source.log.id] = SourceWatch(source, self._notice)
+            watch.add(active)
+
+    def _unlisten(self, active: ActiveWebhook) -> None:
+        """Hear of the source no more."""
+        if active.source is not None:
+            source, active.source = active.source.log.id, None
+            if self._watches[source].remove(active):
+                del self._watches[source]
 
     def _dropped(self, live: OpenLog, _: Drop) -> None:
         active = self._active.pop(live.log.id, None)
         if active is not None:
             active.disarm()
-            active.unlisten()
+            self._unlisten(active)
 
     # --- noticing --------------------------------------------------------------------------------
 
