@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import errno
 from collections.abc import Callable, Coroutine, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -473,6 +474,52 @@ def test_one_call_of_a_webhook_at_a_time_and_one_note_for_each(
         assert engine.journal.tail > before
 
     play(script)
+
+
+def test_dead_letters_are_not_kept_for_ever(play: Callable[[Script], None]) -> None:
+    async def script(engine: Engine, receivers: ScriptedReceivers) -> None:
+        await append(engine, 1)
+        await hook(engine)
+        receivers.always[URL] = 500
+        await append(engine, 1)
+        await asyncio.sleep(1.3 * sum(SCHEDULE_S))
+        assert len((await engine.webhooks.dead_letters("topics/h", 0, 10)).letters) == 1
+        await asyncio.sleep(31 * 86_400)
+        assert (await engine.webhooks.dead_letters("topics/h", 0, 10)).letters == []
+        gone = await engine.webhooks.replay("topics/h", 10)
+        assert (gone.delivered, gone.left) == (0, 0)
+
+    play(script)
+
+
+def test_a_server_that_cannot_write_any_more_calls_nobody() -> None:
+    """A sync failed: what is taken could not be written down, so nothing more is sent."""
+    loop, disk = VirtualLoop(), HostileDisk()
+    receivers = ScriptedReceivers()
+
+    async def live() -> None:
+        clock = VirtualClock(loop)
+        engine = (await begin(disk, clock, receivers)).engine
+        await append(engine, 1)
+        await hook(engine)
+        receivers.script[URL] = [None]
+        await append(engine, 9)
+        await asyncio.sleep(1)
+        assert len(receivers.calls) == 1
+        number = len(disk.trace)
+        disk.faults |= dict.fromkeys(range(number, number + 50), errno.EIO)
+        receivers.release.set()
+        await asyncio.sleep(1000)
+        assert engine.journal.failure is not None
+        assert len(receivers.calls) <= 2
+        again = (await begin(disk.kill(), clock, receivers)).engine
+        await asyncio.sleep(1)
+        assert sent(receivers.taken)[-1] == [8, 9, 10]
+        assert state(again).cursor == 10
+
+    with small():
+        loop.run(live())
+    loop.close()
 
 
 def test_a_commit_costs_one_call_however_many_webhooks_there_are(

@@ -181,7 +181,9 @@ WEBHOOK_RETRY_AFTER_MS_MAX = 24 * 3_600_000
 WEBHOOK_ERROR_CHARS_MAX = 200
 WEBHOOK_DELIVERIES_KEPT = 100
 WEBHOOK_DEAD_LETTERS_MAX = 1000
-"""Of one webhook; beyond, the oldest go."""
+WEBHOOK_DEAD_LETTER_BYTES_MAX = 256 << 20
+WEBHOOK_DEAD_LETTER_MS = 30 * 86_400_000
+"""Of one webhook; beyond, the oldest go, and those that are older."""
 WEBHOOK_REPLAY_DEFAULT = 100
 WEBHOOK_REPLAY_S = 30.0
 """How long one call replays dead letters, the last of them perhaps longer."""

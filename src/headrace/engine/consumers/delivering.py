@@ -31,7 +31,7 @@ from headrace.core.limits import (
     WEBHOOK_NOTED_SEQS,
     WEBHOOK_TIMER_S_MAX,
 )
-from headrace.core.owners import DELIVERIES_PREFIX
+from headrace.core.owners import DELIVERIES_PREFIX, WEBHOOK_PREFIX, WEBHOOKS
 from headrace.core.read import Page
 from headrace.core.record import draft
 from headrace.core.webhook import ACTIVE
@@ -122,9 +122,9 @@ class WebhookDelivery:
 
     def open(self) -> None:
         """Take in the webhooks that a start found."""
-        for live in tuple(self.kernel.open_logs.values()):
-            if isinstance(live.log.consumer, rules.Webhook):
-                self._opened(live)
+        state = self.kernel.state
+        for name in state.names("", WEBHOOK_PREFIX, WEBHOOKS):
+            self._opened(self.kernel.open_logs[state.by_name[name].id])
 
     async def run(self) -> None:
         """Call webhooks, from now on."""

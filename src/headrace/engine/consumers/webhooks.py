@@ -30,6 +30,8 @@ from headrace.core.limits import (
     READ_BYTES_MAX,
     WEBHOOK_BATCH_RECORDS_DEFAULT,
     WEBHOOK_BATCH_RECORDS_MAX,
+    WEBHOOK_DEAD_LETTER_BYTES_MAX,
+    WEBHOOK_DEAD_LETTER_MS,
     WEBHOOK_DEAD_LETTERS_MAX,
     WEBHOOK_DELAY_MS_MAX,
     WEBHOOK_DELIVERIES_KEPT,
@@ -51,7 +53,11 @@ from headrace.engine.logs.reader import Reader
 from headrace.engine.open_log import OpenLog
 
 _CONFIG = LogConfig(
-    durability=Durability.FSYNC, cap_records=WEBHOOK_DEAD_LETTERS_MAX, auto_create=False
+    durability=Durability.FSYNC,
+    cap_records=WEBHOOK_DEAD_LETTERS_MAX,
+    cap_bytes=WEBHOOK_DEAD_LETTER_BYTES_MAX,
+    ttl_ms=WEBHOOK_DEAD_LETTER_MS,
+    auto_create=False,
 )
 _DELIVERIES_CONFIG = LogConfig(
     durability=Durability.FSYNC, cap_records=WEBHOOK_DELIVERIES_KEPT, auto_create=False
