@@ -15,13 +15,11 @@ class StreamMetrics:
     """The counters of one server."""
 
     def __init__(self) -> None:
-        self._open = Gauge("headrace_flags_streams_open", "Open streams of changes.")
-        self._opened = observe.Counter("headrace_flags_streams_total", "Streams that were opened.")
+        self._open = Gauge("flags_streams_open", "Open streams of changes.")
+        self._opened = observe.Counter("flags_streams_total", "Streams that were opened.")
         self._hints: Counts = Counter()
         self._events: Counts = Counter()
-        self._closures = observe.Counter(
-            "headrace_flags_closures_total", "Closures that were worked out."
-        )
+        self._closures = observe.Counter("flags_closures_total", "Closures that were worked out.")
         self._churn: Counts = Counter()
         self._tarballs: Counts = Counter()
 
@@ -64,23 +62,23 @@ class StreamMetrics:
             self._open,
             self._opened,
             LabelledFamily(
-                "headrace_flags_resume_hints_total",
+                "flags_resume_hints_total",
                 "Versions that clients said they have, against the newest.",
                 ("position",), self._hints,
             ),
             LabelledFamily(
-                "headrace_flags_events_total",
+                "flags_events_total",
                 "Events sent, by their delivery or by the reason of a resync.",
                 ("event", "kind"), self._events,
             ),
             self._closures,
             LabelledFamily(
-                "headrace_flags_closure_churn_total",
+                "flags_closure_churn_total",
                 "Files of closures that changed, by what became of them, for each subscription.",
                 ("op",), self._churn,
             ),
             LabelledFamily(
-                "headrace_flags_tarballs_total", "Tarballs of closures, made and found.",
+                "flags_tarballs_total", "Tarballs of closures, made and found.",
                 ("outcome",), self._tarballs,
             ),
         ]  # fmt: skip

@@ -619,15 +619,15 @@ def test_metrics_tell_of_streams_events_and_churn() -> None:
             for _, labels, value in sample.points()
         }
         assert values == {
-            "headrace_flags_streams_open": 1,
-            "headrace_flags_streams_total": 1,
-            'headrace_flags_events_total{event="version",kind="snapshot"}': 1,
-            'headrace_flags_events_total{event="version",kind="inline"}': 1,
-            "headrace_flags_closures_total": 2,
-            'headrace_flags_closure_churn_total{op="modified"}': 1,
-            'headrace_flags_closure_churn_total{op="leave"}': 2,
-            'headrace_flags_closure_churn_total{op="enter"}': 1,
-            'headrace_flags_tarballs_total{outcome="made"}': 1,
+            "flags_streams_open": 1,
+            "flags_streams_total": 1,
+            'flags_events_total{event="version",kind="snapshot"}': 1,
+            'flags_events_total{event="version",kind="inline"}': 1,
+            "flags_closures_total": 2,
+            'flags_closure_churn_total{op="modified"}': 1,
+            'flags_closure_churn_total{op="leave"}': 2,
+            'flags_closure_churn_total{op="enter"}': 1,
+            'flags_tarballs_total{outcome="made"}': 1,
         }
         line.close()
         await settled(line)
