@@ -21,6 +21,8 @@ from headrace.core.limits import (
 from headrace.flags.keys import is_key, is_slug
 
 _WILDCARD = "*"
+_KEY_BYTES = 57
+"""What a key takes beside its characters: a string, and a place in a tuple."""
 
 
 class SubscriptionRefused(Exception):
@@ -49,6 +51,11 @@ class FlagSet(msgspec.Struct, frozen=True):
     def canonical(self) -> str:
         """The one text for this set."""
         return _WILDCARD if self.keys is None else ",".join(self.keys)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of memory, by estimate: much, where somebody names many flags."""
+        return sum(_KEY_BYTES + len(key) for key in self.keys or ())
 
 
 EVERY_FLAG = FlagSet()

@@ -41,5 +41,5 @@ class Closures:
             closure_hash([manifest.rows[path] for path in paths]),
         )
         self._metrics.computed()
-        self._kept.put(key, closure, _FILE_BYTES * len(paths))
+        self._kept.put(key, closure, _FILE_BYTES * len(paths) + flags.size_bytes)
         return closure

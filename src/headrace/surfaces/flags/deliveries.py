@@ -199,7 +199,7 @@ class Deliveries:
                 if refused.code is not Code.GONE or live.visible > closure.version:
                     raise  # else it is the version before, whose time is up since we looked
                 return None
-            self._deltas.put(key, known, len(known))
+            self._deltas.put(key, known, len(known) + flags.size_bytes)
         return known
 
     async def _make_delta(

@@ -68,7 +68,7 @@ class Tarballs:
         finally:
             del self._making[key]
         self._metrics.tarball("made")
-        self._kept.put(key, tarball, len(tarball))
+        self._kept.put(key, tarball, len(tarball) + key[2].size_bytes)
         making.set_result(tarball)
 
     def measure(self, closure: Closure) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from sys import getsizeof
 from unittest import mock
 
 import pytest
@@ -317,5 +318,22 @@ def test_a_tarball_that_cannot_be_made_is_tried_again() -> None:
             reply = await server.fetch(target(flags="a"))
         assert (reply.status, reply.code) == (410, "closure_unavailable")
         assert (await server.fetch(target(flags="a"))).status == 200
+
+    run(story)
+
+
+def test_what_somebody_names_counts_with_what_is_kept_for_it() -> None:
+    """Names cost the one who sends them next to nothing: they must not be kept for nothing."""
+
+    async def story(server: FlagsSite) -> None:
+        await server.put({"flags/a.toml": flag()})
+        store = server.app._flags.closures()
+        kept = store.closures._kept, store.tarballs._kept
+        before = [each.size_bytes for each in kept]
+        for number in range(10):
+            names = ",".join(f"{number}{at}".rjust(63, "x") for at in range(64))
+            assert (await server.fetch(target(flags=names))).status == 200
+        for each, size_bytes in zip(kept, before, strict=True):
+            assert each.size_bytes - size_bytes > 10 * 64 * getsizeof("x" * 63)
 
     run(story)
