@@ -75,12 +75,13 @@ class ContentStore:
         """Those of these contents that are not there."""
         return core_contents.missing(self.held, wanted)
 
-    def size_of(self, digest: bytes) -> int:
-        """How many bytes a content has; refuses one that is gone."""
-        held = self.held
-        if held is None or digest not in held:
-            raise Refused(Code.GONE, "a content is not kept any more")
-        return held.size_of(digest) - RECORD_OVERHEAD_BYTES
+    def sizes_of(self, digests: Iterable[bytes]) -> list[int]:
+        """How many bytes each of these contents has; refuses when one is gone."""
+        held = self.held or Contents()
+        try:
+            return [held.size_of(digest) - RECORD_OVERHEAD_BYTES for digest in digests]
+        except KeyError:
+            raise Refused(Code.GONE, "a content is not kept any more") from None
 
     def held_from(self, live: OpenLog) -> int:
         """The oldest version in this log whose contents are all there; 0 when it has none."""

@@ -34,12 +34,20 @@ class Closures:
         known: Closure | None = self._kept.get(key)
         if known is not None:
             return known
-        paths = closure_paths(manifest.references, NAMESPACE_PATH in manifest.digests, flags)
-        closure = Closure(
-            manifest.version,
-            {path: manifest.digests[path] for path in paths},
-            closure_hash([manifest.rows[path] for path in paths]),
-        )
+        closure = _work_out(manifest, flags)
         self._metrics.computed()
-        self._kept.put(key, closure, _FILE_BYTES * len(paths) + flags.size_bytes)
+        # (What is asked for may be much longer than what there is of it.)
+        self._kept.put(key, closure, _FILE_BYTES * len(closure.digests) + flags.size_bytes)
         return closure
+
+
+def _work_out(manifest: LoadedManifest, flags: FlagSet) -> Closure:
+    digests, rows = manifest.digests, manifest.rows
+    if flags.keys is None:  # they need every file there is: as they are, nothing is looked for
+        return Closure(manifest.version, digests, closure_hash(rows.values()))
+    paths = closure_paths(manifest.references, NAMESPACE_PATH in digests, flags)
+    return Closure(
+        manifest.version,
+        {path: digests[path] for path in paths},
+        closure_hash([rows[path] for path in paths]),
+    )

@@ -212,7 +212,7 @@ class Deliveries:
         for change in changes:
             self._metrics.churned(change.op)
         wanted = {change.digest for change in changes if change.digest is not None}
-        content_bytes = sum(map(self._engine.contents.size_of, wanted))
+        content_bytes = sum(self._engine.contents.sizes_of(wanted))
         if len(changes) > self._files_max or content_bytes > DELTA_BYTES_MAX * _B64:
             return b""
         contents = await self._engine.contents.read(wanted)

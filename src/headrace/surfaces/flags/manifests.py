@@ -118,8 +118,10 @@ class LoadedManifest:
         """Path → SHA-256 of the content."""
         self.files = files
         """All of them by path: they are shared while somebody holds them."""
-        self.rows = {path: file.row for path, file in files.items()}
-        """What each file adds to the hash of a closure."""
+        self.rows = {path: files[path].row for path in sorted(files)}
+        """What each file adds to the hash of a closure, by path as hashes want them: characters
+        and their bytes sort alike.
+        """
         self._flags = _of_kind(files, FileKind.FLAG)
         self._segments = _of_kind(files, FileKind.SEGMENT)
         self.references = References(_used(self._flags), _used(self._segments))

@@ -73,7 +73,7 @@ class Tarballs:
 
     def measure(self, closure: Closure) -> int:
         """The bytes of the tarball of a closure before it is packed."""
-        return tar_size(map(self._engine.contents.size_of, closure.digests.values()))
+        return tar_size(self._engine.contents.sizes_of(closure.digests.values()))
 
 
 def _pack(files: dict[str, bytes]) -> bytes:
