@@ -532,11 +532,15 @@ and the snapshot of a log holds them all.
 # Versions of manifests.
 TREE_ROWS_MAX = 64
 """Rows that a tree is made of, behind a whole one that is stored; small ones only, see there."""
-TREES_PATHS_MAX = 250_000
-"""Paths of trees that are kept ready, all together: some 250 bytes each."""
+TREES_KEPT_BYTES = 64 << 20
+"""Trees that are kept ready, by estimate."""
 RELEASED_ROWS_MAX = 256
 RELEASED_BYTES_MAX = 1 << 20
 """Rows whose contents are released in one frame, and bytes of them; one row may be larger."""
+DROPPED_REFERENCES_MAX = 25_000
+"""References that end with a namespace in one frame: some milliseconds of work for each thousand.
+More end before it, in several; the newest version of a namespace has less.
+"""
 LISTED_ROWS_BYTES_MAX = 8 << 20
 """Rows that are looked at for one page of versions; one row may be larger."""
 

@@ -9,7 +9,6 @@ reference ends when no version before the latter is available any more.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from hashlib import sha256
@@ -19,12 +18,14 @@ import msgspec
 
 from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.limits import (
+    DROPPED_REFERENCES_MAX,
     LISTED_ROWS_BYTES_MAX,
     RELEASED_BYTES_MAX,
     RELEASED_ROWS_MAX,
-    TREES_PATHS_MAX,
+    TREES_KEPT_BYTES,
 )
 from headrace.core.record import draft
+from headrace.core.sized_cache import SizedCache
 from headrace.engine.engine import Engine
 from headrace.engine.flow.time_slices import slices
 from headrace.engine.open_log import OpenLog
@@ -52,6 +53,8 @@ from headrace.surfaces.flags.version_rows import (
 )
 
 _NS = 1_000_000
+TREE_PATH_BYTES = 250
+"""What a path of a tree takes of memory, about."""
 _SWEEP_S = 600.0
 """How often to look for versions that grew old."""
 _LISTED_STEP = 16
@@ -75,7 +78,8 @@ class ManifestVersions:
     def __init__(self, engine: Engine, retention: Retention) -> None:
         self._engine = engine
         self._retention = retention
-        self._trees = _Trees()
+        self._trees: SizedCache[tuple[int, int]] = SizedCache(TREES_KEPT_BYTES, kept_min=1)
+        """Trees that were made lately, by log and version; none of them ever changes."""
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._young: dict[int, tuple[int, int]] = {}
         """Namespace → the oldest version that was found to be young, and its time."""
@@ -121,7 +125,7 @@ class ManifestVersions:
                 committed = engine.contents.commit(
                     live, version, new.taken, {**contents, **new.stored}, now_ms
                 )
-                self._trees.keep(log.id, new.tree)
+                self._keep(live, new.tree)
         if if_version is not None and if_version != head:
             # The version that is there must still be there after a crash.
             await engine.journal.wait_to_tell(engine.journal.tail, sync=True)
@@ -147,11 +151,14 @@ class ManifestVersions:
         """
         last = live.visible if before is None else min(before - 1, live.visible)
         found: list[VersionHead] = []
-        size_bytes = 0
-        while last > 0 and len(found) < limit and size_bytes < LISTED_ROWS_BYTES_MAX:
-            first = max(1, last + 1 - min(_LISTED_STEP, limit - len(found)))
-            datas = await self._read(live, first, last)
-            size_bytes += sum(map(len, datas))
+        step, left_bytes = _LISTED_STEP, LISTED_ROWS_BYTES_MAX
+        while last > 0 and len(found) < limit and left_bytes > 0:
+            first = max(1, last + 1 - min(step, limit - len(found)))
+            datas = await self._read(live, first, last, left_bytes)
+            if len(datas) <= last - first:
+                step = (last + 1 - first) // 2  # so many are too large
+                continue
+            left_bytes -= sum(map(len, datas))
             found += map(decode_head, reversed(datas))
             last = first - 1
         return found
@@ -202,17 +209,25 @@ class ManifestVersions:
         """The tree of a version, from memory or from rows, as long as its base is held."""
         if not version:
             return EMPTY
-        known = self._trees.find(live.log.id, version)
+        known: Tree | None = self._trees.get((live.log.id, version))
         if known is not None:
             return known
         row = await self._row(live, version)
-        begin = self._trees.newest(live.log.id, row.base, version)
+        begin = self._newest_kept(live, row.base, version)
         if begin is None:
             begin = await self._base(live, row)
         between = await self._read(live, begin.version + 1, version)
         tree = follow(begin, map(decode_row, between))
-        self._trees.keep(live.log.id, tree)
+        self._keep(live, tree)
         return tree
+
+    def _keep(self, live: OpenLog, tree: Tree) -> None:
+        self._trees.put((live.log.id, tree.version), tree, TREE_PATH_BYTES * len(tree.paths))
+
+    def _newest_kept(self, live: OpenLog, first: int, last: int) -> Tree | None:
+        """The newest tree at hand of these versions."""
+        kept = (self._trees.get((live.log.id, version)) for version in range(last, first - 1, -1))
+        return next(filter(None, kept), None)
 
     async def _base(self, live: OpenLog, row: VersionRow) -> Tree:
         """The whole tree that a row's begins with."""
@@ -256,20 +271,27 @@ class ManifestVersions:
             held, oldest = engine.contents.held_from(live), await self.oldest(live)
             if not held or oldest <= held:
                 return False
-            upto = min(oldest, held + RELEASED_ROWS_MAX)
-            base, base_tree = await self._base_of(live, held)
-            released: list[bytes] = []
-            for data in await self._read(live, held + 1, upto, RELEASED_BYTES_MAX):
-                row = decode_row(data)
-                released += ended(row)
-                if row.base != base:
-                    released += base_tree
-                    base, base_tree = row.base, _tree_of(row)
-                reached = row.version
-            position = engine.contents.release(live, released, reached)
-            self._trees.forget(live.log.id, reached)
+            reached, position = await self._release_before(live, oldest)
         await engine.journal.wait_synced(position)
         return reached < oldest
+
+    async def _release_before(self, live: OpenLog, oldest: int) -> tuple[int, int]:
+        """Release what only versions before this one need, of so many at most; returns how far it
+        came, and the position to wait for.
+        """
+        contents = self._engine.contents
+        held = contents.held_from(live)
+        upto = min(oldest, held + RELEASED_ROWS_MAX)
+        base, base_tree = await self._base_of(live, held)
+        released: list[bytes] = []
+        for data in await self._read(live, held + 1, upto, RELEASED_BYTES_MAX):
+            row = decode_row(data)
+            released += ended(row)
+            if row.base != base:
+                released += base_tree
+                base, base_tree = row.base, _tree_of(row)
+            reached = row.version
+        return reached, contents.release(live, released, reached)
 
     async def run(self) -> None:
         """Release what is not needed any more, for as long as the server runs: behind uploads, and
@@ -315,16 +337,25 @@ class ManifestVersions:
             log_line("warning", f"contents of log {log} are not released", problem=str(error))
 
     async def delete(self, live: OpenLog) -> None:
-        """Remove a namespace: its rows, and every content that only it names, in one frame."""
+        """Remove a namespace: its rows, and every content that only it names, in one frame.
+
+        Where that is too much for one, versions but the newest are released before.
+        """
+        engine = self._engine
         async with self._lock(live):
-            self._engine.check_alive(live)
+            engine.check_alive(live)
             released = await self._references(live)
-            await self._engine.contents.drop(live, released)
-            self._trees.forget(live.log.id)
+            if released is None:
+                while engine.contents.held_from(live) < live.log.head:
+                    _, position = await self._release_before(live, live.log.head)
+                    await engine.journal.wait_synced(position)
+                released = await self._references(live)
+                assert released is not None, "one version names no more than it has files"
+            await engine.contents.drop(live, released)
             self._young.pop(live.log.id, None)
 
-    async def _references(self, live: OpenLog) -> list[bytes]:
-        """All that a namespace names, as often as it does."""
+    async def _references(self, live: OpenLog) -> list[bytes] | None:
+        """All that a namespace names, as often as it does; None if that is too much for a frame."""
         held = self._engine.contents.held_from(live)
         if not held:
             return []
@@ -336,6 +367,8 @@ class ManifestVersions:
                 row = decode_row(data)
                 released += brought(row)
                 held = row.version
+            if len(released) > DROPPED_REFERENCES_MAX:
+                return None
         return released
 
     async def _base_of(self, live: OpenLog, version: int) -> tuple[int, list[bytes]]:
@@ -350,45 +383,6 @@ class ManifestVersions:
         if lock is None:
             lock = self._locks[live.log.id] = asyncio.Lock()
         return lock
-
-
-class _Trees:
-    """Trees that were made lately; those used least go when there are too many paths."""
-
-    def __init__(self) -> None:
-        self._held: OrderedDict[tuple[int, int], Tree] = OrderedDict()
-        self._paths = 0
-
-    def find(self, log: int, version: int) -> Tree | None:
-        tree = self._held.get((log, version))
-        if tree is not None:
-            self._held.move_to_end((log, version))
-        return tree
-
-    def newest(self, log: int, first: int, last: int) -> Tree | None:
-        """The newest tree there is of these versions, from the last on down."""
-        for version in range(last, first - 1, -1):
-            if (tree := self.find(log, version)) is not None:
-                return tree
-        return None
-
-    def keep(self, log: int, tree: Tree) -> None:
-        self._drop((log, tree.version))
-        self._held[log, tree.version] = tree
-        self._paths += len(tree.paths)
-        while self._paths > TREES_PATHS_MAX and len(self._held) > 1:
-            self._drop(next(iter(self._held)))
-
-    def forget(self, log: int, before: int | None = None) -> None:
-        """Trees of versions before this one, or of all, are not asked for any more."""
-        for key in [key for key in self._held if key[0] == log]:
-            if before is None or key[1] < before:
-                self._drop(key)
-
-    def _drop(self, key: tuple[int, int]) -> None:
-        tree = self._held.pop(key, None)
-        if tree is not None:
-            self._paths -= len(tree.paths)
 
 
 def _tree_of(row: VersionRow) -> list[bytes]:

@@ -5,16 +5,27 @@ are kept once and go with the last version that names them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 from unittest import mock
 
 import pytest
 
+from headrace.core.contents import DIGEST_BYTES
+from headrace.core.entry import Entry, Refer
 from headrace.core.errors import Code, Refused
+from headrace.core.read import Slice
+from headrace.core.sized_cache import SizedCache
 from headrace.engine.contents import ContentsMissing
 from headrace.engine.engine import Engine
 from headrace.engine.start import stop
-from headrace.surfaces.flags.versions import ContentMismatch, ManifestVersions, Retention
+from headrace.surfaces.flags.version_rows import encode_row
+from headrace.surfaces.flags.versions import (
+    TREE_PATH_BYTES,
+    ContentMismatch,
+    ManifestVersions,
+    Retention,
+)
 from support.engine_harness import boot, small
 from support.hostile import HostileDisk
 from support.manifests import ABOUT, digest, download, namespace, tree_of, upload
@@ -322,14 +333,14 @@ def test_what_is_young_is_looked_for_once_until_it_is_not(loop: VirtualLoop) -> 
 
 def test_trees_take_a_bounded_amount_of_memory(loop: VirtualLoop) -> None:
     async def script(engine: Engine, versions: ManifestVersions) -> None:
-        with mock.patch("headrace.surfaces.flags.versions.TREES_PATHS_MAX", 50):
+        with mock.patch.object(versions, "_trees", SizedCache(TREE_PATH_BYTES * 50, kept_min=1)):
             lives = [await namespace(engine, f"flags:acme:{number}") for number in range(9)]
             files = {f"flags/{number}.toml": b"%d" % number for number in range(20)}
             for live in lives:
                 for number in range(3):
                     await upload(versions, live, {**files, "flags/a.toml": b"%d" % number})
             held = versions._trees._held
-            assert sum(len(tree.paths) for tree in held.values()) <= 50
+            assert sum(len(tree.paths) for tree, _ in held.values()) <= 50
             for live in lives:
                 found = await download(engine, versions, live, 2)
                 assert found == {**files, "flags/a.toml": b"1"}
@@ -337,6 +348,18 @@ def test_trees_take_a_bounded_amount_of_memory(loop: VirtualLoop) -> None:
             large = {f"flags/{number}.toml": b"" for number in range(60)}
             await upload(versions, lives[0], large)
             assert len(held) == 1
+
+    run(loop, script)
+
+
+def test_trees_without_files_take_memory_too(loop: VirtualLoop) -> None:
+    async def script(engine: Engine, versions: ManifestVersions) -> None:
+        room = TREE_PATH_BYTES * 50
+        with mock.patch.object(versions, "_trees", SizedCache(room, kept_min=1)):
+            live = await namespace(engine)
+            for _ in range(200):
+                await upload(versions, live, {})
+            assert len(versions._trees._held) <= 50
 
     run(loop, script)
 
@@ -359,5 +382,64 @@ def test_ten_thousand_files(loop: VirtualLoop) -> None:
         assert [head.version for head in heads] == [2, 1]
         again = ManifestVersions(engine, Retention())
         assert await download(engine, again, live, 1) == files
+
+    run(loop, script)
+
+
+def test_a_list_reads_no_more_rows_at_once_than_it_may_look_at(loop: VirtualLoop) -> None:
+    async def script(engine: Engine, versions: ManifestVersions) -> None:
+        live = await namespace(engine)
+        for number in range(20):
+            await upload(versions, live, {f"flags/{n}.toml": b"%d" % number for n in range(40)})
+        row_bytes = len(encode_row(await versions.row(live, 20)))
+        read_bytes: list[int] = []
+        fetch = engine.fetcher.fetch
+
+        async def counted(*args: Any) -> list[Slice]:
+            found = await fetch(*args)
+            read_bytes.append(
+                sum(each.block.measure(at, at + 1) for each in found for at in each.picks)
+            )
+            return found
+
+        with (
+            mock.patch("headrace.surfaces.flags.versions.LISTED_ROWS_BYTES_MAX", 3 * row_bytes),
+            mock.patch.object(engine.fetcher, "fetch", counted),
+        ):
+            listed = await versions.rows(live, None, 100)
+            assert [head.version for head in listed] == [20, 19, 18]
+            assert max(read_bytes) < 5 * row_bytes
+            more = await versions.rows(live, 3, 100)
+            assert [head.version for head in more] == [2, 1]
+
+    run(loop, script)
+
+
+def test_a_namespace_with_a_long_history_is_deleted_in_steps(loop: VirtualLoop) -> None:
+    async def script(engine: Engine, versions: ManifestVersions) -> None:
+        other, live = await namespace(engine, "flags:acme:other"), await namespace(engine)
+        kept = {"flags/0.toml": b"3"}
+        await upload(versions, other, kept)
+        for number in range(9):
+            await upload(versions, live, {f"flags/{n}.toml": b"%d" % number for n in range(20)})
+        released: list[int] = []
+        enqueue = engine.journal.enqueue
+
+        def counted(entries: Sequence[Entry], **how: Any) -> int:
+            released.extend(
+                len(entry.released) // DIGEST_BYTES for entry in entries if isinstance(entry, Refer)
+            )
+            return enqueue(entries, **how)
+
+        with (
+            mock.patch("headrace.surfaces.flags.versions.DROPPED_REFERENCES_MAX", 50),
+            mock.patch("headrace.surfaces.flags.versions.RELEASED_ROWS_MAX", 2),
+            mock.patch.object(engine.journal, "enqueue", counted),
+        ):
+            await versions.delete(live)
+        assert live.log.name not in engine.state.by_name
+        assert max(released) <= 50
+        assert len(engine.contents) == 1
+        assert await download(engine, versions, other, 1) == kept
 
     run(loop, script)
