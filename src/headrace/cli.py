@@ -180,6 +180,15 @@ def _add_verify(commands: _Commands) -> None:
     verify.set_defaults(run=_verify)
 
 
+_TOKEN_TYPES = (
+    "namespace-read",
+    "namespace-write",
+    "namespace-client",
+    "tenant-admin",
+    "superadmin",
+)
+
+
 def _add_keys(commands: _Commands) -> None:
     raw = argparse.RawDescriptionHelpFormatter
     keys = commands.add_parser(
@@ -193,9 +202,7 @@ def _add_keys(commands: _Commands) -> None:
     verbs = keys.add_subparsers(required=True, metavar="VERB", dest="verb")
     rotate = verbs.add_parser("rotate", help="sign URLs of closures with a new key from now on")
     make = verbs.add_parser("make", help="make a token; its secret is printed, once")
-    make.add_argument(
-        "type", metavar="TYPE", help="namespace-read, …-write, …-client, tenant-admin"
-    )
+    make.add_argument("type", choices=_TOKEN_TYPES, metavar="TYPE", help=", ".join(_TOKEN_TYPES))
     make.add_argument("--name", required=True, metavar="NAME", help="what it is called in lists")
     make.add_argument("--namespace", metavar="SLUG", help="the namespace it is for")
     make.add_argument("--environment", metavar="NAME", help="the environment it is for")

@@ -60,11 +60,15 @@ def run(options: argparse.Namespace, url: str) -> int:
             advice = "; start it, or say with --url where it is"
         elif failed.status in _WRONG_KEY:
             advice = f"; set {' or '.join(_VARIABLES)}, or give --api-key"
+            if failed.status == 403 and "tenant" in options and options.tenant is None:
+                advice += "; the admin of a tenant names it: --tenant"
         raise KeysFailed(f"{failed}{advice}") from None
     return 0
 
 
 def _make(server: Server, options: argparse.Namespace) -> None:
+    if options.tenant is None and options.type != "superadmin":
+        raise KeysFailed(f"a {options.type} is of a tenant: say with --tenant of which")
     given = {
         "type": options.type,
         "name": options.name,

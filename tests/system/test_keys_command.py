@@ -89,7 +89,8 @@ def test_a_superadmin_that_was_made_is_one(server: ServerProcess) -> None:
     [
         (["list"], None, "set HEADRACE_API_KEY or HEADRACE_ADMIN_TOKEN, or give --api-key"),
         (["list"], "wrong", "unknown key"),
-        (["make", "tenant-admin", "--name", "a"], ROOT, "tenant-admin is made at"),
+        (["make", "tenant-admin", "--name", "a"], ROOT, "say with --tenant of which"),
+        (["make", "namespace_read", "--name", "a"], ROOT, "'namespace-read', 'namespace-write'"),
         (["list", "--tenant", "a/../b"], ROOT, "tenant has 1 to 63 characters"),
     ],
 )
@@ -99,3 +100,11 @@ def test_what_is_refused_says_what_to_do(
     done = keys(server, *words, key=key)
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
+
+
+def test_the_admin_of_a_tenant_is_told_to_name_it(server: ServerProcess) -> None:
+    assert ask(server, "POST", "tenants", ROOT, {"slug": "other"}) == 201
+    made = keys(server, "make", "tenant-admin", "--tenant", "other", "--name", "ops")
+    told = keys(server, "list", key=made.stdout.strip())
+    assert told.returncode == 2
+    assert "--tenant" in told.stderr

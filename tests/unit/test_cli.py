@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from headrace import cli
+from headrace.surfaces.flags.permissions import TokenType
 
 
 def test_a_benchmark_that_is_not_installed_is_told_in_one_line(
@@ -17,3 +18,10 @@ def test_a_benchmark_that_is_not_installed_is_told_in_one_line(
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "make bench" in line
+
+
+def test_tokens_can_be_made_of_every_type(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["keys", "make", "bogus", "--name", "a"])
+    told = capsys.readouterr().err
+    assert all(f"'{each.value}'" in told for each in TokenType)
