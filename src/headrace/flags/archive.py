@@ -178,7 +178,7 @@ class _Unpacking:
                 # One byte more than is allowed tells that there is more.
                 unpacked = inflater.decompress(piece, min(_PIECE_BYTES, self._left + 1))
             except zlib.error:
-                raise ArchiveRefused("not_gzip", "the archive is not gzip, or damaged") from None
+                raise ArchiveRefused("not_gzip", "the archive is no tar.gz, or damaged") from None
             if len(unpacked) > self._left:
                 raise self._too_large()
             if unpacked:

@@ -135,7 +135,7 @@ def _read_namespace(top: TableReader) -> NamespaceDefinition:
 def _read_segment(top: TableReader, key: str) -> SegmentDefinition:
     table = top.table("segment")
     if table is None or not (table.has("predicate") or table.has("bucket")):
-        top.report("E011", "a segment has a predicate, a bucket, or both", "segment")
+        top.report("E011", "a segment needs a predicate, a bucket, or both", "segment")
     if table is None:
         return SegmentDefinition(key)
     predicate, bucket = table.table("predicate"), table.table("bucket")
@@ -229,7 +229,7 @@ def _is_json(value: object, depth: int) -> bool:
 def _read_environments(table: TableReader, variants: dict[str, Any]) -> dict[str, EnvironmentRules]:
     declared = table.table("environments")
     if declared is None or not declared.has(ANY_ENVIRONMENT):
-        table.report("E037", f"a flag has a block environments.{ANY_ENVIRONMENT}", "environments")
+        table.report("E037", f"a flag needs a block environments.{ANY_ENVIRONMENT}", "environments")
     if declared is None:
         return {}
     environments = {}
@@ -244,7 +244,7 @@ def _read_environments(table: TableReader, variants: dict[str, Any]) -> dict[str
 
 def _check_defaults(environment: TableReader) -> None:
     if not environment.has("variant"):
-        environment.report("E038", f"{ANY_ENVIRONMENT} has a variant", "variant")
+        environment.report("E038", f"{ANY_ENVIRONMENT} needs a variant", "variant")
     if environment.has("testing"):
         environment.report("E039", f"{ANY_ENVIRONMENT} is never testing", "testing")
 
@@ -273,7 +273,7 @@ def _read_rule(table: TableReader, variants: dict[str, Any]) -> TargetingRule | 
     if segment is not None:
         predicate = SegmentTest(segment)
     if not table.has("variant"):
-        table.report("H003", "a rule says which variant it gives", "variant")
+        table.report("H003", "a rule needs a variant", "variant")
     variant = _read_variant(table, variants)
     description = table.text("description") or ""
     table.end()

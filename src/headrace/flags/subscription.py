@@ -121,7 +121,9 @@ def parse_subscription(
     `names_tenant`: who asks is bound to no tenant, and writes `tenant/slug`.
     """
     if not namespaces:
-        raise SubscriptionRefused("invalid_request", "ns is missing: ns=<slug>:<flags>")
+        raise SubscriptionRefused(
+            "invalid_request", "ns is missing: ns=<slug>:<flags>, or ns=<slug>:*"
+        )
     if len(namespaces) > SUBSCRIBED_NAMESPACES_MAX:
         _refuse(
             "too_many_namespaces",
@@ -151,7 +153,9 @@ def _split_namespace(text: str, names_tenant: bool) -> tuple[str | None, str, st
     name, colon, listed = text.partition(":")
     tenant, slash, slug = name.rpartition("/")
     if not (colon and is_slug(slug)):
-        _refuse("malformed", "ns is <slug>:<flags>")
+        _refuse(
+            "malformed", "ns is <slug>:<flags>, where flags are keys with commas between them, or *"
+        )
     if not slash:
         if names_tenant:
             _refuse(

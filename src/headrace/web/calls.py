@@ -283,7 +283,8 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     except RecursionError:
         raise Refused(Code.INVALID, "the JSON is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused(Code.INVALID, f"the body is not JSON: {error}") from None
+        problem = str(error) if body else "it is empty"
+        raise Refused(Code.INVALID, f"the body is not JSON: {problem}") from None
 
 
 def parse_bool(req: Request, name: str, default: bool) -> bool:

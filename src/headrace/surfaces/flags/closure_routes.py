@@ -106,8 +106,12 @@ def _parse(req: Request, tenant: str, namespace: str) -> RequestedClosure:
     version = parse_digits(req.get_param("version") or "", U64_MAX)
     if not version:
         raise Refused(Code.INVALID, "version is a whole number from 1 on", field="version")
+    subscription = req.get_param("subscription")
+    if subscription is None:
+        message = "subscription is missing: flags as base64url without padding, Kg for *"
+        raise Refused(Code.INVALID, message, field="subscription")
     try:
-        flags = decode_subscription(req.get_param("subscription") or "")
+        flags = decode_subscription(subscription)
     except SubscriptionRefused as refused:
         raise Refused(Code.INVALID, refused.message, field="subscription") from None
     return RequestedClosure(tenant, namespace, version, flags)
