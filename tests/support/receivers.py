@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.core.match import TagEq
 from headrace.core.selector import EVERYTHING, ColumnSelector, Selector
-from headrace.engine.callbacks.sender import DeliveryFailed
+from headrace.engine.callbacks.sender import DeliveryFailed, ReceiverReply
 from headrace.engine.consumers.webhook_format import OutgoingBatch, OutgoingTest
 
 
@@ -47,11 +47,12 @@ class ScriptedReceivers:
         self.release = asyncio.Event()
         self.on_call: Callable[[Received], None] = lambda call: None
         self.under_way = 0
+        self.checked: list[str] = []
 
     async def check(self, url: str) -> None:
-        pass
+        self.checked.append(url)
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> ReceiverReply:
         call = Received(asyncio.get_running_loop().time(), url, dict(headers), body)
         self.calls.append(call)
         self.on_call(call)
@@ -72,7 +73,7 @@ class ScriptedReceivers:
         if not 200 <= status < 300:
             raise DeliveryFailed(f"status {status}", status, retry_after_ms)
         self.taken.append(call)
-        return b""
+        return ReceiverReply(status)
 
 
 class SeqFormat:

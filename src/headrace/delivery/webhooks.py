@@ -34,7 +34,7 @@ from headrace.delivery.addresses import (
 from headrace.delivery.connection_pool import ConnectionPool, HostKey, HttpConnection
 from headrace.delivery.http_exchange import MALFORMED, HttpReply, exchange
 from headrace.delivery.resolver import LookupFailed, Resolver
-from headrace.engine.callbacks.sender import DeliveryFailed
+from headrace.engine.callbacks.sender import DeliveryFailed, ReceiverReply
 
 _VISIBLE = re.compile(r"[!-~]+")
 _PORTS = {"http": 80, "https": 443}
@@ -107,8 +107,8 @@ class Webhooks:
         """Whether a name may turn out to lead where private addresses and HTTP are allowed."""
         return self._allowed.has_name(host) or bool(self._allowed.networks)
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-        """The body of the reply; DeliveryFailed unless it was a success, in time."""
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> ReceiverReply:
+        """The reply; DeliveryFailed unless it was a success, in time."""
         try:
             async with asyncio.timeout(WEBHOOK_TIMEOUT_S):
                 reply = await self._post(urlsplit(url), body, headers)
@@ -121,7 +121,7 @@ class Webhooks:
         if not 200 <= reply.status < 300:
             retry_after_ms = _parse_retry_after(reply.headers.get(b"retry-after"), time.time())
             raise DeliveryFailed(f"status {reply.status}", reply.status, retry_after_ms)
-        return reply.body
+        return ReceiverReply(reply.status, reply.body)
 
     async def _post(self, parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> HttpReply:
         key = (parts.scheme, parts.hostname or "", _port(parts))

@@ -131,9 +131,8 @@ async def post(port: int, webhooks: Webhooks | None = None, host: str = "127.0.0
     scheme = "http" if host == "127.0.0.1" else "https"
     url = f"{scheme}://{host}:{port}/hook?a=b"
     try:
-        return await (webhooks or own or Webhooks(NOBODY)).post(
-            url, b"{}", {"webhook-signature": "s"}
-        )
+        caller = webhooks or own or Webhooks(NOBODY)
+        return (await caller.post(url, b"{}", {"webhook-signature": "s"})).body
     finally:
         if own is not None:
             own.close()
@@ -329,7 +328,7 @@ def test_plain_http_goes_to_allowed_networks_alone() -> None:
             webhooks = Webhooks(AllowedHosts.parse("127.0.0.0/8"), names)
             url = f"http://hooks.internal:{port}/"
             webhooks.check_url(url)
-            assert await webhooks.post(url, b"{}", {}) == b""
+            assert (await webhooks.post(url, b"{}", {})).body == b""
             with pytest.raises(DeliveryFailed, match=r"over http; .* HEADRACE_WEBHOOK_HOSTS"):
                 await webhooks.post(url, b"{}", {})
 
@@ -344,7 +343,7 @@ def test_what_a_name_meant_when_it_was_looked_at_is_what_is_called() -> None:
         webhooks = Webhooks(AllowedHosts.parse("hooks.internal"), names)
         async with receiver(answering(b"HTTP/1.1 200 OK\r\n\r\nhere")) as port:
             reply = await webhooks.post(f"http://hooks.internal:{port}/", b"{}", {})
-        assert reply == b"here", "and the next address is tried when the first does not answer"
+        assert reply.body == b"here", "and the next address is tried when the first does not answer"
         assert names.answers == []
 
     run(story)

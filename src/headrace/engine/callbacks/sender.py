@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+import msgspec
+
 from headrace.core.errors import Refused
 from headrace.core.limits import WEBHOOK_SLOW_S
 from headrace.engine.callbacks.delivery_slots import DeliverySlots
@@ -31,14 +33,21 @@ class DeliveryFailed(Exception):
         """How long it wants to be left alone at least, if it said so."""
 
 
+class ReceiverReply(msgspec.Struct, frozen=True):
+    """What a receiver answered that took what it was sent."""
+
+    status: int
+    body: bytes = b""
+
+
 class Receivers(Protocol):
     """Where calls go: over HTTP, or wherever tests have them go."""
 
     async def check(self, url: str) -> None:
         """Refuse a URL that must not be called."""
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-        """Send a body; returns that of the reply, or raises DeliveryFailed."""
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> ReceiverReply:
+        """Send a body; raises DeliveryFailed unless it was taken, in time."""
 
 
 class Receiver(Protocol):
@@ -151,5 +160,5 @@ class NoReceivers:
     async def check(self, url: str) -> None:
         pass
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> ReceiverReply:
         raise DeliveryFailed("nobody delivers webhooks here")

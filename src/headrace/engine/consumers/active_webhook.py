@@ -50,7 +50,7 @@ class ActiveWebhook:
         self.slow = self.state.failures > 0
         self.timer: asyncio.TimerHandle | None = None
         self.position = 0
-        """Where the batch under way was written down."""
+        """Where it was last written down how far it came."""
         self.version = 0
         """Another one whenever the webhook is set anew."""
         self.page: Page | None = None

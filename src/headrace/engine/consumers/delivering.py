@@ -340,15 +340,15 @@ class WebhookDelivery:
     def _pass_over(self, active: ActiveWebhook, upto: int) -> None:
         """Nothing of the batch under way is left."""
         entry = rules.pass_over(active.live.log.id, active.state, upto)
-        self.kernel.commit([entry], sync=True)
+        active.position = self.kernel.commit([entry], sync=True)
         active.pass_to(entry.cursor)
 
     def render(self, active: ActiveWebhook, id: str, page: Page) -> bytes:
         batch = OutgoingBatch(title_of(active.name), active.state.source_name, id, page)
         return active.format.render(batch)
 
-    async def post(self, active: ActiveWebhook, id: str, body: bytes) -> None:
-        """Send a body with its signatures, of now."""
+    async def post(self, active: ActiveWebhook, id: str, body: bytes) -> int:
+        """Send a body with its signatures, of now; returns the status with which it was taken."""
         state, now_ms = active.state, self.kernel.clock.now_ms()
         valid = state.secrets.valid(now_ms)
         headers = {
@@ -358,7 +358,8 @@ class WebhookDelivery:
             "webhook-timestamp": str(now_ms // 1000),
             "webhook-signature": sign(valid, id, now_ms // 1000, body),
         }
-        await self.receivers.post(state.destination.url, body, headers)
+        reply = await self.receivers.post(state.destination.url, body, headers)
+        return reply.status
 
     def delivered(self, active: ActiveWebhook, attempt: DeliveryAttempt) -> None:
         """The receiver took the batch; the next one, if it is at hand, begins with this note."""
@@ -374,7 +375,7 @@ class WebhookDelivery:
         if state.failing_since_ms:
             log_line("info", "a webhook is well again", webhook=active.name)
         note = rules.delivered(log, state, attempt.last, next_batch, now_ms)
-        active.position = self._commit(active, note, attempt)
+        self._commit(active, note, attempt)
         active.pass_to(attempt.last if next_page is None else next_page.next)
         active.page = next_page
 
@@ -464,7 +465,7 @@ class WebhookDelivery:
         now_ms = kernel.clock.now_ms()
         kept = supersession.append(deliveries.log, None, drafts, None, now_ms).append
         entries: list[Entry] = [kept, *more, note]
-        position = kernel.commit(entries, sync=True, together=True)
+        position = active.position = kernel.commit(entries, sync=True, together=True)
         kernel.show_when_committed(position, [(deliveries, kept.block.last)])
         return position
 
@@ -480,6 +481,7 @@ class _DeliveryCall:
         self._body = b""
         self._attempt: DeliveryAttempt | None = None
         self._began = 0.0
+        self._status = 0
 
     async def begin(self) -> int | None:
         position = await self._delivery.begin(self.receiver)
@@ -504,11 +506,11 @@ class _DeliveryCall:
         )
         self._began = asyncio.get_running_loop().time()
         self._body = self._delivery.render(active, state.batch.id, page)
-        await self._delivery.post(active, state.batch.id, self._body)
+        self._status = await self._delivery.post(active, state.batch.id, self._body)
 
     def succeeded(self) -> None:
         if self._attempt is not None:
-            self._delivery.delivered(self.receiver, self._ended())
+            self._delivery.delivered(self.receiver, self._ended(status=self._status))
 
     def failed(self, failure: DeliveryFailed) -> None:
         ended = self._ended(status=failure.status, error=str(failure))

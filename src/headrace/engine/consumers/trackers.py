@@ -14,7 +14,7 @@ from headrace.core import read as reading
 from headrace.core import state as core_state
 from headrace.core import tracker as rules
 from headrace.core.config import Durability, LogConfig
-from headrace.core.entry import Drop, SetTracker
+from headrace.core.entry import Drop, NotePoll, SetTracker
 from headrace.core.errors import Code, Refused
 from headrace.core.owners import TRACKER_PREFIX, TRACKERS
 from headrace.core.read import Gap, Page
@@ -56,6 +56,12 @@ class Trackers:
         self._kernel = kernel
         self._sources = sources
         self._reader = reader
+        self._noted: dict[int, int] = {}
+        """Where each tracker was last written down, by its log."""
+        kernel.observe(self._dropped, Drop)
+
+    def _dropped(self, live: OpenLog, _: Drop) -> None:
+        self._noted.pop(live.log.id, None)
 
     def __contains__(self, name: str) -> bool:
         return TRACKER_PREFIX + name in self._kernel.state.by_name
@@ -75,7 +81,9 @@ class Trackers:
     async def get(self, name: str) -> Tracked:
         """A tracker, once what is told of it is durable."""
         tracked = self.find(name)
-        await self._kernel.journal.wait_to_tell(self._kernel.journal.tail, sync=True)
+        live = tracked.live
+        position = max(self._noted.get(live.log.id, 0), live.config_position)
+        await self._kernel.journal.wait_to_tell(position, sync=True)
         return tracked
 
     def page(
@@ -177,7 +185,7 @@ class Trackers:
         if (lost := self._loss(source, entry.cursor)) is not None:
             await kernel.settle(source)
             raise _expired(lost, entry.cursor)
-        position = kernel.commit([entry], sync=True)
+        position = self._note(entry)
         page = await self._reader.read(
             source, entry.cursor, records_max=records_max, bytes_max=bytes_max
         )
@@ -188,9 +196,13 @@ class Trackers:
         if tracker.fence != entry.fence:
             raise Refused(Code.FENCED, "another node has taken over meanwhile")
         if page.next > tracker.given:
-            position = kernel.commit([rules.give(live.log.id, tracker, page.next)], sync=True)
+            position = self._note(rules.give(live.log.id, tracker, page.next))
         await kernel.journal.wait_synced(position)
         return Polled(tracked, page)
+
+    def _note(self, entry: NotePoll) -> int:
+        position = self._noted[entry.log] = self._kernel.commit([entry], sync=True)
+        return position
 
     def _loss(self, source: OpenLog, cursor: int) -> Gap | None:
         """What retention or a crash took right behind the cursor."""

@@ -110,6 +110,8 @@ class Tried(msgspec.Struct, frozen=True):
 
     id: str
     took_ms: int
+    status: int | None
+    """What the receiver answered, if it answered."""
     failure: DeliveryFailed | None
 
 
@@ -164,8 +166,10 @@ class LogWebhooks:
 
     async def get(self, name: str) -> Hooked:
         """A webhook, once what is told of it is durable."""
-        hooked = self.find(name)
-        await self._kernel.journal.wait_to_tell(self._kernel.journal.tail, sync=True)
+        active = self._active(name)
+        hooked = self._hooked(active)
+        position = max(active.position, active.live.config_position)
+        await self._kernel.journal.wait_to_tell(position, sync=True)
         return hooked
 
     def page(
@@ -209,7 +213,8 @@ class LogWebhooks:
         One whose log is gone begins anew with the log that has the name now.
         """
         kernel = self._kernel
-        destination = await self._check(name, spec)
+        known = kernel.state.by_name.get(WEBHOOK_PREFIX + name)
+        destination = await self._check(name, spec, is_new=known is None)
         kernel.check_open()
         log = self._sources.open(source)
         visible = log.visible
@@ -244,7 +249,7 @@ class LogWebhooks:
         """Have a webhook be as it is, but for what `change` makes of it; decided in one step."""
         self._active(name)
         spec = change(self._spec(name))
-        await self._check(name, spec)
+        await self._check(name, spec, is_new=False)
         self._kernel.check_open()
         spec = change(self._spec(name))  # somebody else may have changed it meanwhile
         state = self._active(name).state
@@ -276,8 +281,12 @@ class LogWebhooks:
             return state.secrets
         return rules.rotate(state.secrets, secret, self._kernel.clock.now_ms())
 
-    async def _check(self, name: str, spec: WebhookSpec) -> Destination:
-        """Where a webhook leads that makes sense and may be called; refuses others."""
+    async def _check(self, name: str, spec: WebhookSpec, *, is_new: bool) -> Destination:
+        """Where a webhook leads that makes sense and may be called; refuses others.
+
+        A URL that it has already is not looked at again: who wants to pause a webhook may do so,
+        whatever its host means by now.
+        """
         for field, number, low, high in (
             ("max_records", spec.batch_records, 1, WEBHOOK_BATCH_RECORDS_MAX),
             ("delay_ms", spec.batch_delay_ms, 0, WEBHOOK_DELAY_MS_MAX),
@@ -291,7 +300,8 @@ class LogWebhooks:
         if spec.secret is not None:
             parse_secret(spec.secret)
         self.delivery.formats[surface_of(name)].parse_filter(spec.filter)
-        await self.delivery.receivers.check(spec.url)
+        if is_new or spec.url != self._active(name).state.destination.url:
+            await self.delivery.receivers.check(spec.url)
         return _destination(spec)
 
     def _creations(self, name: str, created_by: str) -> list[Create]:
@@ -326,12 +336,12 @@ class LogWebhooks:
     async def _try(self, active: ActiveWebhook, id: str, body: bytes) -> Tried:
         loop = asyncio.get_running_loop()
         async with self.delivery.sender.hold(active):
-            began, failure = loop.time(), None
+            began, status, failure = loop.time(), None, None
             try:
-                await self.delivery.post(active, id, body)
+                status = await self.delivery.post(active, id, body)
             except DeliveryFailed as problem:
-                failure = problem
-            return Tried(id, int((loop.time() - began) * 1000), failure)
+                status, failure = problem.status, problem
+            return Tried(id, int((loop.time() - began) * 1000), status, failure)
 
     async def deliveries(self, name: str) -> list[DeliveryAttempt]:
         """What was sent lately, the newest first."""

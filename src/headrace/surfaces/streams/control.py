@@ -272,7 +272,7 @@ class Control:
         }
         reply = await self._webhooks.post(following.url, body, headers)
         try:
-            return _reply.decode(reply or b"{}").done
+            return _reply.decode(reply.body or b"{}").done
         except (msgspec.MsgspecError, RecursionError):
             return False  # it took the wake, and says what it will later
 

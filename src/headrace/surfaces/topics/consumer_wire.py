@@ -173,7 +173,7 @@ class WebhookTestReply(msgspec.Struct, kw_only=True):
 
 
 class WebhookAttempt(msgspec.Struct, kw_only=True):
-    """One attempt; `status` of the receiver is told when it was not a success."""
+    """One attempt; `status` is what the receiver answered, if it answered."""
 
     delivery_id: str
     at: int

@@ -100,13 +100,12 @@ async def test(call: Call) -> Reply:
     name = _authorise(call, Scope.ADMIN)
     _find(call, name)
     tried = await call.engine.webhooks.test(SURFACE + name)
-    status, problem = _problem(tried.failure)
     reply = wire.WebhookTestReply(
         webhook=name,
         delivery_id=tried.id,
         delivered=tried.failure is None,
-        status=status,
-        problem=problem,
+        status=tried.status,
+        problem=None if tried.failure is None else str(tried.failure),
         took_ms=tried.took_ms,
     )
     return Reply([open_object(reply)])

@@ -14,6 +14,7 @@ from headrace.core.subscription import WEBHOOK, Subscription
 from headrace.delivery.addresses import AllowedHosts
 from headrace.delivery.signing import Signer
 from headrace.delivery.webhooks import Webhooks
+from headrace.engine.callbacks.sender import ReceiverReply
 from headrace.engine.open_log import OpenLog
 from headrace.surfaces.streams.control import Control
 
@@ -26,9 +27,9 @@ class Answering(Webhooks):
         self._reply = reply
         self.bodies: list[bytes] = []
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> ReceiverReply:
         self.bodies.append(body)
-        return self._reply
+        return ReceiverReply(200, self._reply)
 
 
 def deliver(webhooks: Answering, id: str = "s") -> bool:
