@@ -94,7 +94,7 @@ def _read_schema_version(top: TableReader) -> str | None:
     given = top.take("schema_version")
     version = _SCHEMA_VERSION.match(given) if isinstance(given, str) else None
     if version is None:
-        top.report("E001", 'schema_version is a string of two numbers, "0.1"', "schema_version")
+        top.report("E001", 'schema_version must be a string, as "0.1"', "schema_version")
     elif int(version[1]) != SCHEMA_MAJOR:
         top.report(
             "E001", f"schema_version {version[0]} is not understood: 0.x is", "schema_version"
@@ -114,7 +114,7 @@ def _read_namespace(top: TableReader) -> NamespaceDefinition:
     declared = table.table("environments")
     if declared is not None:
         for name, environment in declared.named_tables():
-            _check_label(declared, name, "environment")
+            _check_label(declared, name, "an environment")
             environments[name] = EnvironmentDefinition(
                 environment.text("display_name") or "", environment.boolean("public_evaluate")
             )
@@ -153,11 +153,11 @@ def _read_flag(top: TableReader, key: str) -> FlagDefinition:
     table = top.table("flag") or TableReader(top.findings, {}, "flag")
     flag_type = table.take("type")
     if flag_type not in _FLAG_TYPES:
-        table.report("E014", f"type is one of {', '.join(_FLAG_TYPES)}", "type")
+        table.report("E014", f"type must be one of {', '.join(_FLAG_TYPES)}", "type")
         flag_type = None
     lifecycle = table.take("lifecycle")
     if lifecycle is not None and lifecycle not in _LIFECYCLES:
-        table.report("H001", f"lifecycle is one of {', '.join(_LIFECYCLES)}", "lifecycle")
+        table.report("H001", f"lifecycle must be one of {', '.join(_LIFECYCLES)}", "lifecycle")
     variants = _read_variants(table, flag_type)
     definition = FlagDefinition(
         key,
@@ -180,7 +180,7 @@ def _read_variants(table: TableReader, flag_type: str | None) -> dict[str, Any]:
         return {}
     variants = declared.rest()
     for name, value in variants.items():
-        _check_label(declared, name, "variant")
+        _check_label(declared, name, "a variant")
         if flag_type is not None and not _fits(value, flag_type):
             declared.report("E014", f"the value of {shown(name)} is not of type {flag_type}", name)
         elif flag_type == "float":
@@ -229,7 +229,7 @@ def _is_json(value: object, depth: int) -> bool:
 def _read_environments(table: TableReader, variants: dict[str, Any]) -> dict[str, EnvironmentRules]:
     declared = table.table("environments")
     if declared is None or not declared.has(ANY_ENVIRONMENT):
-        table.report("E037", f"a flag needs a block environments.{ANY_ENVIRONMENT}", "environments")
+        table.report("E037", f"a flag needs environments.{ANY_ENVIRONMENT}", "environments")
     if declared is None:
         return {}
     environments = {}
@@ -237,16 +237,16 @@ def _read_environments(table: TableReader, variants: dict[str, Any]) -> dict[str
         if name == ANY_ENVIRONMENT:
             _check_defaults(environment)
         else:
-            _check_label(declared, name, "environment")
+            _check_label(declared, name, "an environment")
         environments[name] = _read_environment(environment, variants)
     return environments
 
 
 def _check_defaults(environment: TableReader) -> None:
     if not environment.has("variant"):
-        environment.report("E038", f"{ANY_ENVIRONMENT} needs a variant", "variant")
+        environment.report("E038", f"environments.{ANY_ENVIRONMENT} needs a variant", "variant")
     if environment.has("testing"):
-        environment.report("E039", f"{ANY_ENVIRONMENT} is never testing", "testing")
+        environment.report("E039", f"environments.{ANY_ENVIRONMENT} cannot be testing", "testing")
 
 
 def _read_environment(environment: TableReader, variants: dict[str, Any]) -> EnvironmentRules:
@@ -263,10 +263,8 @@ def _read_environment(environment: TableReader, variants: dict[str, Any]) -> Env
 
 def _read_rule(table: TableReader, variants: dict[str, Any]) -> TargetingRule | None:
     if table.has("segment") == table.has("predicate"):
-        both = table.has("segment")
-        table.report(
-            "E036", f"a rule has a segment or a predicate, not {'both' if both else 'neither'}"
-        )
+        has = "both" if table.has("segment") else "neither"
+        table.report("E036", f"a rule needs a segment or a predicate, and has {has}")
     segment = read_segment_name(table)
     inline = table.table("predicate")
     predicate: Predicate | None = None if inline is None else read_predicate(inline)
@@ -291,4 +289,4 @@ def _read_variant(table: TableReader, variants: dict[str, Any]) -> str | None:
 
 def _check_label(table: TableReader, name: str, what: str) -> None:
     if not is_label(name):
-        table.report("E032", f"{shown(name)} is no name of an {what}: {LABEL_RULE}", name)
+        table.report("E032", f"{shown(name)} cannot be the name of {what}: {LABEL_RULE}", name)

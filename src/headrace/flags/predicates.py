@@ -86,7 +86,11 @@ def _read_test(table: TableReader) -> AttributeTest | None:
     attribute = _read_attribute(table, "attribute", "H004")
     op = table.text("op")
     if op not in OPERATORS:
-        table.report("H004", "no operator" if op is None else f"unknown operator {shown(op)}", "op")
+        table.report(
+            "H004",
+            "a predicate needs an operator, op" if op is None else f"unknown operator {shown(op)}",
+            "op",
+        )
         table.rest()  # what it would have taken is not known either
         return None
     name = "values" if op in LISTING else "value"
@@ -110,8 +114,8 @@ def _operands(op: str, given: Any) -> list[Any]:
 
 def _operands_problem(op: str, operands: list[Any]) -> str | None:
     if not operands and op != "is_set":
-        kind = "values, an array of at least one" if op in LISTING else "value"
-        return f"{op} takes {kind}"
+        kind = "values, an array of at least one" if op in LISTING else "a value"
+        return f"{op} needs {kind}"
     if len(operands) > PREDICATE_VALUES_MAX:
         return f"{op} takes at most {PREDICATE_VALUES_MAX} values"
     problems = (operand_problem(op, operand) for operand in operands)
@@ -121,9 +125,8 @@ def _operands_problem(op: str, operands: list[Any]) -> str | None:
 def _read_attribute(table: TableReader, name: str, code: str) -> str | None:
     attribute = table.text(name)
     if not attribute or len(attribute) > ATTRIBUTE_LENGTH_MAX:
-        table.report(
-            code, f"{name} is the name of an attribute, 1 to {ATTRIBUTE_LENGTH_MAX} long", name
-        )
+        message = f"{name} must name an attribute in 1 to {ATTRIBUTE_LENGTH_MAX} characters"
+        table.report(code, message, name)
         return None
     return attribute
 
@@ -131,6 +134,6 @@ def _read_attribute(table: TableReader, name: str, code: str) -> str | None:
 def _read_edge(table: TableReader, name: str) -> int | None:
     edge = table.take(name)
     if isinstance(edge, bool) or not isinstance(edge, int) or not 0 <= edge < BUCKETS:
-        table.report("E006", f"{name} is a whole number from 0 to {BUCKETS - 1}", name)
+        table.report("E006", f"{name} must be a whole number from 0 to {BUCKETS - 1}", name)
         return None
     return edge

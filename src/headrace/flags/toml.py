@@ -38,6 +38,8 @@ def read_toml(content: bytes) -> dict[str, Any]:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise NotToml(f"the file is not UTF-8 at byte {error.start}") from None
+    if text.startswith("\ufeff"):
+        raise NotToml("the file begins with a byte order mark: save it as UTF-8 without one")
     _check_nesting(text)
     try:
         return tomllib.loads(text)

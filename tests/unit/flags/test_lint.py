@@ -278,6 +278,35 @@ def test_a_path_that_is_none_of_a_manifest() -> None:
     assert [each.code for each in parse_file("README.md", b"").problems] == ["H001"]
 
 
+BARE = """schema_version = "0.1"
+[flag]
+type = "boolean"
+[flag.variants]
+on = true
+[flag.environments._]
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "message"),
+    [
+        ("", "E037", "a flag needs environments._"),
+        (BARE, "E038", "environments._ needs a variant"),
+        (f'{BARE}variant = "on"\ntesting = false', "E039", "environments._ cannot be testing"),
+        (f'{BARE}rules = [{{variant = "on"}}]', "E036",
+            "a rule needs a segment or a predicate, and has neither"),
+        (f'{BARE}rules = [{{segment = "s", predicate = {{}}}}]', "E036",
+            "a rule needs a segment or a predicate, and has both"),
+        (f'{BARE}rules = [{{segment = "s"}}]', "H003", "a rule needs a variant"),
+        (f"\ufeff{BARE}", "H001",
+            "the file begins with a byte order mark: save it as UTF-8 without one"),
+    ],
+)  # fmt: skip
+def test_a_problem_says_what_is_needed(content: str, code: str, message: str) -> None:
+    problems = parse_file(F, content.encode()).problems
+    assert (code, message) in {(each.code, each.message) for each in problems}
+
+
 def test_without_a_namespace_file_environments_have_any_name() -> None:
     tree = dict(CLEAN)
     del tree["namespace.toml"]
