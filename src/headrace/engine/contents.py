@@ -8,20 +8,24 @@ it or nothing. So are references that end and the deletion of contents that nobo
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
 
 from headrace.core import contents as core_contents
 from headrace.core import log as core_log
 from headrace.core import ranges, supersession
 from headrace.core import state as core_state
+from headrace.core.batching import batches
 from headrace.core.config import Durability, LogConfig
 from headrace.core.contents import Contents
 from headrace.core.entry import Append, Create, Entry
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import RECORD_OVERHEAD_BYTES
+from headrace.core.limits import RECORD_OVERHEAD_BYTES, SLICE_MS
 from headrace.core.log import Log, check_owner
 from headrace.core.owners import FLAGS, FLAGS_CONTENTS, SYSTEM
 from headrace.core.record import Block, Drafts, draft
+from headrace.engine.flow.time_slices import slices
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.control import Logs
 from headrace.engine.logs.fetcher import Fetcher
@@ -29,6 +33,8 @@ from headrace.engine.open_log import OpenLog
 
 _CONFIG = LogConfig(durability=Durability.FSYNC, auto_create=False)
 _MEDIA = "application/octet-stream"
+_READ_STEP = 64
+"""Contents that are copied from memory before the time is looked at."""
 
 
 class ContentsMissing(Exception):
@@ -83,6 +89,11 @@ class ContentStore:
         except KeyError:
             raise Refused(Code.GONE, "a content is not kept any more") from None
 
+    def place_of(self, digest: bytes) -> int:
+        """Where a content lies among the others, from the oldest to the newest; 0 if it is gone."""
+        held = self.held
+        return 0 if held is None else held.seq_of(digest) or 0
+
     def held_from(self, live: OpenLog) -> int:
         """The oldest version in this log whose contents are all there; 0 when it has none."""
         return core_contents.held_from(self.held, live.log.id)
@@ -92,7 +103,8 @@ class ContentStore:
     async def read(self, digests: Iterable[bytes]) -> dict[bytes, bytes]:
         """These contents; those that are gone by now are left out.
 
-        What memory does not hold is read from segments in one go, in the order it lies there.
+        What memory holds is copied in slices; the rest is read from segments in one go, in the
+        order it lies there.
         """
         log = self._kernel.state.by_name.get(FLAGS_CONTENTS)
         if log is None or log.contents is None:
@@ -100,14 +112,18 @@ class ContentStore:
         held = log.contents
         wanted = {seq: digest for digest in digests if (seq := held.seq_of(digest)) is not None}
         live, found = self._kernel.open_logs[log.id], dict[bytes, bytes]()
-        seqs = sorted(wanted)
-        start = live.tail.start
-        resident = [seq for seq in seqs if seq >= start]
-        for piece in self._fetcher.fetch_now(live, resident) or ():
-            for at in piece.picks:
-                found[wanted[piece.block.seq_at(at)]] = piece.block.data_at(at)
-        if len(resident) < len(seqs):
-            parts = list(ranges.pairs(ranges.from_seqs(seqs[: len(seqs) - len(resident)])))
+        sealed: list[int] = []
+        portions = batches(sorted(wanted), lambda _: 1, _READ_STEP)
+        async with aclosing(slices(portions, SLICE_MS, 0)) as sliced:
+            async for seqs in sliced:
+                # What was in memory a slice ago may not be any more.
+                at = bisect_left(seqs, live.tail.start)
+                sealed += seqs[:at]
+                for piece in self._fetcher.fetch_now(live, seqs[at:]) or ():
+                    for pick in piece.picks:
+                        found[wanted[piece.block.seq_at(pick)]] = piece.block.data_at(pick)
+        if sealed:
+            parts = list(ranges.pairs(ranges.from_seqs(sealed)))
             for seq, data in await self._fetcher.sealed(self._read_sealed, log, parts):
                 found[wanted[seq]] = data
         return found

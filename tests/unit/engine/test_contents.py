@@ -5,6 +5,7 @@ them, and nothing changed by what was refused.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Any
@@ -86,6 +87,40 @@ def test_many_contents_take_one_read_of_each_row_group(loop: VirtualLoop) -> Non
         assert pool.runs == 2
 
     run(loop, script, pool=pool, caps=FORGETFUL, pace=UpkeepPace(seal_bytes=1 << 20))
+
+
+def test_contents_in_memory_are_copied_in_slices(loop: VirtualLoop) -> None:
+    """Others have a turn between them, and what leaves memory meanwhile is found all the same."""
+    contents = {digest(b"%d" % number): b"%d" % number for number in range(1000)}
+
+    async def script(started: Started) -> None:
+        engine = started.engine
+        live = await namespace(engine)
+        await engine.contents.commit(live, ROW, list(contents), contents, engine.clock.now_ms())
+        started.upkeep.close_file()
+        await started.upkeep.checkpoint()
+        store = engine.open_logs[engine.state.by_name[FLAGS_CONTENTS].id]
+        assert store.tail.start == 1, "they are in segments alone"
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                if turns == 5:
+                    engine.free(store, 1000)
+                await asyncio.sleep(0)
+
+        with mock.patch(
+            "headrace.engine.flow.time_slices.perf_counter", itertools.count().__next__
+        ):
+            beside = asyncio.create_task(others())
+            assert await engine.contents.read(contents) == contents
+        beside.cancel()
+        assert turns > 10
+        assert store.tail.start > 1000, "they are still in memory"
+
+    run(loop, script, caps=Caps(tail_bytes=1 << 20), pace=UpkeepPace(seal_bytes=1 << 20))
 
 
 def test_before_anything_was_stored(loop: VirtualLoop) -> None:

@@ -76,16 +76,22 @@ class Evaluator:
         )
 
     async def evaluate_all(
-        self, engine: Engine, manifest: LoadedManifest | None, audience: Audience
-    ) -> dict[str, Evaluation]:
-        """All flags, by key."""
+        self,
+        engine: Engine,
+        manifest: LoadedManifest | None,
+        audience: Audience,
+        form: Callable[[dict[str, Evaluation]], T],
+    ) -> T:
+        """What is made of all flags, by key: where they are many, that is made in the thread."""
         if manifest is None:
-            return {}
+            return form({})
         return await self._run(
             engine,
             manifest.weight,
-            lambda: evaluate_all(
-                manifest.definitions, audience.context, audience.environment, audience.testing
+            lambda: form(
+                evaluate_all(
+                    manifest.definitions, audience.context, audience.environment, audience.testing
+                )
             ),
         )
 
@@ -124,10 +130,15 @@ class EvaluationRoutes:
         asked = decode(_all, await call.command(EVALUATION_BYTES_MAX))
         manifest = await self._evaluator.load(live)
         audience = _parse_audience(asked, manifest, bound)
-        found = await self._evaluator.evaluate_all(call.engine, manifest, audience)
         version = 0 if manifest is None else manifest.version
-        reply = wire.EvaluateAllReply(found, version, call.req.id)
-        return json_answer(msgspec.json.encode(reply))
+        id = call.req.id
+
+        def encode(found: dict[str, Evaluation]) -> bytes:
+            return msgspec.json.encode(wire.EvaluateAllReply(found, version, id))
+
+        return json_answer(
+            await self._evaluator.evaluate_all(call.engine, manifest, audience, encode)
+        )
 
 
 async def _find_namespace(call: Call) -> tuple[OpenLog, str | None]:

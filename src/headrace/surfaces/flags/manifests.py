@@ -8,19 +8,22 @@ next are held once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import aclosing
 from typing import TypeVar, cast
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from headrace.core.batching import batches
 from headrace.core.limits import (
     MANIFEST_BATCH_BYTES,
     MANIFEST_BATCH_FILES,
     MANIFESTS_LOADED_BYTES,
+    SLICE_MS,
 )
 from headrace.core.sized_cache import SizedCache
+from headrace.engine.flow.time_slices import slices
 from headrace.engine.open_log import OpenLog
 from headrace.flags.closure import References, hash_row
 from headrace.flags.evaluation import Definitions
@@ -33,7 +36,6 @@ from headrace.surfaces.flags.names import parse_log
 from headrace.surfaces.flags.versions import ManifestVersions
 
 D = TypeVar("D", bound=Definition)
-T = TypeVar("T")
 
 _decode_definition = msgspec.msgpack.Decoder(Definition | None).decode
 
@@ -211,11 +213,16 @@ class Manifests:
         """A version that was just stored, whose files are known."""
         self._keep(live, LoadedManifest(version, digests, files))
 
-    def known_files(self, digests: Mapping[str, bytes]) -> dict[str, ManifestFile]:
-        """Those of these files that are at hand, by path."""
-        files = self._files
-        found = ((path, files.get((path, digest))) for path, digest in digests.items())
-        return {path: file for path, file in found if file is not None}
+    async def known_files(self, digests: Mapping[str, bytes]) -> dict[str, ManifestFile]:
+        """Those of these files that are at hand, by path; looked for in slices."""
+        files, found = self._files, dict[str, ManifestFile]()
+        portions = batches(digests.items(), lambda _: 1, MANIFEST_BATCH_FILES)
+        async with aclosing(slices(portions, SLICE_MS, 0)) as sliced:
+            async for portion in sliced:
+                for path, digest in portion:
+                    if (file := files.get((path, digest))) is not None:
+                        found[path] = file
+        return found
 
     def make_files(
         self, digests: Mapping[str, bytes], summaries: Iterable[FileSummary]
@@ -248,12 +255,15 @@ class Manifests:
     async def _load(self, live: OpenLog, version: int) -> LoadedManifest:
         self._metrics.loads.add()
         digests = await self._versions.tree(live, version)
-        files = self.known_files(digests)
+        files = await self.known_files(digests)
         tenant, _ = parse_log(live.log.name)
-        unknown = (path for path in digests if path not in files)
-        for paths in iter(lambda: list(islice(unknown, MANIFEST_BATCH_FILES)), []):
+        # Neighbours together: files of a manifest may lie in as many places as it has versions.
+        unknown = self._versions.sort_by_place(
+            {path: digest for path, digest in digests.items() if path not in files}
+        )
+        for paths in batches(unknown, lambda _: 1, MANIFEST_BATCH_FILES):
             contents = await self._versions.read({path: digests[path] for path in paths})
-            for batch in batches(contents.items(), lambda file: len(file[1])):
+            for batch in batches(contents.items(), lambda file: len(file[1]), MANIFEST_BATCH_BYTES):
                 parsed = await self._parse(tenant, dict(batch))
                 self._metrics.files_parsed.add(parsed.files_parsed)
                 files |= self.make_files(digests, parsed.files)
@@ -268,19 +278,3 @@ class Manifests:
 
     def _keep(self, live: OpenLog, loaded: LoadedManifest) -> None:
         self._loaded.put((live.log.id, loaded.version), loaded, loaded.size_bytes)
-
-
-def batches(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
-    """Items in portions of bounded size: some milliseconds of work each, here and there."""
-    batch: list[T] = []
-    size_bytes = 0
-    for item in items:
-        size = size_of(item)
-        full = len(batch) == MANIFEST_BATCH_FILES or size_bytes + size > MANIFEST_BATCH_BYTES
-        if batch and full:
-            yield batch
-            batch, size_bytes = [], 0
-        batch.append(item)
-        size_bytes += size
-    if batch:
-        yield batch

@@ -6,6 +6,7 @@ in the path: providers are given `…/api/v1/tenants/{tenant}/namespaces/{namesp
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -81,13 +82,17 @@ class OfrepRoutes:
         tag = _format_tag(live, version, environment, body)
         if tag_matches(call.req.get_header("if-none-match"), tag):
             return Answer(304, [("etag", tag)])
-        flags: list[OfrepSuccess] = []
-        if manifest is not None:
-            found = await self._evaluator.evaluate_all(call.engine, manifest, audience)
-            defined = manifest.definitions.flags
+        defined: Mapping[str, FlagDefinition] = (
+            {} if manifest is None else manifest.definitions.flags
+        )
+
+        def encode(found: dict[str, Evaluation]) -> bytes:
             flags = [_describe(defined[key], each, version) for key, each in found.items()]
-        reply = OfrepBulkSuccess(flags, {"version": version})
-        answer = json_answer(msgspec.json.encode(reply))
+            return msgspec.json.encode(OfrepBulkSuccess(flags, {"version": version}))
+
+        answer = json_answer(
+            await self._evaluator.evaluate_all(call.engine, manifest, audience, encode)
+        )
         answer.headers.append(("etag", tag))
         return answer
 

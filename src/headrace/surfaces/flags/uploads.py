@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.core.limits import UPLOAD_TRIES
+from headrace.core.batching import batches
+from headrace.core.limits import MANIFEST_BATCH_BYTES, MANIFEST_BATCH_FILES, UPLOAD_TRIES
 from headrace.engine.contents import ContentsMissing
 from headrace.engine.open_log import OpenLog
 from headrace.flags.model import LintReport
@@ -18,7 +19,7 @@ from headrace.processes.manifest_process import Conversation, GiveWay, ManifestC
 from headrace.surfaces.flags import wire
 from headrace.surfaces.flags.errors import LINT_FAILED, SCHEMA_VERSION_MISMATCH
 from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
-from headrace.surfaces.flags.manifests import ManifestFile, Manifests, batches
+from headrace.surfaces.flags.manifests import ManifestFile, Manifests
 from headrace.surfaces.flags.names import parse_log
 from headrace.surfaces.flags.version_rows import Paths, VersionRow, VersionSummary
 from headrace.surfaces.flags.versions import ManifestVersions
@@ -95,11 +96,13 @@ class Uploads:
         checked = await self._check(conversation, archive)
         check_report(checked.report)
         tree = {file.path: file.digest for file in checked.files}
-        files = self._manifests.known_files(tree)
+        files = await self._manifests.known_files(tree)
         wanted = self._versions.missing(tree)
         contents: dict[bytes, bytes] = {}
-        for batch in batches(checked.files, lambda file: file.size):
-            missing = {file.digest for file in batch} & wanted - contents.keys()
+        for batch in batches(
+            checked.files, lambda file: file.size, MANIFEST_BATCH_BYTES, MANIFEST_BATCH_FILES
+        ):
+            missing = ({file.digest for file in batch} & wanted) - contents.keys()
             unparsed = [file.path for file in batch if file.path not in files]
             if missing or unparsed:
                 asked = list(missing)

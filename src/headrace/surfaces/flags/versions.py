@@ -179,6 +179,10 @@ class ManifestVersions:
             message = "the files of this version are not kept any more"
             raise CLOSURE_UNAVAILABLE.refused(message) from None
 
+    def sort_by_place(self, paths: Mapping[str, bytes]) -> list[str]:
+        """These files in the order in which their contents lie in the store."""
+        return sorted(paths, key=lambda path: self._engine.contents.place_of(paths[path]))
+
     async def oldest(self, live: OpenLog) -> int:
         """The oldest version that is available now; all later ones are. 0 when there is none."""
         head, held = live.visible, self._engine.contents.held_from(live)

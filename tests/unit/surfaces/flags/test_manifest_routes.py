@@ -154,6 +154,29 @@ def test_small_evaluations_are_made_on_the_loop_and_large_ones_in_a_thread(
     run(story)
 
 
+def test_what_all_flags_are_is_written_where_they_are_evaluated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evaluation, "EVALUATION_INLINE_BYTES", 0)
+
+    async def story(server: FlagsServer) -> None:
+        await server.upload(FILES)
+        pool, results = server.engine.pool, []
+        run_there = pool.run
+
+        async def noted(*args: Any) -> Any:
+            results.append(await run_there(*args))
+            return results[-1]
+
+        monkeypatch.setattr(pool, "run", noted)
+        for path in ("evaluate/all", "ofrep/v1/evaluate/flags"):
+            reply = await server.send("POST", f"{BILLING}/{path}", {"context": {}})
+            assert [reply.body] == results
+            results.clear()
+
+    run(story)
+
+
 def test_what_is_at_hand_is_evaluated_without_the_process() -> None:
     async def story(server: FlagsServer) -> None:
         await server.upload(FILES)

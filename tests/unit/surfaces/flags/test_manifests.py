@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 import pytest
@@ -24,13 +24,13 @@ from headrace.processes.manifest_messages import CheckArchive, FetchFiles, Parse
 from headrace.surfaces.flags import manifests as module
 from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
 from headrace.surfaces.flags.manifest_store import ManifestStore
-from headrace.surfaces.flags.manifests import Manifests, batches
+from headrace.surfaces.flags.manifests import Manifests
 from headrace.surfaces.flags.uploads import check_report
 from headrace.surfaces.flags.versions import Retention
 from support.engine_harness import boot, small
 from support.hostile import HostileDisk
 from support.inline_checker import InlineChecker
-from support.manifests import digest, namespace
+from support.manifests import FLAG_FILE, digest, namespace
 from support.virtual import VirtualClock, VirtualLoop
 
 FLAG = b"""
@@ -311,11 +311,34 @@ def test_a_large_manifest_is_loaded_in_portions(
     run(loop, script)
 
 
-def test_portions() -> None:
-    assert list(batches([], len)) == []
-    sizes = [3_000_000, 3_000_000, 0, 9_000_000, 1]
-    assert list(batches(sizes, int)) == [[3_000_000], [3_000_000, 0], [9_000_000], [1]]
-    assert list(map(len, batches([1] * 300, int))) == [128, 128, 44]
+def test_files_are_loaded_in_the_order_in_which_they_lie(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However they are called: what lies together is read together."""
+    monkeypatch.setattr(module, "MANIFEST_BATCH_FILES", 5)
+
+    async def script(world: World) -> None:
+        live, contents = await namespace(world.engine), world.engine.contents
+        files: dict[str, bytes] = {}
+        for number in range(4):
+            for letter in "abcdefghij":
+                said = FLAG_FILE.format(said=f"{letter} {number}")
+                files[f"flags/{letter}{number}.toml"] = said.encode()
+            await world.upload(live, files)
+        places: list[int] = []
+        read = contents.read
+
+        async def noted(digests: Iterable[bytes]) -> dict[bytes, bytes]:
+            digests = list(digests)
+            places.extend(sorted(map(contents.place_of, digests)))
+            return await read(digests)
+
+        monkeypatch.setattr(contents, "read", noted)
+        await world.restarted().store.manifests.load(live)
+        assert len(places) == len(files)
+        assert places == sorted(places)
+
+    run(loop, script)
 
 
 def test_what_weighs_on_an_evaluation(loop: VirtualLoop) -> None:
@@ -323,7 +346,7 @@ def test_what_weighs_on_an_evaluation(loop: VirtualLoop) -> None:
         live = await namespace(world.engine)
         await world.upload(live, FILES | {"segments/lonely.toml": SEGMENT})
         manifest = await world.store.manifests.load(live)
-        files = world.store.manifests.known_files(manifest.digests)
+        files = await world.store.manifests.known_files(manifest.digests)
         weight = files["flags/a.toml"].weight + files["segments/employees.toml"].weight
         assert manifest.weight_of("a") == manifest.weight_of("a") == weight
         assert manifest.weight == sum(file.weight for file in files.values())
