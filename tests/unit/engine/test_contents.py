@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
+from errno import ENOSPC
 from hashlib import sha256
 from typing import Any
 from unittest import mock
@@ -20,6 +21,7 @@ from headrace.core.owners import FLAGS_CONTENTS
 from headrace.core.record import Drafts, draft
 from headrace.engine.caps import Caps
 from headrace.engine.contents import ContentsMissing
+from headrace.engine.open_log import OpenLog
 from headrace.engine.start import Started, stop
 from headrace.engine.upkeep.cycle import UpkeepPace
 from headrace.storage.segments import Segments
@@ -205,6 +207,43 @@ def test_a_server_that_is_read_only_reads_on(loop: VirtualLoop) -> None:
         assert refused.value.code is Code.READ_ONLY
         assert await engine.contents.read(new) == new
         assert engine.contents.held_from(live) == 1
+
+    run(loop, script)
+
+
+def test_nothing_is_begun_that_cannot_be_written(loop: VirtualLoop) -> None:
+    """A disk without room, a namespace that is gone, a server about to stop: nothing changes."""
+
+    async def script(started: Started) -> None:
+        engine = started.engine
+        live, gone = await namespace(engine), await namespace(engine, "flags:acme:gone")
+        old, new = {digest(b"a"): b"a"}, {digest(b"b"): b"b"}
+        await engine.contents.commit(live, ROW, list(old), old, 0)
+        store = engine.open_logs[engine.state.by_name[FLAGS_CONTENTS].id]
+        assert (store.visible, live.visible) == (1, 1)
+        await engine.contents.drop(gone, [])
+
+        def commit(into: OpenLog) -> None:
+            engine.contents.commit(into, ROW, list(new), new, 0)
+
+        def release(by: OpenLog) -> None:
+            engine.contents.release(by, list(old), 2)
+
+        def refusal(work: Callable[[OpenLog], None], live: OpenLog = live) -> Code:
+            tail = engine.journal.tail
+            with pytest.raises(Refused) as refused:
+                work(live)
+            assert engine.journal.tail == tail
+            return refused.value.code
+
+        assert refusal(commit, gone) is Code.LOG_NOT_FOUND
+        assert refusal(release, gone) is Code.LOG_NOT_FOUND
+        with mock.patch.object(engine.journal, "stall", OSError(ENOSPC, "no room")):
+            assert refusal(commit) is Code.STORAGE_UNAVAILABLE
+            assert refusal(release) is Code.STORAGE_UNAVAILABLE
+        with mock.patch.object(engine, "draining", new=True):
+            assert refusal(commit) is Code.SHUTTING_DOWN
+        assert (live.log.head, len(engine.contents)) == (1, 1)
 
     run(loop, script)
 

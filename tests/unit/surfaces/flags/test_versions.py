@@ -195,12 +195,29 @@ def test_what_is_put_while_its_namespace_goes_is_there_before_or_not_at_all(
             else:
                 assert answers["put"].code is Code.LOG_NOT_FOUND
             assert len(engine.contents) == 0
-            with pytest.raises(Refused) as refused:
-                await versions.delete(live)
-            assert refused.value.code is Code.LOG_NOT_FOUND
+            for late in (
+                lambda live=live: versions.delete(live),
+                lambda live=live: upload(versions, live, {}, 7),  # no word of its last version
+            ):
+                with pytest.raises(Refused) as refused:
+                    await late()
+                assert refused.value.code is Code.LOG_NOT_FOUND
         live = await namespace(engine)
         row = await upload(versions, live, {"flags/a.toml": b"1"}, 0)
         assert row.version == 1  # a namespace of the same name begins anew
+
+    run(loop, script)
+
+
+def test_uploads_are_held_back_like_other_writes(loop: VirtualLoop) -> None:
+    async def script(engine: Engine, versions: ManifestVersions) -> None:
+        live = await namespace(engine)
+        engine.admission.room.clear()
+        with pytest.raises(Refused) as refused:
+            await upload(versions, live, {"flags/a.toml": b"1"})
+        assert (refused.value.code, live.log.head) == (Code.THROTTLED, 0)
+        engine.admission.room.set()
+        assert (await upload(versions, live, {"flags/a.toml": b"1"})).version == 1
 
     run(loop, script)
 
