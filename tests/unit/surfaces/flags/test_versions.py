@@ -19,7 +19,7 @@ from headrace.core.sized_cache import SizedCache
 from headrace.engine.contents import ContentsMissing
 from headrace.engine.engine import Engine
 from headrace.engine.start import stop
-from headrace.surfaces.flags.version_rows import encode_row
+from headrace.surfaces.flags.version_rows import encode_row, time_text
 from headrace.surfaces.flags.versions import (
     TREE_PATH_BYTES,
     ContentMismatch,
@@ -243,6 +243,97 @@ def test_upkeep_releases_what_grew_old_and_what_was_pushed_out(loop: VirtualLoop
         await upload(versions, live, {"flags/a.toml": b"5"})
         await asyncio.sleep(0.01)
         assert engine.contents.held_from(live) == 5  # behind an upload nobody waits for a round
+        upkeep.cancel()
+        await stop(started)
+
+    with small():
+        loop.run(whole())
+
+
+def test_a_clock_that_jumps(loop: VirtualLoop) -> None:
+    """Versions are told in the order of their times, and what was released does not come back."""
+
+    async def whole() -> None:
+        clock = VirtualClock(loop)
+        started = await boot(HostileDisk(), clock)
+        engine = started.engine
+        versions = ManifestVersions(engine, Retention(versions=1, age_ms=10_000))
+        live = await namespace(engine)
+        told = []
+        for number, skew_ms in enumerate((0, 60_000, 0)):
+            clock.skew_ms = skew_ms
+            told.append(await upload(versions, live, {"flags/a.toml": b"%d" % number}))
+            if number == 1:
+                assert not await versions.prune(live)
+                assert engine.contents.held_from(live) == 2
+        times = [row.uploaded_at for row in told]
+        assert times[1] == times[2] > times[0]
+        assert times[2] == time_text(live.log.last_ts_ms)
+        versions = ManifestVersions(engine, Retention(versions=1, age_ms=10_000))  # a new start
+        assert await versions.oldest(live) == 2
+        with pytest.raises(Refused) as refused:
+            await versions.tree(live, 1)
+        assert refused.value.code is Code.GONE
+        assert await download(engine, versions, live, 2) == {"flags/a.toml": b"1"}
+        await stop(started)
+
+    with small():
+        loop.run(whole())
+
+
+def test_a_namespace_of_the_same_name_outlives_who_deletes_the_one_before(
+    loop: VirtualLoop,
+) -> None:
+    async def script(engine: Engine, versions: ManifestVersions) -> None:
+        old = await namespace(engine)
+        await upload(versions, old, {"flags/a.toml": b"old"})
+        await versions.delete(old)
+        new = await namespace(engine)
+        await upload(versions, new, {"flags/a.toml": b"new"})
+        with pytest.raises(Refused) as refused:
+            await versions.delete(old)
+        assert refused.value.code is Code.LOG_NOT_FOUND
+        assert await download(engine, versions, new, 1) == {"flags/a.toml": b"new"}
+
+    run(loop, script)
+
+
+def test_upkeep_goes_on_where_it_was_held_up(loop: VirtualLoop) -> None:
+    """By a namespace that goes meanwhile not at all, by a full disk until the next upload."""
+
+    async def whole() -> None:
+        started = await boot(HostileDisk(), VirtualClock(loop))
+        engine = started.engine
+        versions = ManifestVersions(engine, Retention(versions=1, age_ms=0))
+        lives = [await namespace(engine, f"flags:acme:{number}") for number in range(4)]
+
+        async def upload_all() -> None:
+            for live in lives:
+                for number in range(2):
+                    said = b"%d of %d" % (number, live.log.id)
+                    await upload(versions, live, {"flags/a.toml": said})
+
+        def held() -> list[int]:
+            return [engine.contents.held_from(live) for live in lives]
+
+        await upload_all()
+        async with versions._lock(lives[0]):  # both wait, in this order
+            going = asyncio.create_task(versions.delete(lives[0]))
+            await asyncio.sleep(1)
+            upkeep = asyncio.create_task(versions.run())
+            await asyncio.sleep(1)
+        await going
+        await asyncio.sleep(1)
+        assert held() == [0, 2, 2, 2]
+        del lives[0]
+        with mock.patch.object(
+            engine.contents, "release", side_effect=Refused(Code.STORAGE_UNAVAILABLE, "no room")
+        ):
+            await upload_all()
+            await asyncio.sleep(1)
+        await upload(versions, lives[0], {})
+        await asyncio.sleep(1)
+        assert held() == [5, 4, 4]
         upkeep.cancel()
         await stop(started)
 
