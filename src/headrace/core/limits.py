@@ -619,7 +619,7 @@ AUTH_KEPT_S = 5.0
 
 # The client of flags.
 RESPONSE_HEAD_BYTES_MAX = 64 << 10
-"""The status line and the headers of a reply."""
+"""The status line and the headers of a reply of another server."""
 FLAGS_CLIENT_EVENT_BYTES_MAX = 1 << 20
 """One event of a stream; servers put at most 64 KiB into one, unless they are told otherwise."""
 FLAGS_CLIENT_DELTA_FILES_MAX = 4096

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from urllib.parse import SplitResult
 
-import httptools
 import msgspec
 
+from headrace.http_response import ResponseParser
+
 _READ_BYTES = 16 << 10
-MALFORMED = (httptools.HttpParserError, httptools.HttpParserUpgrade)
-"""What is raised for a reply that is not HTTP."""
 
 
 class HttpReply(msgspec.Struct):
@@ -19,7 +18,7 @@ class HttpReply(msgspec.Struct):
 
     status: int
     """0: nothing was."""
-    headers: dict[bytes, bytes]
+    headers: dict[str, str]
     """By name in lower case; of several of a name, the last."""
     body: bytes
     reusable: bool = False
@@ -38,7 +37,7 @@ async def exchange(
     keep: bool = False,
 ) -> HttpReply:
     """Send a request and read the reply; the connection is gone then, however it ends, unless it is
-    to be kept and can be.
+    to be kept and can be. MalformedResponse for a reply that is not HTTP.
     """
     kept = False
     try:
@@ -70,49 +69,14 @@ def _format_head(
 
 async def _read_reply(reader: asyncio.StreamReader, left: int) -> HttpReply:
     """What was answered, as far as it fits; head, framing and trailers count, too."""
-    reply = _Reply()
+    head, body = ResponseParser(head_bytes_max=left + 1), bytearray()
     try:
-        while left and not reply.ended:
+        while left and not head.is_complete:
             data = await reader.read(min(left, _READ_BYTES))
             if not data:
                 break
             left -= len(data)
-            reply.parser.feed_data(data)
+            body += head.feed(data)
     finally:
-        del reply.parser  # which knows the reply
-    return HttpReply(reply.status, reply.headers, bytes(reply.body), reply.keeps and not reply.more)
-
-
-class _Reply:
-    """A reply as it comes in."""
-
-    def __init__(self) -> None:
-        self.parser = httptools.HttpResponseParser(self)
-        self.status = 0
-        self.headers: dict[bytes, bytes] = {}
-        self.body = bytearray()
-        self.ended = False
-        self.keeps = False
-        """Whether the other side keeps the connection."""
-        self.more = False
-        """Something came behind the reply, which nobody asked for."""
-
-    def on_message_begin(self) -> None:
-        self.more = self.ended
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self.more:
-            self.headers[name.lower()] = value
-
-    def on_headers_complete(self) -> None:
-        if not self.more:
-            self.status = self.parser.get_status_code()
-
-    def on_body(self, data: bytes) -> None:
-        if not self.more:
-            self.body += data
-
-    def on_message_complete(self) -> None:
-        if not self.more:
-            self.ended = self.status >= 200  # else there is more to come
-            self.keeps = self.ended and self.parser.should_keep_alive()
+        head.close()
+    return HttpReply(head.status, head.headers, bytes(body), head.is_reusable)

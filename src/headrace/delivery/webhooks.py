@@ -32,14 +32,15 @@ from headrace.delivery.addresses import (
     parse_address,
 )
 from headrace.delivery.connection_pool import ConnectionPool, HostKey, HttpConnection
-from headrace.delivery.http_exchange import MALFORMED, HttpReply, exchange
+from headrace.delivery.http_exchange import HttpReply, exchange
 from headrace.delivery.resolver import LookupFailed, Resolver
 from headrace.engine.callbacks.sender import DeliveryFailed, ReceiverReply
+from headrace.http_response import MalformedResponse
 
 _VISIBLE = re.compile(r"[!-~]+")
 _PORTS = {"http": 80, "https": 443}
 _HOW_TO_ALLOW = "the operator may allow it with HEADRACE_WEBHOOK_HOSTS"
-_FAILURES = (OSError, ValueError, LookupFailed, *MALFORMED)
+_FAILURES = (OSError, ValueError, LookupFailed, MalformedResponse)
 
 
 class Webhooks:
@@ -119,7 +120,7 @@ class Webhooks:
         if not reply.status:
             raise DeliveryFailed("no answer")
         if not 200 <= reply.status < 300:
-            retry_after_ms = _parse_retry_after(reply.headers.get(b"retry-after"), time.time())
+            retry_after_ms = _parse_retry_after(reply.headers.get("retry-after"), time.time())
             raise DeliveryFailed(f"status {reply.status}", reply.status, retry_after_ms)
         return ReceiverReply(reply.status, reply.body)
 
@@ -193,11 +194,11 @@ def _port(parts: SplitResult) -> int:
     return parts.port or _PORTS[parts.scheme]
 
 
-def _parse_retry_after(value: bytes | None, now_s: float) -> int | None:
+def _parse_retry_after(value: str | None, now_s: float) -> int | None:
     """How long a receiver wants to be left alone: seconds, or a date."""
     if value is None:
         return None
-    text = value.decode("latin-1").strip()
+    text = value.strip()
     if (seconds := parse_digits(text, WEBHOOK_RETRY_AFTER_MS_MAX // 1000)) is not None:
         return seconds * 1000
     if text.isdigit():

@@ -185,12 +185,12 @@ def test_replies_of_every_form(replies: list[bytes], body: bytes) -> None:
         (b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n", "status 500"),
         (
             b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
-            "HttpParserUpgrade",
+            "MalformedResponse",
         ),
-        (b"HTTP/1.1 100 Go on\r\n\r\n", "status 100"),
+        (b"HTTP/1.1 100 Go on\r\n\r\n", "no answer"),
         (b"", "no answer"),
         (b"HTTP/1.1 200", "no answer"),
-        (b"SSH-2.0-OpenSSH\r\n", "HttpParser"),
+        (b"SSH-2.0-OpenSSH\r\n", "MalformedResponse"),
     ],
 )
 def test_anything_but_success_is_a_failure(reply: bytes, problem: str) -> None:

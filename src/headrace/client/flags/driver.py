@@ -26,12 +26,12 @@ from headrace.client.flags.actions import (
 from headrace.client.flags.addresses import ServerAddress
 from headrace.client.flags.problems import RefreshCheck, RefreshError
 from headrace.client.flags.session import GroupSession
-from headrace.client.http_response import MalformedResponse, ResponseParser
 from headrace.core.digits import parse_digits
 from headrace.core.limits import (
     FLAGS_CLIENT_PAUSE_S_MAX,
     FLAGS_CLIENT_REFUSAL_BYTES_MAX,
 )
+from headrace.http_response import MalformedResponse, ResponseParser
 
 _READ_BYTES = 64 << 10
 _EVENTS = "text/event-stream"

@@ -23,14 +23,15 @@ from headrace.core.limits import (
     AUTH_KNOWN_MAX,
     AUTH_REPLY_BYTES_MAX,
 )
-from headrace.delivery.http_exchange import MALFORMED, HttpReply, exchange
+from headrace.delivery.http_exchange import HttpReply, exchange
 from headrace.delivery.resolver import LookupFailed, Resolver
+from headrace.http_response import MalformedResponse
 from headrace.observe import log_line
 from headrace.web.credentials import Principal
 from headrace.web.json_web_tokens import Verifier
 
 _PORTS = {"http": 80, "https": 443}
-_BEARER = b"bearer "
+_BEARER = "bearer "
 
 
 class _TokenReply(msgspec.Struct):
@@ -92,7 +93,7 @@ class AuthService:
             async with asyncio.timeout(self._timeout_s):
                 reply = await self._exchange(header)
             principal = self._judge(reply)
-        except (OSError, ValueError, LookupFailed, *MALFORMED) as error:  # TimeoutError, too
+        except (OSError, ValueError, LookupFailed, MalformedResponse) as error:  # TimeoutError, too
             raise self._fail(f"{type(error).__name__}: {error}") from None
         finally:
             del self._asked[digest]
@@ -143,9 +144,9 @@ def _note_outcome(asked: asyncio.Task[Principal]) -> None:
 
 def _token_of(reply: HttpReply) -> str:
     """The token, from the header `Authorization` or from the body; empty if there is none."""
-    header = reply.headers.get(b"authorization", b"")
+    header = reply.headers.get("authorization", "")
     if header[: len(_BEARER)].lower() == _BEARER:
-        return header[len(_BEARER) :].decode("latin-1").strip()
+        return header[len(_BEARER) :].strip()
     try:
         found = _reply.decode(reply.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -231,7 +231,7 @@ def test_a_service_that_does_not_answer() -> None:
 
 def test_a_burst_of_one_header_is_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    answered = HttpReply(200, {b"authorization": b"Bearer " + sign().encode()}, b"")
+    answered = HttpReply(200, {"authorization": f"Bearer {sign()}"}, b"")
 
     async def script() -> None:
         gate = asyncio.Event()
@@ -290,7 +290,7 @@ def test_nobody_listens() -> None:
 def test_mode_direct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: dict[str, HttpReply | OSError] = {
         "Basic cmVhZGVyOnBhc3M=": HttpReply(
-            200, {b"authorization": b"Bearer " + sign(roles=["reader"]).encode()}, b""
+            200, {"authorization": f"Bearer {sign(roles=['reader'])}"}, b""
         ),
         "Basic YTpi": HttpReply(401, {}, b""),
         "Bearer down": ConnectionRefusedError("nobody listens"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.http_response import MalformedResponse, ResponseParser
+from headrace.http_response import MalformedResponse, ResponseParser
 
 LENGTH = b'HTTP/1.1 200 OK\r\nETag: "a"\r\nContent-Length: 5\r\n\r\nhello'
 CHUNKS = (
@@ -44,9 +44,28 @@ def test_a_reply_without_a_body_is_complete_with_its_head() -> None:
     assert (parser.status, parser.is_complete) == (304, True)
 
 
+@pytest.mark.parametrize(
+    ("raw", "is_reusable"),
+    [
+        (LENGTH, True),
+        (CHUNKS, True),
+        (LENGTH[:-1], False),
+        (LENGTH.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"), False),
+        (LENGTH.replace(b"HTTP/1.1", b"HTTP/1.0"), False),
+    ],
+)
+def test_a_connection_takes_another_request_behind_a_whole_reply_if_the_server_keeps_it(
+    raw: bytes, is_reusable: bool
+) -> None:
+    parser = ResponseParser()
+    parser.feed(raw)
+    assert parser.is_reusable == is_reusable
+
+
 def test_a_second_reply_is_not_heard() -> None:
     parser = ResponseParser()
     body = parser.feed(LENGTH + b"HTTP/1.1 500 X\r\netag: b\r\ncontent-length: 1\r\n\r\n!")
+    assert not parser.is_reusable
     assert (parser.status, body, parser.headers["etag"]) == (200, b"hello", '"a"')
 
 

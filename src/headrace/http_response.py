@@ -21,6 +21,10 @@ class ResponseParser:
         """By name in lower case; of several of a name, the last."""
         self.is_complete = False
         """Whether the whole body is there, by what the head says of its length."""
+        self.is_reusable = False
+        """Whether the connection can take the next request: the server keeps it, and said nothing
+        behind the reply.
+        """
         self._parser = httptools.HttpResponseParser(self)
         self._head_bytes_left = head_bytes_max
         self._body = bytearray()
@@ -38,14 +42,21 @@ class ResponseParser:
         body, self._body = bytes(self._body), bytearray()
         return body
 
+    def close(self) -> None:
+        """Nothing more comes. (The parser below knows us: without it, we go at once.)"""
+        del self._parser
+
     # --- called by the parser ---------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self.is_reusable = False  # nobody asked for a second reply
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.status:  # trailers are not asked for
             self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        if self.is_complete:  # nobody asked for a second reply
+        if self.is_complete:
             return
         status = self._parser.get_status_code()
         if status >= 200:
@@ -58,4 +69,6 @@ class ResponseParser:
             self._body += data
 
     def on_message_complete(self) -> None:
-        self.is_complete = self.status >= 200
+        if not self.is_complete and self.status:
+            self.is_complete = True
+            self.is_reusable = self._parser.should_keep_alive()
