@@ -21,6 +21,7 @@ from support.virtual import VirtualClock, VirtualLoop
 ROOT = "root"
 """The token of the superadmin that the environment names."""
 BILLING = "/api/v1/tenants/acme/namespaces/billing"
+OTHERS = "/api/v1/tenants/other/namespaces/billing"
 KEY = "topics-key"
 """A key of the other surfaces, with every scope."""
 
@@ -48,15 +49,21 @@ class FlagsServer:
         return await ask(self.respond, method, path, raw, **fields)
 
     async def upload(
-        self, files: Mapping[str, bytes], *, token: str = ROOT, lint: bool = False, **headers: str
+        self,
+        files: Mapping[str, bytes],
+        *,
+        token: str = ROOT,
+        lint: bool = False,
+        namespace: str = BILLING,
+        **headers: str,
     ) -> Reply:
-        """Upload a manifest of `acme/billing`, or have it linted."""
+        """Upload a manifest, or have it linted."""
         head = b"--x\r\nContent-Disposition: form-data; name=archive\r\n\r\n"
         raw = head + compress_tar(write_tar(files)) + b"\r\n--x--"
         fields = {"host": "localhost", "content_type": "multipart/form-data; boundary=x"} | headers
         fields["authorization"] = f"Bearer {token}"
         method, path = (
-            ("POST", f"{BILLING}/manifest/lint") if lint else ("PUT", f"{BILLING}/manifest")
+            ("POST", f"{namespace}/manifest/lint") if lint else ("PUT", f"{namespace}/manifest")
         )
         return await ask(self.respond, method, path, raw, **fields)
 

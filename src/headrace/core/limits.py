@@ -697,8 +697,10 @@ FORM_HEADER_BYTES_MAX = 4096
 # Manifests of flags, as they are checked beside the server.
 MANIFEST_FORM_BYTES_MAX = 64 << 10
 """Of the form that an archive comes in, beside the archive."""
-MANIFEST_UPLOADS_MAX, MANIFEST_UPLOADS_PER_KEY = 32, 8
-"""Uploads whose bytes are in memory, in all and of one key; more are turned away unread."""
+MANIFEST_UPLOADS_MAX, MANIFEST_UPLOADS_PER_TENANT, MANIFEST_UPLOADS_PER_KEY = 32, 16, 8
+"""Uploads whose bytes are in memory, in all, of one tenant and of one key; more are turned away
+unread.
+"""
 UPLOAD_TRIES = 3
 """How often an upload is begun anew when contents went that it could have shared."""
 MANIFEST_JOBS_MAX, MANIFEST_JOBS_PER_TENANT = 256, 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from headrace.core.cap import Cap
-from headrace.web.credentials import LOCAL, Principal
+from headrace.web.credentials import LOCAL, NO_SCOPE, Principal
 
 UNCAPPED = Cap("", 0)
 
@@ -37,6 +37,10 @@ class Slots:
         """Take a slot, or refuse; it is freed by `with`, by `free()` or by dropping it."""
         self.enter(principal)
         return Slot(self, principal)
+
+    def take_share(self, name: str) -> Slot:
+        """The same for something else that many keys may share, such as a tenant."""
+        return self.take(Principal(name, NO_SCOPE))
 
     def enter(self, principal: Principal) -> None:
         """Count one more, or refuse; `leave` must follow."""

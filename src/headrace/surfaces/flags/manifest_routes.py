@@ -14,6 +14,7 @@ from headrace.core.limits import (
     MANIFEST_FORM_BYTES_MAX,
     MANIFEST_UPLOADS_MAX,
     MANIFEST_UPLOADS_PER_KEY,
+    MANIFEST_UPLOADS_PER_TENANT,
     U64_MAX,
 )
 from headrace.engine.open_log import OpenLog
@@ -57,6 +58,10 @@ class ManifestRoutes:
             total=Cap("max_manifest_uploads", MANIFEST_UPLOADS_MAX),
             per_key=Cap("max_manifest_uploads_per_key", MANIFEST_UPLOADS_PER_KEY),
         )
+        self._of_tenants = Slots(
+            per_key=Cap("max_manifest_uploads_per_tenant", MANIFEST_UPLOADS_PER_TENANT)
+        )
+        """However many keys a tenant has, there is room for others."""
 
     # --- uploads ----------------------------------------------------------------------------------
 
@@ -70,7 +75,7 @@ class ManifestRoutes:
                 f"the current version is {live.visible}, not {if_version}",
                 current_version=live.visible,
             )
-        with self._uploads.take(call.principal):
+        with self._uploads.take(call.principal), self._of_tenants.take_share(tenant):
             archive = await self._read_archive(call)
             row, checked = await self._store().uploads.store(
                 live, archive, call.principal.id, if_version
@@ -92,7 +97,7 @@ class ManifestRoutes:
         tenant, slug = parse_names(call)
         require_manifest_read(call.principal, tenant, slug)
         live = await find_namespace(call, tenant, slug)
-        with self._uploads.take(call.principal):
+        with self._uploads.take(call.principal), self._of_tenants.take_share(tenant):
             archive = await self._read_archive(call)
             checked = await self._store().uploads.lint(live, archive)
         return _reply(

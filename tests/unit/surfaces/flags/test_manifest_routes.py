@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import MANIFEST_UPLOADS_PER_KEY
+from headrace.core.limits import (
+    MANIFEST_UPLOADS_MAX,
+    MANIFEST_UPLOADS_PER_KEY,
+    MANIFEST_UPLOADS_PER_TENANT,
+)
 from headrace.surfaces.flags import evaluation
 from headrace.surfaces.flags.permissions import TokenType
-from support.flags_server import BILLING, FlagsServer, run
+from support.flags_server import BILLING, OTHERS, FlagsServer, run
 
 FLAG = b"""
 schema_version = "0.1"
@@ -59,6 +63,43 @@ def test_who_has_too_many_uploads_under_way_is_turned_away() -> None:
         assert [(await each).status for each in waiting] == [200] * MANIFEST_UPLOADS_PER_KEY
         assert (await another).status == 200
         assert (await server.upload(FILES, token=writer)).status == 200
+
+    run(story)
+
+
+def test_one_tenant_leaves_room_for_the_uploads_of_others() -> None:
+    """Lint takes as long as an upload, and whoever may read may ask for it: with a few tokens a
+    tenant could otherwise keep all others from uploading.
+    """
+
+    async def story(server: FlagsServer) -> None:
+        ask, held = server.checker.ask, asyncio.Event()
+
+        async def ask_later(*args: Any) -> Any:
+            await held.wait()
+            return await ask(*args)
+
+        server.checker.ask = ask_later  # type: ignore[method-assign]
+        tokens = [
+            (await server.make_token(TokenType.NAMESPACE_READ, namespace="billing"))["secret"]
+            for _ in range(MANIFEST_UPLOADS_MAX // MANIFEST_UPLOADS_PER_KEY)
+        ]
+        asked = [
+            asyncio.ensure_future(server.upload(FILES, token=token, lint=True))
+            for token in tokens
+            for _ in range(MANIFEST_UPLOADS_PER_KEY)
+        ]
+        other = await server.make_token(TokenType.NAMESPACE_WRITE, "other", namespace="billing")
+        upload = asyncio.ensure_future(
+            server.upload(FILES, token=other["secret"], namespace=OTHERS)
+        )
+        await asyncio.sleep(1)
+        held.set()
+        assert (await upload).status == 200
+        replies = [await each for each in asked]
+        assert [each.status for each in replies].count(200) == MANIFEST_UPLOADS_PER_TENANT
+        limits = {each.json["error"]["details"]["limit"] for each in replies if each.status == 429}
+        assert limits == {"max_manifest_uploads_per_tenant"}
 
     run(story)
 
