@@ -725,6 +725,10 @@ MANIFESTS_LOADED_BYTES = 128 << 20
 """Manifests that are ready for use, by estimate; those in use stay beyond."""
 EVALUATION_BYTES_MAX = 256 << 10
 """Of a body that says what to evaluate, and for whom."""
+EVALUATIONS_WAITING_MAX, EVALUATIONS_WAITING_PER_TENANT = 1024, 256
+"""Evaluations in a thread that wait for those before them, in all and of one tenant: one may take a
+second, where a manifest and a context are made for that.
+"""
 EVALUATION_INLINE_BYTES = 64 << 10
 """What a flag and its segments define, or all flags, that is evaluated on the loop; more is so in a
 thread.

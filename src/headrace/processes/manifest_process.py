@@ -18,8 +18,16 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from headrace.core.cap import Cap
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import MANIFEST_IDLE_S, MANIFEST_JOB_S, MANIFEST_MESSAGE_BYTES_MAX
+from headrace.core.limits import (
+    MANIFEST_IDLE_S,
+    MANIFEST_JOB_S,
+    MANIFEST_JOBS_MAX,
+    MANIFEST_JOBS_PER_TENANT,
+    MANIFEST_MESSAGE_BYTES_MAX,
+)
+from headrace.core.tenant_queue import TenantQueue
 from headrace.observe import log_line
 from headrace.processes import subprocesses
 from headrace.processes.manifest_messages import (
@@ -33,7 +41,6 @@ from headrace.processes.manifest_messages import (
 from headrace.processes.message_pipe import Oversized, exchange
 from headrace.processes.scheduling import DEFAULT_NS, ask_for_turns, step_back
 from headrace.processes.subprocesses import Child
-from headrace.processes.tenant_queue import TenantQueue
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
@@ -136,7 +143,10 @@ class ManifestProcess:
         self._command = command
         self._job_s = job_s
         self._idle_s = idle_s
-        self._waiting: TenantQueue[_Job[Any]] = TenantQueue()
+        self._waiting: TenantQueue[_Job[Any]] = TenantQueue(
+            Cap("max_manifest_jobs", MANIFEST_JOBS_MAX),
+            Cap("max_manifest_jobs_per_tenant", MANIFEST_JOBS_PER_TENANT),
+        )
         self._arrival: asyncio.Future[None] | None = None
         self._child: Child | None = None
         self._stopped = False

@@ -1,19 +1,24 @@
 """Evaluation: what flags are for somebody, by the current version of a manifest.
 
-Small evaluations are made on the loop. What may take longer is made in a thread, one at a time: a
-manifest may be large, and a context such that every rule of it has to be asked.
+Small evaluations are made on the loop. What may take longer is made in a thread, one at a time and
+tenants in turn: a manifest may be large, and a context such that every rule of it has to be asked.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
+from headrace.core.cap import Cap
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import EVALUATION_BYTES_MAX, EVALUATION_INLINE_BYTES
+from headrace.core.limits import (
+    EVALUATION_BYTES_MAX,
+    EVALUATION_INLINE_BYTES,
+    EVALUATIONS_WAITING_MAX,
+    EVALUATIONS_WAITING_PER_TENANT,
+)
 from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
 from headrace.flags.evaluation import Evaluation, check_context, evaluate, evaluate_all
@@ -23,8 +28,10 @@ from headrace.surfaces.flags.errors import FLAG_NOT_FOUND
 from headrace.surfaces.flags.manifest_routes import parse_names
 from headrace.surfaces.flags.manifest_store import ManifestStore
 from headrace.surfaces.flags.manifests import LoadedManifest
+from headrace.surfaces.flags.names import parse_log
 from headrace.surfaces.flags.permissions import require_evaluate
 from headrace.surfaces.flags.tenants import find_namespace
+from headrace.surfaces.flags.turns import Turns
 from headrace.web.answers import Answer, json_answer
 from headrace.web.calls import Call, decode
 
@@ -48,7 +55,10 @@ class Evaluator:
 
     def __init__(self, store: Callable[[], ManifestStore]) -> None:
         self._store = store
-        self._heavy = asyncio.Semaphore(1)
+        self._heavy = Turns(
+            Cap("max_evaluations_waiting", EVALUATIONS_WAITING_MAX),
+            Cap("max_evaluations_waiting_per_tenant", EVALUATIONS_WAITING_PER_TENANT),
+        )
 
     async def load(self, live: OpenLog) -> LoadedManifest | None:
         """The current manifest of a namespace; None while there is none."""
@@ -58,13 +68,19 @@ class Evaluator:
         return manifests.find(live) or await manifests.load(live)
 
     async def evaluate(
-        self, engine: Engine, manifest: LoadedManifest | None, flag: str, audience: Audience
+        self,
+        engine: Engine,
+        live: OpenLog,
+        manifest: LoadedManifest | None,
+        flag: str,
+        audience: Audience,
     ) -> Evaluation:
         """One flag; refuses if it is not there."""
         if manifest is None or flag not in manifest.definitions.flags:
             raise FLAG_NOT_FOUND.refused(f"there is no flag {flag[:_SHOWN]}", flag=flag[:_SHOWN])
         return await self._run(
             engine,
+            live,
             manifest.weight_of(flag),
             lambda: evaluate(
                 manifest.definitions,
@@ -78,6 +94,7 @@ class Evaluator:
     async def evaluate_all(
         self,
         engine: Engine,
+        live: OpenLog,
         manifest: LoadedManifest | None,
         audience: Audience,
         form: Callable[[dict[str, Evaluation]], T],
@@ -87,6 +104,7 @@ class Evaluator:
             return form({})
         return await self._run(
             engine,
+            live,
             manifest.weight,
             lambda: form(
                 evaluate_all(
@@ -95,10 +113,11 @@ class Evaluator:
             ),
         )
 
-    async def _run(self, engine: Engine, weight: int, work: Callable[[], T]) -> T:
+    async def _run(self, engine: Engine, live: OpenLog, weight: int, work: Callable[[], T]) -> T:
         if weight <= EVALUATION_INLINE_BYTES:
             return work()
-        async with self._heavy:
+        tenant, _ = parse_log(live.log.name)
+        async with self._heavy.take(tenant):
             return await engine.pool.run(work)
 
 
@@ -113,7 +132,7 @@ class EvaluationRoutes:
         asked = decode(_one, await call.command(EVALUATION_BYTES_MAX))
         manifest = await self._evaluator.load(live)
         audience = _parse_audience(asked, manifest, bound)
-        found = await self._evaluator.evaluate(call.engine, manifest, asked.flag, audience)
+        found = await self._evaluator.evaluate(call.engine, live, manifest, asked.flag, audience)
         assert manifest is not None
         reply = wire.EvaluateReply(
             asked.flag,
@@ -137,7 +156,7 @@ class EvaluationRoutes:
             return msgspec.json.encode(wire.EvaluateAllReply(found, version, id))
 
         return json_answer(
-            await self._evaluator.evaluate_all(call.engine, manifest, audience, encode)
+            await self._evaluator.evaluate_all(call.engine, live, manifest, audience, encode)
         )
 
 

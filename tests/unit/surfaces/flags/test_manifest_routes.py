@@ -218,6 +218,37 @@ def test_what_all_flags_are_is_written_where_they_are_evaluated(
     run(story)
 
 
+def test_large_evaluations_of_one_tenant_do_not_hold_up_those_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evaluation, "EVALUATION_INLINE_BYTES", 0)
+
+    async def story(server: FlagsServer) -> None:
+        for namespace in (BILLING, OTHERS):
+            await server.upload(FILES, namespace=namespace)
+        pool, held, run_there = server.engine.pool, asyncio.Event(), server.engine.pool.run
+
+        async def run_later(*args: Any) -> Any:
+            await held.wait()
+            return await run_there(*args)
+
+        monkeypatch.setattr(pool, "run", run_later)
+        answered: list[str] = []
+
+        async def evaluate(namespace: str) -> None:
+            reply = await server.send("POST", f"{namespace}/evaluate/all", {})
+            assert reply.status == 200
+            answered.append(namespace)
+
+        asked = [asyncio.ensure_future(evaluate(each)) for each in [*[BILLING] * 20, OTHERS]]
+        await asyncio.sleep(1)
+        held.set()
+        await asyncio.gather(*asked)
+        assert answered.index(OTHERS) == 2
+
+    run(story)
+
+
 def test_what_is_at_hand_is_evaluated_without_the_process() -> None:
     async def story(server: FlagsServer) -> None:
         await server.upload(FILES)

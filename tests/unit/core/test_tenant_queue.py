@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.core.cap import Cap
 from headrace.core.errors import Code, Refused
-from headrace.processes.tenant_queue import TenantQueue
+from headrace.core.tenant_queue import TenantQueue
+
+UNCAPPED = Cap("", 0)
 
 
 def test_tenants_are_served_in_turn() -> None:
-    queue: TenantQueue[str] = TenantQueue()
+    queue: TenantQueue[str] = TenantQueue(UNCAPPED, UNCAPPED)
     for item in ("a1", "a2", "a3", "b1", "c1", "b2"):
         queue.put(item[0], item)
     assert len(queue) == 6
@@ -20,7 +23,7 @@ def test_tenants_are_served_in_turn() -> None:
 
 
 def test_one_who_comes_again_waits_behind_the_others() -> None:
-    queue: TenantQueue[str] = TenantQueue()
+    queue: TenantQueue[str] = TenantQueue(UNCAPPED, UNCAPPED)
     queue.put("a", "a1")
     queue.put("b", "b1")
     assert queue.take() == "a1"
@@ -29,7 +32,7 @@ def test_one_who_comes_again_waits_behind_the_others() -> None:
 
 
 def test_what_is_put_back_waits_behind_others_and_before_its_own() -> None:
-    queue: TenantQueue[str] = TenantQueue(count_max=4, per_tenant_max=2)
+    queue: TenantQueue[str] = TenantQueue(Cap("total", 4), Cap("per_tenant", 2))
     for item in ("a1", "a2", "b1", "b2"):
         queue.put(item[0], item)
     assert queue.take() == "a1"
@@ -41,16 +44,16 @@ def test_what_is_put_back_waits_behind_others_and_before_its_own() -> None:
 
 
 def test_no_more_than_so_many_wait() -> None:
-    queue: TenantQueue[int] = TenantQueue(count_max=3, per_tenant_max=2)
+    queue: TenantQueue[int] = TenantQueue(Cap("total", 3), Cap("per_tenant", 2))
     queue.put("a", 1)
     queue.put("a", 2)
     with pytest.raises(Refused) as refused:
         queue.put("a", 3)
     assert refused.value.code is Code.THROTTLED
-    assert refused.value.detail["limit"] == "max_manifest_jobs_per_tenant"
+    assert refused.value.detail["limit"] == "per_tenant"
     queue.put("b", 1)
     with pytest.raises(Refused) as refused:
         queue.put("c", 1)
-    assert refused.value.detail["limit"] == "max_manifest_jobs"
+    assert refused.value.detail["limit"] == "total"
     queue.take()
     queue.put("c", 1)

@@ -6,7 +6,6 @@ from collections import deque
 from typing import Generic, TypeVar
 
 from headrace.core.cap import Cap
-from headrace.core.limits import MANIFEST_JOBS_MAX, MANIFEST_JOBS_PER_TENANT
 
 T = TypeVar("T")
 
@@ -14,11 +13,9 @@ T = TypeVar("T")
 class TenantQueue(Generic[T]):
     """What waits, by tenant. A tenant is served once before its next turn comes."""
 
-    def __init__(
-        self, count_max: int = MANIFEST_JOBS_MAX, per_tenant_max: int = MANIFEST_JOBS_PER_TENANT
-    ) -> None:
-        self._total = Cap("max_manifest_jobs", count_max)
-        self._per_tenant = Cap("max_manifest_jobs_per_tenant", per_tenant_max)
+    def __init__(self, total: Cap, per_tenant: Cap) -> None:
+        self._total = total
+        self._per_tenant = per_tenant
         self._count = 0
         self._waiting: dict[str, deque[T]] = {}
         """In the order of their turns."""
