@@ -47,6 +47,8 @@ class State:
         self.tokens: dict[str, Token] = {}
         """By id, oldest first."""
         self.tokens_by_digest: dict[bytes, Token] = {}
+        self.tokens_by_tenant: dict[str, dict[str, Token]] = {}
+        """Those that are bound to a tenant, by its name and by id."""
         self.census: Counter[tuple[str, Durability, Kind]] = Counter()
         """How many logs there are of each owner, class and kind: nobody has to go and count."""
         self.created: Counter[tuple[str, str]] = Counter()
@@ -153,11 +155,18 @@ class State:
     def issue(self, token: Token) -> None:
         """Keep a token. Saying it twice changes nothing."""
         self.tokens[token.id] = self.tokens_by_digest[token.digest] = token
+        for tenant in token.grants.tenants:
+            self.tokens_by_tenant.setdefault(tenant, {})[token.id] = token
 
     def revoke(self, id: str) -> None:
         """Forget a token; one that is gone already may be named."""
         if (token := self.tokens.pop(id, None)) is not None:
             del self.tokens_by_digest[token.digest]
+            for tenant in token.grants.tenants:
+                of_tenant = self.tokens_by_tenant[tenant]
+                del of_tenant[id]
+                if not of_tenant:
+                    del self.tokens_by_tenant[tenant]
 
 
 def not_found(name: str) -> Refused:

@@ -41,10 +41,12 @@ class Tokens:
         token = self._kernel.state.tokens.get(id)
         return token is not None and token.is_valid(self._kernel.clock.now_ms())
 
-    async def list(self) -> list[Token]:
-        """All tokens, expired ones too, oldest first."""
+    async def list(self, tenant: str | None = None) -> list[Token]:
+        """All tokens, or those that are bound to a tenant; expired ones too, oldest first."""
         kernel = self._kernel
-        tokens = list(kernel.state.tokens.values())
+        state = kernel.state
+        known = state.tokens if tenant is None else state.tokens_by_tenant.get(tenant, {})
+        tokens = list(known.values())
         await kernel.journal.wait_to_tell(kernel.journal.tail, sync=True)
         return tokens
 

@@ -51,7 +51,7 @@ class ApiKeyRoutes:
     async def list(self, call: Call) -> Answer:
         tenant = enter(call, MANAGERS)
         check_takes_vendor(call)
-        tokens = await call.engine.tokens.list()
+        tokens = await call.engine.tokens.list(tenant)
         found = [_describe(token) for token in tokens if _is_key_of(token, tenant)]
         return vendor_answer(msgspec.json.encode(wire.ApiKeyList(found)))
 

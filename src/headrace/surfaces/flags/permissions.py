@@ -62,6 +62,7 @@ class TokenType(Enum):
         return f"{_ROLE}{self.value}"
 
 
+_TYPES = {kind.role: kind for kind in TokenType}
 _OF_NAMESPACES = frozenset(
     (TokenType.NAMESPACE_READ, TokenType.NAMESPACE_WRITE, TokenType.NAMESPACE_CLIENT)
 )
@@ -78,7 +79,7 @@ def is_of_namespace(kind: TokenType) -> bool:
 
 def type_of(roles: tuple[str, ...]) -> TokenType | None:
     """The type among the roles of a token; None if it is of another surface."""
-    return next((kind for kind in TokenType if kind.role in roles), None)
+    return next((_TYPES[role] for role in roles if role in _TYPES), None)
 
 
 def permits(principal: Principal, permission: Permission) -> bool:

@@ -14,6 +14,7 @@ from headrace.core.owners import FLAGS, TOPICS
 from headrace.core.token import Grants, Token
 from headrace.formats import layout
 from headrace.search.values import format_date
+from headrace.surfaces.flags import tokens
 from headrace.surfaces.flags.errors import REFUSALS
 from headrace.surfaces.flags.permissions import TokenType
 from headrace.web.credentials import ADMIN, ALL_SCOPES
@@ -81,6 +82,35 @@ def test_a_token_that_expires_is_known_no_more_and_makes_room() -> None:
         await server.make_token(TokenType.TENANT_ADMIN)
 
     run(story, FLAGS_MAX_TOKENS_PER_TENANT="5")
+
+
+def test_tokens_of_a_tenant_are_found_without_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[Token] = []
+    is_of = tokens._is_of
+
+    def noted(token: Token, tenant: str) -> bool:
+        looked_at.append(token)
+        return is_of(token, tenant)
+
+    monkeypatch.setattr(tokens, "_is_of", noted)
+
+    async def story(server: FlagsServer) -> None:
+        for _ in range(20):
+            await server.make_token(TokenType.TENANT_ADMIN, "other")
+        assert not looked_at  # there is room: nobody has to be counted
+        reply = await server.send("GET", "/api/v1/tenants/acme/tokens")
+        listed = [each["id"] for each in reply.json["tokens"]]
+        assert len(listed) == 4
+        assert [token.id for token in looked_at] == listed
+        for id in listed:
+            await server.send("DELETE", f"/api/v1/tenants/acme/tokens/{id}")
+        reply = await server.send("GET", "/api/v1/tenants/acme/tokens")
+        assert reply.json["tokens"] == []
+        assert "acme" not in server.engine.state.tokens_by_tenant
+
+    run(story)
 
 
 def test_no_secret_is_on_the_disk() -> None:
