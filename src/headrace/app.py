@@ -46,6 +46,7 @@ from headrace.storage.stores import open_objects
 from headrace.surfaces.bulk import mount as bulk
 from headrace.surfaces.bulk.chunks import ChunkLimits
 from headrace.surfaces.bulk.routes import Bulk
+from headrace.surfaces.feeds.delivery_format import FeedDeliveryFormat
 from headrace.surfaces.feeds.routes import FeedLimits
 from headrace.surfaces.feeds.server import Feeds
 from headrace.surfaces.flags.server import Flags, FlagsLimits
@@ -408,7 +409,7 @@ class App:
             metrics_ms=settings.streams.metrics_ms,
             deliver=self._control.deliver,
             receivers=self._webhooks,
-            webhook_formats={"topics": TopicWebhookFormat()},
+            webhook_formats={"topics": TopicWebhookFormat(), "feeds": FeedDeliveryFormat()},
             is_gone=self.gate.credentials.is_gone,
         )
 

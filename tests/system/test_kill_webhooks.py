@@ -6,18 +6,15 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from standardwebhooks.webhooks import Webhook
 
 from headrace_bench.process import ServerProcess
 from support.pasted import blocks, run, run_shell
+from support.webhook_receiver import WebhookReceiver, receiving
 
 from .launching import Servers, wait_until
 
@@ -29,62 +26,14 @@ RECORDS = 7
 BATCH = 3
 
 
-class Receiver(ThreadingHTTPServer):
-    """Takes deliveries; answers while `open` is set, and holds them otherwise."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.open = Event()
-        self.open.set()
-        self.deliveries: list[tuple[dict[str, str], bytes]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/hook"
-
-    def seqs(self) -> dict[int, set[str]]:
-        """Which records came, and under which ids."""
-        found: dict[int, set[str]] = {}
-        for _, body in list(self.deliveries):
-            delivery = json.loads(body)
-            for record in delivery["records"]:
-                found.setdefault(record["$seq"], set()).add(delivery["delivery_id"])
-        return found
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-    protocol_version = "HTTP/1.1"
-    log_format: ClassVar[str] = ""
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.deliveries.append((dict(self.headers), body))
-        self.server.open.wait(60)
-        try:
-            self.send_response(204)
-            self.end_headers()
-        except OSError:
-            pass  # whoever sent it is gone
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-@contextmanager
-def receiving() -> Iterator[Receiver]:
-    receiver = Receiver()
-    thread = Thread(target=receiver.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield receiver
-    finally:
-        receiver.open.set()
-        receiver.shutdown()
-        thread.join()
-        receiver.server_close()
+def seqs(receiver: WebhookReceiver) -> dict[int, set[str]]:
+    """Which records came, and under which ids."""
+    found: dict[int, set[str]] = {}
+    for _, body in list(receiver.deliveries):
+        delivery = json.loads(body)
+        for record in delivery["records"]:
+            found.setdefault(record["$seq"], set()).add(delivery["delivery_id"])
+    return found
 
 
 def ask(server: ServerProcess, method: str, path: str, body: Any) -> Any:
@@ -117,9 +66,9 @@ def test_a_server_that_is_killed_loses_no_delivery(new_server: Servers) -> None:
             receiver.open.set()
             server.start()
             head = round * RECORDS
-            wait_until(lambda head=head: head in receiver.seqs(), "the last record")
-        assert [*receiver.seqs()] == [*range(1, ROUNDS * RECORDS + 1)], "in order, none left out"
-        assert all(len(ids) == 1 for ids in receiver.seqs().values()), "a delivery has one id"
+            wait_until(lambda head=head: head in seqs(receiver), "the last record")
+        assert [*seqs(receiver)] == [*range(1, ROUNDS * RECORDS + 1)], "in order, none left out"
+        assert all(len(ids) == 1 for ids in seqs(receiver).values()), "a delivery has one id"
         assert len(receiver.deliveries) > ROUNDS * -(-RECORDS // BATCH), "none was interrupted"
         for headers, body in receiver.deliveries:
             said = Webhook(secret).verify(body, headers)

@@ -126,7 +126,7 @@ def _parameter(parameter: Parameter, schemas: _Schemas) -> dict[str, Any]:
     described = {
         "name": parameter.name,
         "in": parameter.place,
-        "required": parameter.place == "path",
+        "required": parameter.required or parameter.place == "path",
         "description": parameter.description,
         "schema": schema,
     }

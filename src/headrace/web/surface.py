@@ -31,6 +31,8 @@ class Parameter(NamedTuple):
     place: Literal["query", "path", "header"] = "query"
     default: Any = None
     example: Any = None
+    required: bool = False
+    """Segments of the path always are."""
 
 
 class Described(NamedTuple):

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from headrace.core.errors import Code, Refused
+from headrace.search.values import format_date
 from headrace.web.accept import prefers
 from headrace.web.answers import Answer, Headers, retry_after
 from headrace.web.request import Request
@@ -40,6 +41,17 @@ REFUSALS = complete(
         Code.GONE: (
             "CURSOR_EXPIRED", "Events behind the cursor are gone: earliestAvailable is the first.",
         ),
+        Code.CURSOR_EXPIRED: (
+            "CURSOR_EXPIRED", "Events behind the cursor of the tracker are gone.",
+        ),
+        Code.SOURCE_DELETED: Refusal(404, "NOT_FOUND", "The feed that it reads is gone."),
+        Code.TRACKER_NOT_FOUND: ("NOT_FOUND", "There is no such tracker."),
+        Code.WEBHOOK_NOT_FOUND: ("NOT_FOUND", "There is no such subscription."),
+        Code.TRACKER_LEASED: (
+            "TRACKER_LEASED", "Another node is active: activeNode, until leaseExpiresAt.",
+        ),
+        Code.FENCED: ("CONFLICT", "Another node has taken over meanwhile."),
+        Code.URL_REJECTED: ("VALIDATION_ERROR", "This is no URL that may be called."),
         Code.BODY_TOO_LARGE: ("PAYLOAD_TOO_LARGE", "The body is over the limit."),
         Code.MEDIA_TYPE: (
             "UNSUPPORTED_MEDIA_TYPE", f"The body is neither {VENDOR} nor application/json.",
@@ -67,12 +79,25 @@ _PROBLEM_NAMES = {
     Code.NOT_FOUND: "not-found",
     Code.LOG_INCOMPATIBLE: "conflict",
     Code.CONFLICT: "conflict",
+    Code.TRACKER_LEASED: "conflict",
+    Code.FENCED: "conflict",
+    Code.URL_REJECTED: "validation-error",
+    Code.TRACKER_NOT_FOUND: "not-found",
+    Code.WEBHOOK_NOT_FOUND: "not-found",
+    Code.SOURCE_DELETED: "not-found",
     Code.LOG_FULL: "rate-limited",
     Code.THROTTLED: "rate-limited",
 }
 """Types of problems that have a name; of others the status says all."""
-_ERRORS, _EARLIEST = "errors", "earliest"
+_ERRORS, _EARLIEST = "errors", "earliest_seq"
 """Details that are told."""
+_FIELDS = {
+    "ack_seq": "acknowledgeUpTo",
+    "max_records": "batchSettings.maxBatchSize",
+    "delay_ms": "batchSettings.maxDelaySeconds",
+    "filter": "filters",
+}
+"""What values are called here that the engine refuses."""
 
 
 class FieldError(msgspec.Struct, rename="camel"):
@@ -90,6 +115,8 @@ class FeedError(msgspec.Struct, rename="camel"):
     message: str
     errors: list[FieldError] | UnsetType = UNSET
     earliest_available: int | UnsetType = UNSET
+    active_node: str | UnsetType = UNSET
+    lease_expires_at: str | UnsetType = UNSET
 
 
 class FeedProblem(msgspec.Struct, rename="camel"):
@@ -101,6 +128,8 @@ class FeedProblem(msgspec.Struct, rename="camel"):
     detail: str
     errors: list[FieldError] | UnsetType = UNSET
     earliest_available: int | UnsetType = UNSET
+    active_node: str | UnsetType = UNSET
+    lease_expires_at: str | UnsetType = UNSET
 
 
 def invalid_field(field: str, problem: str, rejected: Any = UNSET) -> Refused:
@@ -119,40 +148,41 @@ def cursor_expired(earliest: int) -> Refused:
 
 class _Told(NamedTuple):
     errors: list[FieldError] | UnsetType
-    earliest: int | UnsetType
+    earliest_available: int | UnsetType
+    active_node: str | UnsetType
+    lease_expires_at: str | UnsetType
 
 
 def _told(refused: Refused) -> _Told:
     detail = refused.detail
     errors = detail.get(_ERRORS, UNSET)
     if errors is UNSET and refused.code is Code.INVALID:  # of the shared layers
-        path = [str(detail["field"])] if "field" in detail else []
+        path = [_FIELDS.get(detail["field"], detail["field"])] if "field" in detail else []
         if missing := _MISSING.search(refused.message):
             path.append(missing[1])
         if path:
             errors = [FieldError(".".join(path), refused.message)]
-    return _Told(errors, detail.get(_EARLIEST, UNSET))
+    elif refused.code is Code.URL_REJECTED:
+        errors = [FieldError("callbackUrl", refused.message)]
+    until_ms = detail.get("lease_expires_at_ms")
+    return _Told(
+        errors,
+        detail.get(_EARLIEST, UNSET),
+        detail.get("active_node", UNSET),
+        UNSET if until_ms is None else format_date(until_ms),
+    )
 
 
 def encode_error(refused: Refused) -> bytes:
     """A refusal in the shape of the surface."""
-    code, told = REFUSALS[refused.code].code, _told(refused)
-    return msgspec.json.encode(FeedError(code, refused.message, told.errors, told.earliest))
+    code = REFUSALS[refused.code].code
+    return msgspec.json.encode(FeedError(code, refused.message, *_told(refused)))
 
 
 def _encode_problem(refused: Refused) -> bytes:
-    status, told = REFUSALS[refused.code].status, _told(refused)
-    name = _PROBLEM_NAMES.get(refused.code)
-    return msgspec.json.encode(
-        FeedProblem(
-            _PROBLEMS + name if name else _NO_PROBLEM,
-            HTTPStatus(status).phrase,
-            status,
-            refused.message,
-            told.errors,
-            told.earliest,
-        )
-    )
+    status, name = REFUSALS[refused.code].status, _PROBLEM_NAMES.get(refused.code)
+    type, title = _PROBLEMS + name if name else _NO_PROBLEM, HTTPStatus(status).phrase
+    return msgspec.json.encode(FeedProblem(type, title, status, refused.message, *_told(refused)))
 
 
 def refuse(refused: Refused, request: Request, started: float) -> Answer:

@@ -15,13 +15,17 @@ HEARTBEAT = b": heartbeat\n\n"
 _ERROR, _UNTYPED = b"error", b"message"
 
 
+def join_events(page: Page) -> bytes:
+    """The envelopes of a page, as items of an array."""
+    return b",".join([piece.block.data_at(at) for piece in page.slices for at in piece.picks])
+
+
 def encode_page(page: Page, cursor: int, has_more: bool) -> list[bytes]:
     """A page with the cursor behind it, in pieces."""
-    events = b",".join([piece.block.data_at(at) for piece in page.slices for at in piece.picks])
     more = b"true" if has_more else b"false"
     return [
         b'{"events":[',
-        events,
+        join_events(page),
         b'],"cursor":{"sequenceNumber":%d,"hasMore":%b}}' % (cursor, more),
     ]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.observe import Gauge, MetricFamily, Sample
+from headrace.surfaces.feeds.names import SURFACE
 from headrace.web.answered_requests import AnsweredRequests
 
 
@@ -17,6 +18,11 @@ class FeedMetrics:
         self._events: Counter[str] = Counter()
         self.streams = 0
         """Open streams of events."""
+        self._count_webhooks: Callable[[str], Counter[str]] = lambda surface: Counter()
+
+    def open(self, count_webhooks: Callable[[str], Counter[str]]) -> None:
+        """From here on, there are subscriptions to count."""
+        self._count_webhooks = count_webhooks
 
     def stored(self, fresh: int, duplicates: int) -> None:
         """Events were sent: so many are new, and so many were there before."""
@@ -30,6 +36,10 @@ class FeedMetrics:
             MetricFamily(
                 "feeds_events_total", "Events that were sent, by what became of them.",
                 "outcome", self._events,
+            ),
+            MetricFamily(
+                "feeds_subscriptions", "Subscriptions by status; failing ones need somebody.",
+                "status", self._count_webhooks(SURFACE), "gauge",
             ),
             Gauge("feeds_sse_connections_active", "Open streams of events.", self.streams),
         ]  # fmt: skip

@@ -17,6 +17,9 @@ from headrace.core.limits import (
     EVENTS_PAGE_MAX,
     FEED_FILTER_VALUES_MAX,
     FEED_WAIT_S_MAX,
+    LIST_PAGE_DEFAULT,
+    LIST_PAGE_MAX,
+    NODE_ID_LENGTH_MAX,
     TENANT_LENGTH_MAX,
     TENANT_LENGTH_MIN,
 )
@@ -35,11 +38,21 @@ from headrace.surfaces.feeds.metrics import FeedMetrics
 from headrace.surfaces.feeds.names import TENANT_PATTERN
 from headrace.surfaces.feeds.permissions import MANAGERS, READERS, WRITERS
 from headrace.surfaces.feeds.routes import FeedRoutes
+from headrace.surfaces.feeds.subscriptions import FeedSubscriptionRoutes
+from headrace.surfaces.feeds.trackers import FeedTrackerRoutes
 from headrace.web.calls import by_api_key
 from headrace.web.credentials import Principal, Scope
 from headrace.web.event_streams import EVENT_STREAM
 from headrace.web.request import Request
-from headrace.web.surface import Described, Parameter, Route, Surface, with_refusals
+from headrace.web.surface import (
+    Described,
+    Handler,
+    OutgoingCall,
+    Parameter,
+    Route,
+    Surface,
+    with_refusals,
+)
 
 BASES = ("", "/api")
 TENANT = "/tenants/{tenantId}"
@@ -81,6 +94,47 @@ _REVOKE = {
         "description": "The end of this key.",
     },
 }
+_SUBSCRIPTION = Parameter("subscriptionId", str, "Its id", place="path", example="sub-001")
+_TRACKER = Parameter("trackerId", _Tenant, "A slug", place="path", example="shop-cache")
+_Node = Annotated[str, Meta(min_length=1, max_length=NODE_ID_LENGTH_MAX)]
+_SUBSCRIPTION_EXAMPLE = {
+    "callbackUrl": "https://my-app.example.com/epistola/events",
+    "filters": {"resourceTypes": ["version", "activation"], "templateIds": ["invoice"]},
+    "batchSettings": {"maxBatchSize": 50, "maxDelaySeconds": 5},
+}
+_SUBSCRIBED = {
+    "GetSubscription": {
+        "operationId": "getSubscription",
+        "parameters": {
+            "tenantId": "$request.path.tenantId", "subscriptionId": "$response.body#/id"
+        },
+        "description": "Where it stands.",
+    },
+}  # fmt: skip
+DELIVERY = OutgoingCall(
+    summary="Events for the callback URL of a subscription",
+    description="At least once, in order; the next batch comes when this one was taken. Ignore deliveries"
+    " whose id is known.",
+    request=wire.EventDelivery,
+    media=VENDOR,
+    parameters=(
+        Parameter(
+            "X-Epistola-Signature", str, "sha256= and the HMAC of the body in hex; the secret is the key",
+            place="header",
+        ),
+        Parameter("X-Epistola-Delivery-Id", str, "The same with every attempt", place="header"),
+        Parameter("webhook-id", str, "The same id, as Standard Webhooks has it", place="header"),
+        Parameter("webhook-timestamp", int, "When it was sent, in seconds since 1970", place="header"),
+        Parameter(
+            "webhook-signature", str, "`v1,` and base64, for each secret that counts", place="header"
+        ),
+    ),
+    replies={
+        200: "Any 2xx: it was taken",
+        410: "Nothing more is wanted: the subscription is `disabled`",
+        429: "Tried again later, at the earliest after `Retry-After`; so are all other answers",
+    },
+)  # fmt: skip
 _FilterText = Annotated[str, Meta(min_length=1)]
 _TENANT = Parameter("tenantId", _Tenant, "Its slug", place="path", example="acme-corp")
 _AFTER = Parameter(
@@ -104,7 +158,13 @@ _FILTERS = (
 )
 
 
-def surface(events: FeedRoutes, api_keys: ApiKeyRoutes, metrics: FeedMetrics) -> Surface:
+def surface(
+    events: FeedRoutes,
+    subscriptions: FeedSubscriptionRoutes,
+    trackers: FeedTrackerRoutes,
+    api_keys: ApiKeyRoutes,
+    metrics: FeedMetrics,
+) -> Surface:
     """The surface, over everything that is configured."""
 
     def observe(request: Request, path: str | None, status: int) -> None:
@@ -113,7 +173,12 @@ def surface(events: FeedRoutes, api_keys: ApiKeyRoutes, metrics: FeedMetrics) ->
     def samples(principal: Principal) -> Sequence[Sample]:
         return metrics.samples()
 
-    routes = [*_events(events), *_api_keys(api_keys)]
+    routes = [
+        *_events(events),
+        *_subscriptions(subscriptions),
+        *_trackers(trackers),
+        *_api_keys(api_keys),
+    ]
     return Surface(
         name="feeds",
         title="Feeds",
@@ -125,6 +190,7 @@ def surface(events: FeedRoutes, api_keys: ApiKeyRoutes, metrics: FeedMetrics) ->
         security=_SECURITY,
         observe=observe,
         samples=samples,
+        webhooks={"eventDelivery": DELIVERY},
         servers=tuple(base or "/" for base in BASES),
     )
 
@@ -195,6 +261,96 @@ def _events(routes: FeedRoutes) -> list[Route]:
             description="Each event has its sequence number as id and its type as name. Without"
             " after and Last-Event-ID: what comes from now on.",
         ),
+    ]  # fmt: skip
+
+
+# --- subscriptions and trackers -------------------------------------------------------------------
+
+
+def _subscriptions(routes: FeedSubscriptionRoutes) -> list[Route]:
+    all_of, one = (
+        f"{TENANT}/event-subscriptions",
+        f"{TENANT}/event-subscriptions/{{subscriptionId}}",
+    )
+
+    def route(
+        method: str,
+        path: str,
+        handler: Handler,
+        summary: str,
+        operation: str,
+        status: int,
+        reply: Any,
+        *codes: Code,
+        **more: Any,
+    ) -> Route:
+        reads = method == "GET"
+        described = Described(reply, "Done" if reply is None else summary, VENDOR)
+        if path == all_of and method == "POST":
+            described = described._replace(links=_SUBSCRIBED)
+        own = (_TENANT,) if path == all_of else (_TENANT, _SUBSCRIPTION)
+        return Route(
+            method, path, handler, summary,
+            _replies({status: described}, Code.INVALID, Code.NOT_FOUND, Code.NOT_ACCEPTABLE, *codes),
+            scope=Scope.READ if reads else Scope.ADMIN, roles=READERS if reads else MANAGERS,
+            operation=operation, group="Events", media=VENDOR,
+            parameters=(*own, *more.pop("parameters", ())), **more,
+        )  # fmt: skip
+
+    body = (Code.BODY_TOO_LARGE, Code.MEDIA_TYPE)
+    return [
+        route("POST", all_of, routes.create, "Subscribe to events", "createSubscription", 201, wire.Subscription, *body,
+              request=wire.SubscriptionRequest, requires_body=True, example=_SUBSCRIPTION_EXAMPLE,
+              description="Begins with what comes from now on. The secret is told here, if the server drew it."),
+        route("GET", all_of, routes.list, "List subscriptions", "listSubscriptions", 200, wire.SubscriptionList),
+        route("GET", one, routes.get, "A subscription", "getSubscription", 200, wire.Subscription),
+        route("PATCH", one, routes.change, "Change a subscription", "updateSubscription", 200, wire.Subscription, *body,
+              request=wire.SubscriptionPatch, requires_body=True, example={"status": "active"}),
+        route("DELETE", one, routes.delete, "End a subscription", "deleteSubscription", 204, None),
+        route("POST", f"{one}/test", routes.test, "Send a test event", "testSubscription", 200, wire.TestResult),
+        route("GET", f"{one}/deliveries", routes.deliveries, "The last hundred attempts", "listDeliveries", 200, wire.DeliveryList),
+        route("GET", f"{one}/dead-letters", routes.dead_letters, "Batches that were given up", "listDeadLetters", 200, wire.DeadLetterList,
+              parameters=(Parameter("after", wire.SequenceNumber, "Only those behind this number"),
+                          Parameter("limit", Annotated[int, Meta(ge=1, le=LIST_PAGE_MAX)], "How many at most", default=LIST_PAGE_DEFAULT))),
+        route("POST", f"{one}/dead-letters/replay", routes.replay, "Send dead letters again", "replayDeadLetters", 200, wire.DeadLetterReplay),
+    ]  # fmt: skip
+
+
+def _trackers(routes: FeedTrackerRoutes) -> list[Route]:
+    one = f"{TENANT}/trackers/{{trackerId}}"
+
+    def route(
+        method: str,
+        path: str,
+        handler: Handler,
+        summary: str,
+        operation: str,
+        ok: dict[int, Any],
+        *codes: Code,
+        **more: Any,
+    ) -> Route:
+        own = (_TENANT, _TRACKER) if "trackerId" in path else (_TENANT,)
+        return Route(
+            method, path, handler, summary,
+            _replies(
+                {status: Described(type, summary, VENDOR) for status, type in ok.items()},
+                Code.INVALID, Code.NOT_FOUND, Code.NOT_ACCEPTABLE, *codes,
+            ),
+            scope=Scope.READ, roles=READERS, operation=operation, group="Events", media=VENDOR,
+            parameters=(*own, *more.pop("parameters", ())), **more,
+        )  # fmt: skip
+
+    body = (Code.BODY_TOO_LARGE, Code.MEDIA_TYPE)
+    return [
+        route("PUT", one, routes.put, "Make a tracker, or find it", "putTracker", {201: wire.Tracker, 200: wire.Tracker}, Code.CONFLICT, *body,
+              request=wire.TrackerRequest, example={"startFrom": "earliest"}),
+        route("GET", f"{TENANT}/trackers", routes.list, "List trackers", "listTrackers", {200: wire.TrackerList}),
+        route("GET", one, routes.get, "A tracker", "getTracker", {200: wire.Tracker}),
+        route("DELETE", one, routes.delete, "End a tracker", "deleteTracker", {204: None}),
+        route("POST", f"{one}/poll", routes.poll, "Acknowledge, and take what comes next", "pollTracker", {200: wire.EventFeedResponse},
+              Code.TRACKER_LEASED, Code.CURSOR_EXPIRED, *body,
+              request=wire.PollRequest, example={"acknowledgeUpTo": 508, "limit": 100},
+              parameters=(Parameter("X-EP-Node-Id", _Node, "Which node polls: one is active at a time, for 60 s behind each poll", place="header", required=True),)),
     ]  # fmt: skip
 
 

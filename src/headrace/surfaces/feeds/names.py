@@ -11,6 +11,8 @@ from headrace.core.limits import TENANT_LENGTH_MAX, TENANT_LENGTH_MIN
 from headrace.surfaces.feeds.errors import invalid_field
 
 PREFIX = "feed:"
+SURFACE = "feeds"
+"""What the engine knows our consumers by."""
 
 TENANT_PATTERN = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
 _TENANT = re.compile(TENANT_PATTERN.removesuffix("$") + r"\Z")
@@ -18,15 +20,25 @@ _TENANT = re.compile(TENANT_PATTERN.removesuffix("$") + r"\Z")
 
 def parse_tenant(text: str) -> str:
     """The slug of a tenant; refuses everything else."""
+    return parse_slug(text, "tenantId")
+
+
+def parse_slug(text: str, field: str) -> str:
+    """The slug of a tenant, or of something of one; refuses everything else."""
     fits = TENANT_LENGTH_MIN <= len(text) <= TENANT_LENGTH_MAX
     if not fits or _TENANT.match(text) is None:
         raise invalid_field(
-            "tenantId",
+            field,
             f"is a slug of {TENANT_LENGTH_MIN} to {TENANT_LENGTH_MAX} characters of a-z 0-9, with"
             " single hyphens inside",
             text,
         )
     return text
+
+
+def consumers_of(tenant: str) -> str:
+    """How the names of a tenant's trackers and subscriptions begin in the engine."""
+    return f"{SURFACE}/{tenant}/"
 
 
 def log_of(tenant: str) -> str:

@@ -12,6 +12,8 @@ from headrace.surfaces.feeds.indexing import SEARCH
 from headrace.surfaces.feeds.metrics import FeedMetrics
 from headrace.surfaces.feeds.names import PREFIX
 from headrace.surfaces.feeds.routes import FeedLimits, FeedRoutes
+from headrace.surfaces.feeds.subscriptions import FeedSubscriptionRoutes
+from headrace.surfaces.feeds.trackers import FeedTrackerRoutes
 from headrace.web.surface import Surface
 
 
@@ -22,11 +24,16 @@ class Feeds:
         self._limits = limits
         self.metrics = FeedMetrics()
         self.surface: Surface = mount.surface(
-            FeedRoutes(limits, self.metrics), ApiKeyRoutes(), self.metrics
+            FeedRoutes(limits, self.metrics),
+            FeedSubscriptionRoutes(),
+            FeedTrackerRoutes(),
+            ApiKeyRoutes(),
+            self.metrics,
         )
 
     async def open(self, engine: Engine) -> None:
         """The engine is there: logs behave as the settings say from now on."""
+        self.metrics.open(engine.webhooks.count_by_status)
         if self._limits.id_window_ms > self._limits.retention_ms:
             log_line("warning", "ids of events are known for as long as the events are kept")
         for name in list(engine.state.names("", PREFIX, FEEDS)):

@@ -10,6 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from headrace.core.limits import (
     EVENT_TYPE_LENGTH_MAX,
+    EVENTS_PAGE_DEFAULT,
+    EVENTS_PAGE_MAX,
     EVENTS_PER_POST_MAX,
     FEED_KEY_NAME_LENGTH_MAX,
     FEED_KEY_S_MAX,
@@ -17,6 +19,13 @@ from headrace.core.limits import (
     PARENT_NAME_LENGTH_MAX,
     PARENTS_MAX,
     RESOURCE_ID_LENGTH_MAX,
+    SUBSCRIPTION_FILTER_VALUES_MAX,
+    WEBHOOK_BATCH_RECORDS_DEFAULT,
+    WEBHOOK_BATCH_RECORDS_MAX,
+    WEBHOOK_DELAY_MS_MAX,
+    WEBHOOK_SECRET_CHARS_MAX,
+    WEBHOOK_SECRET_CHARS_MIN,
+    WEBHOOK_URL_LENGTH_MAX,
 )
 from headrace.surfaces.feeds.permissions import FeedRole
 
@@ -170,3 +179,187 @@ class ApiKeyList(msgspec.Struct, rename="camel"):
     """The API keys of a tenant, oldest first; expired ones are among them."""
 
     api_keys: list[ApiKey]
+
+
+# --- trackers -------------------------------------------------------------------------------------
+
+
+class TrackerRequest(msgspec.Struct, rename="camel"):
+    """Where a new tracker begins."""
+
+    start_from: Literal["earliest", "latest"] = "earliest"
+
+
+class Tracker(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """A cursor that the server keeps; `sequenceNumber` is what is acknowledged."""
+
+    id: str
+    cursor: FeedCursor
+    active_node: str | UnsetType = UNSET
+    lease_expires_at: Instant | UnsetType = UNSET
+    created_at: Instant
+
+
+class TrackerList(msgspec.Struct, rename="camel"):
+    """The trackers of a tenant, by id."""
+
+    trackers: list[Tracker]
+
+
+class PollRequest(msgspec.Struct, rename="camel"):
+    """What is done, and how much to take next."""
+
+    acknowledge_up_to: SequenceNumber | None = None
+    limit: Annotated[int, Meta(ge=1, le=EVENTS_PAGE_MAX)] = EVENTS_PAGE_DEFAULT
+
+
+# --- subscriptions --------------------------------------------------------------------------------
+
+FilterValues = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=RESOURCE_ID_LENGTH_MAX)]],
+    Meta(max_length=SUBSCRIPTION_FILTER_VALUES_MAX),
+]
+
+
+class SubscriptionFilters(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Which events are sent: AND between, OR within; an empty list: all."""
+
+    resource_types: Annotated[
+        list[ResourceType], Meta(max_length=SUBSCRIPTION_FILTER_VALUES_MAX)
+    ] = []
+    event_types: FilterValues = []
+    template_ids: FilterValues = []
+    environment_ids: FilterValues = []
+
+
+class BatchSettings(msgspec.Struct, rename="camel"):
+    """How many events go together, and how long the first of them waits for others."""
+
+    max_batch_size: Annotated[int, Meta(ge=1, le=WEBHOOK_BATCH_RECORDS_MAX)] = (
+        WEBHOOK_BATCH_RECORDS_DEFAULT
+    )
+    max_delay_seconds: Annotated[int, Meta(ge=0, le=WEBHOOK_DELAY_MS_MAX // 1000)] = 5
+
+
+CallbackUrl = Annotated[
+    str, Meta(max_length=WEBHOOK_URL_LENGTH_MAX, extra_json_schema={"format": "uri"})
+]
+Secret = Annotated[
+    str, Meta(min_length=WEBHOOK_SECRET_CHARS_MIN, max_length=WEBHOOK_SECRET_CHARS_MAX)
+]
+
+
+class SubscriptionRequest(msgspec.Struct, rename="camel"):
+    """Where to send which events. Without a secret, the server draws one and tells it once."""
+
+    callback_url: CallbackUrl
+    secret: Secret | UnsetType = UNSET
+    filters: SubscriptionFilters = msgspec.field(default_factory=SubscriptionFilters)
+    batch_settings: BatchSettings = msgspec.field(default_factory=BatchSettings)
+
+
+class SubscriptionPatch(msgspec.Struct, rename="camel"):
+    """What is to change. A secret that is replaced signs for 24 hours more."""
+
+    callback_url: CallbackUrl | UnsetType = UNSET
+    secret: Secret | UnsetType = UNSET
+    filters: SubscriptionFilters | UnsetType = UNSET
+    batch_settings: BatchSettings | UnsetType = UNSET
+    status: Literal["active", "paused"] | UnsetType = UNSET
+
+
+class SubscriptionCursor(msgspec.Struct, rename="camel"):
+    """Up to here, all is delivered."""
+
+    sequence_number: SequenceNumber
+
+
+class Subscription(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """A subscription as it is now. `failingSince` and `lastError`: while deliveries fail."""
+
+    id: str
+    callback_url: str
+    status: Literal["active", "paused", "failing", "disabled"]
+    filters: SubscriptionFilters
+    batch_settings: BatchSettings
+    cursor: SubscriptionCursor
+    created_at: Instant
+    dead_letters: int
+    failing_since: Instant | UnsetType = UNSET
+    last_error: str | UnsetType = UNSET
+    last_delivered_at: Instant | UnsetType = UNSET
+    secret: str | UnsetType = UNSET
+    """One that was drawn just now; never told again."""
+
+
+class SubscriptionList(msgspec.Struct, rename="camel"):
+    """The subscriptions of a tenant."""
+
+    subscriptions: list[Subscription]
+
+
+class TestResult(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Whether the receiver took a test."""
+
+    delivery_id: str
+    delivered: bool
+    took_ms: int
+    status: int | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+
+class Delivery(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """One attempt to deliver a batch."""
+
+    delivery_id: str
+    at: Instant
+    attempt: int
+    first_sequence_number: SequenceNumber
+    last_sequence_number: SequenceNumber
+    events: int
+    delivered: bool
+    took_ms: int
+    status: int | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+
+class DeliveryList(msgspec.Struct, rename="camel"):
+    """The last hundred attempts, the newest first."""
+
+    deliveries: list[Delivery]
+
+
+class EventDelivery(msgspec.Struct, rename="camel"):
+    """What a receiver gets."""
+
+    subscription_id: str
+    events: list[EventEnvelope]
+    cursor: SubscriptionCursor
+
+
+class FeedDeadLetter(msgspec.Struct, rename="camel", kw_only=True):
+    """A batch that was given up; `body` is that of the delivery."""
+
+    number: int
+    delivery_id: str
+    at: Instant
+    attempts: int
+    first_sequence_number: SequenceNumber
+    last_sequence_number: SequenceNumber
+    error: str
+    body: msgspec.Raw
+
+
+class DeadLetterList(msgspec.Struct, rename="camel"):
+    """The oldest first; `after` of the next page is the last `number` of this one."""
+
+    dead_letters: list[FeedDeadLetter]
+    has_more: bool
+
+
+class DeadLetterReplay(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """How many were taken and are gone, how many are left, and what ended it."""
+
+    delivered: int
+    left: int
+    error: str | UnsetType = UNSET

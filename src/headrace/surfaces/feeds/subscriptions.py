@@ -1,0 +1,221 @@
+"""Subscriptions of a tenant: events that are sent to a receiver, by webhooks of the engine."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from headrace.core.entry import WebhookStatus
+from headrace.core.limits import (
+    FEED_COMMAND_BYTES_MAX,
+    FEED_CONSUMERS_LISTED_MAX,
+    I64_MAX,
+    LIST_PAGE_DEFAULT,
+    LIST_PAGE_MAX,
+    WEBHOOK_DEAD_LETTERS_MAX,
+)
+from headrace.core.names import has_controls
+from headrace.engine.callbacks.sender import DeliveryFailed
+from headrace.engine.consumers.delivering import DeliveryAttempt
+from headrace.engine.consumers.webhooks import Hooked, WebhookSpec
+from headrace.search.values import format_date
+from headrace.surfaces.feeds import wire
+from headrace.surfaces.feeds.delivery_format import parse_filters
+from headrace.surfaces.feeds.errors import VENDOR, invalid_field
+from headrace.surfaces.feeds.names import consumers_of, log_of
+from headrace.surfaces.feeds.permissions import MANAGERS, READERS, FeedRole
+from headrace.surfaces.feeds.routes import (
+    check_takes_vendor,
+    enter,
+    find,
+    parse_number,
+    vendor_answer,
+)
+from headrace.web.answers import Answer
+from headrace.web.calls import Call, decode
+
+_create = msgspec.json.Decoder(wire.SubscriptionRequest)
+_patch = msgspec.json.Decoder(wire.SubscriptionPatch)
+
+
+class FeedSubscriptionRoutes:
+    """The handlers of subscriptions."""
+
+    async def create(self, call: Call) -> Answer:
+        tenant = enter(call, MANAGERS)
+        check_takes_vendor(call)
+        request = decode(_create, await call.command(FEED_COMMAND_BYTES_MAX, VENDOR))
+        find(call.engine, tenant)
+        secret = _secret(request.secret)
+        done = await call.engine.webhooks.put(
+            f"{consumers_of(tenant)}sub-{secrets.token_hex(8)}",
+            log_of(tenant),
+            WebhookSpec(
+                url=request.callback_url,
+                filter=msgspec.json.encode(request.filters),
+                batch_records=request.batch_settings.max_batch_size,
+                batch_delay_ms=request.batch_settings.max_delay_seconds * 1000,
+                secret=secret,
+            ),
+            "latest",
+            call.principal.id,
+        )
+        described = _describe(done.hooked)
+        described.secret = UNSET if done.secret is None else done.secret
+        return vendor_answer(msgspec.json.encode(described), 201)
+
+    async def list(self, call: Call) -> Answer:
+        tenant = enter(call, READERS)
+        check_takes_vendor(call)
+        engine = call.engine
+        find(engine, tenant)
+        found, _ = engine.webhooks.page(
+            "", consumers_of(tenant), FEED_CONSUMERS_LISTED_MAX, lambda _: True
+        )
+        reply = wire.SubscriptionList([_describe(hooked) for hooked in found])
+        await engine.settle_control()
+        return vendor_answer(msgspec.json.encode(reply))
+
+    async def get(self, call: Call) -> Answer:
+        name = _enter(call, READERS)
+        return vendor_answer(msgspec.json.encode(_describe(await call.engine.webhooks.get(name))))
+
+    async def change(self, call: Call) -> Answer:
+        name = _enter(call, MANAGERS)
+        patch = decode(_patch, await call.command(FEED_COMMAND_BYTES_MAX, VENDOR))
+        hooked = await call.engine.webhooks.change(name, _changer(patch))
+        return vendor_answer(msgspec.json.encode(_describe(hooked)))
+
+    async def delete(self, call: Call) -> Answer:
+        await call.engine.webhooks.delete(_enter(call, MANAGERS))
+        return Answer(204, [])
+
+    async def test(self, call: Call) -> Answer:
+        """Send one event that is kept nowhere; says what became of it."""
+        tried = await call.engine.webhooks.test(_enter(call, MANAGERS))
+        status, error = _failure(tried.failure)
+        reply = wire.TestResult(
+            delivery_id=tried.id,
+            delivered=tried.failure is None,
+            took_ms=tried.took_ms,
+            status=status,
+            error=error,
+        )
+        return vendor_answer(msgspec.json.encode(reply))
+
+    async def deliveries(self, call: Call) -> Answer:
+        attempts = await call.engine.webhooks.deliveries(_enter(call, READERS))
+        reply = wire.DeliveryList([_describe_attempt(attempt) for attempt in attempts])
+        return vendor_answer(msgspec.json.encode(reply))
+
+    async def dead_letters(self, call: Call) -> Answer:
+        name = _enter(call, READERS)
+        after = parse_number(call.req, "after", 0, I64_MAX) or 0
+        limit = parse_number(call.req, "limit", 1, LIST_PAGE_MAX) or LIST_PAGE_DEFAULT
+        page = await call.engine.webhooks.dead_letters(name, after, limit)
+        letters = [
+            wire.FeedDeadLetter(
+                number=number,
+                delivery_id=letter.delivery,
+                at=format_date(letter.at_ms),
+                attempts=letter.attempts,
+                first_sequence_number=letter.first,
+                last_sequence_number=letter.last,
+                error=letter.error,
+                body=letter.body,
+            )
+            for number, letter in page.letters
+        ]
+        return vendor_answer(msgspec.json.encode(wire.DeadLetterList(letters, page.more)))
+
+    async def replay(self, call: Call) -> Answer:
+        """Send dead letters again, the oldest first, until one is not taken."""
+        name = _enter(call, MANAGERS)
+        done = await call.engine.webhooks.replay(name, WEBHOOK_DEAD_LETTERS_MAX)
+        reply = wire.DeadLetterReplay(
+            delivered=done.delivered, left=done.left, error=_failure(done.failure)[1]
+        )
+        return vendor_answer(msgspec.json.encode(reply))
+
+
+def _enter(call: Call, roles: tuple[FeedRole, ...]) -> str:
+    """The name of a subscription in the engine, for who has one of the roles."""
+    tenant = enter(call, roles)
+    check_takes_vendor(call)
+    _ = call.engine
+    return consumers_of(tenant) + call.param("subscriptionId").replace("/", "")
+
+
+def _secret(text: str | UnsetType) -> str | None:
+    if text is UNSET:
+        return None
+    if has_controls(text):
+        raise invalid_field("secret", "has control characters")
+    return text
+
+
+def _changer(patch: wire.SubscriptionPatch) -> Callable[[WebhookSpec], WebhookSpec]:
+    def change(spec: WebhookSpec) -> WebhookSpec:
+        changes: dict[str, object] = {}
+        if patch.callback_url is not UNSET:
+            changes["url"] = patch.callback_url
+        if patch.filters is not UNSET:
+            changes["filter"] = msgspec.json.encode(patch.filters)
+        if patch.batch_settings is not UNSET:
+            changes["batch_records"] = patch.batch_settings.max_batch_size
+            changes["batch_delay_ms"] = patch.batch_settings.max_delay_seconds * 1000
+        if patch.status is not UNSET:
+            changes["status"] = WebhookStatus(patch.status)
+        if patch.secret is not UNSET:
+            changes["secret"] = _secret(patch.secret)
+        return msgspec.structs.replace(spec, **changes)
+
+    return change
+
+
+def _describe(hooked: Hooked) -> wire.Subscription:
+    state = hooked.state
+    destination = state.destination
+    return wire.Subscription(
+        id=hooked.name.rpartition("/")[2],
+        callback_url=destination.url,
+        status=state.status.value,
+        filters=parse_filters(destination.filter),
+        batch_settings=wire.BatchSettings(
+            destination.batch_records, destination.batch_delay_ms // 1000
+        ),
+        cursor=wire.SubscriptionCursor(hooked.passed),
+        created_at=format_date(hooked.live.log.created_at_ms),
+        dead_letters=hooked.letters,
+        failing_since=_instant(state.failing_since_ms),
+        last_error=state.last_error or UNSET,
+        last_delivered_at=_instant(state.delivered_at_ms),
+    )
+
+
+def _describe_attempt(attempt: DeliveryAttempt) -> wire.Delivery:
+    return wire.Delivery(
+        delivery_id=attempt.delivery,
+        at=format_date(attempt.at_ms),
+        attempt=attempt.attempt,
+        first_sequence_number=attempt.first,
+        last_sequence_number=attempt.last,
+        events=attempt.records,
+        delivered=not attempt.error,
+        took_ms=attempt.took_ms,
+        status=UNSET if attempt.status is None else attempt.status,
+        error=attempt.error or UNSET,
+    )
+
+
+def _instant(at_ms: int) -> str | UnsetType:
+    return format_date(at_ms) if at_ms else UNSET
+
+
+def _failure(failure: DeliveryFailed | None) -> tuple[int | UnsetType, str | UnsetType]:
+    if failure is None:
+        return UNSET, UNSET
+    return UNSET if failure.status is None else failure.status, str(failure)
