@@ -25,4 +25,6 @@ def test_the_examples_run(page: str, tmp_path: Path) -> None:
     assert ": heartbeat\n\nid: 1\nevent: version.published\n" in said[0]
     if page != "README.md":
         assert '"total":{"value":1,' in said[0]
-        assert '"key":"epk_' in said[1]
+        assert '"id":"shop-cache"' in said[1]
+        assert '"code":"TRACKER_LEASED"' in said[1]
+        assert '"key":"epk_' in said[2]

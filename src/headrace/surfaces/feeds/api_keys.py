@@ -6,16 +6,16 @@ import msgspec
 from msgspec import UNSET
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import FEED_COMMAND_BYTES_MAX
 from headrace.core.names import has_controls
 from headrace.core.token import Grants, Token
 from headrace.search.values import format_date
 from headrace.surfaces.feeds import wire
-from headrace.surfaces.feeds.errors import VENDOR, invalid_field
+from headrace.surfaces.feeds.commands import read_command
+from headrace.surfaces.feeds.errors import invalid_field
 from headrace.surfaces.feeds.permissions import MANAGERS, FeedRole
 from headrace.surfaces.feeds.routes import check_takes_vendor, enter, vendor_answer
 from headrace.web.answers import Answer
-from headrace.web.calls import Call, decode
+from headrace.web.calls import Call
 from headrace.web.credential_store import new_secret
 
 _PREFIX = "epk_"
@@ -29,7 +29,7 @@ class ApiKeyRoutes:
     async def create(self, call: Call) -> Answer:
         tenant = enter(call, MANAGERS)
         check_takes_vendor(call)
-        request = decode(_request, await call.command(FEED_COMMAND_BYTES_MAX, VENDOR))
+        request = await read_command(call, _request)
         if has_controls(request.name):
             raise invalid_field("name", "has control characters")
         if len(set(request.roles)) < len(request.roles):

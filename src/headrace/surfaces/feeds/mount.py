@@ -103,14 +103,24 @@ _SUBSCRIPTION_EXAMPLE = {
     "batchSettings": {"maxBatchSize": 50, "maxDelaySeconds": 5},
 }
 _SUBSCRIBED = {
-    "GetSubscription": {
-        "operationId": "getSubscription",
+    operation: {
+        "operationId": operation,
         "parameters": {
-            "tenantId": "$request.path.tenantId", "subscriptionId": "$response.body#/id"
+            "tenantId": "$request.path.tenantId",
+            "subscriptionId": "$response.body#/id",
         },
-        "description": "Where it stands.",
-    },
-}  # fmt: skip
+    }
+    for operation in ("getSubscription", "updateSubscription", "deleteSubscription")
+}
+_TRACKED = {
+    "pollTracker": {
+        "operationId": "pollTracker",
+        "parameters": {
+            "tenantId": "$request.path.tenantId",
+            "trackerId": "$request.path.trackerId",
+        },
+    }
+}
 DELIVERY = OutgoingCall(
     summary="Events for the callback URL of a subscription",
     description="At least once, in order; the next batch comes when this one was taken. Ignore deliveries"
@@ -333,7 +343,12 @@ def _trackers(routes: FeedTrackerRoutes) -> list[Route]:
         return Route(
             method, path, handler, summary,
             _replies(
-                {status: Described(type, summary, VENDOR) for status, type in ok.items()},
+                {
+                    status: Described(
+                        type, summary, VENDOR, links=_TRACKED if status == 201 else {}
+                    )
+                    for status, type in ok.items()
+                },
                 Code.INVALID, Code.NOT_FOUND, Code.NOT_ACCEPTABLE, *codes,
             ),
             scope=Scope.READ, roles=READERS, operation=operation, group="Events", media=VENDOR,

@@ -10,21 +10,19 @@ from msgspec import UNSET, UnsetType
 
 from headrace.core.entry import WebhookStatus
 from headrace.core.limits import (
-    FEED_COMMAND_BYTES_MAX,
     FEED_CONSUMERS_LISTED_MAX,
     I64_MAX,
     LIST_PAGE_DEFAULT,
     LIST_PAGE_MAX,
     WEBHOOK_DEAD_LETTERS_MAX,
 )
-from headrace.core.names import has_controls
 from headrace.engine.callbacks.sender import DeliveryFailed
 from headrace.engine.consumers.delivering import DeliveryAttempt
 from headrace.engine.consumers.webhooks import Hooked, WebhookSpec
 from headrace.search.values import format_date
 from headrace.surfaces.feeds import wire
+from headrace.surfaces.feeds.commands import read_command
 from headrace.surfaces.feeds.delivery_format import parse_filters
-from headrace.surfaces.feeds.errors import VENDOR, invalid_field
 from headrace.surfaces.feeds.names import consumers_of, log_of
 from headrace.surfaces.feeds.permissions import MANAGERS, READERS, FeedRole
 from headrace.surfaces.feeds.routes import (
@@ -35,7 +33,7 @@ from headrace.surfaces.feeds.routes import (
     vendor_answer,
 )
 from headrace.web.answers import Answer
-from headrace.web.calls import Call, decode
+from headrace.web.calls import Call
 
 _create = msgspec.json.Decoder(wire.SubscriptionRequest)
 _patch = msgspec.json.Decoder(wire.SubscriptionPatch)
@@ -47,9 +45,8 @@ class FeedSubscriptionRoutes:
     async def create(self, call: Call) -> Answer:
         tenant = enter(call, MANAGERS)
         check_takes_vendor(call)
-        request = decode(_create, await call.command(FEED_COMMAND_BYTES_MAX, VENDOR))
+        request = await read_command(call, _create)
         find(call.engine, tenant)
-        secret = _secret(request.secret)
         done = await call.engine.webhooks.put(
             f"{consumers_of(tenant)}sub-{secrets.token_hex(8)}",
             log_of(tenant),
@@ -58,7 +55,7 @@ class FeedSubscriptionRoutes:
                 filter=msgspec.json.encode(request.filters),
                 batch_records=request.batch_settings.max_batch_size,
                 batch_delay_ms=request.batch_settings.max_delay_seconds * 1000,
-                secret=secret,
+                secret=None if request.secret is UNSET else request.secret,
             ),
             "latest",
             call.principal.id,
@@ -85,7 +82,7 @@ class FeedSubscriptionRoutes:
 
     async def change(self, call: Call) -> Answer:
         name = _enter(call, MANAGERS)
-        patch = decode(_patch, await call.command(FEED_COMMAND_BYTES_MAX, VENDOR))
+        patch = await read_command(call, _patch)
         hooked = await call.engine.webhooks.change(name, _changer(patch))
         return vendor_answer(msgspec.json.encode(_describe(hooked)))
 
@@ -149,14 +146,6 @@ def _enter(call: Call, roles: tuple[FeedRole, ...]) -> str:
     return consumers_of(tenant) + call.param("subscriptionId").replace("/", "")
 
 
-def _secret(text: str | UnsetType) -> str | None:
-    if text is UNSET:
-        return None
-    if has_controls(text):
-        raise invalid_field("secret", "has control characters")
-    return text
-
-
 def _changer(patch: wire.SubscriptionPatch) -> Callable[[WebhookSpec], WebhookSpec]:
     def change(spec: WebhookSpec) -> WebhookSpec:
         changes: dict[str, object] = {}
@@ -170,7 +159,7 @@ def _changer(patch: wire.SubscriptionPatch) -> Callable[[WebhookSpec], WebhookSp
         if patch.status is not UNSET:
             changes["status"] = WebhookStatus(patch.status)
         if patch.secret is not UNSET:
-            changes["secret"] = _secret(patch.secret)
+            changes["secret"] = patch.secret
         return msgspec.structs.replace(spec, **changes)
 
     return change

@@ -6,7 +6,6 @@ import msgspec
 from msgspec import UNSET
 
 from headrace.core.limits import (
-    FEED_COMMAND_BYTES_MAX,
     FEED_CONSUMERS_LISTED_MAX,
     NODE_ID_LENGTH_MAX,
     READ_BYTES_MAX,
@@ -15,13 +14,14 @@ from headrace.core.names import has_controls
 from headrace.engine.consumers.trackers import Tracked
 from headrace.search.values import format_date
 from headrace.surfaces.feeds import wire
-from headrace.surfaces.feeds.errors import VENDOR, invalid_field
+from headrace.surfaces.feeds.commands import read_command
+from headrace.surfaces.feeds.errors import invalid_field
 from headrace.surfaces.feeds.events import encode_page
 from headrace.surfaces.feeds.names import consumers_of, log_of, parse_slug
 from headrace.surfaces.feeds.permissions import READERS
 from headrace.surfaces.feeds.routes import check_takes_vendor, enter, find, vendor_answer
 from headrace.web.answers import Answer
-from headrace.web.calls import Call, decode
+from headrace.web.calls import Call
 
 _put = msgspec.json.Decoder(wire.TrackerRequest)
 _poll = msgspec.json.Decoder(wire.PollRequest)
@@ -32,7 +32,7 @@ class FeedTrackerRoutes:
 
     async def put(self, call: Call) -> Answer:
         tenant, name = _enter(call)
-        request = decode(_put, await call.command(FEED_COMMAND_BYTES_MAX, VENDOR) or b"{}")
+        request = await read_command(call, _put, b"{}")
         find(call.engine, tenant)
         tracked, created = await call.engine.trackers.put(
             name, log_of(tenant), request.start_from, call.principal.id
@@ -70,7 +70,7 @@ class FeedTrackerRoutes:
             raise invalid_field(
                 "X-EP-Node-Id", f"names the node: 1 to {NODE_ID_LENGTH_MAX} characters"
             )
-        request = decode(_poll, await call.command(FEED_COMMAND_BYTES_MAX, VENDOR) or b"{}")
+        request = await read_command(call, _poll, b"{}")
         done = await call.engine.trackers.poll(
             name,
             node,

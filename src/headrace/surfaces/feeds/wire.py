@@ -245,7 +245,12 @@ CallbackUrl = Annotated[
     str, Meta(max_length=WEBHOOK_URL_LENGTH_MAX, extra_json_schema={"format": "uri"})
 ]
 Secret = Annotated[
-    str, Meta(min_length=WEBHOOK_SECRET_CHARS_MIN, max_length=WEBHOOK_SECRET_CHARS_MAX)
+    str,
+    Meta(
+        min_length=WEBHOOK_SECRET_CHARS_MIN,
+        max_length=WEBHOOK_SECRET_CHARS_MAX,
+        pattern=r"^[ -~]+$",
+    ),
 ]
 
 
