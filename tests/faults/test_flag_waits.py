@@ -68,11 +68,12 @@ async def look(server: FlagsSite) -> dict[str, object]:
     _, evaluated = await ask(server, "/evaluate/all", context)
     _, by_ofrep = await ask(server, "/ofrep/v1/evaluate/flags", context)
     flags = json.loads(evaluated)
+    closure = await server.fetch(f"{SPACE}/closure?version=2&subscription={STAR}")
     return {
         "manifest": (await server.fetch(f"{SPACE}/manifest")).headers["etag"],
         "listed": [each["version"] for each in json.loads(versions)["versions"]],
         "second": (await ask(server, "/manifest/versions/2"))[0],
-        "closure": (await ask(server, f"/closure?version=2&subscription={STAR}"))[0],
+        "closure": closure.status if closure.status == 200 else closure.code,
         "evaluated": (flags["version"], sorted(flags["flags"])),
         "one": (await ask(server, "/evaluate", {"flag": "new", **context}))[0],
         "ofrep": json.loads(by_ofrep)["metadata"]["version"],
@@ -85,6 +86,7 @@ def test_nobody_sees_a_version_before_it_is_synced() -> None:
         await server.put(BEFORE)
         line = await server.follow("acme/billing:*")
         before = await look(server)
+        assert before["closure"] == "namespace_not_found"
         disk.delay_s = SLOW_S
         putting = asyncio.create_task(server.put(AFTER))
         live = server.engine.open_logs[server.engine.state.by_name["flags:acme:billing"].id]
