@@ -242,9 +242,12 @@ class ManifestProcess:
         if self._child is None or self._child.returncode is not None:
             await self._end()
             self.counts.starts += 1
-            self._child = child = await subprocesses.start(
-                self._command, subprocesses.environment(bucket=False)
-            )
+            try:
+                self._child = child = await subprocesses.start(
+                    self._command, subprocesses.environment(bucket=False)
+                )
+            except OSError as error:  # too many processes, or open files
+                raise ProcessEnded(f"it cannot be started: {error}") from None
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, child.pid, _NICE)
             step_back(child.pid, _NICE)

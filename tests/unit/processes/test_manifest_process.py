@@ -300,9 +300,10 @@ def test_nobody_who_gave_up_is_talked_for() -> None:
     live(story)
 
 
-def test_a_program_that_cannot_start_refuses_and_does_not_hang() -> None:
+@pytest.mark.parametrize("command", [(sys.executable, "-c", "raise SystemExit(1)"), ("/nowhere",)])
+def test_a_program_that_cannot_start_refuses_and_does_not_hang(command: tuple[str, ...]) -> None:
     async def tell() -> None:
-        process = ManifestProcess((sys.executable, "-c", "raise SystemExit(1)"))
+        process = ManifestProcess(command)
         run = asyncio.create_task(process.run())
         try:
             assert (await refusal_of(echo(process, "a"))).code is Code.NOT_READY

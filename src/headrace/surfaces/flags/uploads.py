@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.core.batching import batches
+from headrace.core.errors import Code, Refused
 from headrace.core.limits import MANIFEST_BATCH_BYTES, MANIFEST_BATCH_FILES, UPLOAD_TRIES
 from headrace.engine.contents import ContentsMissing
 from headrace.engine.open_log import OpenLog
@@ -60,7 +61,7 @@ class Uploads:
         self, live: OpenLog, archive: CheckArchive, uploaded_by: str, if_version: int | None
     ) -> tuple[VersionRow, ManifestChecked]:
         """Make an archive the next version; refuses one with errors."""
-        for tries_left in reversed(range(UPLOAD_TRIES)):
+        for _ in range(UPLOAD_TRIES):
             upload = await self._checker.converse(
                 _tenant(live), lambda conversation: self._take(conversation, archive)
             )
@@ -73,12 +74,10 @@ class Uploads:
                     live, upload.tree, upload.contents, about, if_version
                 )
             except ContentsMissing:  # they went with the last version of another namespace
-                if not tries_left:
-                    raise
                 continue
             self._manifests.add(live, row.version, upload.tree, upload.files)
             return row, checked
-        raise AssertionError("the last try returns or raises")
+        raise Refused(Code.NOT_READY, "files that others had went again and again; try again")
 
     async def _check(self, conversation: Conversation, archive: CheckArchive) -> ManifestChecked:
         """Have an archive checked, in several turns if that takes long."""

@@ -392,9 +392,9 @@ def test_nobody_tries_for_ever(loop: VirtualLoop, monkeypatch: pytest.MonkeyPatc
             raise ContentsMissing({b"x"})
 
         monkeypatch.setattr(world.store.versions, "put", put)
-        with pytest.raises(ContentsMissing):
+        with pytest.raises(Refused) as refused:
             await world.upload(live, FILES)
-        assert len(tries) == 3
+        assert (refused.value.code, len(tries)) == (Code.NOT_READY, 3)
 
     run(loop, script)
 
