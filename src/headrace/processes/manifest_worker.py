@@ -17,10 +17,8 @@ from typing import BinaryIO
 import msgspec
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import (
-    MANIFEST_PARSED_BYTES,
-    MANIFEST_PROCESS_BYTES,
-)
+from headrace.core.limits import MANIFEST_PARSED_BYTES, MANIFEST_PROCESS_BYTES
+from headrace.core.sized_cache import SizedCache
 from headrace.flags.archive import ArchiveLimits, ArchiveRefused, read_archive
 from headrace.flags.closure import hash_digests
 from headrace.flags.lint import lint_tree
@@ -49,7 +47,7 @@ from headrace.processes.message_pipe import read_message, write_message
 FIELD = "archive"
 """The field of the form that holds the archive."""
 
-_FILE_OVERHEAD_BYTES = 512
+_FILE_OVERHEAD_BYTES = 256
 _TOO_LARGE = ("too_large", "too_many_members")
 
 
@@ -57,28 +55,19 @@ class ParsedFiles:
     """Files in parsed form, by path and digest; the least recently used go when there are many."""
 
     def __init__(self, bytes_max: int = MANIFEST_PARSED_BYTES) -> None:
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._files: dict[tuple[str, bytes], tuple[ParsedFile, int]] = {}
+        self._files: SizedCache[tuple[str, bytes]] = SizedCache(bytes_max)
         self.parsed = 0
         """How many files have been parsed so far."""
 
     def get(self, path: str, digest: bytes, content: bytes) -> ParsedFile:
         """A file in parsed form."""
         key = path, digest
-        known = self._files.pop(key, None)
-        if known is not None:
-            self._files[key] = known  # the most recent one
-            return known[0]
-        self.parsed += 1
-        file = parse_file(path, content)
-        size = len(path) + len(content) + _FILE_OVERHEAD_BYTES
-        self._files[key] = file, size
-        self._bytes += size
-        while self._bytes > self._bytes_max:
-            oldest = next(iter(self._files))
-            self._bytes -= self._files.pop(oldest)[1]
-        return file
+        known: ParsedFile | None = self._files.get(key)
+        if known is None:
+            self.parsed += 1
+            known = parse_file(path, content)
+            self._files.put(key, known, len(path) + len(content) + _FILE_OVERHEAD_BYTES)
+        return known
 
 
 class _Unpacked(msgspec.Struct, frozen=True):
