@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import U64_MAX
 from headrace.engine.open_log import OpenLog
 from headrace.flags.closure_token import (
     ClosureTokenInvalid,
@@ -26,12 +24,11 @@ from headrace.surfaces.flags import wire
 from headrace.surfaces.flags.closure_store import ClosureStore
 from headrace.surfaces.flags.errors import (
     CLOSURE_TOKEN_INVALID,
-    CLOSURE_UNAVAILABLE,
     NAMESPACE_NOT_FOUND,
 )
-from headrace.surfaces.flags.names import parse_slug
+from headrace.surfaces.flags.names import parse_version
 from headrace.surfaces.flags.permissions import require_manifest_read, require_superadmin
-from headrace.surfaces.flags.tenants import find_namespace, parse_tenant
+from headrace.surfaces.flags.tenants import find_namespace, parse_names
 from headrace.web.answers import Answer, json_answer
 from headrace.web.calls import Call, Gate, by_key
 from headrace.web.credentials import NOBODY, Principal
@@ -63,7 +60,7 @@ class ClosureRoutes:
     async def fetch(self, call: Call) -> Answer:
         """A closure as a tarball."""
         store, req = self._store(), call.req
-        tenant, slug = parse_tenant(call), parse_slug(call.param("namespace"), "namespace")
+        tenant, slug = parse_names(call)
         requested, token = _parse(req, tenant, slug), req.get_param("token")
         if token is None:
             require_manifest_read(call.principal, tenant, slug)
@@ -93,19 +90,13 @@ async def _find(store: ClosureStore, live: OpenLog, requested: RequestedClosure)
     if version > live.visible:
         message = f"there is no version {version} of {requested.namespace}"
         raise NAMESPACE_NOT_FOUND.refused(message, version=version)
-    try:
-        if version < await store.versions.oldest(live):
-            raise _unavailable(version)
-        manifest = await store.manifests.load(live, version)
-    except Refused as refused:
-        raise (_unavailable(version) if refused.code is Code.GONE else refused) from None
+    await store.versions.check_available(live, version)  # it may be at hand though it is not
+    manifest = await store.manifests.load(live, version)
     return store.closures.of(live, manifest, requested.flags)
 
 
 def _parse(req: Request, tenant: str, namespace: str) -> RequestedClosure:
-    version = parse_digits(req.get_param("version") or "", U64_MAX)
-    if not version:
-        raise Refused(Code.INVALID, "version is a whole number from 1 on", field="version")
+    version = parse_version(req.get_param("version"))
     subscription = req.get_param("subscription")
     if subscription is None:
         message = "subscription is missing: flags as base64url without padding, Kg for *"
@@ -137,7 +128,3 @@ def _bad_token() -> Refused:
         "the token is not for this, is over, or its credential is: wait for the next event, or"
         " leave it out and show a credential"
     )
-
-
-def _unavailable(version: int) -> Refused:
-    return CLOSURE_UNAVAILABLE.refused(f"version {version} is not kept any more", version=version)

@@ -27,7 +27,7 @@ REFUSALS = complete(
         Code.NOT_ACCEPTABLE: ("not_acceptable", "The Accept header rules out what is served."),
         Code.LOG_INCOMPATIBLE: ("conflict", "The name of the log is another surface's."),
         Code.CONFLICT: ("conflict", "There is one already."),
-        Code.GONE: ("gone", "It was there, and is not kept any more."),
+        Code.GONE: ("closure_unavailable", "The files of this version are not kept any more."),
         Code.BODY_TOO_LARGE: ("payload_too_large", "The body is over the limit."),
         Code.MEDIA_TYPE: ("unsupported_media_type", "The body is of another type."),
         Code.URI_TOO_LONG: ("uri_too_long", "The query is over the limit; there is no body."),
@@ -94,9 +94,6 @@ CLOSURE_TOKEN_INVALID = _problem(
     Code.UNAUTHENTICATED,
     "closure_token_invalid",
     "The signed token of the URL is wrong, expired, or for something else.",
-)
-CLOSURE_UNAVAILABLE = _problem(
-    Code.GONE, "closure_unavailable", "The files of this version are not kept any more."
 )
 
 

@@ -25,12 +25,11 @@ from headrace.flags.evaluation import Evaluation, check_context, evaluate, evalu
 from headrace.flags.model import ANY_ENVIRONMENT
 from headrace.surfaces.flags import wire
 from headrace.surfaces.flags.errors import FLAG_NOT_FOUND
-from headrace.surfaces.flags.manifest_routes import parse_names
 from headrace.surfaces.flags.manifest_store import ManifestStore
 from headrace.surfaces.flags.manifests import LoadedManifest
 from headrace.surfaces.flags.names import parse_log
 from headrace.surfaces.flags.permissions import require_evaluate
-from headrace.surfaces.flags.tenants import find_namespace
+from headrace.surfaces.flags.tenants import find_namespace, parse_names
 from headrace.surfaces.flags.turns import Turns
 from headrace.web.answers import Answer, json_answer
 from headrace.web.calls import Call, decode

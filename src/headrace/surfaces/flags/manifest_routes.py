@@ -25,12 +25,13 @@ from headrace.formats.multipart import parse_boundary
 from headrace.processes.manifest_messages import CheckArchive
 from headrace.surfaces.flags import wire
 from headrace.surfaces.flags.closure_store import ClosureStore
-from headrace.surfaces.flags.errors import MANIFEST_NOT_FOUND, VERSION_CONFLICT
+from headrace.surfaces.flags.errors import MANIFEST_NOT_FOUND
 from headrace.surfaces.flags.manifest_store import ManifestStore
-from headrace.surfaces.flags.names import parse_slug
+from headrace.surfaces.flags.names import parse_version
 from headrace.surfaces.flags.permissions import require_manifest_read, require_manifest_write
-from headrace.surfaces.flags.tenants import find_namespace, parse_tenant
+from headrace.surfaces.flags.tenants import find_namespace, parse_names
 from headrace.surfaces.flags.version_rows import VersionHead
+from headrace.surfaces.flags.versions import version_conflict
 from headrace.web.answers import Answer, Headers, json_answer
 from headrace.web.calls import Call, parse_whole
 from headrace.web.concurrency import Slots
@@ -71,10 +72,7 @@ class ManifestRoutes:
         live = await find_namespace(call, tenant, slug)
         if_version = parse_if_version(call.req)
         if if_version is not None and if_version not in (live.visible, live.log.head):
-            raise VERSION_CONFLICT.refused(
-                f"the current version is {live.visible}, not {if_version}",
-                current_version=live.visible,
-            )
+            raise version_conflict(live.visible, if_version)
         with self._uploads.take(call.principal), self._of_tenants.take_share(tenant):
             archive = await self._read_archive(call)
             row, checked = await self._store().uploads.store(
@@ -151,20 +149,11 @@ class ManifestRoutes:
 
     async def get_version(self, call: Call) -> Answer:
         live = await _find_readable(call)
-        text = call.param("version")
-        version = parse_digits(text, U64_MAX)
-        if not version:
-            raise Refused(Code.INVALID, "a version is a whole number from 1 on", field="version")
         versions = self._store().versions
-        row = await versions.row(live, version)
+        row = await versions.row(live, parse_version(call.param("version")))
         about = _describe(row, await versions.oldest(live))
         detail = wire.VersionDetail(**msgspec.structs.asdict(about), files=row.files)
         return _reply(wire.VersionReply(detail, call.req.id))
-
-
-def parse_names(call: Call) -> tuple[str, str]:
-    """The tenant and the namespace that a path names."""
-    return parse_tenant(call), parse_slug(call.param("namespace"), "namespace")
 
 
 def parse_if_version(req: Request) -> int | None:

@@ -13,7 +13,6 @@ from headrace.surfaces.flags import wire
 from headrace.surfaces.flags.closure_routes import TAR, ClosureRoutes, by_key_or_closure_token
 from headrace.surfaces.flags.errors import (
     CLOSURE_TOKEN_INVALID,
-    CLOSURE_UNAVAILABLE,
     FLAG_NOT_FOUND,
     INVALID_SUBSCRIPTION,
     LINT_FAILED,
@@ -368,7 +367,7 @@ def _events(events: EventRoutes, closures: ClosureRoutes) -> list[Route]:
                     200: Described(bytes, "A tar.gz of the files", TAR),
                     304: Described(None, "The client has it"),
                 },
-                Code.INVALID, CLOSURE_TOKEN_INVALID, NAMESPACE_NOT_FOUND, CLOSURE_UNAVAILABLE,
+                Code.INVALID, CLOSURE_TOKEN_INVALID, NAMESPACE_NOT_FOUND, Code.GONE,
             ),
             scope=Scope.READ, group=group, head=True, authenticate=by_key_or_closure_token,
             security=_BY_URL,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import U64_MAX
 from headrace.core.owners import FLAGS_PREFIX
 from headrace.flags.keys import LABEL_RULE, SLUG_RULE, is_label, is_slug
 
@@ -35,6 +37,14 @@ def parse_environment(text: str) -> str:
             value=text[:_SHOWN],
         )
     return text
+
+
+def parse_version(text: str | None) -> int:
+    """The number of a version; refuses everything else."""
+    version = parse_digits(text or "", U64_MAX)
+    if not version:
+        raise Refused(Code.INVALID, "version is a whole number from 1 on", field="version")
+    return version
 
 
 def log_of(tenant: str, namespace: str) -> str:

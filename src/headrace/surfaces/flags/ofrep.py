@@ -19,9 +19,8 @@ from headrace.flags.evaluation import DEFAULT_MATCHED, Evaluation, check_context
 from headrace.flags.model import FlagDefinition
 from headrace.surfaces.flags.errors import INVALID_CONTEXT, PARSE_ERROR
 from headrace.surfaces.flags.evaluation import Audience, Evaluator
-from headrace.surfaces.flags.names import parse_slug
 from headrace.surfaces.flags.permissions import require_evaluate
-from headrace.surfaces.flags.tenants import find_namespace
+from headrace.surfaces.flags.tenants import find_namespace, parse_names
 from headrace.web.answers import Answer, json_answer
 from headrace.web.calls import Call, decode
 from headrace.web.entity_tags import tag_matches
@@ -101,8 +100,7 @@ async def _find_namespace(call: Call) -> tuple[OpenLog, str | None]:
     """The namespace that is meant, and the environment that the token is bound to."""
     principal = call.principal
     if "namespace" in call.names:
-        tenant = parse_slug(call.param("tenant"), "tenant")
-        slug = parse_slug(call.param("namespace"), "namespace")
+        tenant, slug = parse_names(call)
     elif len(principal.namespaces) == 1:
         tenant, _, slug = principal.namespaces[0].partition("/")
     else:

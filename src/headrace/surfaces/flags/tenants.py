@@ -138,7 +138,7 @@ class TenantRoutes:
         return _reply(wire.NamespaceListReply(namespaces, call.req.id, cursor))
 
     async def delete_namespace(self, call: Call) -> Answer:
-        tenant, slug = parse_tenant(call), parse_slug(call.param("namespace"), "namespace")
+        tenant, slug = parse_names(call)
         require_tenant_admin(call.principal, tenant)
         require_tenant(call.engine.state, tenant)
         await self._store().versions.delete(await find_namespace(call, tenant, slug))
@@ -148,6 +148,11 @@ class TenantRoutes:
 def parse_tenant(call: Call) -> str:
     """The tenant that a path names."""
     return parse_slug(call.param("tenant"), "tenant")
+
+
+def parse_names(call: Call) -> tuple[str, str]:
+    """The tenant and the namespace that a path names."""
+    return parse_tenant(call), parse_slug(call.param("namespace"), "namespace")
 
 
 def require_tenant(state: State, tenant: str) -> None:

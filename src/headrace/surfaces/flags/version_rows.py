@@ -8,13 +8,13 @@ more than a few rows. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Literal
 
 import msgspec
 
 from headrace.core.limits import TREE_ROWS_MAX
+from headrace.search.values import format_date
 
 Paths = dict[str, bytes]
 """Path → SHA-256 of the file's content."""
@@ -103,12 +103,6 @@ def decode_paths(data: bytes) -> Paths:
     return {path: bytes.fromhex(digest) for path, digest in _paths.decode(data).items()}
 
 
-def time_text(at_ms: int) -> str:
-    """A time as rows have it: UTC, with milliseconds."""
-    whole = datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{whole}.{at_ms % 1000:03d}Z"
-
-
 def compare(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> Iterator[ChangedFile]:
     """What became of the files from one tree to another, by path."""
     changed = [path for path, digest in new.items() if old.get(path) != digest]
@@ -154,7 +148,7 @@ def next_version(
         taken.append(digest)
     row = VersionRow(
         version,
-        time_text(at_ms),
+        format_date(at_ms),
         about.uploaded_by,
         about.closure_hash,
         about.flag_count,

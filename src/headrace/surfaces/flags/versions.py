@@ -30,11 +30,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.flow.time_slices import slices
 from headrace.engine.open_log import OpenLog
 from headrace.observe import log_line
-from headrace.surfaces.flags.errors import (
-    CLOSURE_UNAVAILABLE,
-    VERSION_CONFLICT,
-    VERSION_NOT_FOUND,
-)
+from headrace.surfaces.flags.errors import VERSION_CONFLICT, VERSION_NOT_FOUND
 from headrace.surfaces.flags.version_rows import (
     EMPTY,
     Paths,
@@ -129,9 +125,7 @@ class ManifestVersions:
         if if_version is not None and if_version != head:
             # The version that is there must still be there after a crash.
             await engine.journal.wait_to_tell(engine.journal.tail, sync=True)
-            raise VERSION_CONFLICT.refused(
-                f"the current version is {head}, not {if_version}", current_version=head
-            )
+            raise version_conflict(head, if_version)
         await committed
         self._due.add(log.id)
         self._woken.set()
@@ -165,10 +159,14 @@ class ManifestVersions:
 
     async def tree(self, live: OpenLog, version: int) -> Paths:
         """The files of a version that is available, by path; not to be changed."""
+        await self.check_available(live, version)
+        return (await self._tree(live, version)).paths
+
+    async def check_available(self, live: OpenLog, version: int) -> None:
+        """Refuse a version that is not there, or whose files are not kept any more."""
         self._check_there(live, version)
         if version < await self.oldest(live):
             raise _unavailable(version)
-        return (await self._tree(live, version)).paths
 
     async def read(self, paths: Mapping[str, bytes]) -> dict[str, bytes]:
         """The contents of files of a version, by path; refuses when one is not kept any more."""
@@ -177,7 +175,7 @@ class ManifestVersions:
             return {path: contents[digest] for path, digest in paths.items()}
         except KeyError:
             message = "the files of this version are not kept any more"
-            raise CLOSURE_UNAVAILABLE.refused(message) from None
+            raise Refused(Code.GONE, message) from None
 
     def sort_by_place(self, paths: Mapping[str, bytes]) -> list[str]:
         """These files in the order in which their contents lie in the store."""
@@ -399,10 +397,16 @@ def _check_contents(contents: Mapping[bytes, bytes]) -> None:
             raise ContentMismatch(f"a content of {len(content)} bytes is not {digest.hex()}")
 
 
+def version_conflict(current: int, asked: int) -> Refused:
+    """Somebody stores behind another version than the current one."""
+    message = f"the current version is {current}, not {asked}"
+    return VERSION_CONFLICT.refused(message, current_version=current)
+
+
 def _unknown(version: int) -> Refused:
     return VERSION_NOT_FOUND.refused(f"there is no version {version}", version=version)
 
 
 def _unavailable(version: int) -> Refused:
     message = f"version {version} is not available any more"
-    return CLOSURE_UNAVAILABLE.refused(message, version=version)
+    return Refused(Code.GONE, message, version=version)

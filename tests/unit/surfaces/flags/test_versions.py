@@ -19,7 +19,8 @@ from headrace.core.sized_cache import SizedCache
 from headrace.engine.contents import ContentsMissing
 from headrace.engine.engine import Engine
 from headrace.engine.start import stop
-from headrace.surfaces.flags.version_rows import encode_row, time_text
+from headrace.search.values import format_date
+from headrace.surfaces.flags.version_rows import encode_row
 from headrace.surfaces.flags.versions import (
     TREE_PATH_BYTES,
     ContentMismatch,
@@ -268,7 +269,7 @@ def test_a_clock_that_jumps(loop: VirtualLoop) -> None:
                 assert engine.contents.held_from(live) == 2
         times = [row.uploaded_at for row in told]
         assert times[1] == times[2] > times[0]
-        assert times[2] == time_text(live.log.last_ts_ms)
+        assert times[2] == format_date(live.log.last_ts_ms)
         versions = ManifestVersions(engine, Retention(versions=1, age_ms=10_000))  # a new start
         assert await versions.oldest(live) == 2
         with pytest.raises(Refused) as refused:
