@@ -41,7 +41,7 @@ _FATE_KINDS = RECORD_KINDS | {Delete.KIND, Trim.KIND, Drop.KIND}
 _Group = list[tuple[int, msgspec.Raw]]
 
 _encoder = msgspec.msgpack.Encoder()
-_encode_into = _encoder.encode_into
+_encode, _encode_into = _encoder.encode, _encoder.encode_into
 _DECODERS = {number: msgspec.msgpack.Decoder(kind) for number, kind in KINDS.items()}
 _group = msgspec.msgpack.Decoder(_Group)
 
@@ -83,18 +83,24 @@ def encode_frame(entry: Entry, position: int, synced: int) -> bytearray:
 
     Encoded in place: a batch is copied once, not thrice.
     """
-    return _frame(entry, entry.KIND, entry.log, position, synced)
+    frame = bytearray(HEADER_BYTES)
+    _encode_into(entry, frame, HEADER_BYTES)
+    return _finish(frame, entry.KIND, entry.log, position, synced)
 
 
 def encode_group(entries: Sequence[Entry], position: int, synced: int) -> bytearray:
-    """The bytes of one frame for all these entries."""
-    group = [(entry.KIND, msgspec.Raw(_encoder.encode(entry))) for entry in entries]
-    return _frame(group, GROUP, 0, position, synced)
-
-
-def _frame(body: Entry | _Group, kind: int, log: int, position: int, synced: int) -> bytearray:
+    """The bytes of one frame for all these entries, each encoded where it comes to lie."""
     frame = bytearray(HEADER_BYTES)
-    _encode_into(body, frame, HEADER_BYTES)
+    # (Nothing takes one byte: what comes before it in a list or a pair is what we want.)
+    frame += _encode([None] * len(entries))[: -len(entries)]
+    for entry in entries:
+        frame += _encode((entry.KIND, None))[:-1]
+        _encode_into(entry, frame, len(frame))
+    return _finish(frame, GROUP, 0, position, synced)
+
+
+def _finish(frame: bytearray, kind: int, log: int, position: int, synced: int) -> bytearray:
+    """The frame with its header, whose place comes first in it."""
     length = len(frame) - HEADER_BYTES
     if length > FRAME_BYTES_MAX:
         raise _too_large(len(frame))
@@ -111,7 +117,7 @@ def check_append(entry: Append, beside_bytes: int = 0) -> None:
     """
     block = entry.block
     if len(block.data) > FRAME_BYTES_MAX // 8 or block.count > _MANY:
-        size = len(_encoder.encode(entry))
+        size = len(_encode(entry))
         if size + beside_bytes > FRAME_BYTES_MAX:
             raise _too_large(size + beside_bytes)
 

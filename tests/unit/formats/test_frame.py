@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import get_args
 from unittest import mock
 
+import msgspec
 import pytest
 
 from headrace.core.config import LogConfig
 from headrace.core.entry import KINDS, Append, Create, Delete, Drop, Entry, Reserve, Stop
 from headrace.core.errors import Code, Corrupt, Refused
 from headrace.core.record import block, draft
+from headrace.formats import frame as module
 from headrace.formats.frame import (
     GROUP,
     HEADER_BYTES,
@@ -129,6 +131,30 @@ def test_a_group_is_one_frame_with_all_its_entries() -> None:
     assert frame is not None
     assert (frame.entries, frame.kind, frame.log) == ([CREATE, APPEND, Drop(1)], GROUP, 0)
     assert decode_frame(memoryview(raw)[:-1], 0, 100) is None
+
+
+@pytest.mark.parametrize("count", [2, 15, 16, 70_000])
+def test_a_group_is_a_list_of_kinds_and_entries(count: int) -> None:
+    entries: list[Entry] = [APPEND, *[Drop(1)] * (count - 1)]
+    raw = encode_group(entries, 100, 40)
+    assert msgspec.msgpack.decode(raw[HEADER_BYTES:]) == [
+        [entry.KIND, msgspec.msgpack.decode(msgspec.msgpack.encode(entry))] for entry in entries
+    ]
+
+
+def test_an_entry_of_a_group_is_copied_once() -> None:
+    """It may hold all files of a manifest."""
+    made = 0
+    encode = module._encode
+
+    def noted(value: object) -> bytes:
+        nonlocal made
+        made += len(raw := encode(value))
+        return raw
+
+    with mock.patch.object(module, "_encode", noted):
+        encode_group([Append(1, block(draft([bytes(100_000)]), 1, 5)), Drop(1)], 0, 0)
+    assert made < 100
 
 
 def test_what_has_nothing_to_do_with_records_can_be_left_out_of_a_group() -> None:
