@@ -72,11 +72,6 @@ class ContentStore:
         log = self._kernel.state.by_name.get(FLAGS_CONTENTS)
         return 0 if log is None else log.size_bytes
 
-    def has(self, digest: bytes) -> bool:
-        """Whether a content is there now; it may go with the last version that names it."""
-        held = self.held
-        return held is not None and digest in held
-
     def missing(self, wanted: Iterable[bytes]) -> set[bytes]:
         """Those of these contents that are not there."""
         return core_contents.missing(self.held, wanted)

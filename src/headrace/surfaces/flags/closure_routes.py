@@ -21,11 +21,11 @@ from headrace.flags.subscription import (
 )
 from headrace.search.values import format_date
 from headrace.surfaces.flags import wire
-from headrace.surfaces.flags.closure_store import ClosureStore
 from headrace.surfaces.flags.errors import (
     CLOSURE_TOKEN_INVALID,
     NAMESPACE_NOT_FOUND,
 )
+from headrace.surfaces.flags.manifest_store import ManifestStore
 from headrace.surfaces.flags.names import parse_version
 from headrace.surfaces.flags.permissions import require_manifest_read, require_superadmin
 from headrace.surfaces.flags.tenants import find_namespace, parse_names
@@ -54,7 +54,7 @@ def by_key_or_closure_token(gate: Gate, req: Request) -> Principal:
 class ClosureRoutes:
     """The handlers of closures, and of the keys that sign links to them."""
 
-    def __init__(self, store: Callable[[], ClosureStore]) -> None:
+    def __init__(self, store: Callable[[], ManifestStore]) -> None:
         self._store = store
 
     async def fetch(self, call: Call) -> Answer:
@@ -84,7 +84,7 @@ class ClosureRoutes:
         return json_answer(msgspec.json.encode(reply), 201)
 
 
-async def _find(store: ClosureStore, live: OpenLog, requested: RequestedClosure) -> Closure:
+async def _find(store: ManifestStore, live: OpenLog, requested: RequestedClosure) -> Closure:
     """A closure of a version that is available."""
     version = requested.version
     if version > live.visible:

@@ -27,7 +27,6 @@ from headrace.engine.flow.time_slices import slices
 from headrace.engine.open_log import OpenLog
 from headrace.flags.delta import Closure, diff
 from headrace.flags.subscription import FlagSet
-from headrace.surfaces.flags.closure_store import ClosureStore
 from headrace.surfaces.flags.events import (
     Delivered,
     ResyncReason,
@@ -37,6 +36,7 @@ from headrace.surfaces.flags.events import (
     frame,
 )
 from headrace.surfaces.flags.following import FollowedNamespace
+from headrace.surfaces.flags.manifest_store import ManifestStore
 from headrace.surfaces.flags.manifests import LoadedManifest
 from headrace.surfaces.flags.names import parse_log
 from headrace.surfaces.flags.stream_metrics import StreamMetrics
@@ -49,7 +49,7 @@ _B64 = 3 / 4
 """What base64 makes of a byte, the other way round."""
 
 
-class Version(msgspec.Struct, frozen=True):
+class NewVersion(msgspec.Struct, frozen=True):
     """A version of a namespace on its way to those who wait for it."""
 
     live: OpenLog
@@ -60,7 +60,7 @@ class Version(msgspec.Struct, frozen=True):
     """What signs links to it."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class VersionNotice(msgspec.Struct, frozen=True):
     """What a group is told of a version."""
 
     closure: Closure
@@ -93,7 +93,7 @@ class Deliveries:
 
     def __init__(
         self,
-        store: ClosureStore,
+        store: ManifestStore,
         metrics: StreamMetrics,
         *,
         files_max: int,
@@ -143,7 +143,7 @@ class Deliveries:
         self, live: OpenLog, number: int, served: Mapping[FollowedNamespace, None]
     ) -> None:
         """Tell all of these of a version."""
-        version = Version(
+        version = NewVersion(
             live,
             await self._store.manifests.load(live, number),
             await self._store.versions.oldest(live),
@@ -156,16 +156,16 @@ class Deliveries:
         # Closed here, should the version be gone in the middle of it.
         async with aclosing(slices(_portions(groups), SLICE_MS, 0)) as portions:
             async for (flags, before), members in portions:
-                told = await self._prepare(version, flags, before)
-                if told is not None:
+                notice = await self._prepare(version, flags, before)
+                if notice is not None:
                     for each in members:
-                        self._tell(version, each, told)
+                        self._send(version, each, notice)
 
     # --- what is told -----------------------------------------------------------------------------
 
     async def _prepare(
-        self, version: Version, flags: FlagSet, before: Delivered | None
-    ) -> Told | None:
+        self, version: NewVersion, flags: FlagSet, before: Delivered | None
+    ) -> VersionNotice | None:
         """What is told to those who have this; None if nothing changed for them."""
         live = version.live
         closure = self._store.closures.of(live, version.manifest, flags)
@@ -178,13 +178,13 @@ class Deliveries:
             if before.version >= version.oldest:
                 delta = await self._delta(version, flags, before, closure)
             if delta:
-                return Told(closure, delivered, delta, chunk(delta))
+                return VersionNotice(closure, delivered, delta, chunk(delta))
             is_pruned = delta is None
         size_bytes = self._store.tarballs.measure(closure)
-        return Told(closure, delivered, size_bytes=size_bytes, is_pruned=is_pruned)
+        return VersionNotice(closure, delivered, size_bytes=size_bytes, is_pruned=is_pruned)
 
     async def _delta(
-        self, version: Version, flags: FlagSet, before: Delivered, closure: Closure
+        self, version: NewVersion, flags: FlagSet, before: Delivered, closure: Closure
     ) -> bytes | None:
         """An event that says what changed; empty if that is too much for one, None if what they
         have is not available any more.
@@ -203,7 +203,7 @@ class Deliveries:
         return known
 
     async def _make_delta(
-        self, version: Version, flags: FlagSet, before: Delivered, closure: Closure
+        self, version: NewVersion, flags: FlagSet, before: Delivered, closure: Closure
     ) -> bytes:
         live, manifest = version.live, version.manifest
         earlier = await self._store.manifests.load(live, before.version)
@@ -224,7 +224,7 @@ class Deliveries:
             return b""
         return frame(b"version", namespace, closure.version, data)
 
-    def _tell(self, version: Version, each: FollowedNamespace, told: Told) -> None:
+    def _send(self, version: NewVersion, each: FollowedNamespace, notice: VersionNotice) -> None:
         """Bring a version to one connection, as it is now."""
         stream, link = each.stream, each.link
         if stream.closed or each.live is not version.live:
@@ -235,18 +235,18 @@ class Deliveries:
         if self._has_ended(link.principal):
             stream.end(REVOKED)
             return
-        before, each.delivered = each.delivered, told.delivered
-        if told.delta:
+        before, each.delivered = each.delivered, notice.delivered
+        if notice.delta:
             each.sent_inline = True
-            stream.tell(told.chunked if stream.chunked else told.delta)
+            stream.tell(notice.chunked if stream.chunked else notice.delta)
             self._metrics.sent("version", "inline")
             return
-        number = told.closure.version
+        number = notice.closure.version
         url = link.sign(version.key, number, self._engine.clock.now_ms())
-        reason = _resync_reason(each, before, told)
+        reason = _resync_reason(each, before, notice)
         if reason is None:
             name, kind = b"version", "snapshot"
-            data = encode_snapshot(link.namespace, before, told.closure, url, told.size_bytes)
+            data = encode_snapshot(link.namespace, before, notice.closure, url, notice.size_bytes)
         else:
             name, kind = b"resync", str(reason)
             data = encode_resync(link.namespace, number, reason, url)
@@ -255,12 +255,12 @@ class Deliveries:
 
 
 def _resync_reason(
-    each: FollowedNamespace, before: Delivered | None, told: Told
+    each: FollowedNamespace, before: Delivered | None, notice: VersionNotice
 ) -> ResyncReason | None:
     """Why a client is to abandon what it has, if it is."""
-    if before is not None and before.log != told.delivered.log:
+    if before is not None and before.log != notice.delivered.log:
         return "unknown_since"
-    return "version_too_old" if told.is_pruned and each.sent_inline else None
+    return "version_too_old" if notice.is_pruned and each.sent_inline else None
 
 
 def _portions(

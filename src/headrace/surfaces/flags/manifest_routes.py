@@ -24,7 +24,6 @@ from headrace.flags.subscription import EVERY_FLAG
 from headrace.formats.multipart import parse_boundary
 from headrace.processes.manifest_messages import CheckArchive
 from headrace.surfaces.flags import wire
-from headrace.surfaces.flags.closure_store import ClosureStore
 from headrace.surfaces.flags.errors import MANIFEST_NOT_FOUND
 from headrace.surfaces.flags.manifest_store import ManifestStore
 from headrace.surfaces.flags.names import parse_version
@@ -47,12 +46,10 @@ class ManifestRoutes:
     def __init__(
         self,
         store: Callable[[], ManifestStore],
-        closures: Callable[[], ClosureStore],
         archive_bytes_max: int,
         manifest_bytes_max: int,
     ) -> None:
         self._store = store
-        self._closures = closures
         self._archive_bytes_max = archive_bytes_max
         self._manifest_bytes_max = manifest_bytes_max
         self._uploads = Slots(
@@ -126,7 +123,7 @@ class ManifestRoutes:
         headers: Headers = [("etag", tag), ("cache-control", "private, no-cache")]
         if tag_matches(call.req.get_header("if-none-match"), tag):
             return Answer(304, headers)
-        store = self._closures()
+        store = self._store()
         digests = await store.versions.tree(live, version)
         whole = Closure(version, digests, (await store.versions.row(live, version)).closure_hash)
         packed = await store.tarballs.get(call.hub.tasks, live, EVERY_FLAG, whole)

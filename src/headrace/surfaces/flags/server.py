@@ -13,7 +13,6 @@ from headrace.engine.engine import Engine
 from headrace.processes.manifest_process import ManifestChecker
 from headrace.surfaces.flags import mount
 from headrace.surfaces.flags.closure_routes import ClosureRoutes
-from headrace.surfaces.flags.closure_store import ClosureStore
 from headrace.surfaces.flags.deliveries import Deliveries
 from headrace.surfaces.flags.evaluation import EvaluationRoutes, Evaluator
 from headrace.surfaces.flags.event_routes import EventRoutes
@@ -57,7 +56,6 @@ class Flags:
         self._limits = limits
         self._checker = checker
         self._store: ManifestStore | None = None
-        self._closures: ClosureStore | None = None
         self._deliveries: Deliveries | None = None
         self.metrics = FlagsMetrics()
         self.manifest_metrics = ManifestMetrics(checker.counts)
@@ -68,7 +66,7 @@ class Flags:
                 self.store, limits.tenants, limits.namespaces, limits.namespaces_per_tenant
             ),
             TokenRoutes(limits.tokens_per_tenant),
-            ManifestRoutes(self.store, self.closures, limits.archive_bytes, limits.manifest_bytes),
+            ManifestRoutes(self.store, limits.archive_bytes, limits.manifest_bytes),
             EvaluationRoutes(evaluator),
             OfrepRoutes(evaluator),
             EventRoutes(
@@ -78,7 +76,7 @@ class Flags:
                 FlagStreamRules(limits.keepalive_ms / 1000, limits.idle_close_ms / 1000 or inf),
                 public_url,
             ),
-            ClosureRoutes(self.closures),
+            ClosureRoutes(self.store),
             self.metrics,
             self.manifest_metrics,
             self.stream_metrics,
@@ -88,11 +86,6 @@ class Flags:
         """What there is of manifests; there when the engine is."""
         assert self._store is not None
         return self._store
-
-    def closures(self) -> ClosureStore:
-        """What there is of closures; there when the engine is."""
-        assert self._closures is not None
-        return self._closures
 
     def deliveries(self) -> Deliveries:
         """What brings versions to streams; there when the engine is."""
@@ -107,10 +100,11 @@ class Flags:
         limits, metrics = self._limits, self.stream_metrics
         self.manifest_metrics.contents = engine.contents
         retention = Retention(limits.retention_versions, limits.retention_ms)
-        self._store = store = ManifestStore(engine, retention, self._checker, self.manifest_metrics)
-        self._closures = closures = ClosureStore(engine, store, metrics)
+        self._store = ManifestStore(
+            engine, retention, self._checker, self.manifest_metrics, metrics
+        )
         self._deliveries = Deliveries(
-            closures, metrics, files_max=limits.inline_files, has_ended=has_ended
+            self._store, metrics, files_max=limits.inline_files, has_ended=has_ended
         )
 
     async def run(self) -> None:

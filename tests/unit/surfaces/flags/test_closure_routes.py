@@ -73,7 +73,7 @@ def test_the_bytes_are_the_same_whenever_they_are_made() -> None:
         await server.put(FILES)
         first = await server.fetch(target(flags="b,a"))
         again = await server.fetch(target(flags="a,b"), accept_encoding="gzip")
-        server.app._flags.closures().tarballs._kept.clear()
+        server.app._flags.store().tarballs._kept.clear()
         await asyncio.sleep(5000)
         await server.put({})
         later = await server.fetch(target(flags="a,b"))
@@ -291,7 +291,7 @@ def test_who_asks_at_a_time_gets_one_tarball() -> None:
             await settled(lines[1])
         assert pack.call_count == 1
         assert [line.statuses for line in lines[1:]] == [[200]] * 4
-        assert server.app._flags.closures().tarballs._making == {}
+        assert server.app._flags.store().tarballs._making == {}
 
     run(story)
 
@@ -299,7 +299,7 @@ def test_who_asks_at_a_time_gets_one_tarball() -> None:
 def test_tarballs_are_kept_as_far_as_there_is_room() -> None:
     async def story(server: FlagsSite) -> None:
         await server.put(FILES)
-        held = server.app._flags.closures().tarballs
+        held = server.app._flags.store().tarballs
         held._kept._bytes_max = 2000
         for flags in ("a", "b", "a,b", "*", "c"):
             await server.fetch(target(flags=flags))
@@ -327,7 +327,7 @@ def test_what_somebody_names_counts_with_what_is_kept_for_it() -> None:
 
     async def story(server: FlagsSite) -> None:
         await server.put({"flags/a.toml": flag()})
-        store = server.app._flags.closures()
+        store = server.app._flags.store()
         kept = store.closures._kept, store.tarballs._kept
         before = [each.size_bytes for each in kept]
         for number in range(10):

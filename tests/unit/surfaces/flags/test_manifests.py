@@ -25,6 +25,7 @@ from headrace.surfaces.flags import manifests as module
 from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
 from headrace.surfaces.flags.manifest_store import ManifestStore
 from headrace.surfaces.flags.manifests import Manifests
+from headrace.surfaces.flags.stream_metrics import StreamMetrics
 from headrace.surfaces.flags.uploads import check_report
 from headrace.surfaces.flags.versions import Retention
 from support.engine_harness import boot, small
@@ -73,7 +74,7 @@ class World:
         self.engine = engine
         self.checker = InlineChecker()
         self.metrics = ManifestMetrics(self.checker.counts)
-        self.store = ManifestStore(engine, Retention(), self.checker, self.metrics)
+        self.store = ManifestStore(engine, Retention(), self.checker, self.metrics, StreamMetrics())
 
     def restarted(self) -> World:
         """The same engine for a surface that knows nothing yet."""
