@@ -15,6 +15,7 @@ from matplotlib.dates import num2date
 from matplotlib.patches import Rectangle
 
 from headrace.core.dead_letter import stamp
+from headrace.core.record import payloads
 from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.reports import chart
 from headrace.pipeline.reports.report import Chart, Period
@@ -22,6 +23,7 @@ from headrace.pipeline.reports.run import ReportOptions, rows_of, run
 from headrace.pipeline.reports.studies import STUDIES
 from headrace.pipeline.rows import COLUMNS, NUMBER
 from headrace.printing import count
+from headrace.surfaces.feeds.records import parse_events, writer
 from headrace.surfaces.flags.version_rows import (
     EMPTY,
     NextVersion,
@@ -78,12 +80,19 @@ def event(who: str, what: str, timestamp: str | None = None) -> dict[str, Any]:
     }
 
 
+def stored_event(tenant: str, at_ms: int, event: dict[str, Any]) -> bytes:
+    """An event as feeds store it."""
+    events = parse_events(json.dumps(event).encode(), tenant, 1 << 20)
+    return payloads(writer(events)([0], 1, at_ms))[0]
+
+
 def test_who_changed_what(spark: SparkSession) -> None:
+    joe = event("joe", "version.archived")
     rows = records(
         spark,
         ("feed:acme", NOON_MS, event("jane", "version.published", "2026-02-11T10:00:00Z")),
         ("feed:acme", NOON_MS, event("jane", "version.published", "2026-02-11T11:00:00Z")),
-        ("feed:acme", NOON_MS, event("joe", "version.archived")),
+        ("feed:acme", NOON_MS, stored_event("acme", NOON_MS, joe)),
         ("feed:beta", NOON_MS, {"type": "template.deleted"}),
         ("feed:beta", NOON_MS, b"not JSON"),
         ("feed:beta", NOON_MS, [1]),
