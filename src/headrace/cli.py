@@ -38,7 +38,8 @@ examples:
   headrace keys make superadmin --name "on call"
   headrace keys make tenant-admin --tenant acme --name ops
   headrace keys make namespace-read --tenant acme --namespace billing --name checkout
-  headrace keys list --tenant acme
+  headrace keys make feed --tenant acme --role reader --name shop
+  headrace keys list --tenant acme          with --feed: API keys of its feed
   headrace keys revoke tok_1a2b3c --tenant acme
   headrace keys rotate                      URLs of the key before hold for their minute
 """
@@ -186,16 +187,20 @@ _TOKEN_TYPES = (
     "namespace-client",
     "tenant-admin",
     "superadmin",
+    "feed",
 )
+
+
+_FEED_ROLES = ("reader", "editor", "generator", "manager")
 
 
 def _add_keys(commands: _Commands) -> None:
     raw = argparse.RawDescriptionHelpFormatter
     keys = commands.add_parser(
         "keys",
-        help="make, list and revoke tokens of flags; change the signing key",
-        description="Ask a running server to make, list or revoke tokens of flags, or to sign\n"
-        "URLs of closures with another key.",
+        help="make, list and revoke tokens of flags and keys of feeds; change the signing key",
+        description="Ask a running server to make, list or revoke tokens of flags and API keys of\n"
+        "feeds, or to sign URLs of closures with another key.",
         epilog=_KEYS_EPILOG,
         formatter_class=raw,
     )
@@ -206,11 +211,17 @@ def _add_keys(commands: _Commands) -> None:
     make.add_argument("--name", required=True, metavar="NAME", help="what it is called in lists")
     make.add_argument("--namespace", metavar="SLUG", help="the namespace it is for")
     make.add_argument("--environment", metavar="NAME", help="the environment it is for")
+    make.add_argument(
+        "--role", action="append", default=[], metavar="ROLE", choices=_FEED_ROLES,
+        help="of a key of a feed: reader, editor, generator or manager; may be given again",
+    )  # fmt: skip
     make.add_argument("--expires-at", metavar="TIME", help="until when it holds, RFC 3339")
     listed = verbs.add_parser("list", help="list tokens, without their secrets")
     listed.add_argument("--json", action="store_true", help="print JSON instead of a table")
     revoke = verbs.add_parser("revoke", help="end a token, and what was opened with it")
     revoke.add_argument("id", metavar="ID", help="its id, as tok_1a2b3c")
+    for verb in (listed, revoke):
+        verb.add_argument("--feed", action="store_true", help="API keys of the tenant's feed")
     for verb in (make, listed, revoke):
         text = "of this tenant (default: tokens of superadmins)"
         verb.add_argument("--tenant", metavar="SLUG", help=text)

@@ -13,6 +13,8 @@ from headrace.client.http import Failed, Server
 from headrace.core.limits import LIST_PAGE_MAX, TOKENS_MAX
 from headrace.printing import table
 
+FEED = "feed"
+"""The type of API keys of feeds."""
 _VARIABLES = ("HEADRACE_API_KEY", "HEADRACE_ADMIN_TOKEN")
 _WRONG_KEY = frozenset((401, 403))
 _PAGES_MAX = TOKENS_MAX // LIST_PAGE_MAX + 1
@@ -42,6 +44,19 @@ class _Page(msgspec.Struct):
     next_cursor: str | None = None
 
 
+class _FeedKey(msgspec.Struct, rename="camel", omit_defaults=True):
+    id: str
+    name: str
+    roles: list[str]
+    created_at: str
+    expires_at: str | None = None
+    key: str | None = None
+
+
+class _FeedKeys(msgspec.Struct, rename="camel"):
+    api_keys: list[_FeedKey]
+
+
 class _Rotated(msgspec.Struct):
     created_at: str
 
@@ -67,6 +82,9 @@ def run(options: argparse.Namespace, url: str) -> int:
 
 
 def _make(server: Server, options: argparse.Namespace) -> None:
+    if options.type == FEED:
+        _make_feed_key(server, options)
+        return
     if options.tenant is None and options.type != "superadmin":
         raise KeysFailed(f"a {options.type} is of a tenant: say with --tenant of which")
     given = {
@@ -83,7 +101,29 @@ def _make(server: Server, options: argparse.Namespace) -> None:
     print(made.secret)
 
 
+def _make_feed_key(server: Server, options: argparse.Namespace) -> None:
+    if not options.role:
+        raise KeysFailed("a key of a feed has roles: say with --role which")
+    request = {"name": options.name, "roles": options.role}
+    made = msgspec.json.decode(server.ask("POST", _feed_path(options), request), type=_FeedKey)
+    roles = ", ".join(made.roles)
+    print(f"{made.id}: a key of a feed for {roles}, shown this once", file=sys.stderr)
+    print(made.key)
+
+
+def _list_feed_keys(server: Server, options: argparse.Namespace) -> None:
+    keys = msgspec.json.decode(server.ask("GET", _feed_path(options)), type=_FeedKeys).api_keys
+    if options.json:
+        print(msgspec.json.format(msgspec.json.encode(keys)).decode())
+        return
+    rows = [(each.id, ",".join(each.roles), each.expires_at or "never", each.name) for each in keys]
+    print(*table("id roles expires name", rows), sep="\n")
+
+
 def _list(server: Server, options: argparse.Namespace) -> None:
+    if options.feed:
+        _list_feed_keys(server, options)
+        return
     tokens: list[_Token] = []
     query = {"page_size": str(LIST_PAGE_MAX)}
     for _ in range(_PAGES_MAX):
@@ -111,7 +151,8 @@ def _list(server: Server, options: argparse.Namespace) -> None:
 
 
 def _revoke(server: Server, options: argparse.Namespace) -> None:
-    server.ask("DELETE", f"{_path(options)}/{quote(options.id, safe='')}")
+    path = _feed_path(options) if options.feed else _path(options)
+    server.ask("DELETE", f"{path}/{quote(options.id, safe='')}")
     print(f"{options.id} is revoked")
 
 
@@ -126,6 +167,13 @@ def _path(options: argparse.Namespace) -> str:
     if options.tenant is None:
         return "/api/v1/tokens"
     return f"/api/v1/tenants/{quote(options.tenant, safe='')}/tokens"
+
+
+def _feed_path(options: argparse.Namespace) -> str:
+    """Where the API keys of a tenant's feed are."""
+    if options.tenant is None:
+        raise KeysFailed("a key of a feed is of a tenant: say with --tenant of which")
+    return f"/tenants/{quote(options.tenant, safe='')}/api-keys"
 
 
 _VERBS = {"make": _make, "list": _list, "revoke": _revoke, "rotate": _rotate}

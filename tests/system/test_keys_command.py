@@ -108,3 +108,54 @@ def test_the_admin_of_a_tenant_is_told_to_name_it(server: ServerProcess) -> None
     told = keys(server, "list", key=made.stdout.strip())
     assert told.returncode == 2
     assert "--tenant" in told.stderr
+
+
+def test_a_key_of_a_feed_is_made_listed_and_revoked(server: ServerProcess) -> None:
+    made = keys(
+        server, "make", "feed", "--tenant", "acme-corp", "--role", "reader", "--role", "editor",
+        "--name", "shop",
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    secret, id = made.stdout.strip(), made.stderr.partition(":")[0]
+    resource = {"resourceType": "theme", "resourceId": "a"}
+    event = {"type": "theme.created", "resourceRef": resource}
+    url = f"{server.url}/tenants/acme-corp/events"
+    assert status_of(url, secret, event) == 201
+    listed = keys(server, "list", "--feed", "--tenant", "acme-corp")
+    assert [line.split() for line in listed.stdout.splitlines()][-1] == [
+        id, "reader,editor", "never", "shop",
+    ]  # fmt: skip
+    revoked = keys(server, "revoke", id, "--feed", "--tenant", "acme-corp")
+    assert revoked.returncode == 0, revoked.stderr
+    assert status_of(url, secret, event) == 401
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (("--role", "reader"), "--tenant"),
+        (("--tenant", "acme-corp"), "--role"),
+        (("--tenant", "acme-corp", "--role", "tenant_control"), "invalid choice"),
+    ],
+)
+def test_a_key_of_a_feed_that_cannot_be(
+    server: ServerProcess, words: tuple[str, ...], advice: str
+) -> None:
+    refused = keys(server, "make", "feed", "--name", "shop", *words)
+    assert refused.returncode != 0
+    assert advice in refused.stderr
+
+
+def status_of(url: str, secret: str, body: object) -> int:
+    request = urllib.request.Request(
+        url,
+        json.dumps(body).encode(),
+        {"x-api-key": secret, "content-type": "application/json"},
+        method="POST",
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        return refused.code
