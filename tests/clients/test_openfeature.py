@@ -62,6 +62,17 @@ variant = "off"
 [flag.environments.production]
 variant = "on"
 """,
+    "flags/trial.toml": """
+schema_version = "0.1"
+[flag]
+type = "boolean"
+[flag.variants]
+off = false
+on = true
+[flag.environments._]
+variant = "off"
+rules = [{ variant = "on", predicate = { attribute = "targetingKey", op = "eq", value = "ann" } }]
+""",
     "segments/employees.toml": """
 schema_version = "0.1"
 [segment.predicate]
@@ -152,6 +163,12 @@ def test_details(site: Site, reader: str) -> None:
         assert (details.variant, details.reason) == ("off", Reason.DEFAULT)
         details = client.get_boolean_details("production", True)
         assert (details.value, details.reason, details.error_code) == (False, Reason.STATIC, None)
+
+
+def test_the_targeting_key_is_an_attribute(site: Site, reader: str) -> None:
+    with provided(site.url, **bearer(reader)) as client:
+        assert client.get_boolean_value("trial", False, EvaluationContext("ann")) is True
+        assert client.get_boolean_value("trial", True, EvaluationContext("bob")) is False
 
 
 def test_an_api_key_is_as_good(site: Site, reader: str) -> None:
