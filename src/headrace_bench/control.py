@@ -30,6 +30,21 @@ def create_topic(url: str, topic: str, durability: Durability, *, cap_records: i
     _call("PUT", f"{url}/v0/topics/{topic}", config)
 
 
+def create_webhook(url: str, webhook: str, topic: str, receiver: str, batch_records: int) -> None:
+    """A webhook that begins with what there is."""
+    wanted = {
+        "source": topic,
+        "url": receiver,
+        "batch": {"max_records": batch_records},
+        "start_from": "earliest",
+    }
+    _call("PUT", f"{url}/v0/webhooks/{webhook}", wanted)
+
+
+def delete_webhook(url: str, webhook: str) -> None:
+    _call("DELETE", f"{url}/v0/webhooks/{webhook}")
+
+
 def create_namespace(url: str, tenant: str, namespace: str) -> None:
     """A namespace for flags, and its tenant."""
     _call("POST", f"{url}/api/v1/tenants", {"slug": tenant})

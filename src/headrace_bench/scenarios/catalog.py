@@ -13,6 +13,7 @@ from headrace_bench.scenarios.latency import latency
 from headrace_bench.scenarios.queue import queue
 from headrace_bench.scenarios.streams import stream_appends, stream_fanout, stream_reads
 from headrace_bench.scenarios.upkeep import upkeep
+from headrace_bench.scenarios.webhooks import webhooks
 
 Scenario = Callable[[Arena], Iterable[Row]]
 """Gives each row as soon as it is known."""
@@ -28,6 +29,7 @@ DEFAULT: dict[str, Scenario] = {
     "fanout": fanout,
     "websocket": websocket,
     "queue": queue,
+    "webhooks": webhooks,
     "stream-appends": stream_appends,
     "stream-reads": stream_reads,
     "stream-fanout": stream_fanout,
