@@ -2,9 +2,10 @@ VENV ?= .venv
 PYTHON ?= python3
 WORKERS ?= 2
 BIN := $(VENV)/bin
+NOTIFICATIONS := epistola/notifications/v1/notifications.proto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test quick soak check format bench clean
+.PHONY: help setup serve test quick soak check format proto bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,6 +38,10 @@ check: setup ## Lint, types and import contracts
 format: setup ## Format the code and apply safe fixes
 	$(BIN)/ruff format src tests
 	$(BIN)/ruff check --fix src tests
+
+proto: setup ## Generate the messages of gRPC from proto/
+	made=$$(mktemp -d) && $(BIN)/python -m grpc_tools.protoc -I proto --python_out=$$made --pyi_out=$$made $(NOTIFICATIONS) \
+	  && mv $$made/$(dir $(NOTIFICATIONS))* src/headrace/formats/feed_notifications && rm -r $$made
 
 bench: setup ## Measure against Redis Streams in one run (installs nothing; see docs/PERFORMANCE.md)
 	$(BIN)/headrace bench

@@ -11,7 +11,8 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import uvloop
@@ -84,6 +85,9 @@ from headrace.web.origin_check import OriginCheck
 from headrace.web.responder import Responder
 from headrace.web.server import HttpServer
 from headrace.web.surface import Surface
+
+if TYPE_CHECKING:
+    from headrace.surfaces.feeds.grpc_server import GrpcServer
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a pool thread that reads segments may keep the interpreter from the event loop."""
@@ -334,6 +338,7 @@ class App:
             if settings.storage.pipeline == "local"
             else None
         )
+        self._grpc: GrpcServer | None = None
         self._started: Started | None = None
         self._failure: BaseException | None = None
 
@@ -345,6 +350,7 @@ class App:
         self._lock()
         descriptors = raise_limit()
         listener = self._bind(backlog(descriptors))
+        self._grpc = await self._start_grpc()
         respond = build_web(
             self._settings,
             self.gate,
@@ -366,6 +372,8 @@ class App:
         finally:
             for task in tasks:
                 task.cancel()
+            if self._grpc is not None:
+                await self._grpc.stop()
             # Nobody may hold up the stop: what does not end now ends with the loop.
             await asyncio.wait(tasks, timeout=DRAIN_S)
             await self._close()
@@ -375,6 +383,7 @@ class App:
     def drain(self) -> None:
         """Turn new requests away and answer those that wait."""
         self.gate.stopping = True
+        self._feeds.consumers.shutdown()
         if self._started is not None:
             self._started.engine.drain()
 
@@ -431,6 +440,8 @@ class App:
         self._flags.open(started.engine, self.gate.credentials.is_gone)
         await self._feeds.open(started.engine)
         self.gate.open(started.engine)
+        if self._grpc is not None:
+            await self._grpc.open()
         if self._settings.development and len(started.engine.tokens):
             log_line("warning", "no credential is configured: tokens of the catalog have no effect")
         log_line(
@@ -520,11 +531,7 @@ class App:
         listener.listen(waiting_max)
         listener.set_inheritable(False)
         port = listener.getsockname()[1]
-        if settings.port_file is not None:
-            try:
-                settings.port_file.write_text(f"{port}\n")
-            except OSError as error:
-                raise StartError(f"cannot write HEADRACE_PORT_FILE: {error}") from None
+        _write_port(port, settings.port_file, "HEADRACE_PORT_FILE")
         log_line(
             "info",
             f"listening on http://{settings.host}:{port}",
@@ -534,6 +541,36 @@ class App:
             where = "this machine" if is_loopback(settings.host) else "ANYONE WHO REACHES THIS PORT"
             log_line("warning", f"no API keys: authentication is off, {where} may do everything")
         return listener
+
+    async def _start_grpc(self) -> GrpcServer | None:
+        """The server of gRPC, if there is to be one: only then is its library loaded."""
+        own, host = self._settings.feeds, self._settings.server.host
+        if own.grpc_port is None:
+            return None
+        try:
+            from headrace.surfaces.feeds.grpc_server import GrpcServer, PortTaken
+        except ImportError as error:
+            raise StartError(
+                f"FEEDS_GRPC_PORT needs the extra grpc ({error}): pip install 'headrace[grpc]'"
+            ) from None
+        server = GrpcServer(self.gate, self._feeds.consumers)
+        try:
+            port = await server.start(host, own.grpc_port)
+        except PortTaken as error:
+            raise StartError(
+                f"cannot listen on {host}:{own.grpc_port}: {error}; choose another FEEDS_GRPC_PORT"
+            ) from None
+        _write_port(port, own.grpc_port_file, "FEEDS_GRPC_PORT_FILE")
+        log_line("info", f"listening on grpc://{host}:{port}")
+        return server
+
+
+def _write_port(port: int, path: Path | None, setting: str) -> None:
+    if path is not None:
+        try:
+            path.write_text(f"{port}\n")
+        except OSError as error:
+            raise StartError(f"cannot write {setting}: {error}") from None
 
 
 def serve(settings: Settings) -> None:

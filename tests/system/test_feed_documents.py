@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import httpx
 import pytest
 
 from headrace_bench.process import ServerProcess
-from support.pasted import blocks, run_shell
+from support.feed_grpc import event, grpc_server
+from support.pasted import blocks, run, run_shell
 
 pytestmark = pytest.mark.system
 
@@ -28,3 +30,14 @@ def test_the_examples_run(page: str, tmp_path: Path) -> None:
         assert '"id":"shop-cache"' in said[1]
         assert '"code":"TRACKER_LEASED"' in said[1]
         assert '"key":"epk_' in said[2]
+
+
+def test_the_example_of_grpc_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = "docs/surfaces/feeds.md"
+    with grpc_server(tmp_path) as (server, target):
+        httpx.post(f"{server.url}/tenants/acme-corp/events", json=event("version"))
+        shown = blocks(page, {"http://127.0.0.1:4000": server.url, "127.0.0.1:4001": target})
+        (program,) = [text for language, text in shown if "feed_notifications" in text]
+        # (Metadata is ASCII: whoever pastes this has a key.)
+        run(program.replace("…", ""), page, {})
+    assert capsys.readouterr().out == "1\n"

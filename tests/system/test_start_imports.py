@@ -23,6 +23,8 @@ OF_OTHERS = {
     "duckdb",
     "tqdm",
     "tomllib",  # a file of settings
+    "grpc",  # where its port is set
+    "google.protobuf",
     "headrace_bench",
 }
 """Not to be loaded by a server until it needs them."""

@@ -480,6 +480,17 @@ class FeedsSettings(msgspec.Struct, frozen=True, kw_only=True):
             "86400000",
         ),
     ]
+    grpc_port: Annotated[
+        int | None,
+        Setting(
+            "port of gRPC, by which consumers hear that there are events; 0: any that is free;"
+            " unset: none",
+            whole(0, 65535),
+        ),
+    ] = None
+    grpc_port_file: Annotated[
+        Path | None, Setting("write the port of gRPC here once it is bound", PATH)
+    ] = None
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

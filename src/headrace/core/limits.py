@@ -760,3 +760,11 @@ SUBSCRIPTION_FILTER_VALUES_MAX = 50
 FEED_CONSUMERS_LISTED_MAX = 1000
 """Trackers, or subscriptions, of a tenant that one answer lists."""
 NODE_ID_LENGTH_MAX = 256
+FEED_CONSUMER_SILENCE_S = 60.0
+"""How long a consumer that is sent hints may say nothing."""
+FEED_CONSUMER_TENANTS_MAX = 1000
+"""Tenants that one consumer is sent hints of."""
+FEED_CONSUMER_REPLIES_MAX = 100
+"""Confirmations that wait to be sent to one consumer before more of it is read."""
+FEED_CONSUMER_RPCS_MAX = 100
+"""Calls at a time on one connection of gRPC."""

@@ -235,8 +235,11 @@ def by_key_or_password(gate: Gate, req: Request) -> Principal:
 
 def by_api_key(gate: Gate, req: Request) -> Principal:
     """Who asks: by `X-API-Key`, by `Authorization: ApiKey`, or by the same header as elsewhere."""
-    header = req.get_header("authorization")
-    key = req.get_header("x-api-key")
+    return identify_key(gate, req.get_header("authorization"), req.get_header("x-api-key"))
+
+
+def identify_key(gate: Gate, header: str | None, key: str | None) -> Principal:
+    """The same, by what these two say, wherever they came from."""
     if key is None and header is not None and header[: len(_API_KEY)].lower() == _API_KEY:
         key = header[len(_API_KEY) :]
     store = gate.credentials

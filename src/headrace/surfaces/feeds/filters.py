@@ -5,6 +5,7 @@ Asked of the columns of a block alone: the tag is the type, the key the resource
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
 import msgspec
@@ -42,16 +43,21 @@ class EventFilter(msgspec.Struct, frozen=True, cache_hash=True):
 
 def parse_filter(req: Request) -> EventFilter:
     """The filter of a query."""
-    types = _values(req, RESOURCE_TYPE)
-    for each in types:
-        if each not in set(ResourceType):
-            raise invalid_field(RESOURCE_TYPE, f"is one of {', '.join(ResourceType)}", each)
     return EventFilter(
-        types,
+        parse_resource_types(_values(req, RESOURCE_TYPE)),
         _values(req, EVENT_TYPE),
         _value(req, TEMPLATE_ID),
         _value(req, ENVIRONMENT_ID),
     )
+
+
+def parse_resource_types(texts: Iterable[str]) -> frozenset[str]:
+    """Types of resources; refuses others than there are."""
+    types = frozenset(texts)
+    for each in types:
+        if each not in set(ResourceType):
+            raise invalid_field(RESOURCE_TYPE, f"is one of {', '.join(ResourceType)}", each)
+    return types
 
 
 def single(req: Request, name: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 
 from headrace.observe import Gauge, MetricFamily, Sample
 from headrace.surfaces.feeds.names import SURFACE
@@ -13,7 +13,9 @@ from headrace.web.answered_requests import AnsweredRequests
 class FeedMetrics:
     """The counters of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, consumers: Sized) -> None:
+        self._consumers = consumers
+        """Who is sent hints."""
         self.requests = AnsweredRequests("feeds_http_requests_total")
         self._events: Counter[str] = Counter()
         self.streams = 0
@@ -42,4 +44,5 @@ class FeedMetrics:
                 "status", self._count_webhooks(SURFACE), "gauge",
             ),
             Gauge("feeds_sse_connections_active", "Open streams of events.", self.streams),
+            Gauge("headrace_feed_consumers", "Consumers over gRPC.", len(self._consumers)),
         ]  # fmt: skip

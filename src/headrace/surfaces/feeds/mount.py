@@ -26,6 +26,7 @@ from headrace.core.limits import (
 from headrace.observe import Sample
 from headrace.surfaces.feeds import wire
 from headrace.surfaces.feeds.api_keys import ApiKeyRoutes
+from headrace.surfaces.feeds.consumer_routes import ConsumerRoutes
 from headrace.surfaces.feeds.errors import (
     PROBLEM,
     REFUSALS,
@@ -173,6 +174,7 @@ def surface(
     subscriptions: FeedSubscriptionRoutes,
     trackers: FeedTrackerRoutes,
     api_keys: ApiKeyRoutes,
+    consumers: ConsumerRoutes,
     metrics: FeedMetrics,
 ) -> Surface:
     """The surface, over everything that is configured."""
@@ -188,6 +190,7 @@ def surface(
         *_subscriptions(subscriptions),
         *_trackers(trackers),
         *_api_keys(api_keys),
+        *_consumers(consumers),
     ]
     return Surface(
         name="feeds",
@@ -404,6 +407,25 @@ def _api_keys(routes: ApiKeyRoutes) -> list[Route]:
             _replies({204: Described(None, "Revoked, and what was opened with it has ended")}, Code.INVALID, Code.NOT_FOUND),
             scope=Scope.ADMIN, roles=MANAGERS, operation="revokeApiKey", group=group,
             parameters=(_TENANT, Parameter("keyId", str, "Its id", place="path")),
+        ),
+    ]  # fmt: skip
+
+
+# --- consumers ------------------------------------------------------------------------------------
+
+
+def _consumers(routes: ConsumerRoutes) -> list[Route]:
+    return [
+        Route(
+            "GET", f"{TENANT}/consumers", routes.list, "List connected consumers",
+            _replies(
+                {200: Described(wire.FeedConsumerList, "Those that are connected now", VENDOR)},
+                Code.INVALID, Code.NOT_FOUND, Code.NOT_ACCEPTABLE,
+            ),
+            scope=Scope.READ, roles=READERS, operation="listConsumers", group="Consumers",
+            head=True, parameters=(_TENANT,),
+            description="Consumers that have subscribed to the tenant over gRPC, and live: they"
+            " said something within the last minute.",
         ),
     ]  # fmt: skip
 

@@ -74,5 +74,10 @@ def parse_key(key: str) -> EventResource:
     return EventResource(type, unquote(id), parents)
 
 
+def resource_type_of(key: str) -> str:
+    """The type of the resource of a key of ours."""
+    return key.partition("/")[0]
+
+
 def _quoted(text: str) -> str:
     return quote(text, safe="")

@@ -8,6 +8,8 @@ from headrace.engine.engine import Engine
 from headrace.observe import log_line
 from headrace.surfaces.feeds import mount
 from headrace.surfaces.feeds.api_keys import ApiKeyRoutes
+from headrace.surfaces.feeds.consumer_routes import ConsumerRoutes
+from headrace.surfaces.feeds.consumers import Consumers
 from headrace.surfaces.feeds.indexing import SEARCH
 from headrace.surfaces.feeds.metrics import FeedMetrics
 from headrace.surfaces.feeds.names import PREFIX
@@ -22,12 +24,14 @@ class Feeds:
 
     def __init__(self, limits: FeedLimits) -> None:
         self._limits = limits
-        self.metrics = FeedMetrics()
+        self.consumers = Consumers()
+        self.metrics = FeedMetrics(self.consumers)
         self.surface: Surface = mount.surface(
             FeedRoutes(limits, self.metrics),
             FeedSubscriptionRoutes(),
             FeedTrackerRoutes(),
             ApiKeyRoutes(),
+            ConsumerRoutes(self.consumers),
             self.metrics,
         )
 

@@ -146,6 +146,28 @@ ApiKeyName = Annotated[
 ]
 
 
+class FeedConsumer(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """A consumer that is connected over gRPC and has subscribed to the tenant."""
+
+    id: str
+    principal: str
+    """The id of its credential."""
+    node_id: str | UnsetType = UNSET
+    """As it calls itself, if it does."""
+    connected_at: Instant
+    subscribed_at: Instant
+    resource_types: list[ResourceType]
+    """What it wants to hear of; nothing: all."""
+    last_heartbeat_at: Instant
+    """When it last said something."""
+
+
+class FeedConsumerList(msgspec.Struct):
+    """The consumers of a tenant, in the order they subscribed."""
+
+    consumers: list[FeedConsumer]
+
+
 class ApiKeyRequest(msgspec.Struct, rename="camel"):
     """An API key to be made."""
 
