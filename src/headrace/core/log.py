@@ -195,6 +195,16 @@ def numbered(log: Log, drafts: Drafts, now_ms: int) -> Block:
     return block(drafts, log.head + 1, max(now_ms, log.last_ts_ms))
 
 
+def all_numbered(log: Log, parts: Iterable[Drafts], now_ms: int) -> list[Block]:
+    """The drafts as the next records, a block for each part."""
+    blocks: list[Block] = []
+    head, ts_ms = log.head, max(now_ms, log.last_ts_ms)
+    for drafts in parts:
+        blocks.append(block(drafts, head + 1, ts_ms))
+        head += drafts.count
+    return blocks
+
+
 def check_room(log: Log, records: int, size_bytes: int) -> None:
     """Refuse what does not fit into a log that rejects."""
     config = log.config

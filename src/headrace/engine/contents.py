@@ -8,9 +8,14 @@ it or nothing. So are references that end and the deletion of contents that nobo
 from __future__ import annotations
 
 import asyncio
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
+from io import BytesIO
+from itertools import accumulate
+
+import msgspec
 
 from headrace.core import contents as core_contents
 from headrace.core import log as core_log
@@ -24,7 +29,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import RECORD_OVERHEAD_BYTES, SLICE_MS
 from headrace.core.log import Log, check_owner
 from headrace.core.owners import FLAGS, FLAGS_CONTENTS, SYSTEM
-from headrace.core.record import Block, Drafts, draft
+from headrace.core.record import Drafts, Texts
 from headrace.engine.flow.time_slices import slices
 from headrace.engine.kernel import Kernel
 from headrace.engine.logs.control import Logs
@@ -34,7 +39,8 @@ from headrace.engine.open_log import OpenLog
 _CONFIG = LogConfig(durability=Durability.FSYNC, auto_create=False)
 _MEDIA = "application/octet-stream"
 _READ_STEP = 64
-"""Contents that are copied from memory before the time is looked at."""
+_JOINED_STEP_BYTES = 256 << 10
+"""Contents that are copied before the time is looked at."""
 
 
 class ContentsMissing(Exception):
@@ -46,6 +52,13 @@ class ContentsMissing(Exception):
     def __init__(self, digests: set[bytes]) -> None:
         super().__init__(f"{len(digests)} contents are missing")
         self.digests = digests
+
+
+class JoinedContents(msgspec.Struct, frozen=True):
+    """Contents in one piece, as a frame takes them."""
+
+    digests: list[bytes]
+    drafts: Drafts
 
 
 class ContentStore:
@@ -131,6 +144,17 @@ class ContentStore:
 
     # --- naming ----------------------------------------------------------------------------------
 
+    async def join(self, contents: Mapping[bytes, bytes]) -> JoinedContents:
+        """Contents in one piece, put together in slices: a manifest may have many megabytes."""
+        digests, data, ends = sorted(contents), BytesIO(), array("I")
+        portions = batches(digests, lambda each: len(contents[each]), _JOINED_STEP_BYTES)
+        async with aclosing(slices(portions, SLICE_MS, 0)) as sliced:
+            async for portion in sliced:
+                for digest in portion:
+                    data.write(contents[digest])
+                    ends.append(data.tell())
+        return _joined(digests, data.getvalue(), ends)
+
     def commit(
         self,
         live: OpenLog,
@@ -138,10 +162,12 @@ class ContentStore:
         taken: Sequence[bytes],
         contents: Mapping[bytes, bytes],
         now_ms: int,
+        joined: JoinedContents | None = None,
     ) -> asyncio.Future[None]:
         """Append a version that names contents, and those of them that are not there yet; durable
         when what this returns is done, and then readers may see it.
 
+        Contents that were `joined` before are not put together again, if all of them are needed.
         Raises `ContentsMissing`, or refuses, and nothing has changed.
         """
         kernel = self._kernel
@@ -152,20 +178,22 @@ class ContentStore:
         if not needed <= contents.keys():
             raise ContentsMissing(needed - contents.keys())
         store, created = self._store(now_ms)
-        added = sorted(needed)
-        block = self._numbered(store, [contents[digest] for digest in added], added, now_ms)
-        first, sizes = (block.first, block.sizes()) if block is not None else (0, [])
+        parts = _put_together(needed, contents, joined)
+        blocks = core_log.all_numbered(store, [part.drafts for part in parts], now_ms)
+        added = [digest for part in parts for digest in part.digests]
+        sizes = [size for block in blocks for size in block.sizes()]
+        first = blocks[0].first if blocks else 0
         refer = core_contents.name(
             store.contents, store.id, live.log.id, taken, added, first, sizes
         )
         admitted = supersession.append(live.log, live.keyed, version, None, now_ms)
         kernel.caps.check_growth(kernel.state, admitted.growth_bytes + sum(sizes))
-        brought = [] if block is None else [Append(store.id, block)]
+        brought = [Append(store.id, block) for block in blocks]
         entries: list[Entry] = [*created, *brought, refer, admitted.append]
         position = kernel.commit(entries, sync=True, together=True)
         ends = [(live, admitted.append.block.last)]
-        if block is not None:
-            ends.append((kernel.open_logs[store.id], block.last))
+        if blocks:
+            ends.append((kernel.open_logs[store.id], blocks[-1].last))
         return kernel.show_when_committed(position, ends)[live.log.id]
 
     def _store(self, now_ms: int) -> tuple[Log, list[Create]]:
@@ -175,15 +203,6 @@ class ContentStore:
             return log, []
         create = core_state.create(state, FLAGS_CONTENTS, SYSTEM, _CONFIG, now_ms)
         return core_state.new_log(create), [create]
-
-    def _numbered(
-        self, log: Log, datas: list[bytes], digests: list[bytes], now_ms: int
-    ) -> Block | None:
-        if not datas:
-            return None
-        drafts = draft(datas, keys=[digest.hex() for digest in digests])
-        drafts.media = _MEDIA
-        return core_log.numbered(log, drafts, now_ms)
 
     def release(self, live: OpenLog, released: Sequence[bytes], oldest: int) -> int:
         """Versions before `oldest` need their contents no more: end so many references, and delete
@@ -216,3 +235,23 @@ class ContentStore:
             store.contents, store.id, live.log.id, released, oldest
         )
         return [entry] if delete is None else [entry, delete]
+
+
+def _put_together(
+    needed: set[bytes], contents: Mapping[bytes, bytes], joined: JoinedContents | None
+) -> list[JoinedContents]:
+    """The contents that are needed, in as few pieces as there are."""
+    parts: list[JoinedContents] = []
+    if joined is not None and joined.digests and needed.issuperset(joined.digests):
+        parts.append(joined)
+        needed = needed.difference(joined.digests)
+    if needed:
+        digests = sorted(needed)
+        datas = [contents[digest] for digest in digests]
+        parts.append(_joined(digests, b"".join(datas), array("I", accumulate(map(len, datas)))))
+    return parts
+
+
+def _joined(digests: list[bytes], data: bytes, ends: array[int]) -> JoinedContents:
+    keys: Texts = [digest.hex() for digest in digests]
+    return JoinedContents(digests, Drafts(data, ends.tobytes(), keys=keys, media=_MEDIA))

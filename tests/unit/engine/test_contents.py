@@ -19,6 +19,7 @@ from headrace.core.config import LogConfig
 from headrace.core.errors import Code, Refused
 from headrace.core.owners import FLAGS_CONTENTS
 from headrace.core.record import Drafts, draft
+from headrace.engine import contents as module
 from headrace.engine.caps import Caps
 from headrace.engine.contents import ContentsMissing
 from headrace.engine.open_log import OpenLog
@@ -123,6 +124,48 @@ def test_contents_in_memory_are_copied_in_slices(loop: VirtualLoop) -> None:
         assert store.tail.start > 1000, "they are still in memory"
 
     run(loop, script, caps=Caps(tail_bytes=1 << 20), pace=UpkeepPace(seal_bytes=1 << 20))
+
+
+def test_what_was_joined_before_is_not_put_together_again(loop: VirtualLoop) -> None:
+    contents = {digest(b"%d" % number): b"%d" % number for number in range(1000)}
+    tree, other = {digest(b"tree"): b"tree"}, {digest(b"other"): b"other"}
+
+    async def script(started: Started) -> None:
+        engine = started.engine
+        live, store = await namespace(engine), engine.contents
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        with (
+            mock.patch("headrace.engine.contents._JOINED_STEP_BYTES", 100),
+            mock.patch("headrace.engine.flow.time_slices.perf_counter", itertools.count().__next__),
+        ):
+            beside = asyncio.create_task(others())
+            joined = await store.join(contents | other)
+        beside.cancel()
+        assert turns > 10
+        put_together = mock.patch.object(module, "_joined", wraps=module._joined)
+        # One of them came with another version meanwhile, and goes with it.
+        await store.commit(live, ROW, list(other), other, 0)
+        with put_together as made:
+            await store.commit(live, ROW, list(contents), contents | other, 0, joined)
+            assert [len(call.args[0]) for call in made.mock_calls] == [1000]
+        again = await namespace(engine, "flags:acme:again")
+        changed = {digest(data): data for data in (b"!" + each for each in contents.values())}
+        joined = await store.join(changed)
+        with put_together as made:
+            await store.commit(again, ROW, [*changed, *tree], changed | tree, 0, joined)
+            assert [len(call.args[0]) for call in made.mock_calls] == [1]
+        whole = contents | other | changed | tree
+        assert await store.read(whole) == whole
+        assert len(store) == len(whole)
+
+    run(loop, script, caps=Caps(tail_bytes=1 << 20))
 
 
 def test_before_anything_was_stored(loop: VirtualLoop) -> None:

@@ -106,6 +106,7 @@ class ManifestVersions:
         """
         engine, log = self._engine, live.log
         await engine.pool.run(_check_contents, contents)
+        joined = await engine.contents.join(contents)
         async with self._lock(live):
             if not engine.admission.open:
                 await engine.wait_admitted(log.name, None)
@@ -119,7 +120,7 @@ class ManifestVersions:
                 new = next_version(before, tree, about, now_ms)
                 version = draft([encode_row(new.row)])
                 committed = engine.contents.commit(
-                    live, version, new.taken, {**contents, **new.stored}, now_ms
+                    live, version, new.taken, {**contents, **new.stored}, now_ms, joined
                 )
                 self._keep(live, new.tree)
         if if_version is not None and if_version != head:
