@@ -39,6 +39,7 @@ _request = msgspec.json.Decoder(wire.TokenRequest)
 _RFC3339 = re.compile(
     r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
+_TYPES = ", ".join(kind.value for kind in TokenType)
 _SUPERADMIN = Grants(scopes=ALL_SCOPES.value, roles=(TokenType.SUPERADMIN.role,), superadmin=True)
 
 
@@ -107,7 +108,13 @@ class TokenRoutes:
 
 
 async def _read(call: Call) -> wire.TokenRequest:
-    request = decode(_request, await call.command(FLAGS_COMMAND_BYTES_MAX))
+    body = await call.command(FLAGS_COMMAND_BYTES_MAX)
+    try:
+        request = decode(_request, body)
+    except Refused as refused:
+        if refused.detail.get("field") == "type":
+            raise _wrong("type", f"type is one of {_TYPES}") from None
+        raise
     if not 1 <= len(request.name) <= TOKEN_NAME_MAX:
         raise _wrong("name", f"name has 1 to {TOKEN_NAME_MAX} characters")
     check_printable(request.name, "name")
