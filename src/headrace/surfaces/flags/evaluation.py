@@ -19,7 +19,6 @@ from headrace.core.limits import (
     EVALUATIONS_WAITING_MAX,
     EVALUATIONS_WAITING_PER_TENANT,
 )
-from headrace.engine.engine import Engine
 from headrace.engine.open_log import OpenLog
 from headrace.flags.evaluation import Evaluation, check_context, evaluate, evaluate_all
 from headrace.flags.model import ANY_ENVIRONMENT
@@ -68,7 +67,6 @@ class Evaluator:
 
     async def evaluate(
         self,
-        engine: Engine,
         live: OpenLog,
         manifest: LoadedManifest | None,
         flag: str,
@@ -78,7 +76,6 @@ class Evaluator:
         if manifest is None or flag not in manifest.definitions.flags:
             raise FLAG_NOT_FOUND.refused(f"there is no flag {flag[:_SHOWN]}", flag=flag[:_SHOWN])
         return await self._run(
-            engine,
             live,
             manifest.weight_of(flag),
             lambda: evaluate(
@@ -92,7 +89,6 @@ class Evaluator:
 
     async def evaluate_all(
         self,
-        engine: Engine,
         live: OpenLog,
         manifest: LoadedManifest | None,
         audience: Audience,
@@ -102,7 +98,6 @@ class Evaluator:
         if manifest is None:
             return form({})
         return await self._run(
-            engine,
             live,
             manifest.weight,
             lambda: form(
@@ -112,12 +107,12 @@ class Evaluator:
             ),
         )
 
-    async def _run(self, engine: Engine, live: OpenLog, weight: int, work: Callable[[], T]) -> T:
+    async def _run(self, live: OpenLog, weight: int, work: Callable[[], T]) -> T:
         if weight <= EVALUATION_INLINE_BYTES:
             return work()
         tenant, _ = parse_log(live.log.name)
         async with self._heavy.take(tenant):
-            return await engine.pool.run(work)
+            return await self._store().engine.pool.run(work)
 
 
 class EvaluationRoutes:
@@ -131,7 +126,7 @@ class EvaluationRoutes:
         asked = decode(_one, await call.command(EVALUATION_BYTES_MAX))
         manifest = await self._evaluator.load(live)
         audience = _parse_audience(asked, manifest, bound)
-        found = await self._evaluator.evaluate(call.engine, live, manifest, asked.flag, audience)
+        found = await self._evaluator.evaluate(live, manifest, asked.flag, audience)
         assert manifest is not None
         reply = wire.EvaluateReply(
             asked.flag,
@@ -154,9 +149,7 @@ class EvaluationRoutes:
         def encode(found: dict[str, Evaluation]) -> bytes:
             return msgspec.json.encode(wire.EvaluateAllReply(found, version, id))
 
-        return json_answer(
-            await self._evaluator.evaluate_all(call.engine, live, manifest, audience, encode)
-        )
+        return json_answer(await self._evaluator.evaluate_all(live, manifest, audience, encode))
 
 
 async def _find_namespace(call: Call) -> tuple[OpenLog, str | None]:

@@ -66,7 +66,7 @@ class OfrepRoutes:
         manifest = await self._evaluator.load(live)
         audience = Audience(_parse_context(body), environment)
         key = call.param("key")
-        found = await self._evaluator.evaluate(call.engine, live, manifest, key, audience)
+        found = await self._evaluator.evaluate(live, manifest, key, audience)
         assert manifest is not None
         reply = _describe(manifest.definitions.flags[key], found, manifest.version)
         return json_answer(msgspec.json.encode(reply))
@@ -89,9 +89,7 @@ class OfrepRoutes:
             flags = [_describe(defined[key], each, version) for key, each in found.items()]
             return msgspec.json.encode(OfrepBulkSuccess(flags, {"version": version}))
 
-        answer = json_answer(
-            await self._evaluator.evaluate_all(call.engine, live, manifest, audience, encode)
-        )
+        answer = json_answer(await self._evaluator.evaluate_all(live, manifest, audience, encode))
         answer.headers.append(("etag", tag))
         return answer
 
