@@ -56,6 +56,27 @@ class References(msgspec.Struct, frozen=True):
                 ahead.extend(self.segments[segment])
         return found
 
+    def depending(self, segments: Iterable[str]) -> set[str]:
+        """Flags that need one of these segments, by whatever way, in one walk for all of them."""
+        flags_of, segments_of = _turned(self.flags), _turned(self.segments)
+        found: set[str] = set()
+        ahead = list(segments)
+        while ahead:
+            segment = ahead.pop()
+            if segment not in found:
+                found.add(segment)
+                ahead.extend(segments_of.get(segment, ()))
+        return {flag for segment in found for flag in flags_of.get(segment, ())}
+
+
+def _turned(references: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
+    """Who names each, of what each names."""
+    turned: dict[str, list[str]] = {}
+    for name, used in references.items():
+        for each in used:
+            turned.setdefault(each, []).append(name)
+    return turned
+
 
 def closure_paths(references: References, has_namespace_file: bool, flags: FlagSet) -> list[str]:
     """The files that these flags need, sorted by the bytes of their paths.

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.flags.closure import References, closure_hash, closure_paths, hash_files, hash_row
+from headrace.flags.lint import lint_files
 from headrace.flags.subscription import EVERY_FLAG, FlagSet
+from support import flag_trees
 
 A = {"flags/a.toml": b"fa", "namespace.toml": b"ns", "segments/a.toml": b"sa"}
 BUFFER_OF_A = bytes.fromhex(
@@ -96,3 +100,22 @@ def test_files_of_a_closure(flags: FlagSet, paths: list[str]) -> None:
 def test_nothing_is_the_closure_of_nothing() -> None:
     assert closure_paths(References({}, {}), False, EVERY_FLAG) == []
     assert closure_paths(References({}, {}), True, FlagSet(("a",))) == ["namespace.toml"]
+
+
+@given(flag_trees.trees(), st.data())
+def test_flags_depend_on_the_segments_that_they_reach(
+    tree: dict[str, bytes], data: st.DataObject
+) -> None:
+    used = References.of(lint_files(tree)[1])
+    segments = (
+        data.draw(st.sets(st.sampled_from(sorted(used.segments)))) if used.segments else set()
+    )
+    assert used.depending(segments) == {
+        flag for flag in used.flags if not segments.isdisjoint(used.reachable([flag]))
+    }
+
+
+def test_segments_that_need_each_other_end_no_walk_too_late() -> None:
+    used = References({"a": ("s",), "b": ("t",), "c": ()}, {"s": ("t",), "t": ("s", "gone")})
+    assert used.depending(["s"]) == used.depending(["gone"]) == {"a", "b"}
+    assert used.depending([]) == used.depending(["strange"]) == set()

@@ -24,7 +24,7 @@ from headrace.flags.lint import lint_tree
 from headrace.flags.model import ParsedFile
 from headrace.flags.parsing import parse_file
 from headrace.flags.subscription import FlagSet
-from headrace.flags.tree import FileKind, key_of, kind_of, segment_path
+from headrace.flags.tree import FileKind, key_of, kind_of
 
 _PROBLEMS_SHOWN = 3
 
@@ -163,11 +163,10 @@ def changed_flags(old: FlagTree | None, new: FlagTree) -> frozenset[str]:
         if before.get(path) != new.digests.get(path)
     }
     found = {key_of(path) for path in changed if kind_of(path) is FileKind.FLAG}
-    if old is not None and any(kind_of(path) is FileKind.SEGMENT for path in changed):
-        for flag in new.references.flags.keys() - found:
-            reached = new.references.reachable([flag]) | old.references.reachable([flag])
-            if not changed.isdisjoint(map(segment_path, reached)):
-                found.add(flag)
+    segments = [key_of(path) for path in changed if kind_of(path) is FileKind.SEGMENT]
+    if old is not None and segments:
+        depending = new.references.depending(segments) | old.references.depending(segments)
+        found |= depending & new.references.flags.keys()
     return frozenset(found)
 
 
