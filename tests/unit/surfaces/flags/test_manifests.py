@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import tracemalloc
 from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
@@ -20,11 +21,12 @@ from headrace.flags.archive import compress_tar, write_tar
 from headrace.flags.closure import hash_row
 from headrace.flags.evaluation import evaluate
 from headrace.flags.model import LintProblem, LintReport
-from headrace.processes.manifest_messages import CheckArchive, FetchFiles, ParseFiles
+from headrace.flags.parsing import parse_file
+from headrace.processes.manifest_messages import CheckArchive, FetchFiles, FileSummary, ParseFiles
 from headrace.surfaces.flags import manifests as module
 from headrace.surfaces.flags.manifest_metrics import ManifestMetrics
 from headrace.surfaces.flags.manifest_store import ManifestStore
-from headrace.surfaces.flags.manifests import Manifests
+from headrace.surfaces.flags.manifests import ManifestFile, Manifests
 from headrace.surfaces.flags.stream_metrics import StreamMetrics
 from headrace.surfaces.flags.uploads import check_report
 from headrace.surfaces.flags.versions import Retention
@@ -246,6 +248,30 @@ def test_versions_that_are_not_there_are_refused(loop: VirtualLoop) -> None:
         assert refused.value.code is Code.GONE
 
     run(loop, script)
+
+
+@pytest.mark.parametrize("value", [b"1", b"[]", b"{}", b"[[[[]]]]", b'"a text"'])
+def test_what_a_file_takes_of_memory_is_not_estimated_far_too_low(value: bytes) -> None:
+    """Whatever somebody uploads: what is kept is bounded by these estimates."""
+    content = b"""
+schema_version = "0.1"
+[flag]
+type = "json"
+[flag.variants]
+on = [%b]
+[flag.environments._]
+variant = "on"
+""" % b",".join([value] * 10_000)
+    path = "flags/a.toml"
+    definition = msgspec.msgpack.encode(parse_file(path, content).definition)
+    file = ManifestFile(path, digest(content), FileSummary(path, (), definition))
+    tracemalloc.start()
+    try:
+        assert file.definition is not None
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 2 * file.size_bytes
 
 
 def test_those_used_last_are_kept_and_the_current_one_always(loop: VirtualLoop) -> None:
