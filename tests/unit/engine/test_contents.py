@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from errno import ENOSPC
 from hashlib import sha256
 from typing import Any
@@ -24,7 +24,11 @@ from headrace.engine.caps import Caps
 from headrace.engine.contents import ContentsMissing
 from headrace.engine.open_log import OpenLog
 from headrace.engine.start import Started, stop
+from headrace.engine.upkeep import cycle
 from headrace.engine.upkeep.cycle import UpkeepPace
+from headrace.formats.snapshot import encode_part
+from headrace.storage import snapshots
+from headrace.storage.disk import Disk
 from headrace.storage.segments import Segments
 from support.engine_harness import boot
 from support.hostile import HostileDisk
@@ -166,6 +170,39 @@ def test_what_was_joined_before_is_not_put_together_again(loop: VirtualLoop) -> 
         assert len(store) == len(whole)
 
     run(loop, script, caps=Caps(tail_bytes=1 << 20))
+
+
+def test_a_snapshot_of_many_contents_is_not_copied(loop: VirtualLoop) -> None:
+    contents = {digest(b"%d" % number): b"%d" % number for number in range(100)}
+    made: list[bytes] = []
+    written: list[bytes] = []
+
+    def encode(part: Any) -> bytes:
+        made.append(encode_part(part))
+        return made[-1]
+
+    write_it = snapshots.write
+
+    def write(disk: Disk, position: int, parts: Iterable[bytes]) -> None:
+        written.extend(parts)
+        write_it(disk, position, written)
+
+    async def script(started: Started) -> None:
+        engine = started.engine
+        live = await namespace(engine)
+        await engine.contents.commit(live, ROW, list(contents), contents, 0)
+        with (
+            mock.patch.object(cycle, "_PIECE_BYTES", 3000),
+            mock.patch.object(cycle, "encode_part", encode),
+            mock.patch.object(snapshots, "write", write),
+        ):
+            await started.upkeep.snapshot()
+        largest = max(made, key=len)
+        assert len(largest) > 3000
+        assert any(part is largest for part in written)
+        assert b"".join(written) == b"".join(made)
+
+    run(loop, script)
 
 
 def test_before_anything_was_stored(loop: VirtualLoop) -> None:

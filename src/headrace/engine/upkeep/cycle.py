@@ -553,11 +553,16 @@ class Upkeep:
         piece, count = bytearray(encode_part(head)), 0
         async for log in slices(kernel.state.ids()):
             held = kernel.state.logs.get(log)
-            piece += encode_part(Captured(journal.tail, log, held))
+            part = encode_part(Captured(journal.tail, log, held))
             count += 1
-            if len(piece) >= _PIECE_BYTES:
+            is_large = len(part) >= _PIECE_BYTES
+            if not is_large:
+                piece += part
+            if is_large or len(piece) >= _PIECE_BYTES:
                 parts.append(bytes(piece))
                 piece.clear()
+            if is_large:
+                parts.append(part)  # as it is: it may be what is known of a million contents
         piece += encode_part(Foot(count))
         parts.append(bytes(piece))
         # What was captured may be ahead of the disk; it must not outlive a journal that never got
