@@ -32,12 +32,14 @@ def test_the_examples_run(page: str, tmp_path: Path) -> None:
         assert '"key":"epk_' in said[2]
 
 
-def test_the_example_of_grpc_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_of_grpc_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = "docs/surfaces/feeds.md"
     with grpc_server(tmp_path) as (server, target):
         httpx.post(f"{server.url}/tenants/acme-corp/events", json=event("version"))
         shown = blocks(page, {"http://127.0.0.1:4000": server.url, "127.0.0.1:4001": target})
-        (program,) = [text for language, text in shown if "feed_notifications" in text]
+        (stream, client) = [text for language, text in shown if language == "python"]
         # (Metadata is ASCII: whoever pastes this has a key.)
-        run(program.replace("…", ""), page, {})
-    assert capsys.readouterr().out == "1\n"
+        run(stream.replace("…", ""), page, {})
+        assert capsys.readouterr().out == "1\n"
+        run(client, page, {})
+        assert capsys.readouterr().out == "[(1, 'version.updated')]\n"

@@ -768,3 +768,7 @@ FEED_CONSUMER_REPLIES_MAX = 100
 """Confirmations that wait to be sent to one consumer before more of it is read."""
 FEED_CONSUMER_RPCS_MAX = 100
 """Calls at a time on one connection of gRPC."""
+FEED_CLIENT_PAGE_BYTES_MAX = 64 << 20
+"""Of a page that a client takes."""
+FEED_CLIENT_PAUSE_S_MAX = 300
+"""The longest pause that a server may ask a client for."""

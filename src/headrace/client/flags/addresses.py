@@ -4,40 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import quote
 
-import msgspec
-
+from headrace.client.http_address import HttpAddress, port_of, split_url
 from headrace.core.limits import SUBSCRIPTION_BYTES_MAX
 from headrace.flags.keys import is_slug
 from headrace.flags.subscription import FlagSet, encode_subscription
 
-_PORTS = {"http": 80, "https": 443}
-_VISIBLE = re.compile(r"[!-~]+\Z")
 _CLOSURE = re.compile(r"/api/v1/tenants/([^/]+)/namespaces/([^/]+)/closure\Z")
 
 
-class ServerAddress(msgspec.Struct, frozen=True):
-    """A server as its users name it; it may live below a path."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str
-    """What is before `/api/v1`; empty, or with a slash first and none at its end."""
-
-    @classmethod
-    def parse(cls, url: str) -> ServerAddress:
-        parts = _split(url)
-        if parts is None or parts.query or parts.fragment:
-            raise ValueError(f"{url!r} is not the address of a server, as http://127.0.0.1:4000")
-        return cls(parts.scheme, parts.hostname or "", _port(parts), parts.path.rstrip("/"))
-
-    @property
-    def authority(self) -> str:
-        """The value of `Host`."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+class ServerAddress(HttpAddress, frozen=True):
+    """A server of flags."""
 
     def events_target(self, flags: Mapping[str, FlagSet], since: Mapping[str, int]) -> str:
         """What to ask for to follow these namespaces, given as `slug` or `tenant/slug`.
@@ -63,38 +41,20 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
         None if that lies elsewhere, or is no closure of this namespace.
         """
-        parts, tenant = _split(url), tenant_in(url, slug)
+        parts, tenant = split_url(url), tenant_in(url, slug)
         if parts is None or parts.fragment or tenant is None:
             return None
         if parts.path != self._closure_path(tenant, slug):
             return None
-        if (parts.scheme, parts.hostname, _port(parts)) != (self.scheme, self.host, self.port):
+        if (parts.scheme, parts.hostname, port_of(parts)) != (self.scheme, self.host, self.port):
             return None
         return f"{parts.path}?{parts.query}"
 
 
 def tenant_in(url: str, slug: str) -> str | None:
     """The tenant in the URL of a closure of this namespace; None if it is not such a URL."""
-    parts = _split(url)
+    parts = split_url(url)
     found = None if parts is None else _CLOSURE.search(parts.path)
     if found is None or found[2] != slug or not is_slug(found[1]):
         return None
     return found[1]
-
-
-def _split(url: str) -> SplitResult | None:
-    """The parts of a URL that a request line may hold; None for anything else."""
-    if _VISIBLE.match(url) is None:
-        return None
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        return None
-    if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None:
-        return None
-    return parts
-
-
-def _port(parts: SplitResult) -> int:
-    return parts.port or _PORTS[parts.scheme]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
-from functools import partial
 
 import msgspec
 
@@ -26,6 +24,7 @@ from headrace.client.flags.actions import (
 from headrace.client.flags.addresses import ServerAddress
 from headrace.client.flags.problems import RefreshCheck, RefreshError
 from headrace.client.flags.session import GroupSession
+from headrace.client.http_address import Connect
 from headrace.core.digits import parse_digits
 from headrace.core.limits import (
     FLAGS_CLIENT_PAUSE_S_MAX,
@@ -37,15 +36,6 @@ _READ_BYTES = 64 << 10
 _EVENTS = "text/event-stream"
 _FAILURES = (OSError, MalformedResponse, UnicodeError)
 """UnicodeError: a host that cannot be looked up by its name."""
-Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
-
-
-def connect_to(server: ServerAddress, tls: ssl.SSLContext | None = None) -> Connect:
-    """How to connect to a server; with HTTPS, its certificate is checked unless `tls` says not."""
-    if server.scheme != "https":
-        return partial(asyncio.open_connection, server.host, server.port)
-    context = tls or ssl.create_default_context()
-    return partial(asyncio.open_connection, server.host, server.port, ssl=context)
 
 
 class GroupDriver:

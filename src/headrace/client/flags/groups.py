@@ -17,13 +17,14 @@ from typing import Self
 
 from headrace.client.flags.actions import StateChanged, TreePublished
 from headrace.client.flags.addresses import ServerAddress
-from headrace.client.flags.driver import Connect, GroupDriver, connect_to
+from headrace.client.flags.driver import GroupDriver
 from headrace.client.flags.listeners import Deliver
 from headrace.client.flags.mirror import NamespaceMirror
 from headrace.client.flags.namespaces import FlagNamespace
 from headrace.client.flags.options import Namespaces, make_session
 from headrace.client.flags.policy import RefreshPolicy
 from headrace.client.flags.session import GroupSession
+from headrace.client.http_address import Connect, connect_to
 
 _VERIFIERS = 4
 """Trees that are verified at a time, so that a large one does not keep another one waiting."""
