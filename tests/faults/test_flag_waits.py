@@ -128,3 +128,30 @@ def test_no_stream_begins_before_its_namespace_is_there_for_good() -> None:
         assert answered(line).status == 200
 
     tell(story)
+
+
+def test_a_version_whose_sync_failed_is_never_seen() -> None:
+    async def story(server: FlagsSite, disk: Disk) -> None:
+        await server.put(BEFORE)
+        line = await server.follow("acme/billing:*")
+        before = await look(server)
+        disk.delay_s = SLOW_S
+        putting = asyncio.create_task(server.put(AFTER))
+        live = server.engine.open_logs[server.engine.state.by_name["flags:acme:billing"].id]
+        await until(lambda: live.log.head == 2)
+        server.engine.journal._fail(OSError("the disk is gone"))
+        with pytest.raises(Refused) as refused:
+            await putting
+        assert refused.value.code is Code.READ_ONLY
+        assert await look(server) == before
+        for if_version in (None, 1, 2):
+            with pytest.raises(Refused) as refused:
+                await upload(server.versions, live, BEFORE, if_version)
+            assert refused.value.code is Code.READ_ONLY
+        with pytest.raises(Refused) as refused:
+            await server.versions.delete(live)
+        assert refused.value.code is Code.READ_ONLY
+        assert await look(server) == before
+        assert len(events(line)) == 1
+
+    tell(story)
