@@ -14,6 +14,7 @@ import pytest
 from headrace.core.contents import DIGEST_BYTES
 from headrace.core.entry import Entry, Refer
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import TREE_ROWS_MAX
 from headrace.core.read import Slice
 from headrace.core.sized_cache import SizedCache
 from headrace.engine.contents import ContentsMissing
@@ -470,6 +471,29 @@ def test_trees_without_files_take_memory_too(loop: VirtualLoop) -> None:
             for _ in range(200):
                 await upload(versions, live, {})
             assert len(versions._trees._held) <= 50
+
+    run(loop, script)
+
+
+def test_no_tree_takes_more_rows_than_it_may(loop: VirtualLoop) -> None:
+    """Around the row that stores a whole tree, by somebody who knows nothing yet."""
+
+    async def script(engine: Engine, versions: ManifestVersions) -> None:
+        live = await namespace(engine)
+        files = {f"flags/{number}.toml": b"%d" % number for number in range(2 * TREE_ROWS_MAX)}
+        history = []
+        for number in range(TREE_ROWS_MAX + 2):
+            files |= {f"flags/{number}.toml": b"changed"}
+            history.append(dict(files))
+            await upload(versions, live, files)
+        whole = TREE_ROWS_MAX + 1
+        rows = {version: await versions.row(live, version) for version in range(1, whole + 2)}
+        assert [version for version, row in rows.items() if row.tree is not None] == [whole]
+        assert {row.base for version, row in rows.items() if version < whole} == {1}
+        assert {rows[whole].base, rows[whole + 1].base} == {whole}
+        for version in (whole - 1, whole, whole + 1):
+            cold = ManifestVersions(engine, Retention())
+            assert await download(engine, cold, live, version) == history[version - 1]
 
     run(loop, script)
 
