@@ -249,6 +249,32 @@ def test_a_blocked_reader_gets_one_delta_of_all_that_came_meanwhile() -> None:
     run(story)
 
 
+def test_a_reader_that_is_blocked_while_a_change_is_worked_out_is_told_when_it_has_drained() -> (
+    None
+):
+    async def story(server: FlagsSite) -> None:
+        await server.put(BASE)
+        line = await server.follow("acme/billing:*")
+        mirror = Mirror(server, line)
+        await mirror.catch_up()
+        contents = server.engine.contents
+        read, changed = contents.read, BASE | {"flags/a.toml": flag()}
+
+        async def choke(digests: set[bytes]) -> dict[bytes, bytes]:
+            line.choke()
+            return await read(digests)
+
+        with mock.patch.object(contents, "read", choke):
+            await server.put(changed)
+            await settled(line)
+        assert len(told(line)) == 1
+        line.drain()
+        assert await mirror.catch_up() == changed
+        assert mirror.kinds == ["snapshot", "inline"]
+
+    run(story)
+
+
 def make_manifest(pick: random.Random) -> dict[str, bytes]:
     """A few flags and segments that name others, and perhaps a file for the namespace."""
     segments = [f"s{n}" for n in range(5) if pick.random() < 0.7]
@@ -456,6 +482,48 @@ def test_a_namespace_that_is_made_again_has_nothing_of_the_old_one() -> None:
         await mirror.catch_up()
         assert mirror.kinds[-1] == "inline"
         assert events(line)[-1].data["prev_version"] == 1
+
+    run(story)
+
+
+def test_nothing_is_told_of_a_namespace_that_went_while_its_change_was_worked_out() -> None:
+    async def story(server: FlagsSite) -> None:
+        await server.put(BASE)
+        line = await server.follow("acme/billing:*")
+        mirror = Mirror(server, line)
+        await mirror.catch_up()
+        contents = server.engine.contents
+        read = contents.read
+
+        async def come_too_late(digests: set[bytes]) -> dict[bytes, bytes]:
+            contents.read = read  # type: ignore[method-assign]
+            found = await read(digests)
+            await server.drop()
+            await server.make()
+            return found
+
+        contents.read = come_too_late  # type: ignore[method-assign,assignment]
+        await server.put(BASE | {"flags/a.toml": flag()})
+        await settled(line)
+        assert told(line) == ["version billing:1 snapshot"]
+        await server.put(BASE)
+        assert await mirror.catch_up() == BASE
+        assert mirror.kinds == ["snapshot", "unknown_since"]
+
+    run(story)
+
+
+def test_who_waited_for_a_namespace_and_went_is_not_looked_for() -> None:
+    async def story(server: FlagsSite) -> None:
+        await server.put(BASE)
+        line = await server.follow("acme/billing:*")
+        await server.drop()
+        await settled(line)
+        hub = server.app.gate.hub
+        assert "flags:acme:billing" in hub._prefixes
+        line.close()
+        await settled(line)
+        assert not hub._prefixes
 
     run(story)
 
