@@ -6,10 +6,14 @@ import asyncio
 
 import pytest
 
+from headrace.core.config import LogConfig
+from headrace.core.contents import Contents
+from headrace.core.log import Log
 from headrace.core.owners import FLAGS
 from headrace.core.record import draft
 from headrace.engine.engine import Engine
 from headrace.engine.start import stop
+from headrace.storage.checks.contents import naming_problems
 from headrace.storage.checks.findings import Problem
 from headrace.storage.verification import Verification
 from headrace.surfaces.flags.versions import ManifestVersions, Retention
@@ -52,6 +56,20 @@ def test_a_content_that_is_not_its_digest_is_told(loop: VirtualLoop, sealed: boo
     (problem,) = problems(loop.run(script()))
     assert "not the SHA-256 of its data" in problem.what
     assert ("segments/" in problem.where) == sealed
+
+
+@pytest.mark.parametrize("held_from", [0, 3])
+def test_a_log_cannot_be_held_from_a_version_that_it_has_not(held_from: int) -> None:
+    store, named = (
+        Log(number, name, "flags", LogConfig(), head=2)
+        for number, name in ((1, "store"), (9, "flags:acme:billing"))
+    )
+    store.contents = Contents()
+    store.contents.held_from = {9: 2}
+    assert list(naming_problems({1: store, 9: named})) == []
+    store.contents.held_from = {9: held_from}
+    ((_, what),) = naming_problems({1: store, 9: named})
+    assert f"held from version {held_from} on" in what
 
 
 def test_a_log_that_went_without_its_references_is_told(loop: VirtualLoop) -> None:

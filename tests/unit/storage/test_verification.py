@@ -559,6 +559,7 @@ def test_states_that_can_be(good: Log) -> None:
         state(extents=[(1, 1, 11)]),
         state(keys={"k": (9, 12, 0)}),
         state(contents=contents(9)),
+        state(contents=contents(10), deleted=[3, 3], head=11),
         state(contents=contents(11)),
         state(contents=contents(10, size=21)),
         state(contents=contents(10, times=0)),

@@ -71,7 +71,6 @@ class SigningKeys:
     async def rotate(self) -> int:
         """Sign with a new key from now on; says when it was made."""
         async with self._turn:
-            await self._load()
             await self._make()
             return self._known[-1].created_at_ms
 

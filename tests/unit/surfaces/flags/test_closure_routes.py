@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from headrace.core.limits import CLOSURE_TOKEN_S
+from headrace.core.limits import CLOSURE_TOKEN_S, TARBALLS_AT_ONCE
 from headrace.flags.closure import hash_files
 from headrace.flags.subscription import encode_subscription, parse_flag_list
 from headrace.surfaces.flags import tarballs
@@ -285,9 +285,16 @@ def test_who_asks_at_a_time_gets_one_tarball() -> None:
         await server.put(FILES)
         lines = [server.site.connect() for _ in range(5)]
         with mock.patch.object(tarballs, "_pack", wraps=tarballs._pack) as pack:
+            room = server.app._flags.store().tarballs._room
+            for _ in range(TARBALLS_AT_ONCE):
+                await room.acquire()
             for line in lines:
                 line.receive(f"GET {target()} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+            await settled(lines[1])
             lines[0].close()  # whoever asked first does not stay
+            await settled(lines[1])
+            for _ in range(TARBALLS_AT_ONCE):
+                room.release()
             await settled(lines[1])
         assert pack.call_count == 1
         assert [line.statuses for line in lines[1:]] == [[200]] * 4

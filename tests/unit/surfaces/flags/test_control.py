@@ -20,6 +20,7 @@ from headrace.surfaces.flags.permissions import TokenType
 from headrace.web.credentials import ADMIN, ALL_SCOPES
 from support.flags_server import FlagsServer, run
 from support.hostile import HostileDisk
+from support.manifests import FLAG_FILE
 
 ACME = "/api/v1/tenants/acme"
 
@@ -36,9 +37,12 @@ def test_of_many_who_make_the_same_one_does(path: str) -> None:
 
 def test_a_namespace_is_deleted_by_one_of_many() -> None:
     async def story(server: FlagsServer) -> None:
+        uploaded = await server.upload({"flags/a.toml": FLAG_FILE.format(said="").encode()})
+        assert (uploaded.status, len(server.engine.contents)) == (200, 1)
         asked = [server.send("DELETE", f"{ACME}/namespaces/billing") for _ in range(10)]
         replies = await asyncio.gather(*asked)
         assert Counter(reply.status for reply in replies) == {204: 1, 404: 9}
+        assert len(server.engine.contents) == 0
 
     run(story)
 
