@@ -9,7 +9,8 @@ are all that is kept of that, however far behind it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 
@@ -17,7 +18,7 @@ import msgspec
 
 from headrace.core.batching import batches
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import COHORT_MAX, DELTA_BYTES_MAX, DELTAS_KEPT_BYTES, SLICE_MS
+from headrace.core.limits import DELTA_BYTES_MAX, DELTAS_KEPT_BYTES, SLICE_MS
 from headrace.core.sized_cache import SizedCache
 from headrace.delivery.channel import is_gone
 from headrace.delivery.endings import StreamFailed
@@ -45,6 +46,8 @@ from headrace.web.live_connections import REVOKED
 Group = tuple[FlagSet, Delivered | None]
 """Those who want the same flags and have got the same of them are told the same."""
 
+_PORTION = 16
+"""Connections that are written to before the time is looked at: links are signed for each."""
 _B64 = 3 / 4
 """What base64 makes of a byte, the other way round."""
 
@@ -107,6 +110,8 @@ class Deliveries:
         self._has_ended = has_ended
         """Whether the credential of a principal is not good any more."""
         self._waiting: dict[int, _Waiting] = {}
+        self._turn = asyncio.Lock()
+        """Held by who writes to connections."""
         self._deltas: SizedCache[tuple[int, FlagSet, int, int]] = SizedCache(DELTAS_KEPT_BYTES)
         """By log, flags and both versions; empty where there is none that may be sent."""
 
@@ -154,12 +159,11 @@ class Deliveries:
             if each.live is live:
                 groups.setdefault((each.link.flags, each.delivered), []).append(each)
         # Closed here, should the version be gone in the middle of it.
-        async with aclosing(slices(_portions(groups), SLICE_MS, 0)) as portions:
-            async for (flags, before), members in portions:
+        async with aclosing(slices(groups.items(), SLICE_MS, 0)) as sliced:
+            async for (flags, before), members in sliced:
                 notice = await self._prepare(version, flags, before)
                 if notice is not None:
-                    for each in members:
-                        self._send(version, each, notice)
+                    await self._send_all(version, members, notice)
 
     # --- what is told -----------------------------------------------------------------------------
 
@@ -224,6 +228,22 @@ class Deliveries:
             return b""
         return frame(b"version", namespace, closure.version, data)
 
+    async def _send_all(
+        self, version: NewVersion, members: list[FollowedNamespace], notice: VersionNotice
+    ) -> None:
+        """Bring a version to all who are told the same of it, in slices.
+
+        One namespace at a time: where many have something to tell, each would take its slice of
+        every round of the loop.
+        """
+        async with (
+            self._turn,
+            aclosing(slices(batches(members, lambda _: 1, _PORTION), SLICE_MS, 0)) as portions,
+        ):
+            async for portion in portions:
+                for each in portion:
+                    self._send(version, each, notice)
+
     def _send(self, version: NewVersion, each: FollowedNamespace, notice: VersionNotice) -> None:
         """Bring a version to one connection, as it is now."""
         stream, link = each.stream, each.link
@@ -261,19 +281,6 @@ def _resync_reason(
     if before is not None and before.log != notice.delivered.log:
         return "unknown_since"
     return "version_too_old" if notice.is_pruned and each.sent_inline else None
-
-
-def _portions(
-    groups: Mapping[Group, list[FollowedNamespace]],
-) -> Iterator[tuple[Group, list[FollowedNamespace]]]:
-    """Groups, so many members at a time as are written to in one go."""
-    for group, members in groups.items():
-        for portion in batches(members, _one, COHORT_MAX):
-            yield group, portion
-
-
-def _one(each: FollowedNamespace) -> int:
-    return 1
 
 
 def _fail(waiting: _Waiting) -> None:

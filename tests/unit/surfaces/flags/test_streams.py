@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import random
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import DELTA_BYTES_MAX
+from headrace.engine.flow import time_slices
 from headrace.engine.open_log import OpenLog
 from headrace.flags.closure import References, closure_paths
 from headrace.flags.parsing import parse_file
 from headrace.flags.subscription import parse_flag_list
+from headrace.surfaces.flags import deliveries
+from headrace.surfaces.flags.deliveries import Deliveries
 from headrace.surfaces.flags.events import encode_delta
 from headrace.surfaces.flags.manifests import LoadedManifest
 from headrace.surfaces.flags.permissions import TokenType
@@ -702,3 +708,45 @@ def test_metrics_tell_of_streams_events_and_churn() -> None:
         assert server.app._flags.stream_metrics._open.value == 0
 
     run(story)
+
+
+def test_namespaces_that_change_at_once_share_the_loop_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In one round of it a few connections are written to, however many wait."""
+    monkeypatch.setattr(deliveries, "_PORTION", 4)
+    monkeypatch.setattr(time_slices, "perf_counter", itertools.count().__next__)
+    slugs = ("billing", "growth", "sales")
+    rounds, sent = 0, list[int]()
+    send = Deliveries._send
+
+    def noted(*args: Any) -> None:
+        sent.append(rounds)
+        send(*args)
+
+    monkeypatch.setattr(Deliveries, "_send", noted)
+
+    async def count() -> None:
+        nonlocal rounds
+        while len(sent) < 60 and rounds < 10_000:  # (meanwhile no time passes)
+            rounds += 1
+            await asyncio.sleep(0)
+
+    async def story(site: FlagsSite) -> None:
+        for slug in slugs:
+            await site.put({"flags/a.toml": flag()}, slug)
+        lines = [await site.follow(*(f"acme/{slug}:*" for slug in slugs)) for _ in range(20)]
+        sent.clear()
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            for slug in slugs:
+                tasks.create_task(site.put({"flags/a.toml": flag(note="2")}, slug))
+            tasks.create_task(count())
+        for line in lines:
+            await settled(line)
+        assert max(Counter(sent).values()) <= 4
+        for line in lines:
+            assert Counter(event.data["namespace"] for event in events(line)) == dict.fromkeys(
+                slugs, 2
+            )
+
+    run(story, FLAGS_MAX_CONNECTIONS_PER_TOKEN="0")
