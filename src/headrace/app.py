@@ -250,7 +250,7 @@ def _credentials(settings: Settings) -> CredentialStore:
     server, own = settings.server, settings.notifications.config
     auth = None if own is None else own.auth
     mode = None if auth is None else auth.mode
-    jwt = server.jwt_secret or server.jwks_file
+    jwt = server.jwt_secret or server.jwks
     return CredentialStore(
         server.api_keys + server.admin_token,
         users=auth.users if auth is not None and mode == "static" else server.users,

@@ -233,7 +233,7 @@ def test_each_credential_ends_development_mode(name: str, value: str) -> None:
         ("HEADRACE_ADMIN_TOKEN", ""),
         ("HEADRACE_USERS", "s3cret"),
         ("HEADRACE_JWT_SECRET", "s3cret"),
-        ("HEADRACE_JWKS_FILE", "nowhere"),
+        ("HEADRACE_JWKS", "nowhere"),
     ],
 )
 def test_credentials_that_cannot_be_read_are_named_and_stay_unsaid(name: str, value: str) -> None:
@@ -246,7 +246,7 @@ def test_credentials_that_do_not_go_together() -> None:
     with pytest.raises(ConfigError, match="one of HEADRACE_API_KEYS"):
         load({"TOPICS_API_KEYS": "a,s3cret:read", "HEADRACE_ADMIN_TOKEN": "s3cret"})
     with pytest.raises(ConfigError, match="choose one"):
-        load({"HEADRACE_JWT_SECRET": "x" * 32, "HEADRACE_JWKS_FILE": "nowhere"})
+        load({"HEADRACE_JWT_SECRET": "x" * 32, "HEADRACE_JWKS": "nowhere"})
 
 
 def test_a_mistake_in_the_file_of_notifications_is_told_with_its_line(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from headrace.config.value_types import (
     ADMIN_TOKEN,
     HOST,
     HOSTS,
-    JWKS_FILE,
+    JWKS,
     JWT_SECRET,
     KEYS,
     NOTIFICATIONS_FILE,
@@ -125,11 +125,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             secret=True,
         ),
     ] = None
-    jwks_file: Annotated[
+    jwks: Annotated[
         Verifier | None,
-        Setting(
-            "file with the public keys of JSON Web Tokens (JWKS), in place of a secret", JWKS_FILE
-        ),
+        Setting("file with the public keys of JSON Web Tokens (JWKS), in place of a secret", JWKS),
     ] = None
     users: Annotated[
         UserTable,
@@ -248,7 +246,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             or len(self.admin_token)
             or len(self.users)
             or self.jwt_secret
-            or self.jwks_file
+            or self.jwks
         )
 
 

@@ -14,12 +14,12 @@ from headrace.delivery.addresses import is_loopback
 from headrace.web.credentials import Keyring
 
 _CREDENTIALS = {
-    f"server.{name}" for name in ("api_keys", "admin_token", "jwt_secret", "jwks_file", "users")
+    f"server.{name}" for name in ("api_keys", "admin_token", "jwt_secret", "jwks", "users")
 }
 """Settings of which each ends development mode, on all surfaces."""
 
 
-_JWT = {"server.jwt_secret", "server.jwks_file"}
+_JWT = {"server.jwt_secret", "server.jwks"}
 
 
 FILE_VARIABLE = "HEADRACE_CONFIG"
@@ -115,11 +115,11 @@ def _parse_all(given: Mapping[str, Given]) -> tuple[dict[str, Any], list[str]]:
             "not set: set keys, listen on 127.0.0.1, or set HEADRACE_ALLOW_INSECURE_NO_AUTH=1 "
             "(or TOPICS_ALLOW_INSECURE_NO_AUTH)"
         )
-    if "server.jwt_secret" in given and "server.jwks_file" in given:
-        problems.append("HEADRACE_JWT_SECRET and HEADRACE_JWKS_FILE are both set: choose one")
+    if "server.jwt_secret" in given and "server.jwks" in given:
+        problems.append("HEADRACE_JWT_SECRET and HEADRACE_JWKS are both set: choose one")
     if auth is not None and auth.mode == "trusted_proxy" and not given.keys().isdisjoint(_JWT):
         problems.append(
-            "HEADRACE_JWT_SECRET or HEADRACE_JWKS_FILE is set, and so is auth.jwt_secret in"
+            "HEADRACE_JWT_SECRET or HEADRACE_JWKS is set, and so is auth.jwt_secret in"
             " NOTIFICATIONS_CONFIG: choose one"
         )
     if auth is not None and auth.mode == "static" and "server.users" in given:

@@ -141,7 +141,7 @@ HOSTS = ValueType(
 KEYS = ValueType(Keyring.parse, "secret[:scopes[:prefixes]], joined by commas", (list,))
 ADMIN_TOKEN = ValueType(Keyring.parse_admin, "visible characters of ASCII")
 JWT_SECRET = ValueType(Verifier.of_secret, "at least 32 bytes")
-JWKS_FILE = ValueType(Verifier.of_file, "a file with public keys as a JWKS document")
+JWKS = ValueType(Verifier.of_file, "a file with public keys as a JWKS document")
 USERS = ValueType(UserTable.parse, "name:password[:realm[:role+role]], joined by commas", (list,))
 NOTIFICATIONS_FILE = ValueType(
     _read_notifications, "a YAML file as docs/surfaces/notifications-configuration.md tells"
