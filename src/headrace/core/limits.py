@@ -757,8 +757,6 @@ FEED_COMMAND_BYTES_MAX = 16 << 10
 """Of a body that brings no events."""
 SUBSCRIPTION_FILTER_VALUES_MAX = 50
 """Values of one filter of a subscription."""
-FEED_CONSUMERS_LISTED_MAX = 1000
-"""Trackers, or subscriptions, of a tenant that one answer lists."""
 NODE_ID_LENGTH_MAX = 256
 FEED_CONSUMER_SILENCE_S = 60.0
 """How long a consumer that is sent hints may say nothing."""

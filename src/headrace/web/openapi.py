@@ -102,7 +102,10 @@ def _webhook(name: str, call: OutgoingCall, schemas: _Schemas) -> dict[str, Any]
         summary=call.summary,
         description=call.description,
         parameters=[_parameter(parameter, schemas) for parameter in call.parameters],
-        requestBody={"content": {call.media: {"schema": schemas.describe(call.request)}}},
+        requestBody={
+            "required": True,
+            "content": {call.media: {"schema": schemas.describe(call.request)}},
+        },
         responses={str(status): {"description": said} for status, said in call.replies.items()},
     )
 

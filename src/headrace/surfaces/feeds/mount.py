@@ -98,6 +98,11 @@ _REVOKE = {
 _SUBSCRIPTION = Parameter("subscriptionId", str, "Its id", place="path", example="sub-001")
 _TRACKER = Parameter("trackerId", _Tenant, "A slug", place="path", example="shop-cache")
 _Node = Annotated[str, Meta(min_length=1, max_length=NODE_ID_LENGTH_MAX)]
+_LIST_LIMIT = Parameter(
+    "limit", Annotated[int, Meta(ge=1, le=LIST_PAGE_MAX)], "How many at most",
+    default=LIST_PAGE_DEFAULT,
+)  # fmt: skip
+_LISTING = (Parameter("after", _Tenant, "Only those whose id sorts behind this one"), _LIST_LIMIT)
 _SUBSCRIPTION_EXAMPLE = {
     "callbackUrl": "https://my-app.example.com/epistola/events",
     "filters": {"resourceTypes": ["version", "activation"], "templateIds": ["invoice"]},
@@ -131,13 +136,13 @@ DELIVERY = OutgoingCall(
     parameters=(
         Parameter(
             "X-Epistola-Signature", str, "sha256= and the HMAC of the body in hex; the secret is the key",
-            place="header",
+            place="header", required=True,
         ),
-        Parameter("X-Epistola-Delivery-Id", str, "The same with every attempt", place="header"),
-        Parameter("webhook-id", str, "The same id, as Standard Webhooks has it", place="header"),
-        Parameter("webhook-timestamp", int, "When it was sent, in seconds since 1970", place="header"),
+        Parameter("X-Epistola-Delivery-Id", str, "The same with every attempt", place="header", required=True),
+        Parameter("webhook-id", str, "The same id, as Standard Webhooks has it", place="header", required=True),
+        Parameter("webhook-timestamp", int, "When it was sent, in seconds since 1970", place="header", required=True),
         Parameter(
-            "webhook-signature", str, "`v1,` and base64, for each secret that counts", place="header"
+            "webhook-signature", str, "`v1,` and base64, for each secret that counts", place="header", required=True
         ),
     ),
     replies={
@@ -306,7 +311,7 @@ def _subscriptions(routes: FeedSubscriptionRoutes) -> list[Route]:
             method, path, handler, summary,
             _replies({status: described}, Code.INVALID, Code.NOT_FOUND, Code.NOT_ACCEPTABLE, *codes),
             scope=Scope.READ if reads else Scope.ADMIN, roles=READERS if reads else MANAGERS,
-            operation=operation, group="Events", media=VENDOR,
+            operation=operation, group="Events", media=VENDOR, head=reads,
             parameters=(*own, *more.pop("parameters", ())), **more,
         )  # fmt: skip
 
@@ -315,7 +320,8 @@ def _subscriptions(routes: FeedSubscriptionRoutes) -> list[Route]:
         route("POST", all_of, routes.create, "Subscribe to events", "createSubscription", 201, wire.Subscription, *body,
               request=wire.SubscriptionRequest, requires_body=True, example=_SUBSCRIPTION_EXAMPLE,
               description="Begins with what comes from now on. The secret is told here, if the server drew it."),
-        route("GET", all_of, routes.list, "List subscriptions", "listSubscriptions", 200, wire.SubscriptionList),
+        route("GET", all_of, routes.list, "List subscriptions", "listSubscriptions", 200, wire.SubscriptionList,
+              parameters=_LISTING),
         route("GET", one, routes.get, "A subscription", "getSubscription", 200, wire.Subscription),
         route("PATCH", one, routes.change, "Change a subscription", "updateSubscription", 200, wire.Subscription, *body,
               request=wire.SubscriptionPatch, requires_body=True, example={"status": "active"}),
@@ -323,8 +329,7 @@ def _subscriptions(routes: FeedSubscriptionRoutes) -> list[Route]:
         route("POST", f"{one}/test", routes.test, "Send a test event", "testSubscription", 200, wire.TestResult),
         route("GET", f"{one}/deliveries", routes.deliveries, "The last hundred attempts", "listDeliveries", 200, wire.DeliveryList),
         route("GET", f"{one}/dead-letters", routes.dead_letters, "Batches that were given up", "listDeadLetters", 200, wire.DeadLetterList,
-              parameters=(Parameter("after", wire.SequenceNumber, "Only those behind this number"),
-                          Parameter("limit", Annotated[int, Meta(ge=1, le=LIST_PAGE_MAX)], "How many at most", default=LIST_PAGE_DEFAULT))),
+              parameters=(Parameter("after", wire.SequenceNumber, "Only those behind this number"), _LIST_LIMIT)),
         route("POST", f"{one}/dead-letters/replay", routes.replay, "Send dead letters again", "replayDeadLetters", 200, wire.DeadLetterReplay),
     ]  # fmt: skip
 
@@ -355,14 +360,14 @@ def _trackers(routes: FeedTrackerRoutes) -> list[Route]:
                 Code.INVALID, Code.NOT_FOUND, Code.NOT_ACCEPTABLE, *codes,
             ),
             scope=Scope.READ, roles=READERS, operation=operation, group="Events", media=VENDOR,
-            parameters=(*own, *more.pop("parameters", ())), **more,
+            head=method == "GET", parameters=(*own, *more.pop("parameters", ())), **more,
         )  # fmt: skip
 
     body = (Code.BODY_TOO_LARGE, Code.MEDIA_TYPE)
     return [
         route("PUT", one, routes.put, "Make a tracker, or find it", "putTracker", {201: wire.Tracker, 200: wire.Tracker}, Code.CONFLICT, *body,
               request=wire.TrackerRequest, example={"startFrom": "earliest"}),
-        route("GET", f"{TENANT}/trackers", routes.list, "List trackers", "listTrackers", {200: wire.TrackerList}),
+        route("GET", f"{TENANT}/trackers", routes.list, "List trackers", "listTrackers", {200: wire.TrackerList}, parameters=_LISTING),
         route("GET", one, routes.get, "A tracker", "getTracker", {200: wire.Tracker}),
         route("DELETE", one, routes.delete, "End a tracker", "deleteTracker", {204: None}),
         route("POST", f"{one}/poll", routes.poll, "Acknowledge, and take what comes next", "pollTracker", {200: wire.EventFeedResponse},

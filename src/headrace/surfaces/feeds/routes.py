@@ -16,6 +16,8 @@ from headrace.core.limits import (
     EVENTS_PAGE_MAX,
     FEED_WAIT_S_MAX,
     I64_MAX,
+    LIST_PAGE_DEFAULT,
+    LIST_PAGE_MAX,
     READ_BYTES_MAX,
 )
 from headrace.core.log import check_owner
@@ -29,7 +31,7 @@ from headrace.surfaces.feeds.filters import EventFilter, EventSelector, parse_fi
 from headrace.surfaces.feeds.following import FeedStream
 from headrace.surfaces.feeds.indexing import SEARCH
 from headrace.surfaces.feeds.metrics import FeedMetrics
-from headrace.surfaces.feeds.names import log_of, parse_tenant
+from headrace.surfaces.feeds.names import log_of, parse_slug, parse_tenant
 from headrace.surfaces.feeds.permissions import READERS, WRITERS, FeedRole, require, require_types
 from headrace.surfaces.feeds.records import parse_events, writer
 from headrace.web.accept import prefers
@@ -215,3 +217,10 @@ def parse_number(req: Request, name: str, least: int, most: int) -> int | None:
     if number is None or number < least:
         raise invalid_field(name, f"is a whole number from {least} to {most}", text)
     return number
+
+
+def parse_listing(req: Request, prefix: str) -> tuple[str, int]:
+    """Behind which name in the engine a listing by id begins, and how long it is at most."""
+    after = single(req, "after")
+    behind = "" if after is None else prefix + parse_slug(after, "after")
+    return behind, parse_number(req, "limit", 1, LIST_PAGE_MAX) or LIST_PAGE_DEFAULT

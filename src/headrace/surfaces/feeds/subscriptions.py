@@ -9,8 +9,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from headrace.core.entry import WebhookStatus
+from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
-    FEED_CONSUMERS_LISTED_MAX,
     I64_MAX,
     LIST_PAGE_DEFAULT,
     LIST_PAGE_MAX,
@@ -29,6 +29,7 @@ from headrace.surfaces.feeds.routes import (
     check_takes_vendor,
     enter,
     find,
+    parse_listing,
     parse_number,
     vendor_answer,
 )
@@ -67,12 +68,11 @@ class FeedSubscriptionRoutes:
     async def list(self, call: Call) -> Answer:
         tenant = enter(call, READERS)
         check_takes_vendor(call)
+        behind, limit = parse_listing(call.req, consumers_of(tenant))
         engine = call.engine
         find(engine, tenant)
-        found, _ = engine.webhooks.page(
-            "", consumers_of(tenant), FEED_CONSUMERS_LISTED_MAX, lambda _: True
-        )
-        reply = wire.SubscriptionList([_describe(hooked) for hooked in found])
+        found, more = engine.webhooks.page(behind, consumers_of(tenant), limit, lambda _: True)
+        reply = wire.SubscriptionList([_describe(hooked) for hooked in found], more)
         await engine.settle_control()
         return vendor_answer(msgspec.json.encode(reply))
 
@@ -93,13 +93,12 @@ class FeedSubscriptionRoutes:
     async def test(self, call: Call) -> Answer:
         """Send one event that is kept nowhere; says what became of it."""
         tried = await call.engine.webhooks.test(_enter(call, MANAGERS))
-        status, error = _failure(tried.failure)
         reply = wire.TestResult(
             delivery_id=tried.id,
             delivered=tried.failure is None,
             took_ms=tried.took_ms,
-            status=status,
-            error=error,
+            status=UNSET if tried.status is None else tried.status,
+            error=_problem(tried.failure),
         )
         return vendor_answer(msgspec.json.encode(reply))
 
@@ -133,17 +132,19 @@ class FeedSubscriptionRoutes:
         name = _enter(call, MANAGERS)
         done = await call.engine.webhooks.replay(name, WEBHOOK_DEAD_LETTERS_MAX)
         reply = wire.DeadLetterReplay(
-            delivered=done.delivered, left=done.left, error=_failure(done.failure)[1]
+            delivered=done.delivered, left=done.left, error=_problem(done.failure)
         )
         return vendor_answer(msgspec.json.encode(reply))
 
 
 def _enter(call: Call, roles: tuple[FeedRole, ...]) -> str:
     """The name of a subscription in the engine, for who has one of the roles."""
-    tenant = enter(call, roles)
+    tenant, id = enter(call, roles), call.param("subscriptionId")
     check_takes_vendor(call)
-    _ = call.engine
-    return consumers_of(tenant) + call.param("subscriptionId").replace("/", "")
+    name = consumers_of(tenant) + id
+    if "/" in id or name not in call.engine.webhooks:
+        raise Refused(Code.WEBHOOK_NOT_FOUND, f"{tenant} has no such subscription")
+    return name
 
 
 def _changer(patch: wire.SubscriptionPatch) -> Callable[[WebhookSpec], WebhookSpec]:
@@ -153,9 +154,11 @@ def _changer(patch: wire.SubscriptionPatch) -> Callable[[WebhookSpec], WebhookSp
             changes["url"] = patch.callback_url
         if patch.filters is not UNSET:
             changes["filter"] = msgspec.json.encode(patch.filters)
-        if patch.batch_settings is not UNSET:
-            changes["batch_records"] = patch.batch_settings.max_batch_size
-            changes["batch_delay_ms"] = patch.batch_settings.max_delay_seconds * 1000
+        if (batching := patch.batch_settings) is not UNSET:
+            if batching.max_batch_size is not UNSET:
+                changes["batch_records"] = batching.max_batch_size
+            if batching.max_delay_seconds is not UNSET:
+                changes["batch_delay_ms"] = batching.max_delay_seconds * 1000
         if patch.status is not UNSET:
             changes["status"] = WebhookStatus(patch.status)
         if patch.secret is not UNSET:
@@ -204,7 +207,5 @@ def _instant(at_ms: int) -> str | UnsetType:
     return format_date(at_ms) if at_ms else UNSET
 
 
-def _failure(failure: DeliveryFailed | None) -> tuple[int | UnsetType, str | UnsetType]:
-    if failure is None:
-        return UNSET, UNSET
-    return UNSET if failure.status is None else failure.status, str(failure)
+def _problem(failure: DeliveryFailed | None) -> str | UnsetType:
+    return UNSET if failure is None else str(failure)

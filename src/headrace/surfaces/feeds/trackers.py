@@ -5,11 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET
 
-from headrace.core.limits import (
-    FEED_CONSUMERS_LISTED_MAX,
-    NODE_ID_LENGTH_MAX,
-    READ_BYTES_MAX,
-)
+from headrace.core.limits import NODE_ID_LENGTH_MAX, READ_BYTES_MAX
 from headrace.core.names import has_controls
 from headrace.engine.consumers.trackers import Tracked
 from headrace.search.values import format_date
@@ -19,7 +15,13 @@ from headrace.surfaces.feeds.errors import invalid_field
 from headrace.surfaces.feeds.events import encode_page
 from headrace.surfaces.feeds.names import consumers_of, log_of, parse_slug
 from headrace.surfaces.feeds.permissions import READERS
-from headrace.surfaces.feeds.routes import check_takes_vendor, enter, find, vendor_answer
+from headrace.surfaces.feeds.routes import (
+    check_takes_vendor,
+    enter,
+    find,
+    parse_listing,
+    vendor_answer,
+)
 from headrace.web.answers import Answer
 from headrace.web.calls import Call
 
@@ -47,13 +49,12 @@ class FeedTrackerRoutes:
     async def list(self, call: Call) -> Answer:
         tenant = enter(call, READERS)
         check_takes_vendor(call)
+        behind, limit = parse_listing(call.req, consumers_of(tenant))
         engine = call.engine
         find(engine, tenant)
-        found, _ = engine.trackers.page(
-            "", consumers_of(tenant), FEED_CONSUMERS_LISTED_MAX, lambda _: True
-        )
+        found, more = engine.trackers.page(behind, consumers_of(tenant), limit, lambda _: True)
         now_ms = engine.clock.now_ms()
-        reply = wire.TrackerList([_describe(tracked, now_ms) for tracked in found])
+        reply = wire.TrackerList([_describe(tracked, now_ms) for tracked in found], more)
         await engine.settle_control()
         return vendor_answer(msgspec.json.encode(reply))
 

@@ -223,9 +223,10 @@ class Tracker(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
 
 
 class TrackerList(msgspec.Struct, rename="camel"):
-    """The trackers of a tenant, by id."""
+    """Trackers of a tenant, by id; `after` of the next page is the last id of this one."""
 
     trackers: list[Tracker]
+    has_more: bool
 
 
 class PollRequest(msgspec.Struct, rename="camel"):
@@ -254,13 +255,22 @@ class SubscriptionFilters(msgspec.Struct, rename="camel", omit_defaults=True):
     environment_ids: FilterValues = []
 
 
+BatchSize = Annotated[int, Meta(ge=1, le=WEBHOOK_BATCH_RECORDS_MAX)]
+DelaySeconds = Annotated[int, Meta(ge=0, le=WEBHOOK_DELAY_MS_MAX // 1000)]
+
+
 class BatchSettings(msgspec.Struct, rename="camel"):
     """How many events go together, and how long the first of them waits for others."""
 
-    max_batch_size: Annotated[int, Meta(ge=1, le=WEBHOOK_BATCH_RECORDS_MAX)] = (
-        WEBHOOK_BATCH_RECORDS_DEFAULT
-    )
-    max_delay_seconds: Annotated[int, Meta(ge=0, le=WEBHOOK_DELAY_MS_MAX // 1000)] = 5
+    max_batch_size: BatchSize = WEBHOOK_BATCH_RECORDS_DEFAULT
+    max_delay_seconds: DelaySeconds = 5
+
+
+class BatchSettingsPatch(msgspec.Struct, rename="camel"):
+    """What is to change of it."""
+
+    max_batch_size: BatchSize | UnsetType = UNSET
+    max_delay_seconds: DelaySeconds | UnsetType = UNSET
 
 
 CallbackUrl = Annotated[
@@ -286,12 +296,12 @@ class SubscriptionRequest(msgspec.Struct, rename="camel"):
 
 
 class SubscriptionPatch(msgspec.Struct, rename="camel"):
-    """What is to change. A secret that is replaced signs for 24 hours more."""
+    """What is to change; filters as a whole. A secret that is replaced signs for 24 hours more."""
 
     callback_url: CallbackUrl | UnsetType = UNSET
     secret: Secret | UnsetType = UNSET
     filters: SubscriptionFilters | UnsetType = UNSET
-    batch_settings: BatchSettings | UnsetType = UNSET
+    batch_settings: BatchSettingsPatch | UnsetType = UNSET
     status: Literal["active", "paused"] | UnsetType = UNSET
 
 
@@ -320,9 +330,10 @@ class Subscription(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=T
 
 
 class SubscriptionList(msgspec.Struct, rename="camel"):
-    """The subscriptions of a tenant."""
+    """Subscriptions of a tenant, by id; `after` of the next page is the last id of this one."""
 
     subscriptions: list[Subscription]
+    has_more: bool
 
 
 class TestResult(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -364,6 +375,11 @@ class EventDelivery(msgspec.Struct, rename="camel"):
     cursor: SubscriptionCursor
 
 
+DeliveryBody = Annotated[
+    msgspec.Raw, Meta(description="An EventDelivery", extra_json_schema={"type": "object"})
+]
+
+
 class FeedDeadLetter(msgspec.Struct, rename="camel", kw_only=True):
     """A batch that was given up; `body` is that of the delivery."""
 
@@ -374,7 +390,7 @@ class FeedDeadLetter(msgspec.Struct, rename="camel", kw_only=True):
     first_sequence_number: SequenceNumber
     last_sequence_number: SequenceNumber
     error: str
-    body: msgspec.Raw
+    body: DeliveryBody
 
 
 class DeadLetterList(msgspec.Struct, rename="camel"):
