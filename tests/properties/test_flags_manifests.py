@@ -18,7 +18,7 @@ from headrace.flags.archive import (
     read_archive,
     write_tar,
 )
-from headrace.flags.closure import References, closure_paths, hash_files
+from headrace.flags.closure import SegmentGraph, closure_paths, hash_files
 from headrace.flags.delta import Closure, DeltaEntry, Unverified, apply_delta, diff
 from headrace.flags.evaluation import Definitions, evaluate_all
 from headrace.flags.lint import lint_files
@@ -35,7 +35,7 @@ LIMITS = ArchiveLimits(1 << 20, 1 << 20)
 def closure_of(files: Files, flags: FlagSet) -> Files:
     report, parsed = lint_files(files)
     assert report.errors == ()
-    paths = closure_paths(References.of(parsed), NAMESPACE_PATH in files, flags)
+    paths = closure_paths(SegmentGraph.of(parsed), NAMESPACE_PATH in files, flags)
     return {path: files[path] for path in paths}
 
 

@@ -26,14 +26,14 @@ from headrace.flags.tree import (
 _LENGTH = Struct(">I")
 
 
-class References(msgspec.Struct, frozen=True):
+class SegmentGraph(msgspec.Struct, frozen=True):
     """Which segments the flags and the segments of a manifest name."""
 
     flags: dict[str, tuple[str, ...]]
     segments: dict[str, tuple[str, ...]]
 
     @classmethod
-    def of(cls, parsed: Mapping[str, ParsedFile]) -> References:
+    def of(cls, parsed: Mapping[str, ParsedFile]) -> SegmentGraph:
         """Of the files of one manifest, by path."""
         flags: dict[str, tuple[str, ...]] = {}
         segments: dict[str, tuple[str, ...]] = {}
@@ -78,17 +78,17 @@ def _turned(references: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
     return turned
 
 
-def closure_paths(references: References, has_namespace_file: bool, flags: FlagSet) -> list[str]:
+def closure_paths(graph: SegmentGraph, has_namespace_file: bool, flags: FlagSet) -> list[str]:
     """The files that these flags need, sorted by the bytes of their paths.
 
     Flags that do not exist need nothing. All flags bring all segments, even those that none names.
     """
     if flags.keys is None:
-        named: Iterable[str] = references.flags
-        reached: Iterable[str] = references.segments
+        named: Iterable[str] = graph.flags
+        reached: Iterable[str] = graph.segments
     else:
-        named = [key for key in flags.keys if key in references.flags]
-        reached = references.reachable(named)
+        named = [key for key in flags.keys if key in graph.flags]
+        reached = graph.reachable(named)
     paths = [*map(flag_path, named), *map(segment_path, reached)]
     if has_namespace_file:
         paths.append(NAMESPACE_PATH)

@@ -28,7 +28,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 from headrace.core.limits import LINT_PROBLEMS_MAX, LINT_TEXT_MAX, MANIFEST_TERMS_MAX
-from headrace.flags.closure import References
+from headrace.flags.closure import SegmentGraph
 from headrace.flags.model import LintProblem, LintReport, NamespaceDefinition, ParsedFile
 from headrace.flags.parsing import parse_file
 from headrace.flags.table_reader import shown
@@ -48,7 +48,7 @@ def lint_tree(parsed: Mapping[str, ParsedFile]) -> LintReport:
     between = chain(
         _unknown_segments(files, parsed),
         _unknown_environments(files, parsed),
-        _cycles(References.of(parsed).segments),
+        _cycles(SegmentGraph.of(parsed).segments),
         _too_many_terms(files),
     )
     errors = chain((each for each in shown_of_files if each.is_error), between)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.flags.closure import References, closure_paths
+from headrace.flags.closure import SegmentGraph, closure_paths
 from headrace.flags.lint import lint_files
 from headrace.flags.subscription import parse_flag_list
 from headrace.processes.manifest_messages import CheckArchive, ManifestChecked
@@ -20,8 +20,8 @@ def test_it_is_clean_and_as_large_as_it_says() -> None:
     other = manifests.make_manifest(2)
     changed = {path for path in files if files[path] != other[path]}
     assert len(changed) == 1
-    references = References.of(parsed)
-    assert all(changed <= set(closure_paths(references, True, flags)) for flags in wanted)
+    graph = SegmentGraph.of(parsed)
+    assert all(changed <= set(closure_paths(graph, True, flags)) for flags in wanted)
 
 
 def test_an_upload_is_what_the_server_takes() -> None:

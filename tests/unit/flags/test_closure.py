@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.flags.closure import References, closure_hash, closure_paths, hash_files, hash_row
+from headrace.flags.closure import SegmentGraph, closure_hash, closure_paths, hash_files, hash_row
 from headrace.flags.lint import lint_files
 from headrace.flags.subscription import EVERY_FLAG, FlagSet
 from support import flag_trees
@@ -63,7 +63,7 @@ def test_the_buffer_of_a_hash_is_the_one_that_was_checked_by_hand() -> None:
     assert closure_hash(rows) == hash_files(dict(reversed(A.items())))
 
 
-USED = References(
+USED = SegmentGraph(
     flags={"a": ("staff",), "a-b": (), "b": ("beta", "gone")},
     segments={
         "staff": (), "beta": ("paying", "staff"), "paying": ("beta",), "orphan": ("staff",)
@@ -98,15 +98,15 @@ def test_files_of_a_closure(flags: FlagSet, paths: list[str]) -> None:
 
 
 def test_nothing_is_the_closure_of_nothing() -> None:
-    assert closure_paths(References({}, {}), False, EVERY_FLAG) == []
-    assert closure_paths(References({}, {}), True, FlagSet(("a",))) == ["namespace.toml"]
+    assert closure_paths(SegmentGraph({}, {}), False, EVERY_FLAG) == []
+    assert closure_paths(SegmentGraph({}, {}), True, FlagSet(("a",))) == ["namespace.toml"]
 
 
 @given(flag_trees.trees(), st.data())
 def test_flags_depend_on_the_segments_that_they_reach(
     tree: dict[str, bytes], data: st.DataObject
 ) -> None:
-    used = References.of(lint_files(tree)[1])
+    used = SegmentGraph.of(lint_files(tree)[1])
     segments = (
         data.draw(st.sets(st.sampled_from(sorted(used.segments)))) if used.segments else set()
     )
@@ -116,6 +116,6 @@ def test_flags_depend_on_the_segments_that_they_reach(
 
 
 def test_segments_that_need_each_other_end_no_walk_too_late() -> None:
-    used = References({"a": ("s",), "b": ("t",), "c": ()}, {"s": ("t",), "t": ("s", "gone")})
+    used = SegmentGraph({"a": ("s",), "b": ("t",), "c": ()}, {"s": ("t",), "t": ("s", "gone")})
     assert used.depending(["s"]) == used.depending(["gone"]) == {"a", "b"}
     assert used.depending([]) == used.depending(["strange"]) == set()

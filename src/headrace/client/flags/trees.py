@@ -17,7 +17,7 @@ from headrace.client.flags.problems import RefreshCheck, RefreshError
 from headrace.core.digits import parse_digits
 from headrace.core.limits import I64_MAX
 from headrace.flags.archive import ArchiveLimits, ArchiveRefused, read_archive
-from headrace.flags.closure import References, hash_digests
+from headrace.flags.closure import SegmentGraph, hash_digests
 from headrace.flags.delta import Unverified, apply_delta
 from headrace.flags.evaluation import Definitions
 from headrace.flags.lint import lint_tree
@@ -62,8 +62,8 @@ class FlagTree:
         return format_etag(self.version, self.closure_hash)
 
     @cached_property
-    def references(self) -> References:
-        return References.of(self.parsed)
+    def segment_graph(self) -> SegmentGraph:
+        return SegmentGraph.of(self.parsed)
 
     def at_version(self, version: int) -> FlagTree:
         """The same files, which are those of another version, too."""
@@ -165,8 +165,8 @@ def changed_flags(old: FlagTree | None, new: FlagTree) -> frozenset[str]:
     found = {key_of(path) for path in changed if kind_of(path) is FileKind.FLAG}
     segments = [key_of(path) for path in changed if kind_of(path) is FileKind.SEGMENT]
     if old is not None and segments:
-        depending = new.references.depending(segments) | old.references.depending(segments)
-        found |= depending & new.references.flags.keys()
+        depending = new.segment_graph.depending(segments) | old.segment_graph.depending(segments)
+        found |= depending & new.segment_graph.flags.keys()
     return frozenset(found)
 
 

@@ -45,7 +45,7 @@ def _work_out(manifest: LoadedManifest, flags: FlagSet) -> Closure:
     digests, rows = manifest.digests, manifest.rows
     if flags.keys is None:  # they need every file there is: as they are, nothing is looked for
         return Closure(manifest.version, digests, closure_hash(rows.values()))
-    paths = closure_paths(manifest.references, NAMESPACE_PATH in digests, flags)
+    paths = closure_paths(manifest.segment_graph, NAMESPACE_PATH in digests, flags)
     return Closure(
         manifest.version,
         {path: digests[path] for path in paths},

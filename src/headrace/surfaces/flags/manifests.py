@@ -25,7 +25,7 @@ from headrace.core.limits import (
 from headrace.core.sized_cache import SizedCache
 from headrace.engine.flow.time_slices import slices
 from headrace.engine.open_log import OpenLog
-from headrace.flags.closure import References, hash_row
+from headrace.flags.closure import SegmentGraph, hash_row
 from headrace.flags.evaluation import Definitions
 from headrace.flags.model import Definition, FlagDefinition, NamespaceDefinition, SegmentDefinition
 from headrace.flags.tree import NAMESPACE_PATH, FileKind, key_of, kind_of
@@ -117,8 +117,8 @@ class LoadedManifest:
         "definitions",
         "digests",
         "files",
-        "references",
         "rows",
+        "segment_graph",
         "version",
         "weight",
     )
@@ -137,7 +137,7 @@ class LoadedManifest:
         """
         self._flags = _of_kind(files, FileKind.FLAG)
         self._segments = _of_kind(files, FileKind.SEGMENT)
-        self.references = References(_used(self._flags), _used(self._segments))
+        self.segment_graph = SegmentGraph(_used(self._flags), _used(self._segments))
         namespace = files.get(NAMESPACE_PATH)
         self.definitions = Definitions(
             _Defined[FlagDefinition](self._flags),
@@ -157,7 +157,7 @@ class LoadedManifest:
         """How much a flag and the segments that it needs define."""
         weight = self._weights.get(flag)
         if weight is None:
-            reached = self.references.reachable((flag,))
+            reached = self.segment_graph.reachable((flag,))
             weight = self._flags[flag].weight + sum(self._segments[key].weight for key in reached)
             self._weights[flag] = weight
         return weight

@@ -120,8 +120,8 @@ def test_what_was_uploaded_is_at_hand(loop: VirtualLoop) -> None:
         assert manifest.version == 1
         assert manifest.digests == {path: digest(content) for path, content in FILES.items()}
         assert manifest.rows == {path: hash_row(path, digest(FILES[path])) for path in FILES}
-        assert manifest.references.flags == {"a": ("employees",), "b": ("employees",)}
-        assert manifest.references.segments == {"employees": ()}
+        assert manifest.segment_graph.flags == {"a": ("employees",), "b": ("employees",)}
+        assert manifest.segment_graph.segments == {"employees": ()}
         definitions = manifest.definitions
         assert (set(definitions.flags), len(definitions.segments)) == ({"a", "b"}, 1)
         assert definitions.namespace is not None
@@ -176,7 +176,7 @@ def test_a_restarted_server_loads_from_what_is_stored(loop: VirtualLoop) -> None
         loaded = await world.store.manifests.load(live)
         assert known is not None
         assert (loaded.digests, loaded.rows) == (known.digests, known.rows)
-        assert loaded.references == known.references
+        assert loaded.segment_graph == known.segment_graph
         assert evaluate(loaded.definitions, "b", {}).variant == "off"
         assert (world.metrics.loads.value, world.parsed) == (1, 4)
         assert await world.store.manifests.load(live) is loaded

@@ -17,7 +17,7 @@ from headrace.core.errors import Code, Refused
 from headrace.core.limits import DELTA_BYTES_MAX
 from headrace.engine.flow import time_slices
 from headrace.engine.open_log import OpenLog
-from headrace.flags.closure import References, closure_paths
+from headrace.flags.closure import SegmentGraph, closure_paths
 from headrace.flags.parsing import parse_file
 from headrace.flags.subscription import parse_flag_list
 from headrace.surfaces.flags import deliveries
@@ -55,7 +55,9 @@ KEYED = {"HEADRACE_ADMIN_TOKEN": ADMIN}
 def closure_of(files: dict[str, bytes], flags: str) -> dict[str, bytes]:
     """What a client of these flags is to hold, worked out anew."""
     parsed = {path: parse_file(path, content) for path, content in files.items()}
-    paths = closure_paths(References.of(parsed), "namespace.toml" in files, parse_flag_list(flags))
+    paths = closure_paths(
+        SegmentGraph.of(parsed), "namespace.toml" in files, parse_flag_list(flags)
+    )
     return {path: files[path] for path in paths}
 
 
