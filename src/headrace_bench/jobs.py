@@ -137,6 +137,18 @@ class Changes(Message, frozen=True):
     warmup_uploads: int
 
 
+class Hints(Message, frozen=True):
+    """Connect consumers over gRPC and store events: each time, take one hint with each of them."""
+
+    port: int
+    grpc_port: int
+    tenant: str
+    consumers: int
+    request: bytes
+    events: int
+    warmup_events: int
+
+
 class Flood(Message, frozen=True):
     """Append as fast as the watchers get it: `ahead` records are under way to them all the time."""
 

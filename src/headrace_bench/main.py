@@ -24,7 +24,7 @@ from headrace_bench.errors import BenchError
 from headrace_bench.peers import bullmq, durable_streams, nchan, npm, prisma
 from headrace_bench.progress import Progress
 from headrace_bench.report import Failure, Report, encode_report, format_table
-from headrace_bench.scenarios import flags, notifications, pipeline, search
+from headrace_bench.scenarios import feeds, flags, notifications, pipeline, search
 from headrace_bench.scenarios.catalog import DEFAULT, Scenario
 from headrace_bench.scenarios.extras import large_log, many_topics
 from headrace_bench.scenarios.manystreams import many_streams
@@ -39,10 +39,12 @@ PIPELINE: dict[str, Scenario] = {
 SEARCH: dict[str, Scenario] = {"search": search.search}
 NOTIFICATIONS: dict[str, Scenario] = {**notifications.SCENARIOS}
 FLAGS: dict[str, Scenario] = {**flags.SCENARIOS}
+FEEDS: dict[str, Scenario] = {**feeds.SCENARIOS}
 GROUPS = {
-    "pipeline": PIPELINE, "search": SEARCH, "notifications": NOTIFICATIONS, "flags": FLAGS
+    "pipeline": PIPELINE, "search": SEARCH, "notifications": NOTIFICATIONS, "flags": FLAGS,
+    "feeds": FEEDS,
 }  # fmt: skip
-"""Those of `headrace bench GROUP`: all but flags need Spark, if only for indexes."""
+"""Those of `headrace bench GROUP`: all but flags and feeds need Spark, if only for indexes."""
 LARGE_LOG_GB = 10.0
 INTERRUPTED = 130
 LOAD_MAX = 0.5
@@ -73,9 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=[*GROUPS],
         help="pipeline: Spark instead of the server; search: answers from the indexes it makes; "
         "notifications: beside topics, and replayed (packages of the extra `spark`); "
-        "flags: changes of manifests beside topics",
+        "flags: changes of manifests beside topics; feeds: hints over gRPC (extra `grpc`)",
     )
-    names = (*DEFAULT, *EXTRAS, *PIPELINE, *SEARCH, *NOTIFICATIONS, *FLAGS)
+    names = (*DEFAULT, *EXTRAS, *PIPELINE, *SEARCH, *NOTIFICATIONS, *FLAGS, *FEEDS)
     parser.add_argument(
         "--only",
         action="append",
@@ -176,6 +178,7 @@ def choose_scenarios(options: argparse.Namespace) -> dict[str, Scenario]:
         **SEARCH,
         **NOTIFICATIONS,
         **FLAGS,
+        **FEEDS,
         "many-topics": many_topics,
         "many-streams": many_streams,
         "large-log": partial(large_log, size_gb=options.large_log or LARGE_LOG_GB),

@@ -21,6 +21,7 @@ from headrace_bench.jobs import (
     Drain,
     Flood,
     Flow,
+    Hints,
     Latencies,
     Listen,
     Paced,
@@ -36,7 +37,7 @@ from headrace_bench.working import drain
 
 READY = b"ready\n"
 
-Job = Appends | CatchUp | Watch | Listen | Poll | Changes | Flood | Drain
+Job = Appends | CatchUp | Watch | Listen | Poll | Changes | Hints | Flood | Drain
 Result = TypeVar("Result", Tally, Reading, Latencies, Flow)
 
 
@@ -61,6 +62,11 @@ def run_watch(job: Watch | Poll, writer: Appends) -> Latencies:
 
 
 def run_changes(job: Changes) -> Latencies:
+    with _start(job) as process:
+        return _finish(process, Latencies)
+
+
+def run_hints(job: Hints) -> Latencies:
     with _start(job) as process:
         return _finish(process, Latencies)
 
@@ -143,6 +149,10 @@ def carry_out(job: Job) -> Tally | Reading | Latencies | Flow:
             return poll(job, say_ready)
         case Changes():
             return change(job)
+        case Hints():
+            from headrace_bench.hinting import hear  # a library that others do without
+
+            return hear(job)
         case Flood():
             return flood(job)
         case Drain():

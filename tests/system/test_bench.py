@@ -10,7 +10,7 @@ import pytest
 from headrace_bench.arena import QUICK, Arena
 from headrace_bench.peers import bullmq, durable_streams, nchan
 from headrace_bench.report import Row
-from headrace_bench.scenarios import fanout
+from headrace_bench.scenarios import fanout, feeds
 from headrace_bench.scenarios.queue import queue
 
 pytestmark = pytest.mark.system
@@ -55,3 +55,12 @@ def test_every_watcher_gets_every_record(arena: Arena) -> None:
 @pytest.mark.usefixtures("few_watchers")
 def test_every_socket_gets_every_record(arena: Arena) -> None:
     require_all_missing(list(fanout.websocket(arena)), [nchan.NAME])
+
+
+def test_every_consumer_hears_of_every_event(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "CONSUMERS", (1, 3))
+    monkeypatch.setattr(feeds, "EVENTS", 5)
+    rows = list(feeds.hints(arena))
+    assert len(rows) == 4
+    assert all(row.headrace[0] > 0 for row in rows)
+    assert list(arena.directory.iterdir()) == []
