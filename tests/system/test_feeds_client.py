@@ -125,6 +125,7 @@ def test_no_event_is_missed_under_churn(shared: tuple[ServerProcess, str]) -> No
 
     asyncio.run(run())
     assert sorted(set(got)) == list(range(1, EVENTS + 1)), "none is missed"
+    assert "Traceback" not in server.output()
     assert len(ids) == EVENTS
     assert len(got) > EVENTS, "pages that were not done with came again"
 
