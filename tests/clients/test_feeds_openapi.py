@@ -22,7 +22,7 @@ ADMIN = "the-superadmin"
 TOOLS = Path(sys.executable).parent
 TOOL_S = 300.0
 EXAMPLES = 10
-OPERATIONS = 20
+OPERATIONS = 21
 
 
 @pytest.fixture(scope="module")
