@@ -34,8 +34,13 @@ RETENTION = Retention(versions=2, age_ms=0)
 
 @pytest.fixture(autouse=True)
 def whole_trees() -> Iterator[None]:
-    """Whole trees are stored after a few rows."""
-    with mock.patch("headrace.surfaces.flags.version_rows.TREE_ROWS_MAX", 3):
+    """Whole trees are stored after a few rows; of two namespaces, one is deleted in several steps,
+    the other in one.
+    """
+    with (
+        mock.patch("headrace.surfaces.flags.version_rows.TREE_ROWS_MAX", 3),
+        mock.patch("headrace.surfaces.flags.versions.DROPPED_REFERENCES_MAX", 6),
+    ):
         yield
 
 
