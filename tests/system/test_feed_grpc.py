@@ -280,3 +280,11 @@ def test_without_a_port_nobody_listens(new_server: Servers) -> None:
     assert "grpc://" not in server.output()
     assert ask(server, "acme/consumers") == {"consumers": []}
     assert httpx.get(f"{server.url}/tenants/nobody/consumers").status_code == 404
+
+
+def test_without_its_library_the_server_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "grpc.py").write_text("raise ImportError('there is none')\n")
+    ended = serve_to_the_end(tmp_path / "data", FEEDS_GRPC_PORT="0", PYTHONPATH=str(tmp_path))
+    assert ended.returncode != 0
+    assert "pip install 'headrace[grpc]'" in ended.stdout
+    assert "Traceback" not in ended.stdout
