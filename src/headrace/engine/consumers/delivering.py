@@ -294,6 +294,11 @@ class WebhookDelivery:
             page = await self._read(active, source, active.examined, size - active.found)
             if not self._is_still(active, version):
                 return None
+            if (gap := page.gap) is not None and not active.format.tells_losses:
+                log_line(
+                    "warning", "a webhook missed what is gone",
+                    webhook=active.name, first=gap.first, last=gap.last,
+                )  # fmt: skip
             if active.found or self._tells(active, page):
                 break
             self._skip(active, page.next)

@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from headrace.core.errors import Code, Refused
 from headrace.search.values import format_date
+from headrace.surfaces.feeds.wire import Instant, SequenceNumber
 from headrace.web.accept import prefers
 from headrace.web.answers import Answer, Headers, retry_after
 from headrace.web.request import Request
@@ -114,9 +115,9 @@ class FeedError(msgspec.Struct, rename="camel"):
     code: str
     message: str
     errors: list[FieldError] | UnsetType = UNSET
-    earliest_available: int | UnsetType = UNSET
+    earliest_available: SequenceNumber | UnsetType = UNSET
     active_node: str | UnsetType = UNSET
-    lease_expires_at: str | UnsetType = UNSET
+    lease_expires_at: Instant | UnsetType = UNSET
 
 
 class FeedProblem(msgspec.Struct, rename="camel"):
@@ -127,9 +128,9 @@ class FeedProblem(msgspec.Struct, rename="camel"):
     status: int
     detail: str
     errors: list[FieldError] | UnsetType = UNSET
-    earliest_available: int | UnsetType = UNSET
+    earliest_available: SequenceNumber | UnsetType = UNSET
     active_node: str | UnsetType = UNSET
-    lease_expires_at: str | UnsetType = UNSET
+    lease_expires_at: Instant | UnsetType = UNSET
 
 
 def invalid_field(field: str, problem: str, rejected: Any = UNSET) -> Refused:

@@ -9,6 +9,7 @@ from base64 import b64encode
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
 from headrace.core.retry import DELIVERIES
@@ -184,3 +185,22 @@ def test_a_test_is_one_event_that_is_stored_nowhere() -> None:
         assert (await server.get(f"{path}/deliveries"))["deliveries"] == []
 
     run(story)
+
+
+def test_events_that_retention_takes_from_a_paused_subscription_are_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(server: FeedsServer) -> None:
+        path = await server.subscribe()
+        await patch(server, path, status="paused")
+        await server.store(2)
+        await asyncio.sleep(8 * DAY_S)
+        await server.store()
+        await patch(server, path, status="active")
+        await asyncio.sleep(1)
+        assert [numbers(call) for call in server.receivers.taken] == [[4]]
+        assert (await server.get(path))["cursor"]["sequenceNumber"] == 4
+
+    run(story)
+    [line] = [each for each in caplog.records if "missed" in each.getMessage()]
+    assert (line.fields["first"], line.fields["last"]) == (2, 3)  # type: ignore[attr-defined]
