@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from headrace.core.config import Durability, LogConfig
+from headrace.core.entry import LoseAtRestart
 from headrace.core.errors import Code, Refused
 from headrace.core.owners import TOPICS
 from headrace.core.record import draft
@@ -156,6 +157,26 @@ def test_records_that_are_gone_must_be_acknowledged_as_such(loop: VirtualLoop) -
             await poll(engine, ack=5)
         assert refused.value.code is Code.INVALID
         assert seqs(await poll(engine, ack=4)) == [5, 6, 7]
+
+    with small():
+        loop.run(script())
+
+
+def test_a_loss_in_the_middle_can_be_passed(loop: VirtualLoop) -> None:
+    async def script() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        await append(engine, 3)
+        log = engine.state.by_name["a"]
+        engine.commit([LoseAtRestart(log.id, [4, 6], 6, log.size_bytes)], sync=True)
+        await append(engine, 2)
+        await engine.trackers.put("t", "a", "earliest")
+        assert seqs(await poll(engine, limit=10)) == [1, 2, 3]
+        with pytest.raises(Refused) as refused:
+            await poll(engine, ack=3)
+        assert refused.value.code is Code.CURSOR_EXPIRED
+        assert refused.value.detail["lost_to_seq"] == 6
+        assert engine.trackers.find("t").state.cursor == 3, "what was acknowledged is"
+        assert seqs(await poll(engine, ack=6)) == [7, 8]
 
     with small():
         loop.run(script())

@@ -339,6 +339,22 @@ def test_who_changes_a_webhook_changes_what_is_under_way(play: Callable[[Script]
     play(script)
 
 
+def test_what_is_under_way_is_not_told_as_passed(play: Callable[[Script], None]) -> None:
+    async def script(engine: Engine, receivers: ScriptedReceivers) -> None:
+        await append(engine, 1)
+        await hook(engine)
+        receivers.script[URL] = [200, None]
+        await append(engine, 6)
+        await asyncio.sleep(1)
+        assert sent(receivers.calls) == [[2, 3, 4], [5, 6, 7]]
+        assert (await engine.webhooks.get("topics/h")).passed == 4
+        receivers.release.set()
+        await asyncio.sleep(1)
+        assert (await engine.webhooks.get("topics/h")).passed == 7
+
+    play(script)
+
+
 def test_a_webhook_that_is_deleted_is_called_no_more(play: Callable[[Script], None]) -> None:
     async def script(engine: Engine, receivers: ScriptedReceivers) -> None:
         await append(engine, 1)

@@ -59,9 +59,12 @@ def rotate(secrets: WebhookSecrets, new: str, now_ms: int) -> WebhookSecrets:
 
 
 def begin(log: int, webhook: Webhook, id: str, cursor: int, upto: int, now_ms: int) -> NoteDelivery:
-    """A batch is about to be sent; up to `cursor` nothing more is wanted."""
+    """A batch is about to be sent, with all its attempts before it; up to `cursor` nothing more is
+    wanted.
+    """
     assert webhook.cursor <= cursor < upto, (webhook.cursor, cursor, upto)
-    return _note(log, webhook, cursor=cursor, batch=DeliveryBatch(id, upto, now_ms))
+    batch = DeliveryBatch(id, upto, now_ms)
+    return _note(log, webhook, cursor=cursor, batch=batch, failures=0, retry_at_ms=0)
 
 
 def pass_over(log: int, webhook: Webhook, cursor: int) -> NoteDelivery:

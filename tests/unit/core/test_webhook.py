@@ -126,6 +126,15 @@ def test_what_is_not_wanted_is_passed() -> None:
     assert pass_over(1, webhook, 3).cursor == 15, "never back"
 
 
+def test_a_batch_has_all_its_attempts_though_the_one_before_it_came_to_nothing() -> None:
+    webhook = sending(failures=9)
+    since_ms = webhook.failing_since_ms
+    apply(webhook, pass_over(1, webhook, 20))
+    apply(webhook, begin(1, webhook, "dlv_2", 20, 30, 4000))
+    assert (webhook.failures, webhook.retry_at_ms) == (0, 0)
+    assert since_ms == webhook.failing_since_ms > 0, "nothing was taken since"
+
+
 def test_a_replaced_secret_counts_for_a_day() -> None:
     secrets = rotate(WebhookSecrets("one"), "two", 1000)
     assert secrets.valid(1000) == ("two", "one")

@@ -381,7 +381,7 @@ class WebhookDelivery:
             log_line("info", "a webhook is well again", webhook=active.name)
         note = rules.delivered(log, state, attempt.last, next_batch, now_ms)
         self._commit(active, note, attempt)
-        active.pass_to(attempt.last if next_page is None else next_page.next)
+        active.pass_to(attempt.last)
         active.page = next_page
 
     def _glance(self, active: ActiveWebhook, after: int) -> Page | None:

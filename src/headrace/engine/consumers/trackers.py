@@ -183,6 +183,8 @@ class Trackers:
             now_ms=kernel.clock.now_ms(),
         )
         if (lost := self._loss(source, entry.cursor)) is not None:
+            if entry.cursor > tracker.cursor:  # else nobody could acknowledge what is lost behind
+                await kernel.journal.wait_synced(self._note(entry))
             await kernel.settle(source)
             raise _expired(lost, entry.cursor)
         position = self._note(entry)
