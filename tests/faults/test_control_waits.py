@@ -13,13 +13,17 @@ from typing import Any
 import pytest
 
 from headrace.delivery.signing import Signer
+from headrace.engine.consumers.webhook_format import WebhookFormat
 from headrace.engine.upkeep.cycle import UpkeepPace
+from headrace.surfaces.feeds.delivery_format import FeedDeliveryFormat
+from headrace.surfaces.topics.webhook_format import TopicWebhookFormat
 from support.engine_harness import boot
 from support.hostile import HostileDisk
 from support.searchworld import NEVER, Meddler, World, web
 from support.virtual import VirtualClock, VirtualLoop
 
 SLOW_S = 0.5
+FORMATS: dict[str, WebhookFormat] = {"topics": TopicWebhookFormat(), "feeds": FeedDeliveryFormat()}
 T = "/v0/topics/a"
 R = "/v0/routers/r"
 S = "/v1/stream/s"
@@ -64,6 +68,26 @@ VERSIONS: Request = ("GET", f"{MANIFEST}/versions")
 EVALUATE_ALL: Request = ("POST", f"{SPACES}/billing/evaluate/all", {"context": {}})
 OFREP: Request = ("POST", f"{SPACES}/billing/ofrep/v1/evaluate/flags", {"context": {}})
 CLOSURE: Request = ("GET", f"{SPACES}/billing/closure?version=1&subscription=Kg")
+TRACKERS, HOOKS = "/v0/trackers", "/v0/webhooks"
+TRACK: Request = ("PUT", f"{TRACKERS}/t", {"source": "a"})
+UNTRACK: Request = ("DELETE", f"{TRACKERS}/t")
+POLL: Request = ("POST", f"{TRACKERS}/t/poll", {"node": "n"})
+POLL_ELSEWHERE: Request = ("POST", f"{TRACKERS}/t/poll", {"node": "m"})
+HOOK: Request = ("PUT", f"{HOOKS}/h", {"source": "a", "url": "https://example.com/"})
+UNHOOK: Request = ("DELETE", f"{HOOKS}/h")
+FEED = "/tenants/acme"
+EVENT: Request = (
+    "POST",
+    f"{FEED}/events",
+    {"type": "theme.created", "resourceRef": {"resourceType": "theme", "resourceId": "a"}},
+)
+SUBSCRIBE: Request = (
+    "POST",
+    f"{FEED}/event-subscriptions",
+    {"callbackUrl": "https://example.com/"},
+)
+FEED_TRACK: Request = ("PUT", f"{FEED}/trackers/abc")
+API_KEY: Request = ("POST", f"{FEED}/api-keys", {"name": "a", "roles": ["reader"]})
 
 CASES: list[tuple[list[Request], Request, Request]] = [
     # (what there is, what is being made durable, what is asked meanwhile)
@@ -155,6 +179,31 @@ CASES: list[tuple[list[Request], Request, Request]] = [
     ([TENANT, SPACE], TOKEN, ("GET", TOKENS)),
     ([TENANT, SPACE, TOKEN], REVOKE, REVOKE),
     ([TENANT, SPACE, TOKEN], REVOKE, ("GET", TOKENS)),
+    ([SYNCED], TRACK, TRACK),
+    ([SYNCED], TRACK, POLL),
+    ([SYNCED], TRACK, ("GET", f"{TRACKERS}/t")),
+    ([SYNCED], TRACK, ("GET", TRACKERS)),
+    ([SYNCED, TRACK], UNTRACK, UNTRACK),
+    ([SYNCED, TRACK], UNTRACK, POLL),
+    ([SYNCED, TRACK], UNTRACK, ("GET", TRACKERS)),
+    ([SYNCED, TRACK], POLL, POLL),
+    ([SYNCED, TRACK], POLL, POLL_ELSEWHERE),
+    ([SYNCED, TRACK], POLL, ("GET", f"{TRACKERS}/t")),
+    ([SYNCED, TRACK], POLL, ("GET", TRACKERS)),
+    ([SYNCED], HOOK, HOOK),
+    ([SYNCED], HOOK, ("GET", f"{HOOKS}/h")),
+    ([SYNCED], HOOK, ("GET", HOOKS)),
+    ([SYNCED, HOOK], UNHOOK, UNHOOK),
+    ([SYNCED, HOOK], UNHOOK, ("GET", f"{HOOKS}/h")),
+    ([SYNCED, HOOK], UNHOOK, ("GET", HOOKS)),
+    ([], EVENT, EVENT),
+    ([], EVENT, ("GET", f"{FEED}/trackers")),
+    ([], EVENT, SUBSCRIBE),
+    ([EVENT], SUBSCRIBE, ("GET", f"{FEED}/event-subscriptions")),
+    ([EVENT], FEED_TRACK, FEED_TRACK),
+    ([EVENT], FEED_TRACK, ("GET", f"{FEED}/trackers")),
+    ([EVENT], FEED_TRACK, ("GET", f"{FEED}/trackers/abc")),
+    ([], API_KEY, ("GET", f"{FEED}/api-keys")),
 ]
 
 
@@ -180,7 +229,9 @@ def test_an_answer_waits_for_what_it_tells(
         disk = HostileDisk()
         clock, pool = VirtualClock(loop), Meddler()
         pace = UpkeepPace(seal_bytes=NEVER)  # a rotation would sync at once
-        started = await boot(disk, clock, pace=pace, pool=pool, delay_s=lambda: slow_s)
+        started = await boot(
+            disk, clock, pace=pace, pool=pool, delay_s=lambda: slow_s, webhook_formats=FORMATS
+        )
         world = World(started, disk, pool, Random(0))
         for request in there:
             await world.right(*request)

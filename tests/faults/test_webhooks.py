@@ -23,7 +23,7 @@ from headrace.core.record import draft
 from headrace.core.webhook import Webhook
 from headrace.engine.caps import Caps, KeyCaps
 from headrace.engine.consumers.active_webhook import ActiveWebhook
-from headrace.engine.consumers.webhooks import WebhookPut, WebhookSpec
+from headrace.engine.consumers.webhooks import Hooked, WebhookPut, WebhookSpec
 from headrace.engine.engine import Engine
 from headrace.engine.start import Started, stop
 from headrace.storage.checks.findings import Problem
@@ -351,6 +351,41 @@ def test_what_is_under_way_is_not_told_as_passed(play: Callable[[Script], None])
         receivers.release.set()
         await asyncio.sleep(1)
         assert (await engine.webhooks.get("topics/h")).passed == 7
+
+    play(script)
+
+
+def test_what_is_told_of_a_webhook_stays_as_it_was(play: Callable[[Script], None]) -> None:
+    async def script(engine: Engine, receivers: ScriptedReceivers) -> None:
+        await append(engine, 1)
+        await hook(engine)
+        told = await engine.webhooks.get("topics/h")
+        await append(engine, 3)
+        await asyncio.sleep(1)
+        assert told.state.cursor == 1, "what came later may not be durable yet"
+        assert (await engine.webhooks.get("topics/h")).state.cursor == 4
+
+    play(script)
+
+
+def test_nobody_takes_a_webhook_over_that_was_made_meanwhile(
+    play: Callable[[Script], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(engine: Engine, receivers: ScriptedReceivers) -> None:
+        await append(engine, 1)
+
+        async def look_up(url: str) -> None:
+            monkeypatch.undo()
+            await hook(engine, created_by="other")
+
+        def check(hooked: Hooked) -> None:
+            raise Refused(Code.FORBIDDEN, hooked.live.log.created_by)
+
+        monkeypatch.setattr(receivers, "check", look_up)
+        spec = WebhookSpec(url="https://b.example/")
+        with pytest.raises(Refused, match="other"):
+            await engine.webhooks.put("topics/h", "a", spec, created_by="key", check=check)
+        assert state(engine).destination.url == URL
 
     play(script)
 

@@ -6,6 +6,7 @@ A tracker is a log without records, so that it is journaled, recovered and dropp
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Literal
 
 import msgspec
@@ -28,17 +29,14 @@ _CONFIG = LogConfig(durability=Durability.FSYNC, auto_create=False)
 
 
 class Tracked(msgspec.Struct, frozen=True):
-    """A tracker as it is now."""
+    """A tracker as it was when somebody looked."""
 
     name: str
     live: OpenLog
     source: OpenLog | None
     """None once the log that it reads is gone."""
-
-    @property
-    def state(self) -> Tracker:
-        assert isinstance(self.live.log.consumer, Tracker)
-        return self.live.log.consumer
+    state: Tracker
+    """A copy: what changes from then on may not be durable when this is told."""
 
 
 class Polled(msgspec.Struct, frozen=True):
@@ -74,25 +72,36 @@ class Trackers:
         return self._tracked(self._kernel.open_logs[log.id])
 
     def _tracked(self, live: OpenLog) -> Tracked:
-        assert isinstance(live.log.consumer, Tracker)
-        source = self._sources.find(live.log.consumer.source)
-        return Tracked(live.log.name.removeprefix(TRACKER_PREFIX), live, source)
+        state = live.log.consumer
+        assert isinstance(state, Tracker)
+        name, source = live.log.name.removeprefix(TRACKER_PREFIX), self._sources.find(state.source)
+        return Tracked(name, live, source, copy(state))
 
     async def get(self, name: str) -> Tracked:
         """A tracker, once what is told of it is durable."""
         tracked = self.find(name)
-        live = tracked.live
-        position = max(self._noted.get(live.log.id, 0), live.config_position)
-        await self._kernel.journal.wait_to_tell(position, sync=True)
+        await self._settle([tracked])
         return tracked
 
-    def page(
+    async def _settle(self, told: list[Tracked]) -> None:
+        """Wait until what there is to tell of trackers is durable."""
+        positions = (
+            max(self._noted.get(each.live.log.id, 0), each.live.config_position) for each in told
+        )
+        await self._kernel.journal.wait_to_tell(max(positions, default=0), sync=True)
+
+    async def page(
         self, after: str, prefix: str, count_max: int, wanted: Callable[[Tracked], bool]
     ) -> tuple[list[Tracked], bool]:
-        """Up to `count_max` trackers by name, and whether there are more.
+        """Up to `count_max` trackers by name, and whether there are more, once that is durable."""
+        found, more = self._look(after, prefix, count_max, wanted)
+        await self._settle(found)
+        await self._kernel.settle_control()
+        return found, more
 
-        Whoever tells of them must `settle_control` before.
-        """
+    def _look(
+        self, after: str, prefix: str, count_max: int, wanted: Callable[[Tracked], bool]
+    ) -> tuple[list[Tracked], bool]:
         kernel, found = self._kernel, list[Tracked]()
         behind = TRACKER_PREFIX + after if after else ""
         for name in kernel.state.names(behind, TRACKER_PREFIX + prefix, TRACKERS):
@@ -173,15 +182,19 @@ class Trackers:
             raise _gone(tracker)
         kernel.expire_now(source)
         lost = self._loss(source, tracker.cursor)
-        entry = rules.poll(
-            live.log.id,
-            tracker,
-            node,
-            ack=ack,
-            fence=fence,
-            lost_upto=0 if lost is None else lost.last,
-            now_ms=kernel.clock.now_ms(),
-        )
+        try:
+            entry = rules.poll(
+                live.log.id,
+                tracker,
+                node,
+                ack=ack,
+                fence=fence,
+                lost_upto=0 if lost is None else lost.last,
+                now_ms=kernel.clock.now_ms(),
+            )
+        except Refused:
+            await self._settle([tracked])  # who holds it, and how far it came
+            raise
         if (lost := self._loss(source, entry.cursor)) is not None:
             if entry.cursor > tracker.cursor:  # else nobody could acknowledge what is lost behind
                 await kernel.journal.wait_synced(self._note(entry))
@@ -194,11 +207,12 @@ class Trackers:
         kernel.check_alive(live)
         if page.gap is not None:
             raise _expired(page.gap, entry.cursor)
-        tracker = tracked.state
-        if tracker.fence != entry.fence:
+        tracked = self._tracked(live)
+        if tracked.state.fence != entry.fence:
             raise Refused(Code.FENCED, "another node has taken over meanwhile")
-        if page.next > tracker.given:
-            position = self._note(rules.give(live.log.id, tracker, page.next))
+        if page.next > tracked.state.given:
+            position = self._note(rules.give(live.log.id, tracked.state, page.next))
+            tracked = self._tracked(live)
         await kernel.journal.wait_synced(position)
         return Polled(tracked, page)
 

@@ -10,6 +10,7 @@ import asyncio
 import secrets as random_secrets
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from typing import Literal
 
 import msgspec
@@ -79,7 +80,7 @@ class WebhookSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hooked(msgspec.Struct, frozen=True):
-    """A webhook as it is now."""
+    """A webhook as it was when somebody looked."""
 
     name: str
     live: OpenLog
@@ -89,11 +90,8 @@ class Hooked(msgspec.Struct, frozen=True):
     """How many dead letters it has."""
     passed: int
     """Up to here there is nothing to deliver."""
-
-    @property
-    def state(self) -> Webhook:
-        assert isinstance(self.live.log.consumer, Webhook)
-        return self.live.log.consumer
+    state: Webhook
+    """A copy: what changes from then on may not be durable when this is told."""
 
 
 class WebhookPut(msgspec.Struct, frozen=True):
@@ -160,25 +158,36 @@ class LogWebhooks:
         return self.delivery[log.id]
 
     def _hooked(self, active: ActiveWebhook) -> Hooked:
-        source = self._sources.find(active.state.source)
-        passed = max(active.start, active.state.cursor)
-        return Hooked(active.name, active.live, source, active.live.log.count, passed)
+        state, source = active.state, self._sources.find(active.state.source)
+        passed = max(active.start, state.cursor)
+        return Hooked(active.name, active.live, source, active.live.log.count, passed, copy(state))
 
     async def get(self, name: str) -> Hooked:
         """A webhook, once what is told of it is durable."""
-        active = self._active(name)
-        hooked = self._hooked(active)
-        position = max(active.position, active.live.config_position)
-        await self._kernel.journal.wait_to_tell(position, sync=True)
+        hooked = self.find(name)
+        await self._settle([hooked])
         return hooked
 
-    def page(
+    async def _settle(self, told: list[Hooked]) -> None:
+        """Wait until what there is to tell of webhooks is durable."""
+        positions = (
+            max(self.delivery[each.live.log.id].position, each.live.config_position)
+            for each in told
+        )
+        await self._kernel.journal.wait_to_tell(max(positions, default=0), sync=True)
+
+    async def page(
         self, after: str, prefix: str, count_max: int, wanted: Callable[[Hooked], bool]
     ) -> tuple[list[Hooked], bool]:
-        """Up to `count_max` webhooks by name, and whether there are more.
+        """Up to `count_max` webhooks by name, and whether there are more, once that is durable."""
+        found, more = self._look(after, prefix, count_max, wanted)
+        await self._settle(found)
+        await self._kernel.settle_control()
+        return found, more
 
-        Whoever tells of them must `settle_control` before.
-        """
+    def _look(
+        self, after: str, prefix: str, count_max: int, wanted: Callable[[Hooked], bool]
+    ) -> tuple[list[Hooked], bool]:
         state, found = self._kernel.state, list[Hooked]()
         behind = WEBHOOK_PREFIX + after if after else ""
         for name in state.names(behind, WEBHOOK_PREFIX + prefix, WEBHOOKS):
@@ -207,8 +216,9 @@ class LogWebhooks:
         spec: WebhookSpec,
         start_from: Literal["earliest", "latest"] = "latest",
         created_by: str = "",
+        check: Callable[[Hooked], None] = lambda _: None,
     ) -> WebhookPut:
-        """Make a webhook, or have one that is there be like this.
+        """Make a webhook, or have one that is there be like this, unless `check` refuses.
 
         One whose log is gone begins anew with the log that has the name now.
         """
@@ -230,8 +240,8 @@ class LogWebhooks:
             )
             await kernel.commit_synced([*created, entry], together=True)
             return WebhookPut(self.find(name), True, None if spec.secret else drawn)
-        active = self._active(name)
-        state = active.state
+        state = self._active(name).state
+        check(self.find(name))  # somebody else may have made it while we looked at the URL
         if state.source != log.log.id and self._sources.find(state.source) is not None:
             raise Refused(
                 Code.CONFLICT,

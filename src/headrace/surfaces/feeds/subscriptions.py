@@ -71,9 +71,10 @@ class FeedSubscriptionRoutes:
         behind, limit = parse_listing(call.req, consumers_of(tenant))
         engine = call.engine
         find(engine, tenant)
-        found, more = engine.webhooks.page(behind, consumers_of(tenant), limit, lambda _: True)
+        found, more = await engine.webhooks.page(
+            behind, consumers_of(tenant), limit, lambda _: True
+        )
         reply = wire.SubscriptionList([_describe(hooked) for hooked in found], more)
-        await engine.settle_control()
         return vendor_answer(msgspec.json.encode(reply))
 
     async def get(self, call: Call) -> Answer:

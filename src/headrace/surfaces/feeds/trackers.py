@@ -52,10 +52,11 @@ class FeedTrackerRoutes:
         behind, limit = parse_listing(call.req, consumers_of(tenant))
         engine = call.engine
         find(engine, tenant)
-        found, more = engine.trackers.page(behind, consumers_of(tenant), limit, lambda _: True)
+        found, more = await engine.trackers.page(
+            behind, consumers_of(tenant), limit, lambda _: True
+        )
         now_ms = engine.clock.now_ms()
         reply = wire.TrackerList([_describe(tracked, now_ms) for tracked in found], more)
-        await engine.settle_control()
         return vendor_answer(msgspec.json.encode(reply))
 
     async def delete(self, call: Call) -> Answer:

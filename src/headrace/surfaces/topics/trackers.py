@@ -55,7 +55,7 @@ class TrackerRoutes:
         call.principal.require(Scope.READ)
         engine = call.engine
         after, prefix, size = parse_listing(call.req)
-        found, more = engine.trackers.page(
+        found, more = await engine.trackers.page(
             SURFACE + after if after else "",
             SURFACE + prefix,
             size,
@@ -66,7 +66,6 @@ class TrackerRoutes:
             trackers=[_state(tracked, now_ms) for tracked in found],
             next_cursor=encode_cursor(_name(found[-1])) if more else UNSET,
         )
-        await engine.settle_control()
         return Reply([open_object(reply)])
 
     async def delete(self, call: Call) -> Reply:

@@ -35,12 +35,10 @@ async def put(call: Call) -> Reply:
     request = decode(_put, await call.command() or b"{}")
     source = parse_source(request.source)
     call.principal.require(Scope.READ, source)
-    engine, stored = call.engine, SURFACE + name
-    if stored in engine.webhooks:
-        _find(call, name)
+    engine = call.engine
     match = None if request.filter is None else parse_match(request.filter)
     done = await engine.webhooks.put(
-        stored,
+        SURFACE + name,
         source,
         WebhookSpec(
             url=request.url,
@@ -52,6 +50,7 @@ async def put(call: Call) -> Reply:
         ),
         request.start_from,
         call.principal.id,
+        check=lambda hooked: _check_own(call, hooked),
     )
     shown = msgspec.structs.asdict(_state(done.hooked, engine.clock.now_ms()))
     secret = UNSET if done.secret is None else done.secret
@@ -70,7 +69,7 @@ async def list_all(call: Call) -> Reply:
     call.principal.require(Scope.READ)
     engine = call.engine
     after, prefix, size = parse_listing(call.req)
-    found, more = engine.webhooks.page(
+    found, more = await engine.webhooks.page(
         SURFACE + after if after else "",
         SURFACE + prefix,
         size,
@@ -81,7 +80,6 @@ async def list_all(call: Call) -> Reply:
         webhooks=[_state(hooked, now_ms) for hooked in found],
         next_cursor=encode_cursor(_name(found[-1])) if more else UNSET,
     )
-    await engine.settle_control()
     return Reply([open_object(reply)])
 
 
@@ -171,10 +169,14 @@ def _authorise(call: Call, scope: Scope) -> str:
 def _find(call: Call, name: str) -> Hooked:
     """A webhook, for whoever it belongs to."""
     hooked = call.engine.webhooks.find(SURFACE + name)
+    _check_own(call, hooked)
+    return hooked
+
+
+def _check_own(call: Call, hooked: Hooked) -> None:
     if not _is_own(call, hooked):
         # (What it reads, and where it leads, is not theirs to know.)
-        raise Refused(Code.FORBIDDEN, f'"{name}" belongs to another key')
-    return hooked
+        raise Refused(Code.FORBIDDEN, f'"{_name(hooked)}" belongs to another key')
 
 
 def _is_own(call: Call, hooked: Hooked) -> bool:
