@@ -7,8 +7,12 @@ from collections.abc import Mapping
 import msgspec
 
 from headrace.core.cap import Cap
+from headrace.core.owners import FEEDS
 from headrace.core.state import State
 from headrace.core.supersession import Admitted
+
+_LIMITS = {FEEDS: "max_tenants"}
+"""What the setting is called where it is not by the owner."""
 
 
 class KeyCaps(msgspec.Struct, frozen=True):
@@ -34,8 +38,9 @@ class Caps(msgspec.Struct, frozen=True):
     def check_logs(self, state: State, owner: str, created_by: str, more: int = 1) -> None:
         """Refuse when there would be more logs of this owner than may be, in all or of a key."""
         if more:
-            Cap(f"max_{owner}", self.logs.get(owner, 0)).check(state.count_of(owner), more)
-            per_key = Cap(f"max_{owner}_per_key", self.per_key.logs.get(owner, 0))
+            limit = _LIMITS.get(owner, f"max_{owner}")
+            Cap(limit, self.logs.get(owner, 0)).check(state.count_of(owner), more)
+            per_key = Cap(f"{limit}_per_key", self.per_key.logs.get(owner, 0))
             per_key.check(state.created[owner, created_by], more)
 
     def check_routers(self, count: int, of_key: int) -> None:
