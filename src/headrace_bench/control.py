@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from headrace_bench.errors import BenchError
+from headrace_bench.feed_requests import make_event
 
 TIMEOUT_S = 60.0
 
@@ -43,6 +44,29 @@ def create_webhook(url: str, webhook: str, topic: str, receiver: str, batch_reco
 
 def delete_webhook(url: str, webhook: str) -> None:
     _call("DELETE", f"{url}/v0/webhooks/{webhook}")
+
+
+def create_feed(url: str, tenant: str) -> None:
+    """A tenant is there from its first event on."""
+    _call("POST", f"{url}/tenants/{tenant}/events", make_event())
+
+
+def create_subscription(url: str, tenant: str, receiver: str, batch_events: int) -> str:
+    """Have events of a tenant sent to a receiver, from now on and at once; its path."""
+    wanted = {
+        "callbackUrl": receiver,
+        "batchSettings": {"maxBatchSize": batch_events, "maxDelaySeconds": 0},
+    }
+    path = f"/tenants/{tenant}/event-subscriptions"
+    return f"{path}/{_call('POST', url + path, wanted)['id']}"
+
+
+def change_subscription(url: str, path: str, status: Literal["active", "paused"]) -> None:
+    _call("PATCH", url + path, {"status": status})
+
+
+def delete_subscription(url: str, path: str) -> None:
+    _call("DELETE", url + path)
 
 
 def create_namespace(url: str, tenant: str, namespace: str) -> None:
@@ -147,7 +171,7 @@ def _call(method: str, url: str, body: object = None) -> dict[str, Any]:
     )
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
-            answer: dict[str, Any] = json.load(reply)
+            answer: dict[str, Any] = json.loads(reply.read() or b"{}")
             return answer
     except urllib.error.HTTPError as error:
         with error:

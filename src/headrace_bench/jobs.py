@@ -25,6 +25,10 @@ class Offsets(Message, frozen=True):
     """Each page is what a GET of a stream answers, and says at which offset the next one starts."""
 
 
+class Numbers(Message, frozen=True):
+    """Each page is what a GET of a feed answers, and says behind which number the next one is."""
+
+
 class Cycle(Message, frozen=True):
     """Prebuilt requests, sent in turn for as long as it takes."""
 
@@ -118,11 +122,14 @@ class Listen(Message, frozen=True):
 
 
 class Poll(Message, frozen=True):
-    """Long-poll a stream with many readers, each until it has `records` stamped records."""
+    """Long-poll a log with many readers, each until it has `records` stamped records."""
 
     port: int
+    speaks: Offsets | Numbers
     path: str
-    """With its query, ending with `offset=`."""
+    """With its query, ending where the cursor is put."""
+    after: str
+    """The cursor that all of them begin with."""
     readers: int
     records: int
     warmup_s: float

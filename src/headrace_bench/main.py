@@ -75,7 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=[*GROUPS],
         help="pipeline: Spark instead of the server; search: answers from the indexes it makes; "
         "notifications: beside topics, and replayed (packages of the extra `spark`); "
-        "flags: changes of manifests beside topics; feeds: hints over gRPC (extra `grpc`)",
+        "flags: changes of manifests beside topics; "
+        "feeds: every way to their consumers (extra `grpc`)",
     )
     names = (*DEFAULT, *EXTRAS, *PIPELINE, *SEARCH, *NOTIFICATIONS, *FLAGS, *FEEDS)
     parser.add_argument(

@@ -12,9 +12,12 @@ from typing import cast
 
 import uvloop
 
+from headrace_bench.errors import BenchError
+
 _TAKEN = b"HTTP/1.1 204 No Content\r\n\r\n"
 _LENGTH = b"content-length: "
 READY_S = 10.0
+WAIT_S = 60.0
 
 
 class WebhookReceiver:
@@ -22,23 +25,32 @@ class WebhookReceiver:
 
     def __init__(self) -> None:
         self.port = 0
-        self.expected = 0
-        self.count = 0
+        self.expected = self.count = 0
+        self.expected_bytes = self.body_bytes = 0
         self.began = self.ended = 0.0
         self.complete = Event()
 
-    def expect(self, deliveries: int) -> None:
-        """Begin to count, up to so many."""
+    def expect(self, deliveries: int, payload_bytes: int = 0) -> None:
+        """Begin to count, up to so many, which together have these payloads and what is around."""
         self.expected, self.count = deliveries, 0
+        self.expected_bytes, self.body_bytes = payload_bytes, 0
         self.complete.clear()
 
-    def take(self) -> None:
+    def take(self, size_bytes: int) -> None:
         self.count += 1
+        self.body_bytes += size_bytes
         self.ended = perf_counter()
         if self.count == 1:
             self.began = self.ended
         if self.count == self.expected:
             self.complete.set()
+
+    def wait_complete(self, timeout_s: float = WAIT_S) -> None:
+        """A rate of deliveries that were not full would be no rate of records."""
+        if not self.complete.wait(timeout_s):
+            raise BenchError(f"{self.count} of {self.expected} deliveries in {timeout_s:g} s")
+        if self.body_bytes < self.expected_bytes:
+            raise BenchError(f"{self.expected} deliveries have {self.body_bytes} bytes only")
 
     @property
     def rate_per_s(self) -> float:
@@ -62,11 +74,12 @@ class _Connection(asyncio.Protocol):
         while (end := held.find(b"\r\n\r\n")) >= 0:
             head = held[: end + 2].lower()
             start = head.index(_LENGTH) + len(_LENGTH)
-            size = end + 4 + int(head[start : head.index(b"\r", start)])
+            body_bytes = int(head[start : head.index(b"\r", start)])
+            size = end + 4 + body_bytes
             if len(held) < size:
                 return
             del held[:size]
-            self._receiver.take()
+            self._receiver.take(body_bytes)
             self._transport.write(_TAKEN)
 
 

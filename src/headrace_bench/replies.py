@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from headrace_bench.errors import BenchError
 from headrace_bench.wire import STREAM_FIELD
@@ -19,7 +19,6 @@ _PONG = b"+PONG\r\n"
 # the pair, the id's length, the id, the fields, and two lines for each of name and value.
 _ENTRIES_HEAD_LINES = 5
 _ENTRY_LINES = 8
-_CURSOR = b'"next_from_seq":'
 _ENTRY_FIELDS = b"\r\n*2\r\n$%d\r\n%s\r\n" % (len(STREAM_FIELD), STREAM_FIELD)
 
 
@@ -115,16 +114,26 @@ class HttpReply:
 
 
 class HttpPage(HttpReply):
+    """A page of a topic: where it ends is in its body."""
+
+    CURSOR: ClassVar = b'"next_from_seq":'
+
     def cursor(self) -> str:
-        start = self.held.rfind(_CURSOR)
+        start = self.held.rfind(self.CURSOR)
         if start < 0:
             return ""
-        start += len(_CURSOR)
+        start += len(self.CURSOR)
         # What follows is a number, then a comma or the closing brace.
         return self.held[start : start + 24].replace(b"}", b",").split(b",", 1)[0].strip().decode()
 
     def is_last(self) -> bool:
         return False
+
+
+class FeedPage(HttpPage):
+    """A page of a feed."""
+
+    CURSOR: ClassVar = b'"cursor":{"sequenceNumber":'
 
 
 class StreamPage(HttpReply):

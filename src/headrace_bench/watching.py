@@ -18,10 +18,16 @@ from types import TracebackType
 from typing import Self
 
 from headrace_bench.errors import BenchError
-from headrace_bench.jobs import Flood, Flow, Latencies, Listen, Opening, Poll, Watch
+from headrace_bench.jobs import Flood, Flow, Latencies, Listen, Offsets, Opening, Poll, Watch
 from headrace_bench.link import RECEIVE_BYTES, SILENCE_S_MAX, Connection, connect, wait_replies
-from headrace_bench.replies import EXCERPT_BYTES_MAX, HttpReply, StreamPage, format_excerpt
-from headrace_bench.wire import STAMP_BYTES, STAMP_MARK, format_from_offset
+from headrace_bench.replies import (
+    EXCERPT_BYTES_MAX,
+    FeedPage,
+    HttpReply,
+    StreamPage,
+    format_excerpt,
+)
+from headrace_bench.wire import STAMP_BYTES, STAMP_MARK, format_get
 
 BUFFER_BYTES = 256 * 1024
 EVENTS_MAX = 4096
@@ -171,12 +177,13 @@ class Pollers:
     def __init__(self, job: Poll) -> None:
         self._job = job
         self._selector = selectors.EpollSelector()
-        self._offsets: dict[Connection, str] = {}
+        self._cursors: dict[Connection, str] = {}
 
     def __enter__(self) -> Self:
         for _ in range(self._job.readers):
-            connection = Connection(self._job.port, StreamPage(), self._selector)
-            self._offsets[connection] = ""
+            page = StreamPage() if isinstance(self._job.speaks, Offsets) else FeedPage()
+            connection = Connection(self._job.port, page, self._selector)
+            self._cursors[connection] = self._job.after
             self._ask(connection)
         return self
 
@@ -186,7 +193,7 @@ class Pollers:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for connection in self._offsets:
+        for connection in self._cursors:
             connection.close()
         self._selector.close()
 
@@ -195,17 +202,17 @@ class Pollers:
         for connection in wait_replies(self._selector, SILENCE_S_MAX):
             now_ns = perf_counter_ns()
             page = connection.reply
-            assert isinstance(page, StreamPage)
+            assert isinstance(page, StreamPage | FeedPage)
             if not page.succeeded():
                 raise BenchError(f"a long-poll failed; {format_excerpt(page)}")
-            self._offsets[connection] = page.cursor()
+            self._cursors[connection] = page.cursor()
             body = page.body
             self._ask(connection)
             for stamp_ns in parse_stamps(bytearray(body), len(body))[0]:
                 yield now_ns, stamp_ns
 
     def _ask(self, connection: Connection) -> None:
-        connection.send(format_from_offset(self._job.path, self._offsets[connection]), 0.0)
+        connection.send(format_get(self._job.path + self._cursors[connection], "*/*"), 0.0)
 
 
 class Writers:

@@ -85,7 +85,7 @@ def background_appends(job: Appends) -> Iterator[None]:
 
 
 @contextmanager
-def background_watchers(job: Listen) -> Iterator[None]:
+def background_watchers(job: Listen | Poll) -> Iterator[None]:
     """Keep watchers connected beside the body, from when all of them are there."""
     with _start(job) as process:
         assert process.stdout is not None

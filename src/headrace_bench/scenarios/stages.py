@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace_bench.control import create_topic, open_sessions
+from headrace_bench.control import create_feed, create_topic, open_sessions
+from headrace_bench.feed_requests import format_event, format_follow
 from headrace_bench.jobs import Opening, Step
 from headrace_bench.peers.nchan import EVENTS_PATH, PUBLISH_PATH, SOCKET_PATH, NchanProcess
 from headrace_bench.process import ServerProcess
@@ -57,6 +58,16 @@ def headrace_events(server: ServerProcess) -> Stage:
             (Step(format_get(path, EVENT_STREAM), b"event: caught-up"),) for path in paths
         )
         return Scene(format_append(topic, [PAYLOAD]), openings)
+
+    return Stage(server, set_scene)
+
+
+def feed_events(server: ServerProcess, tenants: Iterator[str]) -> Stage:
+    def set_scene(watchers: int) -> Scene:
+        tenant = next(tenants)
+        create_feed(server.url, tenant)
+        opening = (Step(format_follow(tenant), b": heartbeat"),)
+        return Scene(format_event(tenant, PAYLOAD), (opening,) * watchers)
 
     return Stage(server, set_scene)
 

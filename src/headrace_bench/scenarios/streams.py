@@ -42,7 +42,7 @@ from headrace_bench.scenarios.streamhosts import (
     stream_installs,
 )
 from headrace_bench.scenarios.workload import RECORD_BYTES, VARIANTS
-from headrace_bench.wire import format_post, make_payloads, split_at_stamp
+from headrace_bench.wire import STREAM_START, format_post, make_payloads, split_at_stamp
 from headrace_bench.worker import run_appends, run_catch_up, run_watch
 
 BATCH_RECORDS = 100
@@ -201,7 +201,8 @@ def _measure_polls(host: StreamHost, readers: int, plan: Paced) -> list[float]:
     path, port = host.create(TEXT), host.daemon.port
     source = Stamped(*split_at_stamp(format_post(path, PAYLOAD.encode(), TEXT)))
     writer = Appends(port, WRITER_CONNECTIONS, Http(), source, plan)
-    job = Poll(port, f"{path}?live=long-poll&offset=", readers, plan.requests, plan.warmup_s)
+    path = f"{path}?live=long-poll&offset="
+    job = Poll(port, Offsets(), path, STREAM_START, readers, plan.requests, plan.warmup_s)
     return run_watch(job, writer).latencies_ms
 
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from headrace_bench.arena import Arena
 from headrace_bench.control import create_topic, create_webhook, delete_webhook
-from headrace_bench.errors import BenchError
 from headrace_bench.jobs import Appends, Counted, Cycle, Http
 from headrace_bench.process import ServerProcess
 from headrace_bench.receiving import WebhookReceiver, receiving
 from headrace_bench.report import Row, ValueAtLeast
-from headrace_bench.scenarios.workload import make_batches
+from headrace_bench.scenarios.workload import RECORD_BYTES, make_batches
 from headrace_bench.worker import run_appends
 
 RECORDS = 20_000
@@ -19,7 +18,6 @@ APPEND_RECORDS = 100
 SINGLE_WEBHOOKS = 10
 SINGLE_RECORDS = 500
 """Of each of them."""
-WAIT_S = 60.0
 DELIVERIES_MIN = 500
 EVENTS_MIN = 20_000
 BATCH = 50
@@ -64,13 +62,13 @@ class _Backlog:
     def deliver(self, hooks: int, batch: int) -> float:
         """Deliveries in a second to so many webhooks, which all get every record."""
         receiver, url = self._receiver, self._server.url
-        receiver.expect(hooks * self._records // batch)
+        wanted = hooks * self._records
+        receiver.expect(wanted // batch, wanted * RECORD_BYTES)
         names = [f"{self._topic}-{number}" for number in range(hooks)]
         for name in names:
             address = f"http://127.0.0.1:{receiver.port}/{name}"
             create_webhook(url, name, self._topic, address, batch)
-        if not receiver.complete.wait(WAIT_S):
-            raise BenchError(f"{receiver.count} of {receiver.expected} deliveries in {WAIT_S:g} s")
+        receiver.wait_complete()
         for name in names:
             delete_webhook(url, name)
         return receiver.rate_per_s

@@ -31,6 +31,10 @@ def parse(*words: str) -> argparse.Namespace:
         (("--only", "disk", "--only", "single", "--only", "disk"), ["disk", "single"]),
         (("--only", "large-log", "--large-log", "2"), ["large-log"]),
         (("--only", "disk", "--many-topics"), ["disk", "many-topics"]),
+        (
+            ("feeds",),
+            ["feeds-sse", "feeds-poll", "feeds-grpc", "feeds-webhooks", "feeds-store"],
+        ),
     ],
 )
 def test_which_scenarios_run(words: tuple[str, ...], expected: list[str]) -> None:

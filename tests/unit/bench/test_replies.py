@@ -4,6 +4,7 @@ import pytest
 
 from headrace_bench.errors import BenchError
 from headrace_bench.replies import (
+    FeedPage,
     HttpPage,
     HttpReply,
     Reply,
@@ -113,6 +114,20 @@ def test_a_length_is_found_however_it_is_written(line: bytes) -> None:
 )
 def test_the_cursor_of_a_diff(body: bytes, expected: str) -> None:
     page = HttpPage()
+    assert page.feed(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+    assert page.cursor() == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"events":[],"cursor":{"sequenceNumber":12,"hasMore":false}}', "12"),
+        (b'{"events":[{"sequenceNumber":3}],"cursor":{"sequenceNumber":4,"hasMore":true}}', "4"),
+        (b'{"code":"NOT_FOUND","sequenceNumber":3}', ""),
+    ],
+)
+def test_the_cursor_of_a_page_of_a_feed(body: bytes, expected: str) -> None:
+    page = FeedPage()
     assert page.feed(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
     assert page.cursor() == expected
 

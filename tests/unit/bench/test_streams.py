@@ -10,7 +10,7 @@ import pytest
 
 from headrace_bench.catchup import catch_up
 from headrace_bench.errors import BenchError
-from headrace_bench.jobs import CatchUp, Offsets, Poll
+from headrace_bench.jobs import CatchUp, Numbers, Offsets, Poll
 from headrace_bench.link import answers
 from headrace_bench.scenarios.manystreams import numbered_streams
 from headrace_bench.scenarios.streams import make_body
@@ -53,8 +53,20 @@ def test_a_reader_of_a_stream_follows_offsets_to_the_page_that_says_it_is_the_la
 def test_a_long_poll_goes_on_behind_what_it_got_and_asks_again_when_nothing_came() -> None:
     replies = (page("b", STAMP), page("b", b"", status="204 No Content"), page("c", STAMP))
     with scripted(*replies) as (port, asked):
-        found = poll(Poll(port, "/s?offset=", 1, 2, 0.0), lambda: None)
+        found = poll(Poll(port, Offsets(), "/s?offset=", "-1", 1, 2, 0.0), lambda: None)
     assert asked == [b"GET /s?offset=-1", b"GET /s?offset=b", b"GET /s?offset=b"]
+    assert len(found.latencies_ms) == 2
+
+
+def test_a_long_poll_of_a_feed_goes_on_behind_the_number_it_was_told() -> None:
+    def events(number: int, body: bytes) -> bytes:
+        cursor = b'"cursor":{"sequenceNumber":%d,"hasMore":false}' % number
+        return page("", b'{"events":[' + body + b"]," + cursor + b"}")
+
+    event = b'{"sequenceNumber":2,"data":{"payload":"' + STAMP + b'"}}'
+    with scripted(events(2, event), events(5, b""), events(6, event)) as (port, asked):
+        found = poll(Poll(port, Numbers(), "/f?after=", "1", 1, 2, 0.0), lambda: None)
+    assert asked == [b"GET /f?after=1", b"GET /f?after=2", b"GET /f?after=5"]
     assert len(found.latencies_ms) == 2
 
 
@@ -63,7 +75,7 @@ def test_a_long_poll_that_is_refused_is_a_failure() -> None:
         scripted(page("b", b"", status="408 Request Timeout")) as (port, _),
         pytest.raises(BenchError, match="408"),
     ):
-        poll(Poll(port, "/s?offset=", 1, 1, 0.0), lambda: None)
+        poll(Poll(port, Offsets(), "/s?offset=", "-1", 1, 1, 0.0), lambda: None)
 
 
 def test_who_listens_answers() -> None:
