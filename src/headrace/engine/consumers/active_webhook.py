@@ -25,6 +25,7 @@ class ActiveWebhook:
         "page",
         "position",
         "queued",
+        "replaying",
         "selector",
         "sending",
         "slow",
@@ -47,6 +48,8 @@ class ActiveWebhook:
         self.queued = False
         """Somebody looks soon whether there is something to send."""
         self.sending = False
+        self.replaying = asyncio.Lock()
+        """Of who has its dead letters sent again: one at a time, so that each is sent once."""
         self.slow = self.state.failures > 0
         self.timer: asyncio.TimerHandle | None = None
         self.position = 0

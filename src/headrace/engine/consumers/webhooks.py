@@ -154,7 +154,7 @@ class LogWebhooks:
     def _active(self, name: str) -> ActiveWebhook:
         log = self._kernel.state.by_name.get(WEBHOOK_PREFIX + name)
         if log is None:
-            raise Refused(Code.WEBHOOK_NOT_FOUND, f'webhook "{title_of(name)}" does not exist')
+            raise _not_found(name)
         return self.delivery[log.id]
 
     def _hooked(self, active: ActiveWebhook) -> Hooked:
@@ -372,25 +372,36 @@ class LogWebhooks:
         """Send dead letters again, the oldest first, until one is not taken; those that are, are
         gone.
         """
-        kernel, active, delivered = self._kernel, self._active(name), 0
-        kernel.check_open()
+        active = self._active(name)
+        self._kernel.check_open()
         deadline = asyncio.get_running_loop().time() + WEBHOOK_REPLAY_S
+        async with active.replaying:
+            return await self._replay(active, name, count_max, deadline)
+
+    async def _replay(
+        self, active: ActiveWebhook, name: str, count_max: int, deadline: float
+    ) -> Replayed:
         failure: DeliveryFailed | None = None
-        after = 0
+        delivered = after = 0
         while delivered < count_max and asyncio.get_running_loop().time() < deadline:
             page = await self.dead_letters(name, after, 1)
             if not page.letters:
                 break
             [(seq, letter)] = page.letters
             tried = await self._try(active, letter.delivery, bytes(letter.body))
-            kernel.check_open()
-            kernel.check_alive(active.live)
+            self._kernel.check_open()
+            if not self.delivery.is_there(active):
+                raise _not_found(name)
             if tried.failure is not None:
                 failure = tried.failure
                 break
             await self._deleter.delete_one(active.live, seq)
             delivered, after = delivered + 1, seq
         return Replayed(delivered, active.live.log.count, failure)
+
+
+def _not_found(name: str) -> Refused:
+    return Refused(Code.WEBHOOK_NOT_FOUND, f'webhook "{title_of(name)}" does not exist')
 
 
 def _destination(spec: WebhookSpec) -> Destination:

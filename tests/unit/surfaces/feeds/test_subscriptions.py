@@ -82,6 +82,46 @@ def test_a_batch_that_nobody_takes_is_a_dead_letter_and_is_sent_again_when_asked
     run(story)
 
 
+def test_who_has_dead_letters_sent_twice_at_once_has_each_sent_once() -> None:
+    async def story(server: FeedsServer) -> None:
+        path = await server.subscribe(batchSettings={"maxBatchSize": 1, "maxDelaySeconds": 0})
+        server.receivers.always[RECEIVER] = 500
+        for _ in range(2):
+            await server.store()
+            await asyncio.sleep(ALL_RETRIES_S)
+            await patch(server, path, status="active")
+        server.receivers.always[RECEIVER] = None
+        replays = [
+            asyncio.ensure_future(server.send("POST", f"{path}/dead-letters/replay"))
+            for _ in range(2)
+        ]
+        await asyncio.sleep(1)
+        server.receivers.release.set()
+        done = [(await replay).json for replay in replays]
+        assert done == [{"delivered": 2, "left": 0}, {"delivered": 0, "left": 0}]
+        assert [numbers(call) for call in server.receivers.taken] == [[2], [3]]
+
+    run(story)
+
+
+def test_a_subscription_that_ends_while_its_dead_letters_are_sent() -> None:
+    async def story(server: FeedsServer) -> None:
+        path = await server.subscribe()
+        server.receivers.always[RECEIVER] = 500
+        await server.store()
+        await asyncio.sleep(ALL_RETRIES_S)
+        server.receivers.always[RECEIVER] = None
+        replay = asyncio.ensure_future(server.send("POST", f"{path}/dead-letters/replay"))
+        await asyncio.sleep(1)
+        assert (await server.send("DELETE", path)).status == 204
+        server.receivers.release.set()
+        reply = await replay
+        assert (reply.status, reply.json["code"]) == (404, "NOT_FOUND")
+        assert "__" not in reply.json["message"], "which logs there are is nobody's business"
+
+    run(story)
+
+
 def test_a_receiver_that_is_gone_is_called_again_when_somebody_says_so() -> None:
     async def story(server: FeedsServer) -> None:
         path = await server.subscribe()
