@@ -99,6 +99,7 @@ def _operation(route: Route, path: str, schemas: _Schemas, schemes: list[str]) -
 def _webhook(name: str, call: OutgoingCall, schemas: _Schemas) -> dict[str, Any]:
     return _without_blanks(
         operationId=f"webhook_{name}",
+        tags=[call.group] if call.group else [],
         summary=call.summary,
         description=call.description,
         parameters=[_parameter(parameter, schemas) for parameter in call.parameters],

@@ -111,6 +111,7 @@ class OutgoingCall(msgspec.Struct, frozen=True, kw_only=True):
     """Its headers."""
     replies: Mapping[int, str]
     """What statuses of the receiver mean."""
+    group: str = ""
 
 
 _BEARER = {"bearer": {"type": "http", "scheme": "bearer"}}

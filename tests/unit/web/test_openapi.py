@@ -200,6 +200,7 @@ def test_schemes_media_and_webhooks_are_told() -> None:
                 request=Leaf,
                 parameters=[Parameter("webhook-id", str, "Of the delivery.", place="header")],
                 replies={200: "It was taken."},
+                group="Changes",
             )
         },
     )
@@ -211,6 +212,7 @@ def test_schemes_media_and_webhooks_are_told() -> None:
     assert (called["summary"], called["operationId"]) == ("A change", "webhook_changed")
     assert [each["name"] for each in called["parameters"]] == ["webhook-id"]
     assert called["responses"] == {"200": {"description": "It was taken."}}
+    assert (called["tags"], called["requestBody"]["required"]) == (["Changes"], True)
     [content] = called["requestBody"]["content"].values()
     assert content["schema"] == {"$ref": "#/components/schemas/Leaf"}
     assert "Leaf" in made["components"]["schemas"]

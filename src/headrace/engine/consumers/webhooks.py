@@ -363,8 +363,12 @@ class LogWebhooks:
 
     async def dead_letters(self, name: str, after: int, count_max: int) -> LetterPage:
         """Batches that were given up, behind this number."""
-        live = self._active(name).live
-        page = await self._reader.read(live, after, records_max=count_max, bytes_max=READ_BYTES_MAX)
+        return await self._letters(self._active(name), after, count_max)
+
+    async def _letters(self, active: ActiveWebhook, after: int, count_max: int) -> LetterPage:
+        page = await self._reader.read(
+            active.live, after, records_max=count_max, bytes_max=READ_BYTES_MAX
+        )
         letters = [(seq, _letter.decode(data)) for seq, data in _records(page)]
         return LetterPage(letters, more=not page.caught_up)
 
@@ -376,6 +380,8 @@ class LogWebhooks:
         self._kernel.check_open()
         deadline = asyncio.get_running_loop().time() + WEBHOOK_REPLAY_S
         async with active.replaying:
+            if not self.delivery.is_there(active):
+                raise _not_found(name)
             return await self._replay(active, name, count_max, deadline)
 
     async def _replay(
@@ -384,7 +390,7 @@ class LogWebhooks:
         failure: DeliveryFailed | None = None
         delivered = after = 0
         while delivered < count_max and asyncio.get_running_loop().time() < deadline:
-            page = await self.dead_letters(name, after, 1)
+            page = await self._letters(active, after, 1)
             if not page.letters:
                 break
             [(seq, letter)] = page.letters

@@ -133,6 +133,7 @@ DELIVERY = OutgoingCall(
     " whose id is known.",
     request=wire.EventDelivery,
     media=VENDOR,
+    group="Events",
     parameters=(
         Parameter(
             "X-Epistola-Signature", str, "sha256= and the HMAC of the body in hex; the secret is the key",
