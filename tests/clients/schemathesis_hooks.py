@@ -9,6 +9,8 @@ from typing import Any
 import schemathesis
 
 WAITS_S = range(1, 61)
+REPLY_S, STREAM_S = 60.0, 0.5
+"""How long an answer may take on a busy machine, and a stream, which does not end by itself."""
 
 
 @schemathesis.hook
@@ -16,6 +18,7 @@ def before_call(
     context: schemathesis.HookContext, case: schemathesis.Case, kwargs: dict[str, Any]
 ) -> None:
     """A long poll that could be is a poll; one that could not be is asked for as it is."""
+    kwargs["timeout"] = STREAM_S if case.path.endswith("/stream") else REPLY_S
     timeout = str((case.query or {}).get("timeout", ""))
     if timeout.isdecimal() and int(timeout) in WAITS_S:
         case.query.pop("timeout")

@@ -59,7 +59,6 @@ def test_schemathesis_finds_nothing(feeds_server: ServerProcess, tmp_path: Path)
         f"--max-examples={EXAMPLES}",
         "--seed=1",
         "--workers=1",
-        "--request-timeout=1",
         cwd=tmp_path,
         SCHEMATHESIS_HOOKS="clients.schemathesis_hooks",
         PYTHONPATH=str(tests),
