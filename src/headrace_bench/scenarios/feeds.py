@@ -72,6 +72,8 @@ HINTED = (1, 100)
 HINTED_EVENTS, HINTED_WARMUP_EVENTS = 100, 10
 HINT_P50_MS_MAX = 10.0
 STORE_RATE_PER_S, STORE_CONNECTIONS = 20.0, 4
+STORE_WINDOWS = 3
+"""Windows of latency in a row: at this rate, the p99 of one would be its worst event."""
 STORE_POLLERS = 20
 STORE_RATIO_MAX = 2.0
 _LISTEN_S_MAX = 3600.0
@@ -175,7 +177,8 @@ def webhooks(arena: Arena) -> Iterator[Row]:
 def store(arena: Arena) -> Iterator[Row]:
     """How long events take to be stored, with consumers of all kinds who get them and without."""
     require_files(OPEN_FILES)
-    plan = Paced(STORE_RATE_PER_S, arena.sizes.warmup_s, arena.sizes.latency_window_s)
+    window_s = arena.sizes.latency_window_s * STORE_WINDOWS
+    plan = Paced(STORE_RATE_PER_S, arena.sizes.warmup_s, window_s)
     with arena.server(_ENV) as server, receiving() as receiver:
         tenants = new_tenants()
 
