@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -81,6 +82,7 @@ EVENT: Request = (
     f"{FEED}/events",
     {"type": "theme.created", "resourceRef": {"resourceType": "theme", "resourceId": "a"}},
 )
+IDENTIFIED: Request = (*EVENT[:2], {**EVENT[2], "id": str(UUID(int=1))})
 SUBSCRIBE: Request = (
     "POST",
     f"{FEED}/event-subscriptions",
@@ -199,6 +201,8 @@ CASES: list[tuple[list[Request], Request, Request]] = [
     ([], EVENT, EVENT),
     ([], EVENT, ("GET", f"{FEED}/trackers")),
     ([], EVENT, SUBSCRIBE),
+    ([], EVENT, ("GET", f"{FEED}/events")),
+    ([EVENT], IDENTIFIED, IDENTIFIED),
     ([EVENT], SUBSCRIBE, ("GET", f"{FEED}/event-subscriptions")),
     ([EVENT], FEED_TRACK, FEED_TRACK),
     ([EVENT], FEED_TRACK, ("GET", f"{FEED}/trackers")),

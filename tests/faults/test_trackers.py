@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -10,6 +10,7 @@ from headrace.core.config import Durability, LogConfig
 from headrace.core.entry import LoseAtRestart
 from headrace.core.errors import Code, Refused
 from headrace.core.owners import TOPICS
+from headrace.core.read import Page
 from headrace.core.record import draft
 from headrace.engine.consumers.trackers import Polled
 from headrace.engine.engine import Engine
@@ -135,6 +136,32 @@ def test_what_was_not_acknowledged_goes_to_who_takes_over(loop: VirtualLoop) -> 
         with pytest.raises(Refused) as refused:
             await poll(engine, "one", ack=5, fence=1)
         assert refused.value.code is Code.FENCED
+
+    with small():
+        loop.run(script())
+
+
+def test_who_lost_the_lease_while_reading_gets_nothing(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        await append(engine, 3)
+        await engine.trackers.put("t", "a", "earliest")
+        reader = engine.reader
+
+        class SlowReader:
+            async def read(self, *args: Any, **more: Any) -> Page:
+                monkeypatch.undo()
+                loop.now_s += 60
+                await poll(engine, "two")
+                return await reader.read(*args, **more)
+
+        monkeypatch.setattr(engine.trackers, "_reader", SlowReader())
+        with pytest.raises(Refused) as refused:
+            await poll(engine, "one")
+        assert refused.value.code is Code.FENCED
+        assert engine.trackers.find("t").state.node == "two"
 
     with small():
         loop.run(script())

@@ -390,6 +390,23 @@ def test_nobody_takes_a_webhook_over_that_was_made_meanwhile(
     play(script)
 
 
+def test_letters_can_be_replayed_by_two_at_once(play: Callable[[Script], None]) -> None:
+    async def script(engine: Engine, receivers: ScriptedReceivers) -> None:
+        await append(engine, 1)
+        await hook(engine)
+        receivers.always[URL] = 500
+        await append(engine, 2)
+        await asyncio.sleep(400_000)
+        assert state(engine).status is WebhookStatus.FAILING
+        receivers.always[URL] = None
+        replays = [engine.webhooks.replay("topics/h", 10) for _ in range(2)]
+        asyncio.get_running_loop().call_later(1, receivers.release.set)
+        done = await asyncio.gather(*replays)
+        assert [each.left for each in done] == [0, 0]
+
+    play(script)
+
+
 def test_a_webhook_that_is_deleted_is_called_no_more(play: Callable[[Script], None]) -> None:
     async def script(engine: Engine, receivers: ScriptedReceivers) -> None:
         await append(engine, 1)
