@@ -189,6 +189,25 @@ def test_records_that_are_gone_must_be_acknowledged_as_such(loop: VirtualLoop) -
         loop.run(script())
 
 
+def test_records_grow_old_under_a_tracker(loop: VirtualLoop) -> None:
+    async def script() -> None:
+        engine = (await boot(HostileDisk(), VirtualClock(loop))).engine
+        config = LogConfig(durability=Durability.FSYNC, ttl_ms=1000)
+        await append(engine, 3, config)
+        await engine.trackers.put("t", "a", "earliest")
+        loop.now_s += 2  # and nobody has looked at what is too old
+        with pytest.raises(Refused) as refused:
+            await poll(engine)
+        assert refused.value.code is Code.CURSOR_EXPIRED
+        assert engine.trackers.find("t").state.node == "", "nothing has changed"
+        assert seqs(await poll(engine, ack=3)) == []
+        await append(engine, 1, config)
+        assert seqs(await poll(engine)) == [4]
+
+    with small():
+        loop.run(script())
+
+
 def test_a_loss_in_the_middle_can_be_passed(loop: VirtualLoop) -> None:
     async def script() -> None:
         engine = (await boot(HostileDisk(), VirtualClock(loop))).engine

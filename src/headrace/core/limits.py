@@ -747,6 +747,8 @@ PARENTS_MAX, PARENT_NAME_LENGTH_MAX = 8, 64
 FEED_FILTER_VALUES_MAX = 100
 """Values of one filter; they are joined by OR."""
 FEED_KEY_NAME_LENGTH_MAX = 200
+FEED_KEYS_PER_TENANT_MAX = 1000
+"""Valid API keys of one tenant: it leaves room for those of others."""
 FEED_KEY_S_MAX = 10 * 365 * 86_400
 """How long an API key may last that ends by itself."""
 FEED_WAIT_S_MAX = 60

@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET
 
+from headrace.core.cap import Cap
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import FEED_KEYS_PER_TENANT_MAX
 from headrace.core.names import has_controls
 from headrace.core.token import Grants, Token
 from headrace.search.values import format_date
@@ -20,6 +22,7 @@ from headrace.web.credential_store import new_secret
 
 _PREFIX = "epk_"
 """How keys begin: whoever finds one in a text knows what it is."""
+_CAP = Cap("max_api_keys_per_tenant", FEED_KEYS_PER_TENANT_MAX)
 _request = msgspec.json.Decoder(wire.ApiKeyRequest)
 
 
@@ -34,9 +37,11 @@ class ApiKeyRoutes:
             raise invalid_field("name", "has control characters")
         if len(set(request.roles)) < len(request.roles):
             raise invalid_field("roles", "names a role twice")
-        expires_at_ms = 0
+        now_ms, expires_at_ms = call.engine.clock.now_ms(), 0
         if request.expires_in_seconds is not UNSET:
-            expires_at_ms = call.engine.clock.now_ms() + int(request.expires_in_seconds * 1000)
+            expires_at_ms = now_ms + int(request.expires_in_seconds * 1000)
+        known = call.engine.state.tokens_by_tenant.get(tenant, {}).values()
+        _CAP.check(sum(_is_key_of(each, tenant) and each.is_valid(now_ms) for each in known))
         secret, digest = new_secret(_PREFIX)
         token = await call.engine.tokens.issue(
             digest,

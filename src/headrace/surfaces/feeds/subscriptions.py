@@ -59,7 +59,7 @@ class FeedSubscriptionRoutes:
                 secret=None if request.secret is UNSET else request.secret,
             ),
             "latest",
-            call.principal.id,
+            log_of(tenant),  # who makes keys has no more of anything by that
         )
         described = _describe(done.hooked)
         described.secret = UNSET if done.secret is None else done.secret

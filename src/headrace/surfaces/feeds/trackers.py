@@ -37,7 +37,7 @@ class FeedTrackerRoutes:
         request = await read_command(call, _put, b"{}")
         find(call.engine, tenant)
         tracked, created = await call.engine.trackers.put(
-            name, log_of(tenant), request.start_from, call.principal.id
+            name, log_of(tenant), request.start_from, log_of(tenant)
         )
         return _answer(call, tracked, 201 if created else 200)
 
