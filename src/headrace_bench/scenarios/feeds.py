@@ -143,7 +143,7 @@ def hints(arena: Arena) -> Iterator[Row]:
                 )
                 for name, part in PERCENTILES:
                     yield Row(
-                        what=f"event sent to hint over gRPC, {consumers} consumers, {name}",
+                        what=f"event sent to hint over gRPC, {consumers} consumer{'s' * (consumers > 1)}, {name}",
                         unit="ms",
                         headrace=tuple(percentile(values, part) for values in found),
                         reach=ValueAtMost(HINT_P50_MS_MAX) if name == "p50" else None,
