@@ -137,13 +137,14 @@ def hints(arena: Arena) -> Iterator[Row]:
             grpc_port = int(port_file.read_text())
             tenants = new_tenants()
             for consumers in HINTED:
+                who = f"{consumers} consumer{'s' * (consumers > 1)}"
                 (found,) = arena.take_turns(
-                    f"hints to {consumers}",
+                    f"hints to {who}",
                     partial(_measure_hints, server, grpc_port, consumers, tenants),
                 )
                 for name, part in PERCENTILES:
                     yield Row(
-                        what=f"event sent to hint over gRPC, {consumers} consumer{'s' * (consumers > 1)}, {name}",
+                        what=f"event sent to hint over gRPC, {who}, {name}",
                         unit="ms",
                         headrace=tuple(percentile(values, part) for values in found),
                         reach=ValueAtMost(HINT_P50_MS_MAX) if name == "p50" else None,
