@@ -18,9 +18,11 @@ from standardwebhooks.webhooks import Webhook as StandardWebhook
 from headrace.core.config import Durability, LogConfig
 from headrace.core.entry import WebhookStatus
 from headrace.core.errors import Code, Refused
+from headrace.core.limits import WEBHOOKS_LOOKED_AT
 from headrace.core.owners import TOPICS, WEBHOOKS
 from headrace.core.record import draft
 from headrace.core.webhook import Webhook
+from headrace.engine.callbacks.sender import Callback
 from headrace.engine.caps import Caps, KeyCaps
 from headrace.engine.consumers.active_webhook import ActiveWebhook
 from headrace.engine.consumers.webhooks import Hooked, WebhookPut, WebhookSpec
@@ -403,6 +405,33 @@ def test_letters_can_be_replayed_by_two_at_once(play: Callable[[Script], None]) 
         asyncio.get_running_loop().call_later(1, receivers.release.set)
         done = await asyncio.gather(*replays)
         assert [each.left for each in done] == [0, 0]
+
+    play(script)
+
+
+def test_few_webhooks_look_in_one_turn_of_the_loop(
+    play: Callable[[Script], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(engine: Engine, receivers: ScriptedReceivers) -> None:
+        await append(engine, 1)
+        for at in range(30):
+            await hook(engine, f"h{at}")
+        looks, sender = [0], engine.webhooks.delivery.sender
+        start = sender.start
+
+        def count(callback: Callback) -> None:
+            looks[-1] += 1
+            start(callback)
+
+        monkeypatch.setattr(sender, "start", count)
+        writing = asyncio.create_task(append(engine, 1))
+        while sum(looks) < 30:
+            looks.append(0)
+            await asyncio.sleep(0)
+        await writing
+        assert max(looks) <= WEBHOOKS_LOOKED_AT, "others have their turns between"
+        await asyncio.sleep(1)
+        assert len(receivers.taken) == 30
 
     play(script)
 

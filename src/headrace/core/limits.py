@@ -189,6 +189,8 @@ WEBHOOK_REPLAY_S = 30.0
 """How long one call replays dead letters, the last of them perhaps longer."""
 WEBHOOK_NOTED_SEQS = 10_000
 """So many records that a webhook does not want are passed before that is written down."""
+WEBHOOKS_LOOKED_AT = 8
+"""Webhooks that look in one turn of the loop for what to send: each may examine many records."""
 WEBHOOK_TIMER_S_MAX = 60.0
 """The longest sleep before a look at the clock, which may have been set meanwhile."""
 TRACKER_LEASE_MS = 60_000

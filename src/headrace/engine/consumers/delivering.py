@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -30,6 +30,7 @@ from headrace.core.limits import (
     WEBHOOK_BATCH_BYTES_MAX,
     WEBHOOK_NOTED_SEQS,
     WEBHOOK_TIMER_S_MAX,
+    WEBHOOKS_LOOKED_AT,
 )
 from headrace.core.owners import DELIVERIES_PREFIX, WEBHOOK_PREFIX, WEBHOOKS
 from headrace.core.read import Page
@@ -98,6 +99,8 @@ class WebhookDelivery:
         self._active: dict[int, ActiveWebhook] = {}
         self._watches: dict[int, SourceWatch] = {}
         """By the logs that webhooks read."""
+        self._queue: deque[ActiveWebhook] = deque()
+        """Those that are to look soon."""
         self._runs = False
         self._outcomes = {surface: Counter(delivered=0, failed=0, dead=0) for surface in formats}
         kernel.observe(self._set, SetWebhook)
@@ -196,7 +199,18 @@ class WebhookDelivery:
         """Look soon whether there is something to send."""
         if not active.queued and self._runs:
             active.queued = True
-            asyncio.get_running_loop().call_soon(self._look, active)
+            self._queue.append(active)
+            if len(self._queue) == 1:
+                asyncio.get_running_loop().call_soon(self._look_some)
+
+    def _look_some(self) -> None:
+        """A few in each turn of the loop: nobody waits for all the webhooks of a log."""
+        count = min(len(self._queue), WEBHOOKS_LOOKED_AT)
+        some = [self._queue.popleft() for _ in range(count)]
+        if self._queue:
+            asyncio.get_running_loop().call_soon(self._look_some)
+        for active in some:
+            self._look(active)
 
     def _look(self, active: ActiveWebhook) -> None:
         """Call the receiver if there is reason to, or know when there will be."""
