@@ -240,10 +240,12 @@ class Journal:
         ):
             while waiting and waiting[0][0] <= limit:
                 _, then, future = waiting.popleft()
-                if then is not None:
-                    then()
+                # Who wrote goes on first, and what `then` shows is there when that happens: a
+                # thousand followers need not be served before the reply.
                 if not future.done():
                     future.set_result(None)
+                if then is not None:
+                    then()
         if progress.failure is not None:
             self._fail(progress.failure)
         elif progress.stall is not self.stall or progress.stall is not None:

@@ -235,6 +235,7 @@ def test_a_long_append_is_noted_in_slices_and_lags_meanwhile(loop: VirtualLoop) 
         await asyncio.sleep(0.2)
         assert (board.backlog, board.scanned, board.totals.records) == (0, 200, 200)
         await room.write(change(t="b"))
+        await asyncio.sleep(0)  # who wrote goes on before who is told of it
         assert not board.lagging
         await asyncio.sleep(0.2)
         assert board.touches.overflows == 1

@@ -108,8 +108,8 @@ class Appender:
         batch.first = block.first
 
         def show(last: int) -> None:
-            live.show(last)
             batch.commit()
+            live.show(last)
 
         committed = kernel.committed(live, position, block.last, show)
         committed.add_done_callback(batch.note_failure)

@@ -245,6 +245,7 @@ def test_a_prefix_brings_a_topic_again_after_its_end() -> None:
         client.say(op="subscribe", topic="p:*")
         await asyncio.sleep(0.1)
         await house.append("p:1", b"1")
+        await asyncio.sleep(0.1)
         await house.engine.logs.drop("p:1", if_empty=False)
         await house.append("p:1", b"2")
         await asyncio.sleep(0.1)
