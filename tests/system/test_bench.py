@@ -58,8 +58,8 @@ def test_every_socket_gets_every_record(arena: Arena) -> None:
 
 
 def test_every_consumer_hears_of_every_event(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "CONSUMERS", (1, 3))
-    monkeypatch.setattr(feeds, "EVENTS", 5)
+    monkeypatch.setattr(feeds, "HINTED", (1, 3))
+    monkeypatch.setattr(feeds, "HINTED_EVENTS", 5)
     rows = list(feeds.hints(arena))
     assert len(rows) == 4
     assert all(row.headrace[0] > 0 for row in rows)
