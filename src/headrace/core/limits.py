@@ -321,6 +321,8 @@ LEASE_S = 180.0
 LEASE_RENEW_S = 30.0
 LEASES_MAX = 1000
 """Jobs that may be at work on one object store while something is removed from it."""
+POLICY_BYTES_MAX = 1 << 20
+"""Of a file that says which jobs of the pipeline run when."""
 
 ROW_GROUP_ROWS = 16_384
 ROW_GROUP_BYTES = 4 << 20

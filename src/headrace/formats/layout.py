@@ -21,15 +21,16 @@ BUILDS = "builds"
 PLANS = "plans"
 MARKS = "marks"
 LEASES = "leases"
+RUNS = "runs"
 
-STORE = (SEGMENTS, COMPANIONS, MANIFESTS, BUILDS, PLANS, MARKS, LEASES)
+STORE = (SEGMENTS, COMPANIONS, MANIFESTS, BUILDS, PLANS, MARKS, LEASES, RUNS)
 """The folders of the object store."""
 
 FOLDERS = (
     JOURNAL,
     SNAPSHOTS,
     STAGED,
-    *(f"{OBJECTS}/{folder}" for folder in STORE if folder not in (BUILDS, LEASES)),
+    *(f"{OBJECTS}/{folder}" for folder in STORE if folder not in (BUILDS, LEASES, RUNS)),
 )
 """Where the server may have left files unfinished."""
 
@@ -165,7 +166,7 @@ def is_retired(name: str) -> bool:
 def is_foreign(name: str) -> bool:
     """Whether the pipeline wrote this object, or is about to: the server leaves it alone."""
     folder, _, file = name.rpartition("/")
-    return folder in (BUILDS, LEASES) or file.startswith(_PIPELINE)
+    return folder in (BUILDS, LEASES, RUNS) or file.startswith(_PIPELINE)
 
 
 def job_of(name: str) -> str:
@@ -186,6 +187,11 @@ def clock(token: str) -> str:
 
 def is_clock(name: str) -> bool:
     return name.startswith(f"{LEASES}/{_CLOCK}")
+
+
+def run(started_at_ms: int, job: str, token: str) -> str:
+    """A run of a job of upkeep, in the order of their starts."""
+    return f"{RUNS}/{started_at_ms:0{_DIGITS}d}-{job}-{token}.json"
 
 
 def plans(generation: int) -> str:

@@ -105,6 +105,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_export(jobs)
     _add_report(jobs)
     _add_janitor(jobs)
+    _add_maintain(jobs)
+    _add_history(jobs)
 
 
 def run(options: argparse.Namespace, data_dir: Path, objects: str | None) -> int:
@@ -543,19 +545,76 @@ def _add_janitor(jobs: Commands) -> None:
 def _janitor(
     spark: SparkSession | None, place: StoreLocation, options: argparse.Namespace
 ) -> Report:
-    from headrace.pipeline.janitor import clean
-    from headrace.printing import size
+    from headrace.pipeline.janitor import clean, removal_report
 
-    removed = clean(place, options.grace)
-    what = f"{count(removed.objects, 'object')} removed, {size(removed.size_bytes)}"
-    if not removed.objects:
-        what = "nothing to remove"
-    if removed.waiting:
-        what += (
-            f"; {count(removed.waiting, 'object')} left until the grace period is over, "
-            "or the job that holds it"
-        )
-    return Report("", [], f"{place}: {what}")
+    return removal_report(place, clean(place, options.grace))
+
+
+def _add_maintain(jobs: Commands) -> None:
+    parser = _add(
+        jobs,
+        "maintain",
+        "keep a store in order: run every job when it is due",
+        "Index what is published, and run compaction, erasure and the others when they are due,\n"
+        "one at a time in a store, until stopped. A policy in TOML says which jobs run, how\n"
+        "often, at what time of day and for how long; without one: compact, retain and janitor\n"
+        "every hour, erase once a day. `headrace pipeline history` shows what became of them.",
+        _maintain,
+        None,
+    )
+    parser.add_argument(
+        "--policy", metavar="FILE", type=Path, help="which jobs run when (docs/PIPELINE.md)"
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="run what is due now, and end; 1 if a job failed"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="with --once: every job of the policy, due or not"
+    )
+    parser.add_argument("--no-index", action="store_true", help="leave indexing to others")
+    parser.add_argument(
+        "--json", action="store_true", help="print the status as a line of JSON when it changes"
+    )
+    parser.add_argument("--tied", action="store_true", help="stop when standard input ends")
+    parser.add_argument(
+        "--api-key", metavar="KEY", help=f"of the server that seals (better: {API_KEY})"
+    )
+    parser.set_defaults(check=_check_maintain)
+
+
+def _check_maintain(options: argparse.Namespace) -> None:
+    from headrace.pipeline.maintenance.policy import load_policy
+
+    if options.all and not options.once:
+        raise CannotRun("--all goes with --once")
+    options.policy = load_policy(options.policy)
+
+
+def _maintain(spark: None, place: StoreLocation, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.maintenance.run import maintain
+
+    return maintain(place, options, _target(options))
+
+
+def _add_history(jobs: Commands) -> None:
+    parser = _add(
+        jobs,
+        "history",
+        "what became of the runs of `maintain`",
+        "The last runs of upkeep: what ran when, how long it took, how much it did and why it\n"
+        "failed. Needs no Spark.",
+        _history,
+        None,
+    )
+    parser.add_argument("--last", metavar="N", type=_positive, default=20, help="so many (20)")
+    parser.add_argument("--only", metavar="JOB", help="only runs of this job")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each run")
+
+
+def _history(spark: None, place: StoreLocation, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.maintenance.run import tell_history
+
+    return tell_history(place, last=options.last, job=options.only, as_json=options.json)
 
 
 # --- values ---

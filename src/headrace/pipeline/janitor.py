@@ -14,7 +14,9 @@ from headrace.formats.manifest import Manifest
 from headrace.pipeline import crash_points
 from headrace.pipeline.commit import Retired, named
 from headrace.pipeline.limits import GRACE_S
+from headrace.pipeline.report import Report
 from headrace.pipeline.store_location import StoreLocation
+from headrace.printing import count, size
 from headrace.storage.disk import RealDisk
 from headrace.storage.leases import now_ms, remove_fenced
 from headrace.storage.objects import Listed, Objects
@@ -37,6 +39,19 @@ def clean(place: StoreLocation, grace_s: float = GRACE_S) -> Removed:
     # Whoever writes one may be anybody: who stands still for so long counts as dead.
     removed.objects += _sweep(place, now - int(max(grace_s, LEASE_S) * 1000))
     return removed
+
+
+def removal_report(place: StoreLocation, removed: Removed) -> Report:
+    """What the janitor says of it."""
+    what = f"{count(removed.objects, 'object')} removed, {size(removed.size_bytes)}"
+    if not removed.objects:
+        what = "nothing to remove"
+    if removed.waiting:
+        what += (
+            f"; {count(removed.waiting, 'object')} left until the grace period is over, "
+            "or the job that holds it"
+        )
+    return Report("", [], f"{place}: {what}")
 
 
 def remove_unnamed(objects: Objects, young_ms: int) -> Removed:
@@ -125,7 +140,7 @@ def find_unfinished(place: StoreLocation) -> Iterator[Listed]:
     if place.objects is not None:
         return
     disk = RealDisk(place.data_dir)
-    for folder in (layout.SEGMENTS, layout.COMPANIONS, layout.BUILDS, layout.LEASES):
+    for folder in (layout.SEGMENTS, layout.COMPANIONS, layout.BUILDS, layout.LEASES, layout.RUNS):
         for file in disk.list(f"{layout.OBJECTS}/{folder}", unfinished=True):
             path = f"{layout.OBJECTS}/{folder}/{file}"
             if layout.is_foreign(f"{folder}/{file}"):

@@ -135,7 +135,7 @@ def _live(objects: Objects, manifest: Manifest, now: int) -> frozenset[str]:
     """Tokens of the jobs that are at work and were spared by every fence since they began."""
     found = set()
     for listed in objects.list(layout.LEASES):
-        if layout.is_clock(listed.name) or _is_over(listed, now):
+        if layout.is_clock(listed.name) or is_over(listed, now):
             continue
         token = layout.job_of(listed.name)
         try:
@@ -164,12 +164,13 @@ def find_earlier(objects: Objects, manifest: Manifest) -> list[JobLease]:
     return found
 
 
-def _is_over(listed: Listed, now: int) -> bool:
+def is_over(listed: Listed, now: int) -> bool:
+    """Whether the job of a lease counts as dead, at this time of the store's clock."""
     return listed.modified_ms < now - int(LEASE_S * 1000)
 
 
 def _forget(objects: Objects, now: int) -> None:
     """Leases that killed jobs left."""
     for listed in objects.list(layout.LEASES):
-        if _is_over(listed, now):
+        if is_over(listed, now):
             objects.remove(listed.name)
