@@ -25,6 +25,13 @@ def live_one(log: Log, seq: int, visible: int) -> Ranges:
     return ranges.add(EMPTY, seq, seq)
 
 
+def live_within(log: Log, wanted: Iterable[tuple[int, int]], visible: int) -> Ranges:
+    """The live seqs in these ascending ranges that readers can see."""
+    return ranges.from_pairs(
+        found for low, high in wanted for found in live_ranges(log, min(high, visible), low)
+    )
+
+
 def delete_ranges(log: Log, found: Ranges, size_bytes: int) -> Delete | None:
     """Delete these live seqs, which hold `size_bytes`."""
     return Delete(log.id, list(found), ranges.count(found), size_bytes) if found else None

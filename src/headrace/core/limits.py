@@ -321,6 +321,8 @@ LEASE_S = 180.0
 LEASE_RENEW_S = 30.0
 LEASES_MAX = 1000
 """Jobs that may be at work on one object store while something is removed from it."""
+DELETE_RANGES_MAX = 10_000
+"""Ranges of seqs that one request deletes."""
 POLICY_BYTES_MAX = 1 << 20
 """Of a file that says which jobs of the pipeline run when."""
 

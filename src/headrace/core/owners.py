@@ -25,6 +25,9 @@ DATED = frozenset((FLAGS, SYSTEM, WEBHOOKS, TRACKERS))
 ROUTED = frozenset((FEEDS,))
 """Owners whose logs routers may lead from, though they are of topics."""
 
+ERASABLE = frozenset((TOPICS, STREAMS, NOTIFICATIONS, FEEDS, WEBHOOKS))
+"""Owners of records that stand for themselves: one may go, and all others mean what they did."""
+
 SYSTEM_PREFIX = "__"
 SUBSCRIPTION_PREFIX = "__ds/subscriptions/"
 FLAGS_PREFIX = "__flags/"

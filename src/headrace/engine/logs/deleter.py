@@ -6,6 +6,8 @@ taken again.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from headrace.core import deletion, ranges
 from headrace.core.entry import Delete
 from headrace.core.log import Log, check_owner
@@ -66,22 +68,36 @@ class Deleter:
 
     async def delete_one(self, live: OpenLog, seq: int) -> bool:
         """The same of a log that is at hand."""
+        return bool(
+            await self._delete(live, lambda: deletion.live_one(live.log, seq, live.visible))
+        )
+
+    async def delete_within(self, live: OpenLog, wanted: Sequence[tuple[int, int]]) -> int:
+        """Delete the records in these ascending ranges of seqs, whoever owns the log; returns how
+        many there were.
+        """
+        await self._routers.catch_up(live)
+        return await self._delete(
+            live, lambda: deletion.live_within(live.log, wanted, live.visible)
+        )
+
+    async def _delete(self, live: OpenLog, find: Callable[[], Ranges]) -> int:
         kernel, log = self._kernel, live.log
         while True:
-            found = deletion.live_one(log, seq, live.visible)
+            found = find()
             size_bytes = await self.measure(live, found)
-            if found == deletion.live_one(log, seq, live.visible):
+            if found == find():
                 break
         kernel.check_alive(live)
         entry = deletion.delete_ranges(log, found, size_bytes)
         if entry is None:
             await kernel.settle_all(live)
-            return False
+            return 0
         kernel.check_writable()
         live.forget_recent()
         position = kernel.commit([entry], sync=log.config.synced)
         await kernel.wait(live, position, live.visible, Timings())
-        return True
+        return entry.count
 
     async def measure(self, live: OpenLog, found: Ranges) -> int:
         """Bytes of these live records, wherever they lie."""

@@ -87,6 +87,17 @@ def _routes(bulk: Bulk, refusals: Refusals) -> list[Route]:
             example={"retire_journal": False},
         ),
         Route(
+            "POST", f"{LOGS}/delete", bulk.erase, "Delete records by their seqs",
+            replies(
+                {200: Described(wire.DeleteReply, "How many were there")},
+                Code.LOG_NOT_FOUND, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE, Code.READ_ONLY,
+            ),
+            request=wire.DeleteRequest, scope=Scope.ADMIN, group="Bulk",
+            description="Of any log, also of those that another surface writes: for erasure on "
+            "request. Up to 10,000 ranges at once. What is not there counts as deleted.",
+            example={"log": "orders", "epoch": 7, "ranges": [[3, 3], [8, 12]]},
+        ),
+        Route(
             "GET", f"{TRANSACTIONS}/{{transaction}}", bulk.get, "How far a transaction has come",
             replies({200: Described(wire.TransactionReply, "The highest batch that is committed")}),
             parameters=(transaction,), scope=Scope.WRITE, group="Bulk",

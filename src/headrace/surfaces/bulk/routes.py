@@ -15,6 +15,7 @@ from headrace.core.digits import parse_digits
 from headrace.core.errors import Code, Refused
 from headrace.core.limits import (
     BATCH_MAX,
+    DELETE_RANGES_MAX,
     LIST_PAGE_MAX,
     LISTING_BYTES_MAX,
     PAGE_ROWS_MAX,
@@ -22,7 +23,7 @@ from headrace.core.limits import (
     U64_MAX,
 )
 from headrace.core.names import parse_name
-from headrace.core.owners import TOPICS, is_hidden
+from headrace.core.owners import ERASABLE, TOPICS, is_hidden
 from headrace.core.read import Page
 from headrace.core.state import not_found
 from headrace.core.stream_state import media_of
@@ -45,6 +46,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 _CHUNK_NAME = re.compile(r"[0-9]{1,10}(-[0-9]{1,10}){2}", re.ASCII)
 _commit = msgspec.json.Decoder(wire.CommitRequest)
 _seal = msgspec.json.Decoder(wire.SealRequest)
+_delete = msgspec.json.Decoder(wire.DeleteRequest)
 
 
 class Bulk:
@@ -127,6 +129,24 @@ class Bulk:
         done = await call.engine.seal(retire=request.retire_journal)
         reply = wire.SealReply(records=done.records, segments=done.segments, manifest=done.manifest)
         return _reply(reply)
+
+    async def erase(self, call: Call) -> Reply:
+        """Delete records by seq."""
+        call.principal.require(Scope.ADMIN)
+        request = decode(_delete, await call.command())
+        call.principal.require(Scope.ADMIN, request.log)
+        wanted = _parse_ranges(request.ranges)
+        live = call.engine.live(request.log)
+        if live.log.owner not in ERASABLE:
+            raise Refused(
+                Code.FORBIDDEN, f"records of {live.log.owner} are parts of something else"
+            )
+        if live.log.id != request.epoch:
+            raise Refused(
+                Code.LOG_NOT_FOUND, f'log "{request.log}" was deleted and made again since'
+            )
+        deleted = await call.engine.deleter.delete_within(live, wanted)
+        return _reply(wire.DeleteReply(log=request.log, deleted=deleted))
 
     # --- transactions ----------------------------------------------------------------------------
 
@@ -263,3 +283,16 @@ def _parse_seq(req: Request, name: str) -> int | None:
     if seq is None:
         raise Refused(Code.INVALID, f"{name} is a whole number", field=name)
     return seq
+
+
+def _parse_ranges(given: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    if len(given) > DELETE_RANGES_MAX:
+        raise Refused(Code.INVALID, f"at most {DELETE_RANGES_MAX} ranges at once", field="ranges")
+    last = 0
+    for low, high in given:
+        if not last < low <= high <= U64_MAX >> 1:
+            raise Refused(
+                Code.INVALID, "ranges are first and last seqs, ascending and apart", field="ranges"
+            )
+        last = high
+    return given

@@ -28,6 +28,19 @@ class SealReply(msgspec.Struct, kw_only=True):
     """The version that names them."""
 
 
+class DeleteRequest(msgspec.Struct, kw_only=True):
+    log: str
+    epoch: int
+    """Which instance of the name: one that was made since has other records."""
+    ranges: list[tuple[int, int]]
+    """First and last seqs, ascending and apart."""
+
+
+class DeleteReply(msgspec.Struct, kw_only=True):
+    log: str
+    deleted: int
+
+
 class ChunkReply(msgspec.Struct, kw_only=True):
     transaction: str
     batch: int
