@@ -71,6 +71,10 @@ class _Error(msgspec.Struct):
     error: _ErrorBody
 
 
+class _Deleted(msgspec.Struct):
+    deleted: int
+
+
 class _Staged(msgspec.Struct):
     staged: bool
 
@@ -186,6 +190,14 @@ class Server:
         """Have everything sealed that was written before. Not tried again: whoever asks waits."""
         body = self.ask("POST", "/v0/logs/seal", {"retire_journal": retire_journal}, _SEAL_S)
         return msgspec.json.decode(body, type=Sealed)
+
+    # --- deleting --------------------------------------------------------------------------------
+
+    def delete(self, log: str, epoch: int, ranges: Sequence[tuple[int, int]]) -> int:
+        """Delete records by their seqs; says how many there were."""
+        request = {"log": log, "epoch": epoch, "ranges": ranges}
+        body, _ = self._call("POST", "/v0/logs/delete", msgspec.json.encode(request), _JSON)
+        return msgspec.json.decode(body, type=_Deleted).deleted
 
     # --- anything --------------------------------------------------------------------------------
 

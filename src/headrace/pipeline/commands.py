@@ -107,6 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_janitor(jobs)
     _add_maintain(jobs)
     _add_history(jobs)
+    _add_certificate(jobs)
 
 
 def run(options: argparse.Namespace, data_dir: Path, objects: str | None) -> int:
@@ -134,7 +135,7 @@ def _do(options: argparse.Namespace, place: StoreLocation) -> Report:
     job: Job = options.job
     if options.weight is None:
         return job(None, place, options)
-    if options.name == "erase" and options.url:
+    if options.name == "erase" and options.url and not options.subject:
         # Before anything is counted: afterwards only segments hold what is dead.
         ask_to_seal(options.url, options.api_key, retire_journal=True)
     notes = _tell_unseen(place, options)
@@ -380,10 +381,38 @@ def _add_erase(jobs: Commands) -> None:
         "a running server, which is first to seal what waits, and to let its journal go of it",
     )
 
+    parser.add_argument(
+        "--subject", metavar="WHO",
+        help="delete and erase every record of key=VALUE, tag=VALUE, tag=PREFIX* or query=QUERY, "
+        "in all logs, and certify it; needs --url",
+    )  # fmt: skip
+    parser.add_argument(
+        "--certificate", metavar="FILE", type=Path, help="where the certificate of --subject goes"
+    )
+    parser.add_argument(
+        "--signing-key", metavar="FILE", type=Path,
+        help="an Ed25519 key in PEM that signs it (default: that of the data directory)",
+    )  # fmt: skip
+    parser.set_defaults(check=_check_erase)
+
+
+def _check_erase(options: argparse.Namespace) -> None:
+    if options.subject is None:
+        if options.certificate or options.signing_key:
+            raise CannotRun("--certificate and --signing-key go with --subject")
+        return
+    from headrace.pipeline.erasure.run import check_options
+
+    check_options(options)
+
 
 def _erase(spark: SparkSession, place: StoreLocation, options: argparse.Namespace) -> Report:
     from headrace.pipeline.erase import erase
 
+    if options.subject is not None:
+        from headrace.pipeline.erasure.run import certify
+
+        return certify(spark, place, options)
     return erase(spark, place, now=options.now, logs=tuple(options.log), progress=show_progress)
 
 
@@ -594,6 +623,31 @@ def _maintain(spark: None, place: StoreLocation, options: argparse.Namespace) ->
     from headrace.pipeline.maintenance.run import maintain
 
     return maintain(place, options, _target(options))
+
+
+def _add_certificate(jobs: Commands) -> None:
+    parser = _add(
+        jobs,
+        "certificate",
+        "check a certificate of erasure, or show the key that signs them",
+        "Check the signature of a certificate of `erase --subject`, and show what it says.\n"
+        "Without a file: the public key of the data directory, for those who check. No Spark.",
+        _certificate,
+        None,
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, nargs="?", help="the certificate")
+    parser.add_argument("--public-key", metavar="HEX", help="the key that must have signed it")
+    parser.add_argument(
+        "--subject", metavar="WHO", help="also check that it is of this subject, as key=VALUE"
+    )
+
+
+def _certificate(spark: None, place: StoreLocation, options: argparse.Namespace) -> Report:
+    from headrace.pipeline.erasure.run import show_certificate, show_public_key
+
+    if options.file is None:
+        return show_public_key(place)
+    return show_certificate(options.file, options.public_key, options.subject)
 
 
 def _add_history(jobs: Commands) -> None:

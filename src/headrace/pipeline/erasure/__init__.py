@@ -1,0 +1,1 @@
+"""Erasure on request: whatever is stored of a subject is found, removed, and certified as gone."""
