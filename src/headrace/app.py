@@ -443,7 +443,8 @@ class App:
         if self._grpc is not None:
             await self._grpc.open()
         if self._settings.development and len(started.engine.tokens):
-            log_line("warning", "no credential is configured: tokens of the catalog have no effect")
+            problem = "no credential is configured: tokens and API keys have no effect"
+            log_line("warning", problem)
         log_line(
             "info", "ready",
             logs=len(started.engine.state.logs), records=started.engine.state.count,
@@ -556,9 +557,9 @@ class App:
         server = GrpcServer(self.gate, self._feeds.consumers)
         try:
             port = await server.start(host, own.grpc_port)
-        except PortTaken as error:
+        except PortTaken:
             raise StartError(
-                f"cannot listen on {host}:{own.grpc_port}: {error}; choose another FEEDS_GRPC_PORT"
+                f"cannot listen on {host}:{own.grpc_port} for gRPC; choose another FEEDS_GRPC_PORT"
             ) from None
         _write_port(port, own.grpc_port_file, "FEEDS_GRPC_PORT_FILE")
         log_line("info", f"listening on grpc://{host}:{port}")

@@ -83,7 +83,7 @@ class Webhooks:
             raise _rejected("it holds credentials")
         address = parse_address(host)
         if address is None and not is_host_name(host):
-            raise _rejected("it needs a host")
+            raise _rejected("it needs a host, as https://example.com/hook")
         if address is None and is_number(host):
             raise _rejected("an address of IPv4 is written as four decimal numbers")
         if parts.scheme not in _PORTS:

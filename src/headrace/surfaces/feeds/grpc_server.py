@@ -63,7 +63,7 @@ _STATUSES = {
 
 
 class PortTaken(Exception):
-    """The port cannot be listened on; the message says why."""
+    """The port cannot be listened on; the library has written why."""
 
 
 class GrpcServer:
@@ -89,8 +89,8 @@ class GrpcServer:
         address = f"[{host}]" if ":" in host else host
         try:
             bound: int = server.add_insecure_port(f"{address}:{port}")
-        except RuntimeError as error:
-            raise PortTaken(str(error)) from None
+        except RuntimeError:
+            raise PortTaken from None
         await server.start()
         return bound
 

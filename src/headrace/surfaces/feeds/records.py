@@ -17,7 +17,12 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from headrace.core.errors import Code, Refused
-from headrace.core.limits import EVENTS_PER_POST_MAX, NESTING_MAX, STREAM_KEY_BYTES_MAX
+from headrace.core.limits import (
+    EVENT_TYPE_LENGTH_MAX,
+    EVENTS_PER_POST_MAX,
+    NESTING_MAX,
+    STREAM_KEY_BYTES_MAX,
+)
 from headrace.core.record import Drafts, draft
 from headrace.core.record_ids import OPENING
 from headrace.formats.nesting import is_too_deep
@@ -32,11 +37,13 @@ _ID = re.compile(wire.ID_PATTERN.removesuffix("$") + r"\Z")
 
 
 class _Incoming(msgspec.Struct, rename="camel"):
-    """An event as it is sent; its data are kept as they came."""
+    """An event as it is sent; its data are kept as they came, and patterns are not looked at yet:
+    those of JSON Schema let a line break follow, and a refusal would show nothing but the pattern.
+    """
 
-    type: wire.EventType
+    type: Annotated[str, Meta(max_length=EVENT_TYPE_LENGTH_MAX)]
     resource_ref: wire.ResourceRef
-    id: wire.EventId | UnsetType = UNSET
+    id: str | UnsetType = UNSET
     tenant_id: str | UnsetType = UNSET
     actor: wire.Actor | UnsetType = UNSET
     data: Raw | UnsetType = UNSET
@@ -76,8 +83,9 @@ def parse_events(body: bytes, tenant: str, event_bytes_max: int) -> list[ParsedE
 
 
 def _parse(event: _Incoming, tenant: str, bytes_max: int, where: str) -> ParsedEvent:
-    if _TYPE.match(event.type) is None:  # (a pattern of JSON Schema lets a line break follow)
-        raise invalid_field(f"{where}type", "is made of words joined by dots", event.type)
+    if _TYPE.match(event.type) is None:
+        problem = "is made of two words or more, joined by dots: version.published"
+        raise invalid_field(f"{where}type", problem, event.type)
     if event.tenant_id is not UNSET and event.tenant_id != tenant:
         raise invalid_field(f"{where}tenantId", f"is not {tenant}, as in the path", event.tenant_id)
     if event.id is UNSET:

@@ -203,7 +203,7 @@ def find(engine: Engine, tenant: str) -> OpenLog:
     """The log of a tenant that has had an event; refuses others."""
     log = engine.state.by_name.get(log_of(tenant))
     if log is None:
-        raise Refused(Code.NOT_FOUND, f"there is no tenant {tenant}")
+        raise Refused(Code.NOT_FOUND, f"there is no tenant {tenant}: it has never had an event")
     check_owner(log, FEEDS)  # one of this name may be older than the surface
     return engine.open_logs[log.id]
 

@@ -39,7 +39,8 @@ class Feeds:
         """The engine is there: logs behave as the settings say from now on."""
         self.metrics.open(engine.webhooks.count_by_status)
         if self._limits.id_window_ms > self._limits.retention_ms:
-            log_line("warning", "ids of events are known for as long as the events are kept")
+            problem = "FEEDS_ID_WINDOW_MS is over FEEDS_RETENTION_MS: ids go with their events"
+            log_line("warning", problem)
         for name in list(engine.state.names("", PREFIX, FEEDS)):
             try:
                 await engine.logs.put(name, FEEDS, self._limits.log_config)
