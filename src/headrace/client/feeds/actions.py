@@ -58,3 +58,9 @@ class PageRefused(msgspec.Struct, frozen=True):
     message: str = ""
     earliest: int = 0
     retry_after_s: float = 0.0
+
+    @property
+    def problem(self) -> str:
+        """In one line, for people."""
+        status = f"{self.status} {self.code}".strip() if self.status else ""
+        return ": ".join(part for part in (status, self.message) if part)

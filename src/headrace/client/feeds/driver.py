@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
@@ -25,10 +26,14 @@ from headrace.http_response import MalformedResponse
 
 _FAILURES = (OSError, MalformedResponse, UnicodeError)
 """UnicodeError: a host that cannot be looked up by its name."""
+_logger = logging.getLogger("headrace.client.feeds")
 
 
 class HintCall(Protocol):
     """One call for hints."""
+
+    problem: str
+    """Why it ended, if somebody knows."""
 
     def follow(self) -> AsyncIterator[tuple[str, int]]: ...
     async def beat(self) -> None: ...
@@ -54,6 +59,8 @@ class FeedDriver:
         self._hints: asyncio.Task[None] | None = None
         self._call: HintCall | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._problem = self._hints_problem = ""
+        """What was last told of."""
 
     async def run(self) -> None:
         """Follow until stopped."""
@@ -100,6 +107,7 @@ class FeedDriver:
         if self._stopped.is_set():
             return
         happened(*about, self._loop.time())
+        self._report()
         for action in self._session.take_actions():
             self._do(action)
         if self._session.ready is not None:
@@ -109,6 +117,24 @@ class FeedDriver:
             self._timer = None
         if (wake_at := self._session.wake_at) is not None:
             self._timer = self._loop.call_at(wake_at, self._tell, self._session.tick)
+
+    def _report(self) -> None:
+        """Say why nothing comes, once: whoever waits would not know."""
+        if self._problem == (problem := self._session.problem):
+            return
+        self._problem = problem
+        where = self._request.tenant, self._request.server.authority
+        if problem:
+            _logger.warning("no events of %s from %s: %s; it is tried again", *where, problem)
+        else:
+            _logger.info("events of %s come from %s", *where)
+
+    def _report_hints(self, problem: str) -> None:
+        """Say why there are none, once."""
+        if problem and problem != self._hints_problem:
+            tenant = self._request.tenant
+            _logger.warning("no hints for %s: %s; events come all the same", tenant, problem)
+        self._hints_problem = problem
 
     def _do(self, action: FeedAction) -> None:
         match action:
@@ -120,6 +146,7 @@ class FeedDriver:
             case HintsWanted(number=number):
                 self._hints = self._tasks.create_task(self._follow(number))
             case HintsCancelled():
+                self._report_hints("no answer")
                 if self._hints is not None:
                     self._hints.cancel()
             case BeatWanted():
@@ -144,8 +171,10 @@ class FeedDriver:
         self._call = call = self._call_hints()
         happened = {"confirmed": session.hints_confirmed, "hinted": session.hinted}
         async for said, latest in call.follow():
+            self._hints_problem = ""
             if said in happened:
                 self._tell(happened[said], number, latest)
             else:
                 self._tell(session.hints_alive, number)
+        self._report_hints(call.problem)
         self._tell(session.hints_ended, number)

@@ -88,6 +88,11 @@ class AsyncFeed:
         """Whether the server tells, at the moment, when to ask."""
         return self._session.has_hints
 
+    @property
+    def problem(self) -> str:
+        """Why the last request brought nothing, and is tried again; empty: it did not fail."""
+        return self._session.problem
+
     async def __aenter__(self) -> Self:
         if self._running is not None:
             raise RuntimeError("a feed is used once")
@@ -131,6 +136,11 @@ class Feed:
     def has_hints(self) -> bool:
         """Whether the server tells, at the moment, when to ask."""
         return self._feed.has_hints
+
+    @property
+    def problem(self) -> str:
+        """Why the last request brought nothing, and is tried again; empty: it did not fail."""
+        return self._feed.problem
 
     def start(self) -> None:
         """Begin to follow. A feed is started once."""

@@ -26,6 +26,8 @@ class GrpcHints:
         self._metadata = tuple(credential.items())
         self._subscribe = messages.Subscribe(tenant_id=tenant, resource_types=types)
         self._call: Any = None
+        self.problem = ""
+        """Why the call ended, if that was said."""
 
     async def follow(self) -> AsyncIterator[tuple[str, int]]:
         """What the server says, as (`confirmed`, number), (`hinted`, number) or (`alive`, 0); ends
@@ -37,7 +39,9 @@ class GrpcHints:
                 await self._send(messages.ClientMessage(subscribe=self._subscribe))
                 while (data := await self._call.read()) is not grpc.aio.EOF:
                     yield _parse(data)
-            except (grpc.aio.AioRpcError, grpc.aio.UsageError, DecodeError):
+            except grpc.aio.AioRpcError as error:
+                self.problem = f"{error.code().name}: {error.details()}"
+            except (grpc.aio.UsageError, DecodeError):
                 return
             finally:
                 self._call.cancel()

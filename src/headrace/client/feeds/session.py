@@ -44,6 +44,8 @@ class FeedSession:
         """Everything up to here was handed to the reader, who is done with it."""
         self.ready: FeedPage | FeedGap | FeedRefused | None = None
         """For the reader."""
+        self.problem = ""
+        """Why the last request brought nothing, and is tried again; empty: it did not fail."""
         self._policy = policy
         self._random = random
         self._with_hints = with_hints
@@ -108,16 +110,19 @@ class FeedSession:
             return
         self._is_fetching = False
         self._due_at = inf
+        self.problem = ""
         if isinstance(reply, PageFetched):
             self._take(reply, now)
         elif reply.status == 410 and reply.earliest - 1 > self._asked:
             self._failures = 0
             self.ready = FeedGap(self._asked, reply.earliest)
         elif reply.status == 404:
+            self.problem = reply.problem
             self._due_at = now + self._policy.unknown_s  # a tenant is there from its first event on
         elif 300 <= reply.status < 500 and reply.status not in _PASSES:
             self.ready = FeedRefused(reply.status, reply.code, reply.message)
         else:
+            self.problem = reply.problem
             self._failures += 1
             pause_s = self._policy.pause(self._failures, self._random)
             self._due_at = now + max(pause_s, reply.retry_after_s)

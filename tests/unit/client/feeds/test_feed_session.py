@@ -236,6 +236,23 @@ def test_failures_are_tried_again_with_pauses_that_grow_and_retry_after_is_a_min
     assert reader.asks() == [(1, 0)], "a page ends the series"
 
 
+def test_why_nothing_comes_is_known_until_something_does() -> None:
+    reader = Reader()
+    problems = []
+    for reply in (
+        PageRefused(0, message="nobody listens"),
+        PageRefused(404, "NOT_FOUND", "there is no tenant acme"),
+        PageRefused(503),
+        nothing(0),
+    ):
+        reader.wanted()
+        reader.answer(reply)
+        problems.append(reader.session.problem)
+        reader.pass_time(5)
+    told = ["nobody listens", "404 NOT_FOUND: there is no tenant acme", "503"]
+    assert problems == [*told, ""]
+
+
 def test_a_request_that_is_not_answered_is_given_up() -> None:
     reader = Reader()
     reader.wanted()
