@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from headrace.core.limits import WEBHOOK_SLOW_S
 from headrace.engine.callbacks.delivery_slots import DeliverySlots
 from support.virtual import VirtualLoop
@@ -155,3 +157,60 @@ def test_a_call_that_turns_out_to_be_slow_gives_its_slot_to_others() -> None:
 
     loop.run(story())
     loop.close()
+
+
+class CountedKey(str):
+    """A key that counts how often somebody looks for it, whoever it is of."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        CountedKey.looks += 1
+        return super().__hash__()
+
+    __eq__ = str.__eq__
+
+
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("per_key", [0, 1])
+def test_a_slot_that_is_freed_costs_the_same_however_many_keys_wait(
+    per_key: int, slow: bool
+) -> None:
+    async def looks(waiting: int) -> int:
+        slots = DeliverySlots(total=4, per_key=per_key, slow=2)
+        keys = [CountedKey(f"key{number}") for number in range(waiting)]
+        first = Caller(slots, keys[0], slow=slow)
+        callers = [Caller(slots, key, slow=slow) for key in [*keys, *keys]]
+        await settle()
+        CountedKey.looks = 0
+        await first.end()
+        taken = CountedKey.looks
+        for caller in callers:
+            caller.task.cancel()
+        await asyncio.gather(*(each.task for each in callers), return_exceptions=True)
+        assert not slots._lanes
+        assert not slots._held
+        assert not any(slots._turns.values())
+        return taken
+
+    assert asyncio.run(looks(10)) == asyncio.run(looks(500))
+
+
+def test_who_waits_for_a_share_of_its_key_goes_on_with_it() -> None:
+    async def story() -> None:
+        slots = DeliverySlots(total=4, per_key=1, slow=4)
+        holder = Caller(slots, "a", slow=True)
+        await settle()
+        prompt, slow = Caller(slots, "a"), Caller(slots, "a", slow=True)
+        others = [Caller(slots, key) for key in "bcde"]
+        await settle()
+        assert holding(others) == 3
+        await holder.end()
+        assert (prompt.holds, slow.holds, holding(others)) == (False, False, 4)
+        await others[0].end()
+        assert (prompt.holds, slow.holds) == (True, False)
+        await prompt.end()
+        assert slow.holds
+        await slow.end()
+
+    asyncio.run(story())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
+from operator import itemgetter
 
 from headrace.core.cap import add_to
 from headrace.core.limits import (
@@ -17,6 +19,8 @@ from headrace.core.limits import (
 
 Lane = tuple[str, bool]
 """Whose receiver it is, and whether it is a slow one."""
+Waiting = OrderedDict[asyncio.Future[None], None]
+"""Those of a lane. (A plain dict looks for its first item behind all that went before.)"""
 
 
 class DeliverySlots:
@@ -41,15 +45,27 @@ class DeliverySlots:
         self._overdue_max = overdue
         self._overdue: set[object] = set()
         """Calls that were prompt ones and take long."""
-        self._held: Counter[Lane] = Counter()
-        self._lanes: dict[Lane, deque[asyncio.Future[None]]] = {}
+        self._held: Counter[str] = Counter()
+        """Slots that are taken, by key."""
+        self._taken = {False: 0, True: 0}
+        """The same, by pace."""
+        self._lanes: dict[Lane, Waiting] = {}
+        """Those who wait."""
+        self._turns: dict[bool, OrderedDict[Lane, int]] = {
+            False: OrderedDict(),
+            True: OrderedDict(),
+        }
+        """By pace, the lanes whose keys may have more, each with its turn: who waits for a share of
+        its key is not looked at, however many there are.
+        """
+        self._next_turn = count()
 
     @asynccontextmanager
     async def hold(self, key: str, *, slow: bool) -> AsyncIterator[None]:
         """Wait for a slot, and hold it meanwhile."""
         lane = key, slow
-        if lane not in self._lanes and self._has_room(lane):
-            self._held[lane] += 1
+        if lane not in self._lanes and self._is_free(slow) and self._has_share(key):
+            self._take(lane)
         else:
             await self._wait(lane)
         call = object()
@@ -73,7 +89,10 @@ class DeliverySlots:
 
     async def _wait(self, lane: Lane) -> None:
         granted = asyncio.get_running_loop().create_future()
-        self._lanes.setdefault(lane, deque()).append(granted)
+        if lane not in self._lanes:
+            self._lanes[lane] = OrderedDict()
+            self._line_up(lane)
+        self._lanes[lane][granted] = None
         try:
             await granted
         except asyncio.CancelledError:
@@ -86,35 +105,64 @@ class DeliverySlots:
     def _leave(self, lane: Lane, granted: asyncio.Future[None]) -> None:
         waiting = self._lanes.get(lane)
         if waiting is not None and granted in waiting:
-            waiting.remove(granted)
+            del waiting[granted]
             if not waiting:
                 del self._lanes[lane]
+                self._turns[lane[1]].pop(lane, None)
 
-    def _has_room(self, lane: Lane) -> bool:
+    def _is_free(self, slow: bool) -> bool:
+        """Whether there is a slot for a receiver of this pace."""
+        taken = self._taken
+        if taken[False] + taken[True] >= self._total:
+            return False
+        return not slow or taken[True] < self._slow
+
+    def _has_share(self, key: str) -> bool:
+        return not self._per_key or self._held[key] < self._per_key
+
+    def _take(self, lane: Lane) -> None:
         key, slow = lane
-        held = self._held
-        if held.total() >= self._total:
-            return False
-        if slow and sum(held[each] for each in held if each[1]) >= self._slow:
-            return False
-        return not self._per_key or held[key, False] + held[key, True] < self._per_key
+        self._held[key] += 1
+        self._taken[slow] += 1
 
     def _free(self, lane: Lane) -> None:
-        add_to(self._held, lane, -1)
+        key, slow = lane
+        add_to(self._held, key, -1)
+        self._taken[slow] -= 1
+        for each in ((key, False), (key, True)):
+            if each in self._lanes and each not in self._turns[each[1]]:
+                self._line_up(each)  # there is a share of the key again
         self._grant()
+
+    def _line_up(self, lane: Lane) -> None:
+        """Have a lane take its turn behind all others, if its key may have more."""
+        if self._has_share(lane[0]):
+            self._turns[lane[1]][lane] = next(self._next_turn)
 
     def _grant(self) -> None:
         """Give what is free to who waits, one lane after the other."""
-        for lane, waiting in list(self._lanes.items()):
-            if not self._has_room(lane):
-                continue
-            granted = waiting.popleft()
+        while (lane := self._next_lane()) is not None:
+            del self._turns[lane[1]][lane]
+            if not self._has_share(lane[0]):
+                continue  # it lines up again with the next share
+            waiting = self._lanes[lane]
+            granted, _ = waiting.popitem(last=False)
             # Who was cancelled in this turn has yet to hear of it, and leaves by itself.
             while granted.cancelled() and waiting:
-                granted = waiting.popleft()
+                granted, _ = waiting.popitem(last=False)
             if not granted.cancelled():
                 granted.set_result(None)
-                self._held[lane] += 1
-            del self._lanes[lane]
+                self._take(lane)
             if waiting:
-                self._lanes[lane] = waiting  # behind all others
+                self._line_up(lane)
+            else:
+                del self._lanes[lane]
+
+    def _next_lane(self) -> Lane | None:
+        """The lane whose turn it is, of those for which there is a slot."""
+        heads = [
+            next(iter(turns.items()))
+            for slow, turns in self._turns.items()
+            if turns and self._is_free(slow)
+        ]
+        return min(heads, key=itemgetter(1))[0] if heads else None
