@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from headrace.core.limits import READ_BYTES_DEFAULT, READ_RECORDS_DEFAULT
 from headrace.core.read import Gap, Page
 from headrace.core.selector import Selector
 
@@ -87,3 +88,15 @@ class View(Protocol):
         `position`: where it leaves them.
         """
         ...
+
+
+class PlainView(msgspec.Struct, frozen=True, cache_hash=True, kw_only=True):
+    """What most views have in common: as much as a read brings unless it is asked for otherwise,
+    as soon as it is shown to anybody, and nothing while there are no records.
+    """
+
+    records_max: int = READ_RECORDS_DEFAULT
+    bytes_max: int = READ_BYTES_DEFAULT
+    strong: bool = False
+    gets_superseded: bool = False
+    heartbeat_s: float = 0.0

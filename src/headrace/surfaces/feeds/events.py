@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from headrace.core.limits import READ_BYTES_DEFAULT, READ_RECORDS_DEFAULT
 from headrace.core.read import Page
-from headrace.delivery.events import Event, Lost, Records
+from headrace.delivery.events import Event, Lost, PlainView, Records
 from headrace.delivery.sse import chunk, event
 from headrace.surfaces.feeds.errors import cursor_expired, encode_error
 from headrace.surfaces.feeds.filters import EventSelector
@@ -30,16 +27,11 @@ def encode_page(page: Page, cursor: int, has_more: bool) -> list[bytes]:
     ]
 
 
-class FeedView(msgspec.Struct, frozen=True, cache_hash=True):
+class FeedView(PlainView, frozen=True, cache_hash=True):
     """Events as they come: equal views share bytes."""
 
     selector: EventSelector
     chunked: bool
-    records_max: int = READ_RECORDS_DEFAULT
-    bytes_max: int = READ_BYTES_DEFAULT
-    strong: bool = False
-    gets_superseded: bool = False
-    heartbeat_s: float = 0.0
 
     def encode(self, name: str, told: Event, position: int) -> bytes:
         match told:

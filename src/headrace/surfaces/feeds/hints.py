@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.core.limits import READ_BYTES_DEFAULT, READ_RECORDS_DEFAULT
 from headrace.core.read import Page
-from headrace.delivery.events import Event, Lost, Records
+from headrace.delivery.events import Event, Lost, PlainView, Records
 from headrace.surfaces.feeds.filters import EventSelector
 from headrace.surfaces.feeds.names import resource_type_of
 from headrace.surfaces.feeds.wire import ResourceType
@@ -32,15 +31,10 @@ def decode_hint(data: bytes) -> FeedHint:
     return _hint.decode(data)
 
 
-class HintView(msgspec.Struct, frozen=True, cache_hash=True):
+class HintView(PlainView, frozen=True, cache_hash=True):
     """What is told of a page of events: equal views share it."""
 
     selector: EventSelector
-    records_max: int = READ_RECORDS_DEFAULT
-    bytes_max: int = READ_BYTES_DEFAULT
-    strong: bool = False
-    gets_superseded: bool = False
-    heartbeat_s: float = 0.0
 
     def encode(self, name: str, told: Event, position: int) -> bytes:
         match told:

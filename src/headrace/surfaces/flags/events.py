@@ -11,9 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from headrace.core.limits import CLOSURE_TOKEN_S, READ_BYTES_DEFAULT, READ_RECORDS_DEFAULT
+from headrace.core.limits import CLOSURE_TOKEN_S
 from headrace.core.selector import EVERYTHING, Selector
-from headrace.delivery.events import Event, Records
+from headrace.delivery.events import Event, PlainView, Records
 from headrace.delivery.sse import event
 from headrace.flags.closure_token import RequestedClosure, sign_closure_token
 from headrace.flags.delta import Closure, DeltaEntry, FileChange
@@ -150,15 +150,11 @@ def frame(name: bytes, namespace: str, version: int, data: bytes) -> bytes:
     return event(name, data, f"{namespace}:{version}".encode())
 
 
-class VersionView(msgspec.Struct, frozen=True):
+class VersionView(PlainView, frozen=True, kw_only=True):
     """That there is a new version: the same for everybody, whatever they want of it."""
 
     selector: Selector = EVERYTHING
-    records_max: int = READ_RECORDS_DEFAULT
-    bytes_max: int = READ_BYTES_DEFAULT
-    strong: bool = False
     gets_superseded: bool = True
-    heartbeat_s: float = 0.0
 
     def encode(self, name: str, told: Event, position: int) -> bytes:
         return NEW_VERSION if isinstance(told, Records) else b""

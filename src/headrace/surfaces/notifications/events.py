@@ -14,13 +14,11 @@ from headrace.core.bounded_cache import BoundedCache
 from headrace.core.limits import (
     FRAME_KEPT_BYTES,
     FRAMES_SHARED,
-    READ_BYTES_DEFAULT,
-    READ_RECORDS_DEFAULT,
 )
 from headrace.core.read import Page
 from headrace.core.record import Block
 from headrace.core.selector import Selector
-from headrace.delivery.events import Event, Records
+from headrace.delivery.events import Event, PlainView, Records
 from headrace.delivery.sse import chunk, event
 from headrace.surfaces.notifications.names import format_id
 from headrace.surfaces.notifications.records import StoredParts, read_identifier, split
@@ -135,17 +133,13 @@ def _inside(text: str) -> bytes:
     return msgspec.json.encode(text)[1:-1]
 
 
-class NotificationView(msgspec.Struct, frozen=True, cache_hash=True):
+class NotificationView(PlainView, frozen=True, cache_hash=True, kw_only=True):
     """Notifications as they come: equal views share bytes."""
 
     form: EventForm
     selector: Selector
     chunked: bool
-    records_max: int = READ_RECORDS_DEFAULT
-    bytes_max: int = READ_BYTES_DEFAULT
-    strong: bool = False
     gets_superseded: bool = True
-    heartbeat_s: float = 0.0
 
     def encode(self, name: str, told: Event, position: int) -> bytes:
         if not isinstance(told, Records):

@@ -240,7 +240,9 @@ class NotificationStream(EventStream):
 
     def _follow_log(self, live: OpenLog, after: int) -> None:
         plan = self._plan
-        view = NotificationView(plan.form, NotificationSelector(plan.wanted), self.chunked)
+        view = NotificationView(
+            form=plan.form, selector=NotificationSelector(plan.wanted), chunked=self.chunked
+        )
         self.followers.add(Follower(self, live, view, after, self._deliver, owes_caught_up=False))
 
     def _deliver(self, frames: bytes) -> None:
