@@ -18,8 +18,13 @@ from headrace.formats import layout
 from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.maintenance import maintainer as maintainers
 from headrace.pipeline.maintenance.alerts import Alerts
-from headrace.pipeline.maintenance.history import DONE, FAILED, RUNNING, History, Run
-from headrace.pipeline.maintenance.jobs import MAINTENANCE_JOBS, Budget, MaintenanceJob, RunContext
+from headrace.pipeline.maintenance.history import DONE, FAILED, RUNNING, Run, RunHistory
+from headrace.pipeline.maintenance.jobs import (
+    MAINTENANCE_JOBS,
+    JobBudget,
+    MaintenanceJob,
+    RunContext,
+)
 from headrace.pipeline.maintenance.maintainer import Maintainer
 from headrace.pipeline.maintenance.policy import (
     DAY_S,
@@ -148,7 +153,7 @@ def test_a_job_starts_only_in_its_window(start: int, stop: int, now_s: int) -> N
 
 def test_a_budget_lets_one_step_begin_and_counts_what_is_left() -> None:
     times = iter([0.0, 5.0, 11.0, 12.0])
-    budget = Budget(10.0, lambda: next(times))
+    budget = JobBudget(10.0, lambda: next(times))
     assert list(budget.progress([1, 2, 3, 4], "step")) == [1, 2]
     assert budget.left == 2
 
@@ -157,7 +162,7 @@ def test_a_budget_lets_one_step_begin_and_counts_what_is_left() -> None:
 
 
 def test_the_history_tells_the_newest_runs_and_forgets_the_oldest(tmp_path: Path) -> None:
-    history = History(StoreLocation(tmp_path).open(), keep=3)
+    history = RunHistory(StoreLocation(tmp_path).open(), keep=3)
     for at in range(5):
         begun = history.begin(_run(at, RUNNING))
         if at != 4:
@@ -171,13 +176,13 @@ def test_the_history_tells_the_newest_runs_and_forgets_the_oldest(tmp_path: Path
 def test_what_is_no_run_is_passed_over(tmp_path: Path) -> None:
     objects = StoreLocation(tmp_path).open()
     objects.put(f"{layout.RUNS}/1-x.json", b"{")
-    History(objects, 9).begin(_run(1, RUNNING))
-    assert [run.job for run in History(objects, 9).runs()] == ["compact"]
+    RunHistory(objects, 9).begin(_run(1, RUNNING))
+    assert [run.job for run in RunHistory(objects, 9).runs()] == ["compact"]
 
 
 def test_the_history_is_shown_in_a_table(tmp_path: Path) -> None:
     place = StoreLocation(tmp_path)
-    history = History(place.open(), 9)
+    history = RunHistory(place.open(), 9)
     history.end(history.begin(_run(1, RUNNING)), FAILED, "", "the disk is full", 2500)
     report = tell_history(place, last=5, job=None, as_json=False)
     assert report.rows == [("1970-01-01T00:00:01Z", "compact", "1.5", FAILED, "the disk is full")]
@@ -248,7 +253,7 @@ class World:
             self.maintainer.follow()
 
     def runs(self) -> list[tuple[str, str]]:
-        return [(run.job, run.outcome) for run in History(self.place.open(), 99).runs()]
+        return [(run.job, run.outcome) for run in RunHistory(self.place.open(), 99).runs()]
 
 
 def _done(context: RunContext) -> Report:
@@ -320,7 +325,7 @@ def test_problems_of_a_report_are_a_failure(tmp_path: Path) -> None:
 def test_an_idle_store_starts_no_spark(tmp_path: Path) -> None:
     """Every job that needs it finds out from the manifest that nothing came since it ran last."""
     world = World(tmp_path, DEFAULT)
-    history = History(world.place.open(), 99)
+    history = RunHistory(world.place.open(), 99)
     for job in ("retain", "compact", "erase"):
         begun = history.begin(_run(1, RUNNING, job))
         history.end(begun, DONE, "", None, 2000)

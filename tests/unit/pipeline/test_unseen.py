@@ -124,7 +124,7 @@ def test_erasure_has_the_server_seal_and_let_go_first(
 
     options = argparse.Namespace(
         name="erase", weight=commands.SQL, master=None, remote=None, conf=[], debug=False,
-        check=lambda _: None, url="http://here", api_key="key",
+        check=lambda _: None, url="http://here", api_key="key", subject=None,
         job=lambda *_: Report("", [], "done"),
     )  # fmt: skip
     with (

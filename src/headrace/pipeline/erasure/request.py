@@ -30,7 +30,7 @@ from headrace.pipeline.erasure.certificate import (
 from headrace.pipeline.erasure.subject import Subject, find_records
 from headrace.pipeline.errors import JobFailed
 from headrace.pipeline.index_backlog import load_plans
-from headrace.pipeline.maintenance.history import History
+from headrace.pipeline.maintenance.history import RunHistory
 from headrace.pipeline.rows import read
 from headrace.pipeline.server import ask_to_seal
 from headrace.pipeline.store_location import StoreLocation, load
@@ -45,7 +45,7 @@ _TRIES = 3
 """Records may come while a request is carried out: it is looked for again so often."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class ErasureRequest(msgspec.Struct, frozen=True):
     """Who is to be forgotten, and where."""
 
     subject: Subject
@@ -53,7 +53,9 @@ class Request(msgspec.Struct, frozen=True):
     api_key: str | None
 
 
-def erase_subject(spark: SparkSession, place: StoreLocation, request: Request) -> Certificate:
+def erase_subject(
+    spark: SparkSession, place: StoreLocation, request: ErasureRequest
+) -> Certificate:
     """Carry out the request; the certificate says whether all of it is gone."""
     requested_at = _now()
     found: dict[int, FoundRecords] = {}
@@ -120,7 +122,7 @@ def _spans(rows: DataFrame) -> DataFrame:
     )
 
 
-def _delete(request: Request, spans: Iterator[Any], found: dict[int, FoundRecords]) -> int:
+def _delete(request: ErasureRequest, spans: Iterator[Any], found: dict[int, FoundRecords]) -> int:
     """Have the server delete these, and note what was found; how many of them were live."""
     deleted = 0
     with Server(request.url, request.api_key) as server:
@@ -166,7 +168,7 @@ def _read_back(spark: SparkSession, place: StoreLocation, subject: Subject) -> R
 
 def _elsewhere(place: StoreLocation) -> Iterator[CopyElsewhere]:
     """Copies that are out of reach: what the history knows of, and what nobody here can know."""
-    runs = History(place.open(), 0).runs()
+    runs = RunHistory(place.open(), 0).runs()
     for run in runs:
         if run.job == EXPORT:
             yield CopyElsewhere(

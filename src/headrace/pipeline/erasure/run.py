@@ -17,7 +17,7 @@ from headrace.pipeline.erasure.certificate import (
     signing_key_of,
     verify,
 )
-from headrace.pipeline.erasure.request import Request, erase_subject
+from headrace.pipeline.erasure.request import ErasureRequest, erase_subject
 from headrace.pipeline.erasure.subject import parse_subject
 from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.report import Report
@@ -48,7 +48,7 @@ def certify(spark: SparkSession, place: StoreLocation, options: argparse.Namespa
     """Erase the subject, and write the certificate."""
     key = load_key(options.signing_key) if options.signing_key else signing_key_of(place.data_dir)
     subject = parse_subject(options.subject)
-    request = Request(subject, options.url, options.api_key or os.environ.get(API_KEY))
+    request = ErasureRequest(subject, options.url, options.api_key or os.environ.get(API_KEY))
     certificate = erase_subject(spark, place, request)
     try:
         with open(options.certificate, "xb") as file:

@@ -49,7 +49,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return (self.ended_at_ms - self.started_at_ms) / 1000
 
 
-class History:
+class RunHistory:
     """The runs that the store remembers."""
 
     def __init__(self, objects: Objects, keep: int) -> None:

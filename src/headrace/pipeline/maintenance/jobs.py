@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Budget:
+class JobBudget:
     """How long a run may go on beginning new steps, and what it left for the next one."""
 
     def __init__(self, deadline_s: float | None, clock: Callable[[], float]) -> None:
@@ -51,7 +51,7 @@ class RunContext(msgspec.Struct, frozen=True):
     place: StoreLocation
     spark: Callable[[], SparkSession]
     """Started by the first job that needs it."""
-    budget: Budget
+    budget: JobBudget
     api_key: str | None
 
 

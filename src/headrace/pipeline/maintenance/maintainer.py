@@ -18,8 +18,8 @@ from headrace.pipeline.errors import CannotRun, JobFailed, NoSpark
 from headrace.pipeline.failures import failure
 from headrace.pipeline.limits import POLL_S
 from headrace.pipeline.maintenance.alerts import Alerts
-from headrace.pipeline.maintenance.history import DONE, FAILED, RUNNING, STOPPED, History, Run
-from headrace.pipeline.maintenance.jobs import MAINTENANCE_JOBS, Budget, RunContext
+from headrace.pipeline.maintenance.history import DONE, FAILED, RUNNING, STOPPED, Run, RunHistory
+from headrace.pipeline.maintenance.jobs import MAINTENANCE_JOBS, JobBudget, RunContext
 from headrace.pipeline.maintenance.policy import JobPolicy, Policy
 from headrace.pipeline.maintenance.schedule import Standing, due_at_s, standing
 from headrace.pipeline.maintenance.spark_on_demand import SparkOnDemand
@@ -81,7 +81,7 @@ class Maintainer:
         self._tell = tell
         self._api_key = api_key
         self._clock = clock
-        self._history = History(self._objects, policy.keep_runs)
+        self._history = RunHistory(self._objects, policy.keep_runs)
         self._alerts = Alerts(policy.alerts, str(place))
         self._idle: dict[str, int] = {}
         """Job → the version of the manifest that gave it nothing to do."""
@@ -170,7 +170,7 @@ class Maintainer:
         self._tell(self._status(self._by_job(), name))
         crash_points.point("maintaining")
         deadline = time.monotonic() + policy.budget if policy.budget is not None else None
-        budget = Budget(deadline, time.monotonic)
+        budget = JobBudget(deadline, time.monotonic)
         context = RunContext(self._place, self._spark, budget, self._api_key)
         try:
             report = MAINTENANCE_JOBS[name].run(context, policy)
@@ -217,7 +217,7 @@ def _job_status(runs: Sequence[Run], job: Standing, due_s: float) -> JobStatus:
     )
 
 
-def _outcome(report: Report, budget: Budget) -> tuple[str, str, str | None]:
+def _outcome(report: Report, budget: JobBudget) -> tuple[str, str, str | None]:
     summary = report.summary
     if budget.left:
         summary += f"; its time is over, {count(budget.left, 'step')} left for the next run"

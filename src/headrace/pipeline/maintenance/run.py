@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.pipeline.follow import stop_on_signals, stop_with_input
-from headrace.pipeline.maintenance.history import DONE, History, Run
+from headrace.pipeline.maintenance.history import DONE, Run, RunHistory
 from headrace.pipeline.maintenance.maintainer import (
     Maintainer,
     MaintenanceStatus,
@@ -84,7 +84,7 @@ def _tell_json() -> Callable[[MaintenanceStatus], None]:
 
 def tell_history(place: StoreLocation, *, last: int, job: str | None, as_json: bool) -> Report:
     """The last runs, newest last."""
-    runs = [run for run in History(place.open(), 0).runs() if job in (None, run.job)]
+    runs = [run for run in RunHistory(place.open(), 0).runs() if job in (None, run.job)]
     if as_json:
         for run in runs[-last:]:
             sys.stdout.write(msgspec.json.encode(run).decode() + "\n")
