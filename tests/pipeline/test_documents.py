@@ -14,6 +14,7 @@ import pytest
 
 from headrace import cli
 from headrace.client.http import Sealed
+from headrace.formats import layout
 from headrace.pipeline import commands, follow
 from support.pasted import ROOT, blocks, run
 from support.segment_store import SegmentStore, search
@@ -49,6 +50,7 @@ def test_the_commands_of_the_pipeline_run(
     shelf.seal({"web": [json.dumps(request).encode() for request in requests],
                 "orders": [b'{"total":%d}' % total for total in (20, 35)]})  # fmt: skip
     shelf.mark({"web": [1, 1]})
+    (tmp_path / "data" / layout.SIGNING_KEY).write_text("00" * 32)
 
     @contextmanager
     def session(*_: object) -> Iterator[SparkSession]:
@@ -72,7 +74,7 @@ def test_the_commands_of_the_pipeline_run(
     assert [order["data"]["total"] for order in orders] == [20, 35]
     assert "<td>web</td>" in Path("latency.html").read_text()
     known = re.findall(r"^\| `(\w+)` \|", (ROOT / PIPELINE).read_text(), re.MULTILINE)
-    assert {*names} == {*known[: known.index("janitor") + 1]}  # every job has an example
+    assert {*names} == {*known[: known.index("certificate") + 1]}  # every job has an example
     for program in (text for language, text in blocks(PIPELINE) if language == "python"):
         run(program, PIPELINE, {})
         assert "35" in capfd.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -150,8 +151,12 @@ def _do(options: argparse.Namespace, place: StoreLocation) -> Report:
 
 
 def _tell_unseen(place: StoreLocation, options: argparse.Namespace) -> list[str]:
-    """What a job that reads history does not see of it; one that goes on will see it."""
-    if options.name == "follow" and not options.once:
+    """What a job that reads history does not see of it; one that goes on, or has the server seal
+    as it works, will see it.
+    """
+    if (options.name == "follow" and not options.once) or (
+        options.name == "erase" and options.subject
+    ):
         return []
     from headrace.pipeline.unseen import tell_unseen
 
@@ -501,8 +506,13 @@ def _check_export(options: argparse.Namespace) -> None:
 
 def _export(spark: SparkSession, place: StoreLocation, options: argparse.Namespace) -> Report:
     from headrace.pipeline.export import export
+    from headrace.pipeline.maintenance.history import note_export
 
-    return export(spark, place, _selection(options), options.to, options.format)
+    started_at_ms = int(time.time() * 1000)
+    report = export(spark, place, _selection(options), options.to, options.format)
+    problem = note_export(place.open(), started_at_ms, report.summary)
+    report.notes += [problem] if problem else []
+    return report
 
 
 def _add_report(jobs: Commands) -> None:

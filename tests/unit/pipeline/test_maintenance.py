@@ -18,7 +18,14 @@ from headrace.formats import layout
 from headrace.pipeline.errors import CannotRun, JobFailed
 from headrace.pipeline.maintenance import maintainer as maintainers
 from headrace.pipeline.maintenance.alerts import Alerts
-from headrace.pipeline.maintenance.history import DONE, FAILED, RUNNING, Run, RunHistory
+from headrace.pipeline.maintenance.history import (
+    DONE,
+    FAILED,
+    RUNNING,
+    Run,
+    RunHistory,
+    note_export,
+)
 from headrace.pipeline.maintenance.jobs import (
     MAINTENANCE_JOBS,
     JobBudget,
@@ -44,6 +51,7 @@ from headrace.pipeline.maintenance.turns import take_turn
 from headrace.pipeline.report import Report
 from headrace.pipeline.store_location import StoreLocation
 from headrace.storage.leases import hold_lease
+from headrace.storage.objects import StoreError
 
 POLICY = b"""
 index = false
@@ -342,3 +350,24 @@ def test_a_command_gets_the_alert(tmp_path: Path) -> None:
     assert json.loads(out.read_text())["job"] == "compact"
     Alerts(AlertPolicy(after=1, command=("/nowhere/x",)), "s", said.append).tell(_run(1, FAILED), 1)
     assert said[-1].startswith("the command of alerts failed")
+
+
+def test_an_export_is_noted_for_who_erases_later(tmp_path: Path) -> None:
+    objects = StoreLocation(tmp_path).open()
+    assert note_export(objects, 5, "orders.csv: 2 records") is None
+    (run,) = RunHistory(objects, 9).runs()
+    assert (run.job, run.outcome, run.summary, run.started_at_ms) == (
+        "export", DONE, "orders.csv: 2 records", 5,
+    )  # fmt: skip
+
+
+def test_who_may_only_read_exports_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = StoreLocation(tmp_path).open()
+
+    def refuse(name: str, content: bytes) -> None:
+        raise StoreError("read only")
+
+    monkeypatch.setattr(objects, "put", refuse)
+    assert "read only" in (note_export(objects, 5, "") or "")

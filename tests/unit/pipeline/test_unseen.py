@@ -105,7 +105,7 @@ def test_every_job_that_reads_history_tells_it(
     asyncio.run(_work(tmp_path, 3, seal=False))
     options = argparse.Namespace(
         name=name, once=once, weight=weight, master=None, remote=None, url=None, conf=[],
-        debug=False, check=lambda _: None, job=lambda *_: Report("", [], "done"),
+        debug=False, subject=None, check=lambda _: None, job=lambda *_: Report("", [], "done"),
     )  # fmt: skip
     with mock.patch.object(commands, "session", return_value=nullcontext()):
         assert commands.run(options, tmp_path, None) == 0

@@ -30,7 +30,7 @@ from headrace.pipeline.erasure.certificate import (
 from headrace.pipeline.erasure.subject import Subject, find_records
 from headrace.pipeline.errors import JobFailed
 from headrace.pipeline.index_backlog import load_plans
-from headrace.pipeline.maintenance.history import RunHistory
+from headrace.pipeline.maintenance.history import EXPORT, RunHistory
 from headrace.pipeline.rows import read
 from headrace.pipeline.server import ask_to_seal
 from headrace.pipeline.store_location import StoreLocation, load
@@ -38,7 +38,6 @@ from headrace.pipeline.store_location import StoreLocation, load
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EXPORT = "export"
 _PARTS = (FLAGS_PREFIX, SUBSCRIPTION_PREFIX, TRACKER_PREFIX)
 """Logs whose records are parts of something else: they hold nothing that users sent as records."""
 _TRIES = 3

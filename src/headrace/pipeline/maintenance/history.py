@@ -6,7 +6,10 @@ never ended. Whoever starts next learns from it when each job ran last.
 
 from __future__ import annotations
 
+import os
 import secrets
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -14,10 +17,16 @@ import msgspec
 
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
+from headrace.formats.manifest import Manifest
+from headrace.storage import manifests
 from headrace.storage.objects import Objects
 
 FORMAT = 1
 RUNNING, DONE, FAILED, STOPPED = "running", "done", "failed", "stopped"
+EXPORT = "export"
+"""A run that copied records elsewhere."""
+RUNS_DEFAULT = 1000
+"""Of how many runs the history tells."""
 _PROBLEM_MAX = 2000
 
 
@@ -47,6 +56,19 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         if self.ended_at_ms is None:
             return None
         return (self.ended_at_ms - self.started_at_ms) / 1000
+
+
+def new_run(job: str, manifest: Manifest, now_ms: int) -> Run:
+    """A run that begins here and now."""
+    return Run(
+        job=job,
+        name="",
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        started_at_ms=now_ms,
+        manifest=manifest.version,
+        marks=manifest.marks.generation if manifest.marks is not None else 0,
+    )
 
 
 class RunHistory:
@@ -103,3 +125,14 @@ def decode_run(raw: bytes, where: str) -> Run:
     if run.format != FORMAT:
         raise Corrupt(where, 0, f"format {run.format} is not one this version reads")
     return run
+
+
+def note_export(objects: Objects, started_at_ms: int, summary: str) -> str | None:
+    """Note that records were copied elsewhere, for who erases them some day; or why it cannot."""
+    try:
+        history = RunHistory(objects, RUNS_DEFAULT)
+        run = history.begin(new_run(EXPORT, manifests.load(objects), started_at_ms))
+        history.end(run, DONE, summary, None, int(time.time() * 1000))
+    except OSError as error:  # who may only read exports all the same
+        return f"this export is not noted in the history of the store: {error}"
+    return None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import socket
 import time
 from collections.abc import Callable, Sequence
 from threading import Event
@@ -18,7 +16,15 @@ from headrace.pipeline.errors import CannotRun, JobFailed, NoSpark
 from headrace.pipeline.failures import failure
 from headrace.pipeline.limits import POLL_S
 from headrace.pipeline.maintenance.alerts import Alerts
-from headrace.pipeline.maintenance.history import DONE, FAILED, RUNNING, STOPPED, Run, RunHistory
+from headrace.pipeline.maintenance.history import (
+    DONE,
+    FAILED,
+    RUNNING,
+    STOPPED,
+    Run,
+    RunHistory,
+    new_run,
+)
 from headrace.pipeline.maintenance.jobs import MAINTENANCE_JOBS, JobBudget, RunContext
 from headrace.pipeline.maintenance.policy import JobPolicy, Policy
 from headrace.pipeline.maintenance.schedule import Standing, due_at_s, standing
@@ -106,12 +112,18 @@ class Maintainer:
         for name, policy in self._policy.jobs.items():
             if self._stopping.is_set():
                 break
-            if everything or self._due_s(name, policy, self._by_job()) <= self._clock():
+            if everything or self._has_work(name, policy):
                 with take_turn(self._objects) as turn:
                     if turn is None:
                         raise CannotRun(f"{self._place}: another job is at work here; try later")
                     done.append(self._run(name, policy))
         return done
+
+    def _has_work(self, name: str, policy: JobPolicy) -> bool:
+        by_job = self._by_job()
+        if self._due_s(name, policy, by_job) > self._clock():
+            return False
+        return not self._is_idle(name, policy, by_job, manifests.load(self._objects))
 
     def _step(self) -> float:
         """Run one job that is due; how long to wait before the next look."""
@@ -135,14 +147,21 @@ class Maintainer:
             if self._due_s(name, policy, by_job) > self._clock():
                 continue
             manifest = manifest or manifests.load(self._objects)
-            if self._idle.get(name) == manifest.version:
-                continue
-            done = standing(by_job.get(name, ())).done
-            if done is not None and MAINTENANCE_JOBS[name].is_idle(manifest, done, policy):
-                self._idle[name] = manifest.version
-                continue
-            return name
+            if not self._is_idle(name, policy, by_job, manifest):
+                return name
         return None
+
+    def _is_idle(
+        self, name: str, policy: JobPolicy, by_job: dict[str, list[Run]], manifest: Manifest
+    ) -> bool:
+        """Whether nothing can have come to do since the job was done."""
+        if self._idle.get(name) == manifest.version:
+            return True
+        done = standing(by_job.get(name, ())).done
+        if done is None or not MAINTENANCE_JOBS[name].is_idle(manifest, done, policy):
+            return False
+        self._idle[name] = manifest.version
+        return True
 
     def _due_s(self, name: str, policy: JobPolicy, by_job: dict[str, list[Run]]) -> float:
         return due_at_s(policy, standing(by_job.get(name, ())), self._clock())
@@ -156,17 +175,7 @@ class Maintainer:
     def _run(self, name: str, policy: JobPolicy) -> Run:
         """Run a job; whatever it raises becomes part of the history."""
         manifest = manifests.load(self._objects)
-        run = self._history.begin(
-            Run(
-                job=name,
-                name="",
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                started_at_ms=self._now_ms(),
-                manifest=manifest.version,
-                marks=manifest.marks.generation if manifest.marks is not None else 0,
-            )
-        )
+        run = self._history.begin(new_run(name, manifest, self._now_ms()))
         self._tell(self._status(self._by_job(), name))
         crash_points.point("maintaining")
         deadline = time.monotonic() + policy.budget if policy.budget is not None else None

@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.core.limits import POLICY_BYTES_MAX
 from headrace.pipeline.errors import CannotRun
+from headrace.pipeline.maintenance.history import RUNS_DEFAULT
 
 _DURATION = re.compile(r"(\d{1,6})(s|m|h|d)")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -122,7 +123,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     index: bool = True
     """Index what is published, all the time between the others."""
     alerts: AlertPolicy = AlertPolicy()
-    keep_runs: int = 1000
+    keep_runs: int = RUNS_DEFAULT
     """Of how many runs the history tells."""
 
     @property
