@@ -21,12 +21,13 @@ from headrace.formats.index_plans import IndexPlans, encode_plans, plan
 from headrace.formats.lease import decode_lease
 from headrace.formats.manifest import Named
 from headrace.pipeline import janitor as retire
-from headrace.pipeline.commit import Retired, drop_builds
+from headrace.pipeline.commit import drop_builds
 from headrace.pipeline.janitor import find_objects, remove_unnamed
 from headrace.pipeline.limits import MERGE
 from headrace.storage import leases, manifests
 from headrace.storage.leases import Fenced, hold_lease
 from headrace.storage.objects import Listed, Objects, StoreError
+from headrace.storage.retired_objects import Retired
 from support.engine_harness import CAPS, boot, view_all
 from support.fake_indexer import FakeIndexer
 from support.hostile import HostileDisk

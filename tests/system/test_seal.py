@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace import cli
-from headrace.formats.manifest import decode_manifest
+from headrace.formats.manifest import decode_root
 from headrace_bench.process import ServerProcess
 
 from .launching import Servers, manifest_of, wait_until
@@ -29,7 +29,7 @@ def sealed_rows(data_dir: Path) -> int:
     path = data_dir / f"objects/manifests/{manifest_of(data_dir):010d}.json"
     if not path.exists():
         return 0
-    return sum(segment.rows for segment in decode_manifest(path.read_bytes(), "").segments)
+    return sum(segment.rows for segment in decode_root(path.read_bytes(), "").segments)
 
 
 def test_records_that_waited_are_sealed(new_server: Servers, tmp_path: Path) -> None:

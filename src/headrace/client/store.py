@@ -15,7 +15,8 @@ from xxhash import xxh3_64_hexdigest
 from headrace.client.credentials import has_profiles, missing_credentials
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
-from headrace.formats.manifest import Manifest, Segment, decode_manifest
+from headrace.formats.manifest import Manifest, Segment, decode_root
+from headrace.formats.manifest_pages import assemble
 from headrace.formats.marks import Marks, decode_marks
 
 _TRIES = 10
@@ -49,9 +50,9 @@ class Store:
                 return None
             name = f"{layout.MANIFESTS}/{names[-1]}"
             try:
-                return decode_manifest(self.get(name), name)
+                return assemble(decode_root(self.get(name), name), self.get)
             except FileNotFoundError:
-                continue  # so many newer ones came that this one is gone
+                continue  # so many newer ones came that this one, or a page of it, is gone
         raise FileNotFoundError(f"no manifest can be read in {self.path}")
 
     def get(self, name: str) -> bytes:

@@ -535,6 +535,17 @@ CONTENTS_MAX = 1_000_000
 and the snapshot of a log holds them all.
 """
 
+# Manifests of the object store.
+PAGE_ITEMS_MAX = 512
+"""Segments, or builds, in a page of a manifest."""
+TAIL_ITEMS_MAX = 32
+"""The newest of them are in the root itself, which every commit writes anew."""
+CHANGES_MAX = 64
+CHANGED_NUMBERS_MAX = 1024
+"""Versions that a root tells the changes of, and numbers of segments in all of these."""
+PAGES_CACHED_MAX = 1024
+"""Pages that a process keeps: half a million segments, some 600 bytes each."""
+
 # Versions of manifests.
 TREE_ROWS_MAX = 64
 """Rows that a tree is made of, behind a whole one that is stored; small ones only, see there."""

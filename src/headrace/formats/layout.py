@@ -17,13 +17,14 @@ STAGED = "staged"
 SEGMENTS = "segments"
 COMPANIONS = "companions"
 MANIFESTS = "manifests"
+PAGES = "pages"
 BUILDS = "builds"
 PLANS = "plans"
 MARKS = "marks"
 LEASES = "leases"
 RUNS = "runs"
 
-STORE = (SEGMENTS, COMPANIONS, MANIFESTS, BUILDS, PLANS, MARKS, LEASES, RUNS)
+STORE = (SEGMENTS, COMPANIONS, MANIFESTS, PAGES, BUILDS, PLANS, MARKS, LEASES, RUNS)
 """The folders of the object store."""
 
 FOLDERS = (
@@ -210,6 +211,15 @@ def _numbered(number: int, attempt: str) -> str:
 
 def manifest(version: int) -> str:
     return f"{MANIFESTS}/{version:010d}.json"
+
+
+def page(version: int, token: str) -> str:
+    """A part of a manifest, first of this version; later ones may name it, too."""
+    return f"{PAGES}/{version:010d}-{token}.parquet"
+
+
+def is_page(name: str) -> bool:
+    return name.startswith(f"{PAGES}/")
 
 
 def number_of(name: str) -> int | None:

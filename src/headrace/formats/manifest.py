@@ -1,5 +1,8 @@
 """The manifest: the versioned list of what the object store holds.
 
+It is stored as a small root (JSON) and pages (`formats/manifest_pages`) that roots share: a commit
+writes what it changes. In memory it is whole.
+
 Publishing the next version is the only commit point. Server and pipeline both publish, so a change
 is a pure function of the manifest it is given: `sealed`, `replaced` and `dropped` below return what
 the manifest becomes, or None when there is nothing (more) to change.
@@ -8,15 +11,32 @@ the manifest becomes, or None when there is nothing (more) to change.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from headrace.core.errors import Corrupt
+from headrace.core.limits import CHANGED_NUMBERS_MAX, CHANGES_MAX
 
-FORMAT = 1
+FORMAT = 2
+_FORMATS = (1, FORMAT)
+"""The first was one JSON document, without pages."""
+
+T = TypeVar("T")
 
 
-class Segment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The least and the greatest log name, seq and time (ms) of rows; None where it is unknown."""
+
+    log_min: str | None = None
+    log_max: str | None = None
+    seq_min: int | None = None
+    seq_max: int | None = None
+    ts_min: int | None = None
+    ts_max: int | None = None
+
+
+class Segment(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One sealed Parquet file and the journal range it was made from."""
 
     number: int
@@ -68,6 +88,29 @@ class Named(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     generation: int
 
 
+class Page(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An object with neighbouring segments, or builds, of the list."""
+
+    name: str
+    checksum: str
+    count: int
+    first: int
+    last: int
+    """The number of its first and of its last segment."""
+
+
+class VersionChange(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What a version changed."""
+
+    version: int
+    added: tuple[int, ...] = ()
+    removed: tuple[int, ...] = ()
+    builds: bool = False
+    """Whether other builds are listed than before."""
+
+
 class StoreOwner(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The server that seals into a store."""
 
@@ -106,12 +149,29 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     spared: tuple[str, ...] = ()
     """Tokens of the jobs that may publish although they began before the last fence."""
 
+    pages: tuple[Page, ...] = ()
+    """Where the first of the segments are, as it was published; the root has the others."""
+    build_pages: tuple[Page, ...] = ()
+    changes: tuple[VersionChange, ...] = ()
+    """What the last versions changed, up to this one."""
+
     def find(self, number: int) -> Segment | None:
         return next((s for s in self.segments if s.number == number), None)
 
     @property
     def numbers(self) -> set[int]:
         return {segment.number for segment in self.segments}
+
+    @property
+    def page_names(self) -> set[str]:
+        return {page.name for page in (*self.pages, *self.build_pages)}
+
+    def changes_since(self, version: int) -> tuple[VersionChange, ...] | None:
+        """What changed since a version, oldest first; None if that is too long ago to be told."""
+        wanted = self.version - version
+        if not 0 <= wanted <= len(self.changes):
+            return None
+        return self.changes[len(self.changes) - wanted :]
 
 
 def sealed(manifest: Manifest, segment: Segment | None, stop: int) -> Manifest | None:
@@ -185,15 +245,58 @@ def _with(manifest: Manifest, segments: tuple[Segment, ...], **more: int) -> Man
     return msgspec.structs.replace(manifest, segments=segments, builds=builds, **more)
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+def difference(before: Sequence[T], after: Sequence[T]) -> tuple[list[T], list[T]]:
+    """What is in the first list alone, and what in the second; mostly they begin and end alike."""
+    start, most = 0, min(len(before), len(after))
+    while start < most and before[start] is after[start]:
+        start += 1
+    stop, most = 0, most - start
+    while stop < most and before[-1 - stop] is after[-1 - stop]:
+        stop += 1
+    gone, new = before[start : len(before) - stop], after[start : len(after) - stop]
+    held, listed = set(map(id, gone)), set(map(id, new))
+    return [one for one in gone if id(one) not in listed], [
+        one for one in new if id(one) not in held
+    ]
 
 
-def decode_manifest(raw: bytes, where: str) -> Manifest:
+def with_change(before: Manifest, after: Manifest) -> Manifest:
+    """The manifest that is published behind another, with the log of changes."""
+    gone, new = difference(before.segments, after.segments)
+    removed = {segment.number for segment in gone}
+    added = {segment.number for segment in new}
+    change = VersionChange(
+        version=after.version,
+        added=tuple(sorted(added - removed)),
+        removed=tuple(sorted(removed - added)),
+        builds=before.builds != after.builds,
+    )
+    told, numbers = list[VersionChange](), 0
+    for one in (change, *reversed(before.changes)):
+        numbers += len(one.added) + len(one.removed)
+        if numbers > CHANGED_NUMBERS_MAX or len(told) == CHANGES_MAX:
+            break
+        told.append(one)
+    return msgspec.structs.replace(after, changes=tuple(reversed(told)))
+
+
+def encode_root(manifest: Manifest) -> bytes:
+    """The root of a manifest: all but what its pages hold."""
+    paged, paged_builds = (
+        sum(page.count for page in pages) for pages in (manifest.pages, manifest.build_pages)
+    )
+    root = msgspec.structs.replace(
+        manifest, segments=manifest.segments[paged:], builds=manifest.builds[paged_builds:]
+    )
+    return msgspec.json.encode(root) + b"\n"
+
+
+def decode_root(raw: bytes, where: str) -> Manifest:
+    """A manifest without what its pages hold."""
     try:
-        manifest = msgspec.json.decode(raw, type=Manifest)
+        root = msgspec.json.decode(raw, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Corrupt(where, 0, f"not a manifest: {error}") from None
-    if manifest.format != FORMAT:
-        raise Corrupt(where, 0, f"format {manifest.format} is not one this version reads")
-    return manifest
+    if root.format not in _FORMATS:
+        raise Corrupt(where, 0, f"format {root.format} is not one this version reads")
+    return msgspec.structs.replace(root, format=FORMAT)

@@ -21,7 +21,7 @@ from xxhash import xxh3_64_hexdigest
 
 from headrace.core.limits import RECORD_OVERHEAD_BYTES, ROW_GROUP_BYTES, ROW_GROUP_ROWS
 from headrace.core.record import Block
-from headrace.formats.manifest import Segment
+from headrace.formats.manifest import Bounds, Segment
 from headrace.formats.table import encode_table
 
 SCHEMA = pa.schema(
@@ -88,6 +88,7 @@ class Built(msgspec.Struct):
     logs: int
     rows: int
     record_bytes: int
+    bounds: Bounds
 
     def described(
         self, names: tuple[str, str, str], number: int = 0, start: int = 0, stop: int = 0
@@ -108,6 +109,7 @@ class Built(msgspec.Struct):
             checksum=xxh3_64_hexdigest(self.segment),
             index_checksum=xxh3_64_hexdigest(self.index),
             tags_checksum=xxh3_64_hexdigest(self.tags) if self.tags else None,
+            **msgspec.structs.asdict(self.bounds),
         )
 
     def contents(self, names: tuple[str, str, str]) -> dict[str, bytes]:
@@ -264,10 +266,16 @@ def build(rows: Iterable[LogRows]) -> Built:
     pieces: list[Piece] = []
     tagged: list[tuple[int, str, int, int]] = []
     logs = 0
+    names: list[str] = []
+    """Of the first log and of the last."""
+    stamps: list[int] = []
+    """Of the first record of each log."""
     with pq.ParquetWriter(sink, SCHEMA, **_WRITE) as writer:
         pending = _Columns(0)
         for log in rows:
             logs += 1
+            names[1:] = [log.name]
+            stamps += [log.blocks[0].ts_at(0)] if log.blocks else []
             size = sum(block.size_bytes for block in log.blocks)
             if pending.rows and pending.size_bytes + size > ROW_GROUP_BYTES:
                 pending = _flush(writer, pending, pieces)
@@ -288,6 +296,21 @@ def build(rows: Iterable[LogRows]) -> Built:
         logs,
         sum(piece.rows for piece in pieces),
         sum(piece.record_bytes for piece in pieces),
+        _bounds(names, stamps, pieces),
+    )
+
+
+def _bounds(names: list[str], stamps: list[int], pieces: list[Piece]) -> Bounds:
+    """Logs come sorted by name, and of each log seqs ascend and times never fall."""
+    if not pieces:
+        return Bounds()
+    return Bounds(
+        log_min=names[0],
+        log_max=names[-1],
+        seq_min=min(piece.first for piece in pieces),
+        seq_max=max(piece.last for piece in pieces),
+        ts_min=min(stamps),
+        ts_max=max(piece.last_ts for piece in pieces),
     )
 
 

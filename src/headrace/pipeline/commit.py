@@ -2,28 +2,33 @@
 
 What a change adds was made under a lease (`storage/leases`): it is published only while that holds,
 and only if every object is there.
-
-An object that a manifest no longer names may still be read by somebody who holds an older version.
-So before a change is published, a small object lists what it retires; the janitor removes those
-objects once the list is old enough, if by then no manifest names them.
+Before that, it is written down what the change retires.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
 from headrace.formats import layout
 from headrace.formats.companion import decode_descriptor
-from headrace.formats.manifest import Build, Manifest, Segment, dropped, replaced, without_builds
+from headrace.formats.manifest import (
+    Build,
+    Manifest,
+    Segment,
+    difference,
+    dropped,
+    replaced,
+    without_builds,
+)
 from headrace.pipeline import crash_points
 from headrace.pipeline.errors import Overtaken, Unpublished
 from headrace.pipeline.limits import DEAD_SHARE_MAX, MERGE
 from headrace.storage import manifests
 from headrace.storage.leases import Fenced, HeldLease
 from headrace.storage.objects import Objects
+from headrace.storage.retired_objects import retire
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -32,12 +37,6 @@ class Published(msgspec.Struct, frozen=True):
     manifest: Manifest
     gone: frozenset[str]
     """The objects that it retired."""
-
-
-class Retired(msgspec.Struct, frozen=True):
-    """Objects that a change leaves without a manifest that names them."""
-
-    names: tuple[str, ...]
 
 
 def replace_segments(
@@ -145,12 +144,10 @@ def publish(
         if changed is None:
             gone = frozenset()
             return None
-        before, after = named(manifest), named(changed)
+        before, after = _names_apart(manifest, changed)
         gone = frozenset(before - after)
         crash_points.point("before-retire")
-        if gone:
-            retired = Retired(tuple(sorted(gone)))
-            objects.put(layout.retired(secrets.token_hex(8)), msgspec.json.encode(retired))
+        retire(objects, gone)
         crash_points.point("before-check")
         _require_there(objects, after - before, manifest, lease)
         # From here on nothing can go: a fence would be another version, and we would look again.
@@ -203,5 +200,16 @@ def _parts(objects: Objects, name: str) -> Iterable[str]:
 
 def named(manifest: Manifest) -> set[str]:
     """The objects a manifest names; files of a build go by the name of the one that lists them."""
-    names = {name for segment in manifest.segments for name in segment.names}
-    return names | {build.name for build in manifest.builds}
+    return _names(manifest.segments, manifest.builds)
+
+
+def _names_apart(before: Manifest, after: Manifest) -> tuple[set[str], set[str]]:
+    """What one manifest names, and what the other, without what both list alike."""
+    segments = difference(before.segments, after.segments)
+    builds = difference(before.builds, after.builds)
+    return _names(segments[0], builds[0]), _names(segments[1], builds[1])
+
+
+def _names(segments: Iterable[Segment], builds: Iterable[Build]) -> set[str]:
+    names = {name for segment in segments for name in segment.names}
+    return names | {build.name for build in builds}

@@ -7,19 +7,20 @@ from contextlib import suppress
 
 import msgspec
 
-from headrace.core.errors import Corrupt
 from headrace.core.limits import LEASE_S
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest
 from headrace.pipeline import crash_points
-from headrace.pipeline.commit import Retired, named
+from headrace.pipeline.commit import named
 from headrace.pipeline.limits import GRACE_S
 from headrace.pipeline.report import Report
 from headrace.pipeline.store_location import StoreLocation
 from headrace.printing import count, size
+from headrace.storage import manifests
 from headrace.storage.disk import RealDisk
 from headrace.storage.leases import now_ms, remove_fenced
 from headrace.storage.objects import Listed, Objects
+from headrace.storage.retired_objects import retired_lists
 
 
 class Removed(msgspec.Struct):
@@ -55,21 +56,23 @@ def removal_report(place: StoreLocation, removed: Removed) -> Report:
 
 
 def remove_unnamed(objects: Objects, young_ms: int) -> Removed:
-    """Remove objects of the pipeline that no manifest names and that were stored before `young_ms`.
+    """Remove pages, and objects of the pipeline, that no manifest names and that were stored before
+    `young_ms`.
 
     Those of jobs that are at work stay, whatever their age. The server's own objects are only
     removed when the pipeline has retired them.
     """
-    found = list(find_objects(objects))
+    found = [*find_objects(objects), *objects.list(layout.PAGES)]
     waiting, over = 0, list[str]()
 
     def doom(manifest: Manifest, at_work: frozenset[str]) -> Sequence[Listed]:
         nonlocal waiting
-        waiting, doomed, needed = 0, list[Listed](), named(manifest)
+        waiting, doomed = 0, list[Listed]()
+        needed = named(manifest) | manifest.page_names | manifests.kept_pages(objects)
         held, due = set[str](), set[str]()
         over.clear()
         # After the manifest was read: what has left it was listed before.
-        for listed, names in _retired_lists(objects):
+        for listed, names in retired_lists(objects):
             if listed.modified_ms > young_ms:
                 held.update(names)
                 continue
@@ -78,7 +81,8 @@ def remove_unnamed(objects: Objects, young_ms: int) -> Removed:
                 over.append(listed.name)
         for listed in found:
             name, owned_by = listed.name, owner(listed.name)
-            if owned_by in needed or not (layout.is_foreign(name) or name in due or name in held):
+            ours = layout.is_foreign(name) or layout.is_page(name)
+            if owned_by in needed or not (ours or name in due or name in held):
                 continue
             young = listed.modified_ms > young_ms or layout.job_of(name) in at_work
             if owned_by in held or (owned_by not in due and young):
@@ -107,19 +111,7 @@ def remove_now(objects: Objects, names: Iterable[str]) -> list[str]:
 
 def retired_names(objects: Objects) -> set[str]:
     """Everything that changes of the manifest left behind and that nobody has removed yet."""
-    return {name for _, names in _retired_lists(objects) for name in names}
-
-
-def _retired_lists(objects: Objects) -> Iterator[tuple[Listed, tuple[str, ...]]]:
-    for listed in objects.list(layout.BUILDS):
-        if not layout.is_retired(listed.name):
-            continue
-        try:
-            yield listed, msgspec.json.decode(objects.get(listed.name), type=Retired).names
-        except FileNotFoundError:
-            continue  # another janitor was here
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Corrupt(listed.name, 0, f"not a list of what was retired: {error}") from None
+    return {name for _, names in retired_lists(objects) for name in names}
 
 
 def owner(name: str) -> str:

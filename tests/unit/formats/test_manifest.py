@@ -1,4 +1,4 @@
-"""Manifests: the list of segments, as JSON a person can read."""
+"""Manifests: the list of segments, and how it changes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from headrace.formats.manifest import (
     Manifest,
     Named,
     Segment,
-    decode_manifest,
+    decode_root,
     dropped,
-    encode_manifest,
+    encode_root,
     replaced,
     sealed,
 )
@@ -21,22 +21,21 @@ from headrace.formats.manifest import (
 
 def test_a_manifest_comes_back() -> None:
     manifest = Manifest(version=3, next_number=2, sealed_to=500)
-    raw = encode_manifest(manifest)
-    assert decode_manifest(raw, "m") == manifest
-    assert raw.startswith(b"{\n")
+    raw = encode_root(manifest)
+    assert decode_root(raw, "m") == manifest
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"version":"x"}', b"\xff", b'{"format":99}'])
 def test_anything_else_is_damage(raw: bytes) -> None:
     with pytest.raises(Corrupt):
-        decode_manifest(raw, "m")
+        decode_root(raw, "m")
 
 
 def test_a_manifest_cut_short_is_damage() -> None:
-    raw = encode_manifest(Manifest(version=3))
+    raw = encode_root(Manifest(version=3))
     for stop in range(len(raw.rstrip())):
         with pytest.raises(Corrupt):
-            decode_manifest(raw[:stop], "m")
+            decode_root(raw[:stop], "m")
 
 
 def made(name: str, number: int = 0, start: int = 0, stop: int = 1) -> Segment:
@@ -64,13 +63,13 @@ FOUR = Manifest(
 
 def test_old_manifests_without_builds_plans_and_marks_are_read() -> None:
     raw = b'{"format":1,"version":2,"next_number":3,"sealed_to":9,"segments":[]}'
-    assert decode_manifest(raw, "m") == Manifest(version=2, next_number=3, sealed_to=9)
+    assert decode_root(raw, "m") == Manifest(version=2, next_number=3, sealed_to=9)
 
 
 def test_everything_in_a_manifest_comes_back() -> None:
     named = Named(name="plans/1.json", checksum="ab", generation=1)
     full = msgspec.structs.replace(FOUR, plans=named, marks=named)
-    assert decode_manifest(encode_manifest(full), "m") == full
+    assert decode_root(encode_root(full), "m") == full
 
 
 def test_a_sealed_segment_gets_the_next_number_and_comes_last() -> None:

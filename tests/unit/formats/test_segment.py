@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.core.record import block, draft
+from headrace.formats.manifest import Bounds
 from headrace.formats.segment import SCHEMA, LogRows, block_of, build
 
 
@@ -72,3 +73,15 @@ def test_payloads_that_are_not_json_say_what_they_are() -> None:
     assert table.column("ns").to_pylist() == [7, 7, None]
     rows = block_of(table.combine_chunks(), 1, 3)
     assert [rows.ns_at(at) for at in range(2)] == [100_000_007, 100_000_000]
+
+
+def test_a_segment_is_described_with_its_bounds() -> None:
+    rows = [
+        LogRows(7, "a", [block(draft([b"1", b"2"]), 3, 50)]),
+        LogRows(2, "b", [block(draft([b"1"]), 9, 40)]),
+    ]
+    found = build(rows).described(("s", "i", "t"))
+    assert (found.log_min, found.log_max) == ("a", "b")
+    assert (found.seq_min, found.seq_max) == (3, 9)
+    assert (found.ts_min, found.ts_max) == (40, 50)
+    assert build([]).bounds == Bounds()

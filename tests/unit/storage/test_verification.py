@@ -40,7 +40,7 @@ from headrace.core.retention import Ledger
 from headrace.engine.start import stop
 from headrace.formats import layout
 from headrace.formats.frame import encode_frame
-from headrace.formats.manifest import Manifest, Segment, decode_manifest, encode_manifest
+from headrace.formats.manifest import Manifest, Segment, decode_root, encode_root
 from headrace.formats.segment import SCHEMA, LogRows, build
 from headrace.formats.snapshot import Captured, Foot, decode_snapshot, encode_part
 from headrace.storage.checks.agreement import Agreement
@@ -241,7 +241,7 @@ def test_many_logs_in_one_row_group() -> None:
 def edit_manifest(root: Path, edit: Callable[[Manifest], Manifest]) -> str:
     """Change the newest manifest; returns its place."""
     path = files(root, "objects/manifests/*")[-1]
-    path.write_bytes(encode_manifest(edit(decode_manifest(path.read_bytes(), path.name))))
+    path.write_bytes(encode_root(edit(decode_root(path.read_bytes(), path.name))))
     return str(path.relative_to(root))
 
 
@@ -257,6 +257,9 @@ def edit_first(**changes: object) -> Callable[[Manifest], Manifest]:
     "edit",
     [
         edit_first(rows=1),
+        edit_first(seq_min=1 << 40),
+        edit_first(seq_max=0),
+        edit_first(ts_max=0),
         edit_first(journal_stop=1 << 40),
         lambda manifest: msgspec.structs.replace(manifest, sealed_to=0),
         lambda manifest: msgspec.structs.replace(manifest, version=77),

@@ -12,8 +12,10 @@ from headrace.core.errors import Corrupt
 from headrace.formats import layout
 from headrace.formats.companion import decode_descriptor
 from headrace.formats.index_plans import decode_plans
-from headrace.formats.manifest import Manifest, decode_manifest
+from headrace.formats.manifest import Manifest, decode_root
+from headrace.formats.manifest_pages import PageCache, assemble
 from headrace.formats.marks import decode_marks
+from headrace.storage import manifests
 from headrace.storage.checks.findings import Finding, Note, Problem, byte
 from headrace.storage.objects import Objects
 
@@ -28,12 +30,14 @@ def path_of(name: str) -> str:
 def check_manifests(objects: Objects) -> Generator[Finding, None, Manifest | None]:
     """Findings of all versions; returns the newest that can be read."""
     chain: list[Manifest | None] = []
+    pages = PageCache()  # of our own: what the process read before may be damaged since
     for listed in objects.list(layout.MANIFESTS):
         name = listed.name
         try:
-            manifest = decode_manifest(objects.get(name), name)
+            root = decode_root(objects.get(name), name)
+            manifest = assemble(root, lambda page: _get_page(objects, page), pages)
         except Corrupt as damage:
-            yield Problem(path_of(name), f"byte {damage.offset}", damage.problem)
+            yield Problem(path_of(damage.where), f"byte {damage.offset}", damage.problem)
             chain.append(None)
             continue
         if layout.manifest(manifest.version) != name:
@@ -46,6 +50,13 @@ def check_manifests(objects: Objects) -> Generator[Finding, None, Manifest | Non
             for what in _step_problems(before, after):
                 yield Problem(path_of(layout.manifest(after.version)), "", what)
     return next((manifest for manifest in reversed(chain) if manifest is not None), None)
+
+
+def _get_page(objects: Objects, name: str) -> bytes:
+    try:
+        return objects.get(name)
+    except FileNotFoundError:
+        raise Corrupt(name, 0, "the manifest names it, and it is missing") from None
 
 
 def _order_problems(manifest: Manifest) -> Iterator[str]:
@@ -85,6 +96,7 @@ def check_orphans(objects: Objects, manifest: Manifest) -> Iterator[Finding]:
     """Objects that nobody names: harmless, but they take room."""
     named = {name for segment in manifest.segments for name in segment.names}
     replaced = {number for segment in manifest.segments for number in segment.sources}
+    pages = manifests.kept_pages(objects)
     for folder in (layout.SEGMENTS, layout.COMPANIONS):
         for listed in objects.list(folder):
             if listed.name in named:
@@ -93,6 +105,10 @@ def check_orphans(objects: Objects, manifest: Manifest) -> Iterator[Finding]:
                 what = "no manifest names it; left for `headrace pipeline janitor`"
             else:
                 what = "no manifest names it; left behind by a crash"
+            yield Note(path_of(listed.name), "", what)
+    for listed in objects.list(layout.PAGES):
+        if listed.name not in pages:
+            what = "no manifest names it; left for `headrace pipeline janitor`"
             yield Note(path_of(listed.name), "", what)
 
 

@@ -137,6 +137,14 @@ class SegmentCheck:
         ):
             if said != found:
                 yield Problem(self._path, "", f"{found} {title}; the manifest says {said}")
+        segment, pieces = self._segment, self._pieces
+        for title, bound, real in (
+            ("first seq", segment.seq_min, min((piece.first for piece in pieces), default=None)),
+            ("last seq", segment.seq_max, max((piece.last for piece in pieces), default=None)),
+            ("last time", segment.ts_max, max((piece.last_ts for piece in pieces), default=None)),
+        ):
+            if bound is not None and bound != real:
+                yield Problem(self._path, "", f"{title} {real}; the manifest says {bound}")
 
     # --- companions ---
 
