@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -76,7 +77,7 @@ class LogRows(msgspec.Struct):
 
     log: int
     name: str
-    blocks: list[Block]
+    blocks: Iterable[Block]
 
 
 class Built(msgspec.Struct):
@@ -275,11 +276,13 @@ def build(rows: Iterable[LogRows]) -> Built:
         for log in rows:
             logs += 1
             names[1:] = [log.name]
-            stamps += [log.blocks[0].ts_at(0)] if log.blocks else []
-            size = sum(block.size_bytes for block in log.blocks)
+            blocks = iter(log.blocks)
+            ahead = _take(blocks, ROW_GROUP_BYTES - pending.size_bytes)
+            size = sum(block.size_bytes for block in ahead)
+            stamps += [ahead[0].ts_at(0)] if ahead else []
             if pending.rows and pending.size_bytes + size > ROW_GROUP_BYTES:
                 pending = _flush(writer, pending, pieces)
-            for block in log.blocks:
+            for block in chain(ahead, blocks):
                 tagged.extend(_tagged(log.log, block))
                 start = 0
                 while start < block.count:
@@ -312,6 +315,16 @@ def _bounds(names: list[str], stamps: list[int], pieces: list[Piece]) -> Bounds:
         ts_min=min(stamps),
         ts_max=max(piece.last_ts for piece in pieces),
     )
+
+
+def _take(blocks: Iterator[Block], size_bytes: int) -> list[Block]:
+    """As many blocks as come to more than this size, or all: a log may be larger than memory."""
+    taken: list[Block] = []
+    held = 0
+    while held <= size_bytes and (block := next(blocks, None)) is not None:
+        taken.append(block)
+        held += block.size_bytes
+    return taken
 
 
 def _fit(pending: _Columns, block: Block, start: int) -> int:
