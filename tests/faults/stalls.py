@@ -16,15 +16,15 @@ import pyarrow.parquet as pq
 from headrace.formats import layout
 from headrace.formats.companion import decode_descriptor
 from headrace.formats.manifest import Segment
-from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA
-from headrace.pipeline import commit, compact, crash_points, erase, index, merge, segment_index
+from headrace.pipeline import commit, compact, crash_points, erase, groups, index, marks, merge
 from headrace.pipeline.errors import JobFailed
 from headrace.pipeline.index_backlog import IndexBacklogFinder
 from headrace.pipeline.janitor import find_objects, owner, remove_unnamed
-from headrace.pipeline.rewrite import RewrittenSegment, write
+from headrace.pipeline.marks import Work
+from headrace.pipeline.rewrite import write
 from headrace.storage import manifests
-from headrace.storage.leases import HeldLease, now_ms
+from headrace.storage.leases import now_ms
 from headrace.storage.objects import Listed, LocalObjects, Objects
 from support.hostile import HostileDisk, World
 
@@ -134,36 +134,25 @@ def _run_tasks(
 
 
 def _rewrite(
-    spark: object,
-    place: Any,
-    segments: Sequence[Segment],
-    marks: Marks,
-    lease: HeldLease,
-    spans: object = None,
-) -> list[RewrittenSegment]:
+    spark: object, place: Any, parts: Sequence[Sequence[Segment]], work: Work, output_bytes: int
+) -> list[list[Segment]]:
     objects: Objects = place.open()
-    groups = [[segment] for segment in segments] if spans is None else [list(segments)]
-    made: list[RewrittenSegment] = []
-    for output, group in enumerate(groups):
-        tables = [pq.read_table(objects.open(segment.name)) for segment in group]
+    made: list[list[Segment]] = [[] for _ in parts]
+    for output, part in enumerate(parts):
+        tables = [pq.read_table(objects.open(segment.name)) for segment in part]
         rows = pa.concat_tables(tables).cast(SCHEMA)
         rows = rows.sort_by([(name, "ascending") for name in ("log", "log_id", "seq")])
-        logs, seqs = (rows.column(name).to_pylist() for name in ("log_id", "seq"))
-        live = [not marks.is_dead(log, seq) for log, seq in zip(logs, seqs, strict=True)]
-        rows = pc.filter(rows, pa.array(live, pa.bool_())).combine_chunks()
+        dead = work.marks.deaths().dead(*(rows.column(n).to_numpy() for n in ("log_id", "seq")))
+        rows = pc.filter(rows, pa.array(~dead)).combine_chunks()
         crash_points.point("task")
         if len(rows):
-            made.append(
-                RewrittenSegment(output, write(objects, f"{lease.token}-t-{output}", [rows]))
-            )
+            made[output].append(write(objects, f"{work.lease.token}-t-{output}", [rows]))
     crash_points.point("rewritten")
     return made
 
 
-def _find_dead(
-    spark: object, place: object, manifest: Any, marks: Marks, logs: object
-) -> tuple[list[tuple[Segment, int]], list[str]]:
-    return [(segment, 1) for segment in manifest.segments], []
+def _find_dead(spark: object, place: Any, logs: object) -> tuple[list[Segment], list[str]]:
+    return list(manifests.load(place.open()).segments), []
 
 
 def _index(place: Any) -> None:
@@ -179,7 +168,7 @@ def _merge(place: Any) -> None:
 def _compact(place: Any) -> None:
     segments = manifests.load(place.open()).segments
     with suppress(compact.Overtaken):
-        compact._compact(None, place, list(segments[:3]), compact.Sizes())  # type: ignore[arg-type]
+        compact._compact(None, place, compact.Sizes(), list(segments[:3]))  # type: ignore[arg-type]
 
 
 def _erase(place: Any) -> None:
@@ -196,19 +185,18 @@ JOBS: dict[str, Callable[[Any], None]] = {
 
 @contextmanager
 def _without_spark() -> Iterator[None]:
-    logs = SimpleNamespace(collect=lambda: [SimpleNamespace(log_id=id, log="") for id in range(9)])
-    rows = SimpleNamespace(select=lambda *_: SimpleNamespace(distinct=lambda: logs))
     with (
         mock.patch.object(index, "run_tasks", _run_tasks),
         mock.patch.object(index, "attempt", return_value=9),
         mock.patch.object(merge, "run_tasks", _run_tasks),
-        mock.patch.object(segment_index, "run_tasks", _run_tasks),
+        mock.patch.object(marks, "run_tasks", _run_tasks),
+        mock.patch.object(groups, "count_slots", return_value=1),
         mock.patch.object(compact, "rewrite", _rewrite),
         mock.patch.object(compact, "prove"),
         mock.patch.object(compact, "require_sound"),
-        mock.patch.object(compact, "read", return_value=rows),
         mock.patch.object(erase, "rewrite", _rewrite),
         mock.patch.object(erase, "prove"),
+        mock.patch.object(erase, "find_damages", return_value={}),
         mock.patch.object(erase, "tell_remains", return_value=[]),  # there is no directory
         mock.patch.object(erase, "find_dead", _find_dead),
     ):

@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 
 from headrace.pipeline import crash_points
+from headrace.pipeline import erase as erasing
 from headrace.pipeline.audit import audit
 from headrace.pipeline.backfill import backfill
 from headrace.pipeline.erase import erase
@@ -117,6 +118,7 @@ def test_a_job_that_dies_at_a_step_harms_nothing(
         monkeypatch.delenv(crash_points.VARIABLE)
         raise Killed
 
+    monkeypatch.setattr(erasing, "GROUP_OUTPUTS_MAX", 1)  # a commit for each segment
     monkeypatch.setattr(crash_points.os, "kill", kill)
     monkeypatch.setattr(crash_points, "_passed", type(crash_points._passed)())
     monkeypatch.setenv(crash_points.VARIABLE, step)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from headrace.core.config import LogConfig
 from headrace.core.log import Log
+from headrace.formats.manifest import Segment
+from headrace.pipeline import compact as compacting
+from headrace.pipeline import erase as erasing
+from headrace.pipeline import groups
 from headrace.pipeline.audit import audit
 from headrace.pipeline.commit import drop_segments
 from headrace.pipeline.compact import Sizes, compact
@@ -16,6 +20,7 @@ from headrace.pipeline.erase import erase
 from headrace.pipeline.errors import CannotRun
 from headrace.pipeline.janitor import clean
 from headrace.pipeline.retain import retain
+from headrace.pipeline.store_location import StoreLocation
 from headrace.storage.segments import Segments
 from support.segment_store import SegmentStore, payloads
 
@@ -192,12 +197,11 @@ def test_a_source_that_goes_meanwhile_stops_the_commit_only(
     spark: SparkSession, shelf: SegmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _fill(shelf)
-    from headrace.pipeline import compact as module
 
     def prove(*_: object) -> None:
         drop_segments(shelf.objects, shelf.manifest.segments[:1])
 
-    monkeypatch.setattr(module, "prove", prove)
+    monkeypatch.setattr(compacting, "prove", prove)
     assert compact(spark, shelf.place, SMALL).rows == []
     assert [segment.number for segment in shelf.manifest.segments] == [2, 3, 4]
     clean(shelf.place, grace_s=0)
@@ -227,3 +231,75 @@ def test_damage_is_named_and_nothing_is_made_of_it(
     assert spoilt in report.problems[0]
     assert unknown in report.problems[1]
     assert {1, 3, 4} < shelf.manifest.numbers
+
+
+def test_one_log_is_the_work_of_several_tasks(spark: SparkSession, shelf: SegmentStore) -> None:
+    """A log that is larger than an output lies in several, cut where its row groups were."""
+    rows = {"a": payloads(50), "b": payloads(2)}
+    sealed = [shelf.seal(rows, group_rows=5) for _ in range(8)]
+    output_bytes = 2 * sealed[0].record_bytes + 1
+    compact(spark, shelf.place, msgspec.structs.replace(SMALL, output_bytes=output_bytes))
+    made = shelf.manifest.segments
+    assert shelf.rows() == shelf.all
+    assert len(made) == 4
+    assert max(segment.record_bytes for segment in made) < 1.5 * output_bytes
+    _wellformed(spark, shelf)
+    shelf.mark({"a": [1, 1, 200, 200, 400, 400]})
+    report = erase(spark, shelf.place)
+    assert len(report.rows) == 3
+    assert shelf.rows() == shelf.live()
+    _wellformed(spark, shelf)
+
+
+def test_a_large_segment_becomes_several_when_it_is_rewritten(
+    spark: SparkSession, shelf: SegmentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = shelf.seal({"a": payloads(100), "b": payloads(20)}, group_rows=10)
+    shelf.seal({"b": payloads(5)})
+    shelf.mark({"a": [5, 5], "b": [25, 25]})
+    monkeypatch.setattr(erasing, "SEGMENT_BYTES", segment.record_bytes // 2 + 1)
+    report = erase(spark, shelf.place)
+    assert [row[:4] for row in report.rows] == [(1, "3, 4", 1, 119), (2, "5", 1, 4)]
+    assert [segment.number for segment in shelf.manifest.segments] == [3, 4, 5]
+    assert shelf.rows() == shelf.live()
+    _wellformed(spark, shelf)
+
+
+def test_groups_go_on_whatever_befalls_others(
+    spark: SparkSession, shelf: SegmentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segments = [shelf.seal({"a": payloads(3), "b": payloads(1)}) for _ in range(8)]
+    shelf.damage(segments[6].name)
+    prove = compacting.prove
+
+    def overtaken(spark: SparkSession, place: StoreLocation, run: list[Segment], *rest: Any) -> Any:
+        if run[0].number == 3:
+            drop_segments(shelf.objects, run[:1])
+        return prove(spark, place, run, *rest)
+
+    monkeypatch.setattr(compacting, "prove", overtaken)
+    monkeypatch.setattr(groups, "count_slots", lambda _: 4)
+    report = compact(spark, shelf.place, msgspec.structs.replace(SMALL, run_max=2))
+    assert [row[0] for row in report.rows] == ["1–2", "5–6"]
+    assert len(report.problems) == 1
+    assert segments[6].name in report.problems[0]
+    assert {4, 7, 8} < shelf.manifest.numbers
+    assert [s.sources for s in shelf.manifest.segments] == [(1, 2), (), (5, 6), (), ()]
+    assert len(shelf.manifest.segments) == 5
+
+
+def test_an_erasure_with_groups_side_by_side_leaves_what_one_after_the_other_does(
+    spark: SparkSession, shelf: SegmentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fill(shelf, 6)
+    shelf.mark({"b": [1, 3, 30, 70, 120, 120], "a": [8, 8]})
+    monkeypatch.setattr(groups, "count_slots", lambda _: 3)
+    monkeypatch.setattr(erasing, "GROUP_OUTPUTS_MAX", 1)
+    before = shelf.manifest.version
+    report = erase(spark, shelf.place, now=True)
+    assert [row[0] for row in report.rows] == [1, 2, 3, 4, 6]
+    assert shelf.manifest.version >= before + 5  # a commit for each
+    assert shelf.rows() == shelf.live()
+    left = {name for name in shelf.objects_there() if "retired" not in name}
+    assert left == shelf.named()
+    _wellformed(spark, shelf)

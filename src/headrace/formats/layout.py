@@ -155,6 +155,11 @@ def answer(token: str) -> str:
     return f"{BUILDS}/{token}.answer"
 
 
+def marks_copy(token: str) -> str:
+    """The marks that a job works by; removed when it ends."""
+    return f"{BUILDS}/{token}.marks"
+
+
 def retired(token: str) -> str:
     """Which objects a change of the manifest left behind."""
     return f"{BUILDS}/{_RETIRED}{token}.json"

@@ -25,9 +25,10 @@ from headrace.pipeline.audit_postings import check_postings
 from headrace.pipeline.audit_rollups import check_rollups
 from headrace.pipeline.audit_rows import AuditView, newest
 from headrace.pipeline.limits import EXAMPLES_MAX
+from headrace.pipeline.marks import deaths
 from headrace.pipeline.problems import ProblemKind, Tally, tally_rows
 from headrace.pipeline.report import Progress, Report, no_progress
-from headrace.pipeline.rows import NUMBER, condition, deaths, read, small_table
+from headrace.pipeline.rows import NUMBER, condition, read, small_table
 from headrace.pipeline.segment_index import SPANNED, read_index
 from headrace.pipeline.store_location import StoreLocation, load, load_marks
 from headrace.pipeline.tasks import run_tasks
@@ -162,7 +163,7 @@ def _note_lost(objects: Objects, segment: Segment, lost: dict[int, list[int]]) -
         index = read_index(objects, segment)
     except (Corrupt, *UNREADABLE):
         return
-    for log, first, last in zip(*(index.column(n).to_pylist() for n in SPANNED[:3]), strict=True):
+    for log, first, last in zip(*(index.column(n).to_pylist() for n in SPANNED), strict=True):
         lost[log] = ranges.add(lost.get(log, []), first, last)
 
 
@@ -226,7 +227,7 @@ def _steps(spark: SparkSession, place: StoreLocation, segments: Sequence[Segment
 
     order = [(segment.number, at) for at, segment in enumerate(segments)]
     places = small_table(spark, order, (NUMBER, pa.int64()), ("place", pa.int64()))
-    rows = read(spark, place, segments).select("log", "log_id", "seq", NUMBER)
+    rows = read(spark, place, segments, ("log", "log_id", "seq"))
     rows = rows.join(F.broadcast(places), NUMBER)
     by_log = Window.partitionBy("log_id").orderBy("seq", "place")
     return rows.select(

@@ -8,6 +8,7 @@ Before that, it is written down what the change retires.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from threading import RLock
 
 import msgspec
 
@@ -37,25 +38,39 @@ class Published(msgspec.Struct, frozen=True):
     manifest: Manifest
     gone: frozenset[str]
     """The objects that it retired."""
+    replaced: frozenset[int] = frozenset()
+    """The segments whose rows are in others now."""
+
+
+Replacement = tuple[Sequence[Segment], Sequence[Segment]]
+"""Neighbours, and the segments that take their place."""
 
 
 def replace_segments(
-    objects: Objects, sources: Sequence[Segment], outputs: Sequence[Segment], lease: HeldLease
+    objects: Objects, replacements: Sequence[Replacement], lease: HeldLease
 ) -> Published:
-    """The outputs take the place of the sources. `Overtaken` when a source is gone already.
+    """The outputs of each take the place of its sources, with one commit; but not where a source is
+    gone already. `Overtaken` when that is so for all of them.
 
     Every build that has seen a row of the sources goes: the same rows are indexed again where they
     are now.
     """
-    numbers = [segment.number for segment in sources]
+    done: list[int] = []
 
     def change(manifest: Manifest) -> Manifest:
-        changed = replaced(manifest, numbers, outputs)
-        if changed is None:
-            raise Overtaken(f"one of the segments {numbers} is gone")
-        return without_dead_builds(changed, numbers)
+        done.clear()
+        for sources, outputs in replacements:
+            numbers = [segment.number for segment in sources]
+            changed = replaced(manifest, numbers, outputs)
+            if changed is not None:
+                manifest = changed
+                done.extend(numbers)
+        if not done:
+            raise Overtaken("of all segments one is gone")
+        return without_dead_builds(manifest, done)
 
-    return publish(objects, change, lease)
+    published = publish(objects, change, lease)
+    return msgspec.structs.replace(published, replaced=frozenset(done))
 
 
 def drop_segments(objects: Objects, sources: Iterable[Segment]) -> Published:
@@ -112,12 +127,12 @@ def _outranks(held: Build, build: Build) -> bool:
 
 def without_dead_builds(manifest: Manifest, forget: Collection[int] = ()) -> Manifest:
     """The manifest without builds that saw one of these segments, or are mostly of gone ones."""
-    there = manifest.numbers
+    there, forgotten = manifest.numbers, set(forget)
 
     def keeps(build: Build) -> bool:
         live = len(there.intersection(build.segments))
         return (
-            not set(forget).intersection(build.segments)
+            forgotten.isdisjoint(build.segments)
             and live > 0
             and (live >= (1 - DEAD_SHARE_MAX) * MERGE**build.level)
         )
@@ -127,6 +142,12 @@ def without_dead_builds(manifest: Manifest, forget: Collection[int] = ()) -> Man
 
 def _with_builds(manifest: Manifest, builds: Iterable[Build]) -> Manifest:
     return msgspec.structs.replace(manifest, builds=tuple(builds))
+
+
+_turn = RLock()
+"""Groups of one job are done at the same time: they publish one after the other, not over and over
+because another one was first.
+"""
 
 
 def publish(
@@ -155,7 +176,8 @@ def publish(
         return changed
 
     try:
-        manifest = manifests.update(objects, listing)
+        with _turn:
+            manifest = manifests.update(objects, listing)
     except Fenced as fenced:
         raise Unpublished(str(fenced)) from None
     crash_points.point("published")

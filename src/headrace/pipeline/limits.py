@@ -28,6 +28,21 @@ INDEX_GROUP = 8
 """Segments indexed with one commit."""
 TASK_ITEMS_MAX, TASK_BYTES = 64, 16 << 20
 """What one task takes on of items that are small: a Python task costs some 20 ms by itself."""
+OUTPUT_BYTES = 128 << 20
+"""Record bytes of a segment that compaction makes, about."""
+SEGMENT_BYTES = 2 * OUTPUT_BYTES
+"""The same of one that is rewritten by itself: a larger one becomes several, each by a task."""
+GROUP_BYTES, GROUP_SEGMENTS_MAX = 1 << 30, 256
+"""Segments that are rewritten together, through one shuffle: record bytes, and how many."""
+GROUP_OUTPUTS_MAX = 64
+"""Segments that are rewritten each by itself, and published together."""
+POINTS, POINTS_MAX = 8, 1024
+"""Points of each segment for an output, so that outputs are of one size; and of a segment at most.
+"""
+GROUP_TASKS = 8
+"""Tasks that a group keeps at work: as many as it has outputs."""
+GROUPS_MAX = 128
+"""Groups at work at a time, however large a cluster is."""
 ATTEMPTS = 3
 """How often a task is tried."""
 POLL_S = 1.0

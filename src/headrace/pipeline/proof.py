@@ -9,16 +9,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.core.errors import Corrupt
 from headrace.formats.manifest import Segment
-from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA
 from headrace.pipeline.commit import require_held
 from headrace.pipeline.errors import Damaged, JobFailed, Unpublished
+from headrace.pipeline.marks import MarksCopy, Work
 from headrace.pipeline.rows import is_live, read
 from headrace.pipeline.segment_index import still_named
 from headrace.pipeline.store_location import StoreLocation, damage_of
-from headrace.pipeline.tasks import run_tasks
+from headrace.pipeline.tasks import describe, run_tasks
+from headrace.storage.companions import load_index
 from headrace.storage.leases import HeldLease
+from headrace.storage.replaced_objects import Vanished
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,15 +32,15 @@ def prove(
     place: StoreLocation,
     sources: Sequence[Segment],
     outputs: Sequence[Segment],
-    marks: Marks,
-    lease: HeldLease,
+    work: Work,
 ) -> None:
     """Compare; `JobFailed` when the new files are not exactly the live rows of the old ones, and
     `Unpublished` when they are not there any more.
     """
-    _require_written(spark, place, outputs, lease)
-    _, live, digest = _sum(read(spark, place, sources), marks)
-    kept, alive, found = _sum(read(spark, place, outputs), marks)
+    with describe(spark, "prove"):
+        _require_written(spark, place, outputs, work.lease)
+        _, live, digest = _sum(read(spark, place, sources), work.marks)
+        kept, alive, found = _sum(read(spark, place, outputs), work.marks)
     if alive != kept:
         raise JobFailed(
             f"{kept - alive} dead records would still be in the new files; kept the old"
@@ -59,8 +62,8 @@ def _require_written(
         )
         if name is not None and checksum is not None
     ]
-    found = zip(files, _damages(spark, place, files), strict=True)
-    damaged = [name for (name, _), damage in found if damage is not None]
+    found = run_tasks(spark, place, partial(_damage, place), files)
+    damaged = [name for (name, _), damage in zip(files, found, strict=True) if damage is not None]
     if damaged:
         # The janitor may have taken the job for dead; that it was not is what has to be told.
         require_held(place.open(), lease)
@@ -70,7 +73,7 @@ def _require_written(
         )
 
 
-def _sum(rows: DataFrame, marks: Marks) -> tuple[int, int, int | None]:
+def _sum(rows: DataFrame, marks: MarksCopy) -> tuple[int, int, int | None]:
     """How many rows there are, how many are live, and a digest of those in whatever order."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -82,34 +85,41 @@ def _sum(rows: DataFrame, marks: Marks) -> tuple[int, int, int | None]:
     return found[0], found[1] or 0, found[2]
 
 
-def require_sound(spark: SparkSession, place: StoreLocation, segments: Sequence[Segment]) -> None:
-    """`Damaged` unless these segments of the manifest are what was sealed."""
-    damages = find_damages(spark, place, segments)
+def require_sound(
+    spark: SparkSession, place: StoreLocation, segments: Sequence[Segment], *, indexes: bool = False
+) -> None:
+    """`Damaged` unless these segments of the manifest are what was sealed; and their indexes."""
+    damages = find_damages(spark, place, segments, indexes=indexes)
     if damages:
         raise Damaged([*damages.values()])
 
 
 def find_damages(
-    spark: SparkSession, place: StoreLocation, segments: Sequence[Segment]
+    spark: SparkSession, place: StoreLocation, segments: Sequence[Segment], *, indexes: bool = False
 ) -> dict[int, str]:
     """By number, what is wrong with segments as files; those that left the manifest are not told.
 
     Spark would rewrite whatever it makes of bytes that are not what was sealed, and everything
     would be in order with the checksums of that.
     """
-    files = [(segment.name, segment.checksum) for segment in segments]
-    found = _damages(spark, place, files, [segment.file_bytes for segment in segments])
+    sizes = [segment.file_bytes for segment in segments]
+    with describe(spark, "look for damage"):
+        task = partial(_damage_of_segment, place, indexes)
+        found = run_tasks(spark, place, task, segments, sizes=sizes)
     damages = {s.number: damage for s, damage in zip(segments, found, strict=True) if damage}
     return still_named(place, damages)
 
 
-def _damages(
-    spark: SparkSession,
-    place: StoreLocation,
-    files: Sequence[tuple[str, str]],
-    sizes: Sequence[int] | None = None,
-) -> list[str | None]:
-    return run_tasks(spark, place, partial(_damage, place), files, sizes=sizes)
+def _damage_of_segment(place: StoreLocation, indexes: bool, segment: Segment) -> str | None:
+    """The task: an index that is missing is made again, and nothing is wrong with it."""
+    objects = place.open()
+    damage = damage_of(objects, segment.name, segment.checksum)
+    if damage is None and indexes:
+        try:
+            load_index(objects, segment)
+        except (Corrupt, Vanished) as problem:
+            return str(problem)
+    return damage
 
 
 def _damage(place: StoreLocation, file: tuple[str, str]) -> str | None:

@@ -1,6 +1,6 @@
 """Rewriting: the rows of some segments, without the dead ones, in other files of the same format.
 
-A plan says which rows go to which output; Spark brings them there in order; a task writes an output
+Cuts say which rows go to which output; Spark brings them there in order; a task writes an output
 with its companions, exactly as the server seals. What is written counts once a manifest names it.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,27 +20,19 @@ import pyarrow.compute as pc
 from headrace.core.record import Block
 from headrace.formats import layout
 from headrace.formats.manifest import Segment
-from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA, LogRows, block_of, build
 from headrace.pipeline import crash_points
+from headrace.pipeline.cuts import Part, find_cuts, output_of
+from headrace.pipeline.marks import Work
 from headrace.pipeline.rows import NUMBER, is_live, read
 from headrace.pipeline.store_location import StoreLocation
-from headrace.storage.leases import HeldLease
+from headrace.pipeline.tasks import describe
 from headrace.storage.objects import Objects
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 OUTPUT = "output"
-SPANS = pa.schema(
-    [
-        ("span_log", pa.int64()),
-        ("span_first", pa.int64()),
-        ("span_last", pa.int64()),
-        (OUTPUT, pa.int32()),
-    ]
-)
-"""Which rows of a log, by seq, go to which output."""
 _WANTED = [field.name for field in SCHEMA]
 
 
@@ -51,50 +43,42 @@ class RewrittenSegment(msgspec.Struct, frozen=True):
     segment: Segment
 
 
-def by_span(spark: SparkSession, rows: DataFrame, spans: pa.Table) -> DataFrame:
-    """The rows with their outputs."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    plan = spark.createDataFrame(spans)
-    where = (F.col("log_id") == F.col("span_log")) & F.col("seq").between(
-        F.col("span_first"), F.col("span_last")
-    )
-    return rows.join(F.broadcast(plan), where).drop("span_log", "span_first", "span_last")
-
-
-def by_segment(rows: DataFrame, numbers: Sequence[int]) -> DataFrame:
-    """The rows of each segment to an output of its own."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    places = F.create_map(*(F.lit(v) for at, n in enumerate(numbers) for v in (n, at)))
-    return rows.withColumn(OUTPUT, places[F.col(NUMBER)].cast("int"))
-
-
 def rewrite(
     spark: SparkSession,
     place: StoreLocation,
-    segments: Sequence[Segment],
-    marks: Marks,
-    lease: HeldLease,
-    spans: pa.Table | None = None,
-) -> list[RewrittenSegment]:
-    """Write the live rows of these segments to new files: as planned, or each segment by itself."""
-    rows = read(spark, place, segments).where(is_live(marks))
-    if spans is None:
-        numbers = [segment.number for segment in segments]
-        placed, count = by_segment(rows, numbers), len(numbers)
-    else:
-        placed, count = by_span(spark, rows, spans), pc.max(spans.column(OUTPUT)).as_py() + 1
-    answers = (
-        placed.select(*_WANTED, OUTPUT)
-        .repartitionById(count, OUTPUT)
-        .sortWithinPartitions("log", "log_id", "seq")
-        .mapInArrow(_Writer(place, lease.token), "answer binary")
-        .collect()
+    parts: Sequence[Part],
+    work: Work,
+    output_bytes: int,
+) -> list[list[Segment]]:
+    """Write the live rows of each of these parts to new files, in order and of about this size."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    with describe(spark, "plan"):
+        cuts = find_cuts(spark, place, parts, output_bytes, work.lease)
+    numbers = (
+        F.lit(value)
+        for at, part in enumerate(parts)
+        for segment in part
+        for value in (segment.number, at)
     )
+    own = F.create_map(*numbers)[F.col(NUMBER)] if len(parts) > 1 else F.lit(0)
+    rows = read(spark, place, [segment for part in parts for segment in part])
+    with describe(spark, "rewrite"):
+        answers = (
+            rows.where(is_live(work.marks))
+            .select(*_WANTED, output_of(cuts, own).alias(OUTPUT))
+            .repartitionById(len(cuts) + 1, OUTPUT)
+            .sortWithinPartitions("log", "log_id", "seq")
+            .mapInArrow(_Writer(place, work.lease.token), "answer binary")
+            .collect()
+        )
     written: list[RewrittenSegment] = [pickle.loads(row.answer) for row in answers]
     crash_points.point("rewritten")
-    return sorted(written, key=lambda one: one.output)
+    outputs: list[list[Segment]] = [[] for _ in parts]
+    begins = [cut.part for cut in cuts]
+    for one in sorted(written, key=lambda one: one.output):
+        outputs[begins[one.output - 1] if one.output else 0].append(one.segment)
+    return outputs
 
 
 class _Writer:
@@ -105,16 +89,19 @@ class _Writer:
         self._token = token
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = [pa.Table.from_batches([batch]) for batch in batches if len(batch)]
-        if not tables:
+        first = next((batch for batch in batches if len(batch)), None)
+        if first is None:
             return
-        output = tables[0].column(OUTPUT)[0].as_py()
+        output = first.column(OUTPUT)[0].as_py()
         # Tasks may run twice, and both may finish: each has files of its own.
         name = f"{self._token}-{secrets.token_hex(3)}-{output}"
-        rows = [table.select(_WANTED).cast(SCHEMA).combine_chunks() for table in tables]
-        segment = write(self._place.open(), name, rows)
+        segment = write(self._place.open(), name, map(_rows, chain([first], batches)))
         answer = pickle.dumps(RewrittenSegment(output, segment))
         yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], ["answer"])
+
+
+def _rows(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch]).select(_WANTED).cast(SCHEMA).combine_chunks()
 
 
 def write(objects: Objects, name: str, tables: Iterable[pa.Table]) -> Segment:
@@ -127,9 +114,10 @@ def write(objects: Objects, name: str, tables: Iterable[pa.Table]) -> Segment:
 
 
 def _log_rows(tables: Iterable[pa.Table]) -> Iterator[LogRows]:
-    runs = (run for table in tables for run in _runs(table))
+    """Logs whose blocks are to be taken before the next log is: no more than a table is held."""
+    runs = (run for table in tables if len(table) for run in _runs(table))
     for (log, name), found in groupby(runs, key=lambda run: run[:2]):
-        yield LogRows(log, name, [block for _, _, block in found])
+        yield LogRows(log, name, (block for _, _, block in found))
 
 
 def _runs(table: pa.Table) -> Iterator[tuple[int, str, Block]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.core.ranges import Ranges
 from headrace.formats.manifest import Segment
 from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA
+from headrace.pipeline.limits import TASK_BYTES
+from headrace.pipeline.marks import MarksCopy, deaths
 from headrace.pipeline.store_location import StoreLocation
 from headrace.pipeline.tasks import share_tasks
 
@@ -66,109 +67,75 @@ def small_table(
 def _read_through_objects(
     spark: SparkSession, place: StoreLocation, segments: Sequence[Segment], columns: Sequence[str]
 ) -> DataFrame:
-    """A task for each segment, or for several small ones; Spark knows nothing of the store."""
-    shares = share_tasks([segment.file_bytes for segment in segments])
-    items: list[list[tuple[str, int]]] = [[] for _ in range(shares[-1] + 1)]
-    for task, segment in zip(shares, segments, strict=True):
-        items[task].append((segment.name, segment.number))
+    """A task for each slice of a segment, or for several small ones; Spark knows nothing of the
+    store. Only the footers and the columns that are asked for are read.
+    """
+    slices = [one for segment in segments for one in slice_segment(segment, TASK_BYTES)]
+    shares = share_tasks([one.stop - one.start for one in slices])
+    kinds = (pa.string(), pa.int64(), pa.int64(), pa.int64(), pa.int32())
+    work = small_table(
+        spark,
+        [(*msgspec.structs.astuple(one), task) for one, task in zip(slices, shares, strict=True)],
+        *zip((*Slice.__struct_fields__, "task"), kinds, strict=True),
+    )
     shape = ", ".join(f"{name} {TYPES[SCHEMA.field(name).type]}" for name in columns)
 
     def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         objects = place.open()
-        for batch in batches:
-            for name, number in chain.from_iterable(items[at] for at in batch[0].to_pylist()):
-                file = pq.ParquetFile(objects.open(name))
-                for rows in file.iter_batches(_READ_ROWS, columns=columns, use_threads=False):
-                    numbers = pa.array(np.full(len(rows), number, np.int64))
-                    yield rows.append_column(NUMBER, numbers)
+        for row in (row for batch in batches for row in batch.drop_columns("task").to_pylist()):
+            one = Slice(**row)
+            file = pq.ParquetFile(objects.open(one.name))
+            groups = groups_in(file.metadata, one)
+            for rows in file.iter_batches(_READ_ROWS, groups, columns, use_threads=False):
+                numbers = pa.array(np.full(len(rows), one.number, np.int64))
+                yield rows.append_column(NUMBER, numbers)
 
-    numbers = spark.range(0, len(items), 1, len(items))
-    return numbers.mapInArrow(fetch, f"{shape}, {NUMBER} long")
-
-
-class Deaths(msgspec.Struct, frozen=True):
-    """Marks in columns: whether many rows are dead, at once."""
-
-    live_firsts: np.ndarray
-    live_lasts: np.ndarray
-    logs: np.ndarray
-    firsts: np.ndarray
-    lasts: np.ndarray
-    starts: np.ndarray
-    """Where the ranges of each log start."""
-
-    def dead(self, logs: np.ndarray, seqs: np.ndarray) -> np.ndarray:
-        """Which of these records are dead."""
-        return self.covers(logs, seqs, seqs)
-
-    def covers(self, logs: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
-        """Which of these ranges of seqs are dead from their first to their last."""
-        at, known = self._before(logs, firsts)
-        gone: np.ndarray = self._dropped(logs) | (known & (lasts <= self.lasts[at]))
-        return gone
-
-    def touches(self, logs: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
-        """Of which of these ranges of seqs some are dead."""
-        at, known = self._before(logs, lasts)
-        some: np.ndarray = self._dropped(logs) | (known & (firsts <= self.lasts[at]))
-        return some
-
-    def _dropped(self, logs: np.ndarray) -> np.ndarray:
-        return ~_inside(self.live_firsts, self.live_lasts, logs, logs)
-
-    def _before(self, logs: np.ndarray, seqs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For each record the last range of its log that begins no later; and if there is one."""
-        if not len(self.logs):
-            return np.zeros(len(logs), np.int64), np.zeros(len(logs), bool)
-        own = np.minimum(np.searchsorted(self.logs, logs), len(self.logs) - 1)
-        begin = self.starts[own]
-        low, high = begin, self.starts[own + 1]
-        while np.any(low < high):  # a search in the ranges of each log, all at once
-            middle = (low + high) // 2
-            later = self.firsts[np.minimum(middle, len(self.firsts) - 1)] > seqs
-            low, high = (
-                np.where((low < high) & ~later, middle + 1, low),
-                np.where((low < high) & later, middle, high),
-            )
-        return np.maximum(low - 1, 0), (self.logs[own] == logs) & (low > begin)
+    tasks = work.repartitionById(shares[-1] + 1, "task")
+    return tasks.mapInArrow(fetch, f"{shape}, {NUMBER} long")
 
 
-def _inside(firsts: np.ndarray, lasts: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Which ranges from low to high lie in one of these ranges."""
-    if not len(firsts):
-        return np.zeros(len(low), bool)
-    at = np.searchsorted(firsts, low, side="right") - 1
-    return (at >= 0) & (high <= lasts[np.maximum(at, 0)])
+class Slice(msgspec.Struct, frozen=True):
+    """The row groups of a segment that begin at bytes [start, stop) of its file."""
+
+    name: str
+    number: int
+    start: int
+    stop: int
 
 
-def deaths(marks: Marks) -> Deaths:
-    logs = sorted(marks.dead)
-    counts = [len(marks.dead[log]) // 2 for log in logs]
-    flat = np.array([seq for log in logs for seq in marks.dead[log]], np.int64)
-    return Deaths(
-        *_split(marks.live),
-        np.array(logs, np.int64),
-        flat[::2],
-        # With one more behind them: a record of which nothing is dead has a place, too.
-        np.append(flat[1::2], 0),
-        np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
-    )
+def slice_segment(segment: Segment, size_bytes: int) -> Iterator[Slice]:
+    """Slices that together have every row group once, each of about this size."""
+    count = max(1, segment.file_bytes // size_bytes)
+    ends = [segment.file_bytes * at // count for at in range(count + 1)]
+    for start, stop in pairwise(ends):
+        yield Slice(segment.name, segment.number, start, stop)
 
 
-def _split(ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
-    flat = np.array(ranges, np.int64)
-    return flat[::2], flat[1::2]
+def groups_in(file: pq.FileMetaData, one: Slice) -> list[int]:
+    """The row groups of a slice; whoever wants all slices reads the footer for each."""
+    groups = range(file.num_row_groups)
+    return [at for at in groups if one.start <= _begin(file.row_group(at)) < one.stop]
 
 
-def is_live(marks: Marks) -> Column:
+def _begin(group: pq.RowGroupMetaData) -> int:
+    column = group.column(0)
+    begin: int = column.data_page_offset
+    return min(begin, column.dictionary_page_offset or begin)
+
+
+def is_live(marks: Marks | MarksCopy) -> Column:
     """A condition on rows: nobody said that they are dead."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    # They travel with the tasks: the object they came from may be replaced meanwhile.
-    known = deaths(marks)
+    if isinstance(marks, MarksCopy) and marks.copy is None:
+        return F.lit(True)
+    # A copy is read by the tasks; other marks travel with them, for what they came from may be
+    # replaced meanwhile.
+    known = marks if isinstance(marks, MarksCopy) else deaths(marks)
 
     def alive(logs: pa.Array, seqs: pa.Array) -> pa.Array:
-        return pa.array(~known.dead(logs.to_numpy(), seqs.to_numpy()))
+        held = known.deaths() if isinstance(known, MarksCopy) else known
+        return pa.array(~held.dead(logs.to_numpy(), seqs.to_numpy()))
 
     return condition(alive, F.col("log_id"), F.col("seq"))
 
@@ -177,11 +144,10 @@ def is_live_log(marks: Marks) -> Column:
     """A condition on rows: their log was not deleted."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    firsts, lasts = _split(marks.live)
+    known = deaths(Marks(marks.live))
 
     def alive(logs: pa.Array) -> pa.Array:
-        ids = logs.to_numpy()
-        return pa.array(_inside(firsts, lasts, ids, ids))
+        return pa.array(~known.dropped(logs.to_numpy()))
 
     return condition(alive, F.col("log_id"))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 import secrets
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -55,6 +57,27 @@ def run_tasks(
     }
     rows = spark.createDataFrame(pa.table(columns)).repartitionById(shares[-1] + 1, "task")
     return load_answers(place, rows.mapInArrow(task, _ANSWER).collect(), len(items))
+
+
+@contextmanager
+def describe(spark: SparkSession, step: str) -> Iterator[None]:
+    """Say what the jobs of Spark inside are for, on its pages and in its event log: after what this
+    thread is at already. A Connect server has no such thing.
+    """
+    context = getattr(spark, "sparkContext", None)
+    before = getattr(_at, "steps", ())
+    _at.steps = (*before, step)
+    if context is not None:
+        context.setJobDescription(": ".join(_at.steps))
+    try:
+        yield
+    finally:
+        _at.steps = before
+        if context is not None:
+            context.setJobDescription(": ".join(before) or None)
+
+
+_at = threading.local()
 
 
 def share_tasks(sizes: Sequence[int]) -> list[int]:

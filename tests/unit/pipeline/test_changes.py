@@ -1,4 +1,4 @@
-"""What jobs decide, without Spark: runs, spans, groups, deaths."""
+"""What jobs decide, without Spark: runs, groups, deaths."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import subprocess
 import sys
 
 import numpy as np
-import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core import ranges
 from headrace.formats.manifest import Build, Manifest, Segment
 from headrace.formats.marks import ID_MAX, Marks
-from headrace.pipeline.compact import Sizes, find_runs, plan_spans
+from headrace.pipeline.compact import Sizes, find_runs
+from headrace.pipeline.marks import deaths
 from headrace.pipeline.merge import find_groups
-from headrace.pipeline.rows import deaths
-from headrace.pipeline.segment_index import SPANNED
 
 
 def _segment(number: int, record_bytes: int = 10) -> Segment:
@@ -41,19 +39,6 @@ def test_runs_end_where_they_would_be_too_large() -> None:
     sizes = Sizes(output_bytes=100, run_min=2, run_bytes=80)
     segments = [_segment(n, 40) for n in range(1, 6)]
     assert _numbers(find_runs(segments, sizes)) == [[1, 2], [3, 4]]
-
-
-def test_spans_cluster_by_name_and_cut_by_size() -> None:
-    rows = [(1, 1, 5, 50), (2, 1, 2, 20), (1, 6, 9, 40), (2, 3, 3, 60)]
-    pieces = pa.table(dict(zip(SPANNED, zip(*rows, strict=True), strict=True)))
-
-    def spans(output_bytes: int) -> list[tuple[int, ...]]:
-        found = plan_spans(pieces, {1: "b", 2: "a"}, output_bytes)
-        return [tuple(row.values()) for row in found.to_pylist()]
-
-    assert spans(100) == [(2, 1, 3, 0), (1, 1, 9, 1)]
-    assert spans(60) == [(2, 1, 2, 0), (2, 3, 3, 1), (1, 1, 5, 2), (1, 6, 9, 3)]
-    assert spans(10) == [(2, 1, 2, 0), (2, 3, 3, 1), (1, 1, 5, 2), (1, 6, 9, 3)]
 
 
 def _build(*numbers: int, level: int = 0) -> Build:

@@ -17,11 +17,11 @@ import pytest
 from headrace.core.limits import LEASE_S
 from headrace.formats import layout
 from headrace.formats.manifest import Segment
-from headrace.formats.marks import Marks
 from headrace.formats.segment import SCHEMA
 from headrace.pipeline import proof
 from headrace.pipeline.errors import Unpublished
 from headrace.pipeline.janitor import clean
+from headrace.pipeline.marks import MarksCopy, Work
 from headrace.pipeline.proof import prove
 from headrace.pipeline.rewrite import write
 from headrace.pipeline.store_location import StoreLocation
@@ -46,7 +46,7 @@ def _prove(place: StoreLocation, output: Segment, lease: HeldLease) -> None:
         return [work(item) for item in items]
 
     with mock.patch.object(proof, "run_tasks", run_tasks):
-        prove(None, place, [], [output], Marks(), lease)  # type: ignore[arg-type]
+        prove(None, place, [], [output], Work(lease, MarksCopy(place, None)))  # type: ignore[arg-type]
 
 
 def test_a_job_that_stood_still_for_too_long_is_told_so(tmp_path: Path) -> None:
