@@ -17,7 +17,12 @@ from headrace.pipeline import crash_points
 from headrace.pipeline.commit import replace_segments
 from headrace.pipeline.errors import Overtaken
 from headrace.pipeline.groups import run_groups
-from headrace.pipeline.limits import GROUP_BYTES, GROUP_SEGMENTS_MAX, OUTPUT_BYTES
+from headrace.pipeline.limits import (
+    GROUP_BYTES,
+    GROUP_OUTPUTS_MAX,
+    GROUP_SEGMENTS_MAX,
+    OUTPUT_BYTES,
+)
 from headrace.pipeline.marks import begin_work
 from headrace.pipeline.proof import prove, require_sound
 from headrace.pipeline.report import Progress, Report, no_progress
@@ -46,9 +51,10 @@ class Sizes(msgspec.Struct, frozen=True):
 def find_runs(segments: Sequence[Segment], sizes: Sizes) -> list[list[Segment]]:
     """Neighbours that are small, in runs that are worth the work and not too large for one go."""
     runs: list[list[Segment]] = []
+    run_bytes = min(sizes.run_bytes, GROUP_OUTPUTS_MAX * sizes.output_bytes)
     for small, found in groupby(segments, lambda s: s.record_bytes * 2 < sizes.output_bytes):
         if small:
-            runs += batches(found, lambda s: s.record_bytes, sizes.run_bytes, sizes.run_max)
+            runs += batches(found, lambda s: s.record_bytes, run_bytes, sizes.run_max)
     return [run for run in runs if len(run) >= sizes.run_min]
 
 

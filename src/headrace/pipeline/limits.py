@@ -35,7 +35,7 @@ SEGMENT_BYTES = 2 * OUTPUT_BYTES
 GROUP_BYTES, GROUP_SEGMENTS_MAX = 1 << 30, 256
 """Segments that are rewritten together, through one shuffle: record bytes, and how many."""
 GROUP_OUTPUTS_MAX = 64
-"""Segments that are rewritten each by itself, and published together."""
+"""Outputs of a group, about: Spark compares rows with the cuts between them, in compiled code."""
 POINTS, POINTS_MAX = 8, 1024
 """Points of each segment for an output, so that outputs are of one size; and of a segment at most.
 """

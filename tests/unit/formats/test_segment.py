@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
-from headrace.core.record import block, draft
+from headrace.core.record import Block, block, draft
+from headrace.formats import segment
 from headrace.formats.manifest import Bounds
 from headrace.formats.segment import SCHEMA, LogRows, block_of, build
 
@@ -85,3 +90,31 @@ def test_a_segment_is_described_with_its_bounds() -> None:
     assert (found.seq_min, found.seq_max) == (3, 9)
     assert (found.ts_min, found.ts_max) == (40, 50)
     assert build([]).bounds == Bounds()
+
+
+def test_blocks_of_a_log_are_taken_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log may be larger than memory; what comes of it is the same."""
+    monkeypatch.setattr(segment, "ROW_GROUP_BYTES", 1000)
+    logs = {1: [block(draft([b"1" * 300] * 2), 1, 1)], 2: []}
+    logs[2] = [block(draft([b"%d" % at * 200]), at, at) for at in range(1, 40)]
+    taken = 0
+
+    def come(blocks: list[Block]) -> Iterator[Block]:
+        nonlocal taken
+        for one in blocks:
+            taken += 1
+            yield one
+
+    flush, most = segment._flush, 0
+
+    def note(writer: Any, pending: Any, pieces: list[Any]) -> Any:
+        nonlocal most, taken
+        most, taken = max(most, taken), 0
+        return flush(writer, pending, pieces)
+
+    monkeypatch.setattr(segment, "_flush", note)
+    whole = build([LogRows(log, f"log {log}", blocks) for log, blocks in logs.items()])
+    streamed = build(LogRows(log, f"log {log}", come(blocks)) for log, blocks in logs.items())
+    assert bytes(streamed.segment) == bytes(whole.segment)
+    assert (streamed.index, streamed.tags, streamed.rows) == (whole.index, whole.tags, 41)
+    assert most < 10

@@ -13,6 +13,8 @@ from headrace.core import ranges
 from headrace.formats.manifest import Build, Manifest, Segment
 from headrace.formats.marks import ID_MAX, Marks
 from headrace.pipeline.compact import Sizes, find_runs
+from headrace.pipeline.cuts import count_outputs
+from headrace.pipeline.limits import GROUP_OUTPUTS_MAX
 from headrace.pipeline.marks import deaths
 from headrace.pipeline.merge import find_groups
 
@@ -39,6 +41,14 @@ def test_runs_end_where_they_would_be_too_large() -> None:
     sizes = Sizes(output_bytes=100, run_min=2, run_bytes=80)
     segments = [_segment(n, 40) for n in range(1, 6)]
     assert _numbers(find_runs(segments, sizes)) == [[1, 2], [3, 4]]
+
+
+def test_a_run_does_not_become_too_many_outputs() -> None:
+    sizes = Sizes(output_bytes=100, run_min=2)
+    segments = [_segment(n, 49) for n in range(1, 201)]
+    runs = find_runs(segments, sizes)
+    assert sum(map(len, runs)) == 200
+    assert {count_outputs(run, sizes.output_bytes) for run in runs[:-1]} == {GROUP_OUTPUTS_MAX}
 
 
 def _build(*numbers: int, level: int = 0) -> Build:
