@@ -58,13 +58,19 @@ def encode_marks(marks: Marks) -> bytes:
     return encode_table(SCHEMA, list(_rows(marks)))
 
 
-def decode_marks(raw: bytes, where: str) -> Marks:
+def open_marks(raw: bytes, where: str) -> pa.Table:
+    """The rows of marks as they are stored."""
     try:
         table = read_table(raw)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Corrupt(where, 0, f"not marks: {error}") from None
     if not table.schema.equals(SCHEMA, check_metadata=True):
         raise Corrupt(where, 0, "its columns are not those of marks")
+    return table
+
+
+def decode_marks(raw: bytes, where: str) -> Marks:
+    table = open_marks(raw, where)
     live: list[int] = []
     dead: dict[int, list[int]] = {}
     for kind, log, first, last in zip(*(c.to_pylist() for c in table.columns), strict=True):

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+import pyarrow.compute as pc
 
+from headrace.core.errors import Corrupt
 from headrace.core.ranges import Ranges
 from headrace.formats import layout
 from headrace.formats.manifest import Named
-from headrace.formats.marks import Marks, decode_marks
+from headrace.formats.marks import DEAD, LIVE, Marks, open_marks
 from headrace.pipeline.store_location import StoreLocation, get_named
 from headrace.pipeline.tasks import describe, run_tasks
 from headrace.storage import manifests
@@ -102,6 +104,32 @@ def _split(ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
     return flat[::2], flat[1::2]
 
 
+def decode_deaths(raw: bytes, where: str) -> Deaths:
+    """The same from marks as they are stored, a column at a time: there may be millions."""
+    table = open_marks(raw, where)
+    kinds = table.column("kind")
+    live, dead = (table.filter(pc.equal(kinds, kind)) for kind in (LIVE, DEAD))
+    logs = dead.column("log_id").to_numpy()
+    firsts, lasts = (dead.column(name).to_numpy() for name in ("first", "last"))
+    bounds = [live.column(name).to_numpy() for name in ("first", "last")]
+    if (
+        len(live) + len(dead) < len(table)
+        or not _ascend(np.zeros(len(live), np.int64), *bounds)
+        or not _ascend(logs, firsts, lasts)
+    ):
+        raise Corrupt(where, 0, "not marks: their ranges are not in order")
+    ids, starts = np.unique(logs, return_index=True)
+    ends = np.append(starts, len(logs)).astype(np.int64)
+    return Deaths(bounds[0], bounds[1], ids, firsts, np.append(lasts, 0), ends)
+
+
+def _ascend(logs: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> bool:
+    """Whether ranges are in the order of logs and seqs, and apart."""
+    same = logs[1:] == logs[:-1]
+    later = np.where(same, firsts[1:] > lasts[:-1], logs[1:] > logs[:-1])
+    return bool(later.all() and (firsts <= lasts).all())
+
+
 class MarksCopy(msgspec.Struct, frozen=True):
     """Where the marks are that a job works by; small, so that it travels with every task."""
 
@@ -116,7 +144,7 @@ class MarksCopy(msgspec.Struct, frozen=True):
         held = _read.get(self.copy.checksum)
         if held is None:
             raw = get_named(self.place.open(), self.copy)
-            held = deaths(decode_marks(raw, self.copy.name))
+            held = decode_deaths(raw, self.copy.name)
             _read.clear()
             _read[self.copy.checksum] = held
         return held
@@ -172,6 +200,6 @@ def _copy(place: StoreLocation, name: str, marks: Named) -> bool:
         raw = get_named(objects, marks)
     except FileNotFoundError:
         return False
-    decode_marks(raw, marks.name)
+    decode_deaths(raw, marks.name)
     objects.put(name, raw)
     return True

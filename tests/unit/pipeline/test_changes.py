@@ -8,14 +8,15 @@ import sys
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from headrace.core import ranges
 from headrace.formats.manifest import Build, Manifest, Segment
-from headrace.formats.marks import ID_MAX, Marks
+from headrace.formats.marks import ID_MAX, Marks, encode_marks
 from headrace.pipeline.compact import Sizes, find_runs
 from headrace.pipeline.cuts import count_outputs
 from headrace.pipeline.limits import GROUP_OUTPUTS_MAX
-from headrace.pipeline.marks import deaths
+from headrace.pipeline.marks import deaths, decode_deaths
 from headrace.pipeline.merge import find_groups
 
 
@@ -97,6 +98,9 @@ def test_deaths_are_what_marks_say(
     seqs = np.array([seq for _, seq in records], np.int64)
     found = deaths(marks).dead(logs, seqs)
     assert found.tolist() == [marks.is_dead(log, seq) for log, seq in records]
+    stored = decode_deaths(encode_marks(marks), "marks")
+    for held, read in zip(astuple(deaths(marks)), astuple(stored), strict=True):
+        assert held.tolist() == read.tolist()
     lasts = seqs + np.arange(len(seqs)) % 4
     spans = list(zip(logs.tolist(), seqs.tolist(), lasts.tolist(), strict=True))
     gone = [[marks.is_dead(log, seq) for seq in range(a, b + 1)] for log, a, b in spans]

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headrace.core.errors import Corrupt
 from headrace.formats import layout
+from headrace.formats.marks import Marks, encode_marks
 from headrace.pipeline import marks
 from headrace.pipeline.janitor import clean
-from headrace.pipeline.marks import begin_work
+from headrace.pipeline.marks import begin_work, decode_deaths
 from headrace.pipeline.tasks import describe
 from support.segment_store import SegmentStore, payloads
 
@@ -85,3 +87,16 @@ def test_spark_is_told_which_step_of_which_segments_it_works_on() -> None:
     assert said == [
         "compact segments 1–4", "compact segments 1–4: rewrite", "compact segments 1–4", None
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Marks((1, 3, 3, 9)),
+        Marks(dead={1: (1, 5, 5, 6)}),
+        Marks(dead={1: (4, 3)}),
+    ],
+)
+def test_marks_that_are_out_of_order_are_refused(wrong: Marks) -> None:
+    with pytest.raises(Corrupt, match="not in order"):
+        decode_deaths(encode_marks(wrong), "marks")
