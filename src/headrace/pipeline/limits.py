@@ -24,8 +24,12 @@ PROBES = 8
 """Tasks that look for the target of an export, before any work, where Spark runs elsewhere."""
 ANSWER_BYTES_MAX = 16 << 10
 """Of the answer of a task that goes to the driver through Spark; larger ones are stored."""
-INDEX_GROUP = 8
-"""Segments indexed with one commit."""
+JOBS_MAX = 16
+"""Jobs of Spark that one command has in flight."""
+GROUP_MIN = 8
+"""Tasks of such a job at least; what they make is published with one commit."""
+INTERRUPT_S = 30.0
+"""How long whoever ends them waits for that."""
 TASK_ITEMS_MAX, TASK_BYTES = 64, 16 << 20
 """What one task takes on of items that are small: a Python task costs some 20 ms by itself."""
 OUTPUT_BYTES = 128 << 20

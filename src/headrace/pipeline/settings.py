@@ -16,6 +16,11 @@ from headrace.pipeline.errors import CannotRun
 LOCAL = "local[2,3]"
 """Two tasks at a time, each tried three times: plain `local[2]` would not try again."""
 HEAP = "1g"
+KERNEL_MIB = 1024
+"""What a Python worker takes at most that indexes, merges or rewrites, beside the JVM's heap."""
+_OVERHEAD_MIB = 384
+"""What the JVM of an executor takes beside its heap; Spark's own least value."""
+_OVERHEADS = ("spark.executor.memoryOverhead", "spark.executor.memoryOverheadFactor")
 REQUIRED = {
     "spark.sql.session.timeZone": "UTC",
     # A rewrite that passes over what it cannot read would publish the loss.
@@ -109,6 +114,8 @@ class SparkSettings(msgspec.Struct, frozen=True):
     def with_defaults(self, defaults: Mapping[str, str]) -> dict[str, str]:
         """What Spark is told: what is ours where the user says nothing."""
         ours = {key: value for key, value in defaults.items() if not self.says(key)}
+        if any(map(self.says, _OVERHEADS)):
+            ours = {key: value for key, value in ours.items() if key not in _OVERHEADS}
         return ours | dict(self.given) | REQUIRED
 
 
@@ -170,8 +177,10 @@ def _arguments(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     return found
 
 
-def our_defaults(scratch: Path, weight: Weight, *, local: bool) -> dict[str, str]:
-    """What we would choose."""
+def our_defaults(
+    scratch: Path, weight: Weight, *, local: bool, cores: str | None = None
+) -> dict[str, str]:
+    """What we would choose; on a cluster for executors of so many cores."""
     here = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -181,6 +190,13 @@ def our_defaults(scratch: Path, weight: Weight, *, local: bool) -> dict[str, str
         "spark.sql.files.maxPartitionBytes": "16m",
         # A file costs a fraction of a task to open: many small ones share one.
         "spark.sql.files.openCostInBytes": "256k",
+    }
+    there = {
+        "spark.executor.memoryOverhead": f"{_OVERHEAD_MIB + _cores(cores) * KERNEL_MIB}m",
+        "spark.sql.adaptive.enabled": "true",
+        # Many, which Spark joins to partitions of `advisoryPartitionSizeInBytes` when it knows how
+        # large they are: 200 would be too few for a terabyte.
+        "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "1000",
     }
     return {
         "spark.driver.memory": HEAP,
@@ -199,8 +215,13 @@ def our_defaults(scratch: Path, weight: Weight, *, local: bool) -> dict[str, str
         "spark.sql.streaming.numRecentProgressUpdates": "4",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
         "spark.cleaner.periodicGC.interval": "5min",
-        **(here if local else {}),
+        **(here if local else there),
     }
+
+
+def _cores(said: str | None) -> int:
+    """Of an executor: one, as YARN and Kubernetes have it, where nobody says otherwise."""
+    return max(1, int(said)) if said is not None and said.isdecimal() else 1
 
 
 def store_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -8,6 +8,7 @@ import pytest
 
 from headrace.pipeline.errors import CannotRun
 from headrace.pipeline.settings import (
+    KERNEL_MIB,
     KERNELS,
     REQUIRED,
     Target,
@@ -18,6 +19,7 @@ from headrace.pipeline.settings import (
 )
 
 SHUFFLE, ADAPTIVE = "spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled"
+OVERHEAD = "spark.executor.memoryOverhead"
 ZONE, MEMORY = "spark.sql.session.timeZone", "spark.driver.memory"
 DEFAULTS = f"""\
 # of the site
@@ -44,9 +46,24 @@ def test_nothing_said(tmp_path: Path) -> None:
     assert (ours[SHUFFLE], ours[ADAPTIVE], ours[MEMORY]) == ("2", "false", "1g")
 
 
-def test_a_cluster_knows_better_how_to_shuffle(tmp_path: Path) -> None:
+def test_a_cluster_shuffles_by_the_size_of_the_data(tmp_path: Path) -> None:
     there = our_defaults(tmp_path, KERNELS, local=False)
-    assert there.keys().isdisjoint({SHUFFLE, ADAPTIVE, "spark.driver.host"})
+    assert there.keys().isdisjoint({SHUFFLE, "spark.driver.host"})
+    assert there[ADAPTIVE] == "true"
+
+
+def test_python_workers_of_a_cluster_have_memory(tmp_path: Path) -> None:
+    def asked(given: dict[str, str]) -> dict[str, str]:
+        settings = load_settings(Target(given=given), {"SPARK_CONF_DIR": str(tmp_path)})
+        cores = settings.get("spark.executor.cores")
+        ours = our_defaults(tmp_path, KERNELS, local=False, cores=cores)
+        return {k: v for k, v in settings.with_defaults(ours).items() if "Overhead" in k}
+
+    assert asked({}) == {OVERHEAD: f"{384 + KERNEL_MIB}m"}
+    assert asked({"spark.executor.cores": "4"}) == {OVERHEAD: f"{384 + 4 * KERNEL_MIB}m"}
+    for theirs in ({OVERHEAD: "9g"}, {f"{OVERHEAD}Factor": "0.4"}):
+        assert asked(theirs) == theirs
+    assert OVERHEAD not in our_defaults(tmp_path, KERNELS, local=True)
 
 
 def test_who_comes_last_wins(environ: dict[str, str], tmp_path: Path) -> None:
