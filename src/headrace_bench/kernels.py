@@ -63,7 +63,7 @@ def main() -> None:
     print(f"build  {records / wall:>10,.0f} records/s  {1e6 * cpu / records:.2f} CPU-s per million")
     _sizes(builds)
     before = process_time(), perf_counter()
-    merged = merge_builds(builds, lambda f: pq.ParquetFile(pa.BufferReader(files[f.name])), write)
+    merged = merge_builds(builds, lambda file: files[file.name], write)
     cpu, wall = process_time() - before[0], perf_counter() - before[1]
     print(f"merge  {records / wall:>10,.0f} records/s  {1e6 * cpu / records:.2f} CPU-s per million")
     _sizes([merged])

@@ -63,7 +63,7 @@ class FakeIndexer:
         described = [decode_descriptor(self._objects.get(b.name), b.name) for b in held]
         made = store.finish(
             merge_builds(
-                described, lambda file: pq.ParquetFile(self._objects.open(file.name)), store.write
+                described, lambda file: pa.py_buffer(self._objects.get(file.name)), store.write
             )
         )
         names = {build.name for build in held}

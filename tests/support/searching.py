@@ -6,7 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -53,8 +53,11 @@ class Store:
     def companions(self, descriptor: Descriptor) -> Companions:
         return Companions(descriptor, self.open, lambda file: decode_hashes(self.files[file.name]))
 
+    def read(self, file: Any) -> pa.Buffer:
+        return self.files[file.name]
+
     def open(self, file: Any) -> pq.ParquetFile:
-        return pq.ParquetFile(pa.BufferReader(self.files[file.name]))
+        return pq.ParquetFile(pa.BufferReader(self.read(file)))
 
 
 Rows = dict[int, list[tuple[int, bytes | None, str | None]]]
@@ -77,25 +80,31 @@ def index(
     store: Store,
     segment: int = 1,
     versions: bytes | None = None,
+    *,
+    newer: Mapping[int, dict[str, Any]] | None = None,
+    only: Set[int] | None = None,
 ) -> Descriptor:
-    """The build of a segment with these rows; every log has the same plan."""
+    """The build of a segment with these rows; every log has the same plan but for newer ones."""
     built = seal(
         LogRows(log, f"log{9 - log}", block(rows[log])) for log in sorted(rows, reverse=True)
     )
-    search = msgspec.json.encode(config)
-    plans = IndexPlans(plans=tuple(plan(log, "x", search, versions) for log in sorted(rows)))
+    searches = {log: msgspec.json.encode((newer or {}).get(log, config)) for log in sorted(rows)}
+    plans = IndexPlans(
+        plans=tuple(plan(log, "x", search, versions) for log, search in searches.items())
+    )
     return build(
         pq.ParquetFile(pa.BufferReader(built.segment)),
         pq.read_table(pa.BufferReader(built.index)),
         plans,
         store.write,
         segment=segment,
-        generation=1,
+        generation=1 if newer is None else 2,
+        only=only,
     )
 
 
 def merged(builds: Sequence[Descriptor], store: Store) -> Descriptor:
-    return merge_builds(builds, store.open, store.write)
+    return merge_builds(builds, store.read, store.write)
 
 
 # Documents: JSON text with everything that parsers disagree on.

@@ -58,8 +58,11 @@ class Shelf:
         self.files[f"{len(self.files)}"] = content
         return f"{len(self.files) - 1}"
 
+    def read(self, file: Any) -> pa.Buffer:
+        return self.files[file.name]
+
     def open(self, file: Any) -> pq.ParquetFile:
-        return pq.ParquetFile(pa.BufferReader(self.files[file.name]))
+        return pq.ParquetFile(pa.BufferReader(self.read(file)))
 
     def build(
         self,
@@ -192,7 +195,7 @@ def test_of_two_plans_of_a_log_the_newer_counts_in_a_merge() -> None:
     newer = shelf.build(
         {1: [b'{"user":"a"}']}, {1: config(user=KEYWORD)}, first=50, segment=2, generation=2
     )
-    merged = merge_builds([older, newer], shelf.open, shelf.write)
+    merged = merge_builds([older, newer], shelf.read, shelf.write)
     assert (merged.segments, merged.level, merged.plans) == ((1, 2), 1, 2)
     assert [(part.log, part.spans) for part in merged.parts] == [(1, ((50, 50),)), (2, ((1, 1),))]
     lookup = IndexLookup(shelf.companions(merged), 1, parse_search(config(user=KEYWORD)))
@@ -207,7 +210,7 @@ def test_spans_that_touch_become_one() -> None:
         shelf.build({1: [b"{}"] * 3}, {1: search}, first=first, segment=first)
         for first in (1, 4, 9)
     ]
-    merged = merge_builds(builds, shelf.open, shelf.write)
+    merged = merge_builds(builds, shelf.read, shelf.write)
     assert merged.parts[0].spans == ((1, 6), (9, 11))
     assert merged.parts[0].rows == 9
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence, Set
 
 import msgspec
 import numpy as np
@@ -74,18 +74,25 @@ def build(
     *,
     segment: int,
     generation: int,
+    only: Set[int] | None = None,
 ) -> Descriptor:
     """The companions of a segment, given its index of logs, by this generation of plans.
 
-    Keys are indexed for every log, the rest for logs with a plan.
+    Keys are indexed for every log, the rest for logs with a plan. With `only` these logs alone are
+    looked at, and no keys: what else there is to know of the segment is in another build.
     """
-    wanted = _by_log(plans, index)
+    if only is not None:
+        index = with_logs(index, only)
+    wanted = _by_log(plans, index, only)
     shared = {id(own): own for own in wanted.values()}.values()
     tables: dict[Family, list[pa.Table]] = {family: [] for family in Family}
     seen: dict[int, list[Part]] = {}
-    for groups in _chunks(rows.metadata):
+    for groups in chunks(rows.metadata, index):
         pieces: Pieces = {family: [] for family in Family}
-        for part in _add_chunk(_read(rows, index, groups, wanted), wanted, pieces):
+        table = _by_id(_read(rows, index, groups, columns_of(index, groups, wanted)))
+        if only is None:
+            _add_keys(table, pieces)
+        for part in _add_plans(table, wanted, pieces):
             seen.setdefault(part.log, []).append(part)
         for family, found in pieces.items():
             table = assemble(found)
@@ -129,9 +136,18 @@ def _without(part: Part, left_out: set[tuple[str, str]]) -> Part:
     return msgspec.structs.replace(part, exact=kept)
 
 
-def _by_log(plans: IndexPlans, index: pa.Table) -> dict[int, _Wanted]:
+def with_logs(index: pa.Table, logs: Set[int]) -> pa.Table:
+    """The index, of the row groups alone that have rows of these logs."""
+    held = pc.is_in(index.column("log_id"), pa.array(sorted(logs), pa.int64()))
+    groups = pc.unique(index.filter(held).column("row_group"))
+    return index.filter(pc.is_in(index.column("row_group"), groups))
+
+
+def _by_log(plans: IndexPlans, index: pa.Table, only: Set[int] | None) -> dict[int, _Wanted]:
     """The plans of logs that are in the segment; equal ones are prepared once."""
     here = set(pc.unique(index.column("log_id")).to_pylist())
+    if only is not None:
+        here &= only
     shared: dict[str, _Wanted] = {}
     found: dict[int, _Wanted] = {}
     for plan in plans.plans:
@@ -142,11 +158,11 @@ def _by_log(plans: IndexPlans, index: pa.Table) -> dict[int, _Wanted]:
     return found
 
 
-def _chunks(metadata: pq.FileMetaData) -> Iterator[list[int]]:
-    """Row groups that are worked on together."""
+def chunks(metadata: pq.FileMetaData, index: pa.Table) -> Iterator[list[int]]:
+    """Row groups that the index knows of, as they are worked on together."""
     chunk: list[int] = []
     rows = size = 0
-    for at in range(metadata.num_row_groups):
+    for at in sorted(pc.unique(index.column("row_group")).to_pylist()):
         group = metadata.row_group(at)
         if chunk and (
             rows + group.num_rows > CHUNK_ROWS or size + group.total_byte_size > CHUNK_BYTES
@@ -160,22 +176,45 @@ def _chunks(metadata: pq.FileMetaData) -> Iterator[list[int]]:
         yield chunk
 
 
-def _read(
-    rows: pq.ParquetFile, index: pa.Table, groups: list[int], wanted: dict[int, _Wanted]
-) -> pa.Table:
-    """The rows of a chunk; without documents if nobody wants them indexed."""
-    here = index.filter(pc.is_in(index.column("row_group"), pa.array(groups, pa.int64())))
-    columns = ["log_id", "seq", "key"]
-    if not wanted.keys().isdisjoint(here.column("log_id").to_pylist()):
-        columns += ["media", "data"]
-    return rows.read_row_groups(groups, columns=columns).combine_chunks()
+def columns_of(index: pa.Table, groups: list[int], planned: Container[int]) -> list[str]:
+    """What is read of row groups: no documents where nobody wants them indexed."""
+    logs = pc.unique(_in_groups(index, groups).column("log_id")).to_pylist()
+    wanted = any(log in planned for log in logs)
+    return ["log_id", "seq", "key", *(["media", "data"] if wanted else [])]
 
 
-def _add_chunk(table: pa.Table, wanted: dict[int, _Wanted], pieces: Pieces) -> Iterator[Part]:
-    table = _by_id(table)
+def _in_groups(index: pa.Table, groups: list[int]) -> pa.Table:
+    return index.filter(pc.is_in(index.column("row_group"), pa.array(groups, pa.int64())))
+
+
+def _read(rows: pq.ParquetFile, index: pa.Table, groups: list[int], columns: list[str]) -> pa.Table:
+    """The rows of a chunk; `ValueError` unless they are those that the index tells of."""
+    table = rows.read_row_groups(groups, columns=columns).combine_chunks()
+    pieces = _in_groups(index, groups).sort_by(
+        [("row_group", "ascending"), ("row_start", "ascending")]
+    )
+    logs, firsts, lasts, counts = (
+        pieces.column(name).to_numpy() for name in ("log_id", "first_seq", "last_seq", "rows")
+    )
+    stops = np.cumsum(counts)
+    ids, seqs = (table.column(name).to_numpy() for name in ("log_id", "seq"))
+    if (
+        stops[-1] != len(table)
+        or (ids != np.repeat(logs, counts)).any()
+        or (seqs[stops - counts] != firsts).any()
+        or (seqs[stops - 1] != lasts).any()
+    ):
+        raise ValueError("the rows are not those that the index of the segment tells of")
+    return table
+
+
+def _add_keys(table: pa.Table, pieces: Pieces) -> None:
     keys = table.column("key").combine_chunks()
     if keys.null_count < len(keys):
         pieces[Family.LEX].append(key_piece(_records(table), keys))
+
+
+def _add_plans(table: pa.Table, wanted: dict[int, _Wanted], pieces: Pieces) -> Iterator[Part]:
     if "data" not in table.column_names:
         return
     shared: dict[str, list[int]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,10 +20,11 @@ _KEY_BYTES_MAX = 4096
 """No key is as long."""
 _NOTHING = pa.scalar(b"", pa.binary())
 
-Open = Callable[[File], pq.ParquetFile]
+Read = Callable[[File], pa.Buffer]
+"""The content of one file of a build."""
 
 
-def merge_builds(builds: Sequence[Descriptor], open_file: Open, write: Write) -> Descriptor:
+def merge_builds(builds: Sequence[Descriptor], read: Read, write: Write) -> Descriptor:
     """One build that holds what these hold, of different segments.
 
     Where they were made by different plans of a log, the one of the latest generation counts, and
@@ -34,13 +36,15 @@ def merge_builds(builds: Sequence[Descriptor], open_file: Open, write: Write) ->
     exact = {part.log: frozenset(part.exact) for part in parts}
     files: list[File] = []
     for family in Family:
-        sources = [
-            _Source(open_file(file), _outdated(build, hashes) if family is not Family.LEX else [])
+        held = [
+            (build, file, _outdated(build, hashes) if family is not Family.LEX else [])
             for build in builds
             if (file := build.file(family)) is not None
         ]
-        if sources:
-            found = _merged(family, sources)
+        if len(held) == 1 and family is not Family.EXACT and not held[0][2]:
+            files += _copied(held[0][0], family, read, write)
+        elif held:
+            found = _merged(family, [_Source(read(file), gone) for _, file, gone in held])
             if family is Family.EXACT:
                 found = (_described(table, exact) for table in found)
             files += store(family, found, write)
@@ -52,6 +56,23 @@ def merge_builds(builds: Sequence[Descriptor], open_file: Open, write: Write) ->
         parts=parts,
         files=tuple(files),
     )
+
+
+def refresh_build(
+    old: Descriptor, fresh: Sequence[Descriptor], read: Read, write: Write
+) -> Descriptor:
+    """A build, with what others know of some logs of its segments by newer plans in place of what
+    it knew of them; the rest is as it was.
+    """
+    merged = merge_builds([old, *fresh], read, write)
+    return msgspec.structs.replace(merged, segments=old.segments, level=old.level, rows=old.rows)
+
+
+def _copied(build: Descriptor, family: Family, read: Read, write: Write) -> Iterator[File]:
+    """The files of a family as they are, under new names."""
+    for file in build.files:
+        if file.family in (family, f"{family}.hash"):
+            yield msgspec.structs.replace(file, name=write(file.family, read(file)))
 
 
 def _by_age(builds: Sequence[Descriptor]) -> list[Descriptor]:
@@ -94,10 +115,10 @@ def _described(table: pa.Table, exact: dict[int, frozenset[str]]) -> pa.Table:
 class _Source:
     """A file that is read range by range."""
 
-    def __init__(self, file: pq.ParquetFile, outdated: list[int]) -> None:
-        self._file = file
+    def __init__(self, content: pa.Buffer, outdated: list[int]) -> None:
+        self._file = pq.ParquetFile(pa.BufferReader(content))
         self._outdated = pa.array([log_key(log) for log in outdated], pa.binary())
-        metadata = file.metadata
+        metadata = self._file.metadata
         groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
         self.sizes = [group.num_rows for group in groups]
         self.minima: list[bytes] = [group.column(0).statistics.min for group in groups]
