@@ -151,6 +151,16 @@ def _rewrite(
     return made
 
 
+def _run_groups(
+    spark: object,
+    work: Callable[[Any], Any],
+    groups: Sequence[Any],
+    progress: object,
+    unit: str,
+) -> tuple[list[Any], list[str]]:
+    return [work(group) for group in groups], []
+
+
 def _find_dead(spark: object, place: Any, logs: object) -> tuple[list[Segment], list[str]]:
     return list(manifests.load(place.open()).segments), []
 
@@ -186,7 +196,9 @@ JOBS: dict[str, Callable[[Any], None]] = {
 @contextmanager
 def _without_spark() -> Iterator[None]:
     with (
+        mock.patch.object(index, "run_groups", _run_groups),
         mock.patch.object(index, "run_tasks", _run_tasks),
+        mock.patch.object(merge, "run_groups", _run_groups),
         mock.patch.object(index, "attempt", return_value=9),
         mock.patch.object(merge, "run_tasks", _run_tasks),
         mock.patch.object(marks, "run_tasks", _run_tasks),

@@ -17,8 +17,8 @@ from headrace.engine.start import Started
 from headrace.formats.companion import decode_descriptor
 from headrace.formats.index_plans import IndexPlans
 from headrace.formats.manifest import Build, Manifest, Segment
+from headrace.pipeline.build_files import BuildStore
 from headrace.pipeline.commit import add_builds
-from headrace.pipeline.index import BuildStore
 from headrace.pipeline.index_backlog import generation_of, load_plans
 from headrace.pipeline.kernels.build import build
 from headrace.pipeline.kernels.builds import merge_builds

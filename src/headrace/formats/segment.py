@@ -25,6 +25,8 @@ from headrace.core.record import Block
 from headrace.formats.manifest import Bounds, Segment
 from headrace.formats.table import encode_table
 
+_PAGE_CHECKSUMS = "headrace.page_checksums"
+
 SCHEMA = pa.schema(
     [
         pa.field("log", pa.string(), nullable=False),
@@ -39,7 +41,7 @@ SCHEMA = pa.schema(
         pa.field("data", pa.binary(), nullable=False),
         pa.field("meta", pa.string()),
     ],
-    metadata={"headrace.format": "1"},
+    metadata={"headrace.format": "1", _PAGE_CHECKSUMS: "1"},
 )
 INDEX_COLUMNS = (
     "log_id",
@@ -66,7 +68,14 @@ _WRITE: dict[str, Any] = {
     "write_statistics": ["log", "log_id", "seq", "ts", "tag", "key"],
     # Lengths apart from the bytes: what is left compresses as well in two thirds of the time.
     "column_encoding": {"data": "DELTA_LENGTH_BYTE_ARRAY"},
+    # Whoever reads a part of a segment can see that it is what was written.
+    "write_page_checksum": True,
 }
+
+
+def has_page_checksums(footer: pq.FileMetaData) -> bool:
+    """Whether pages of a segment have checksums; those of earlier versions have none."""
+    return _PAGE_CHECKSUMS.encode() in (footer.metadata or {})
 
 
 T = TypeVar("T", str, bytes, int)

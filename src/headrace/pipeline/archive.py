@@ -15,15 +15,11 @@ from headrace.pipeline.settings import KERNELS, SparkSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
-
-
-def _look(frame: DataFrame, _: int) -> None:
-    frame.collect()
 
 
 def rehearse(spark: SparkSession, folder: Path) -> None:
@@ -39,14 +35,6 @@ def rehearse(spark: SparkSession, folder: Path) -> None:
     rows.repartitionById(2, (F.col("id") % 2).cast("int")).sortWithinPartitions("log").mapInArrow(
         _same, "id long, log long"
     ).join(numbers, "id").orderBy("id").collect()
-    stream = spark.readStream.schema(rows.schema).parquet(str(folder / "rows"))
-    query = (
-        stream.writeStream.foreachBatch(_look)
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
 
 
 if __name__ == "__main__":

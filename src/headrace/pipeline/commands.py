@@ -279,10 +279,6 @@ def _add_follow(jobs: Commands) -> None:
     parser.add_argument("--once", action="store_true", help="end when nothing is left to do")
     parser.add_argument("--no-merge", action="store_true", help="leave builds as they are made")
     parser.add_argument(
-        "--checkpoint", metavar="DIR", type=Path,
-        help="where Spark remembers how far it came; nothing is lost without (a new folder)",
-    )  # fmt: skip
-    parser.add_argument(
         "--json", action="store_true", help="print the status as a line of JSON when it changes"
     )
     parser.add_argument("--tied", action="store_true", help="stop when standard input ends")
@@ -301,7 +297,6 @@ def _follow(spark: SparkSession, place: StoreLocation, options: argparse.Namespa
             place,
             once=options.once,
             merging=not options.no_merge,
-            checkpoint=options.checkpoint,
             stopping=stopping,
             tell=tell,
         )

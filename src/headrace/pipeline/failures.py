@@ -21,7 +21,7 @@ _READING = re.compile(r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while read
 _NO_PATH = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (\S+)\.\s")
 _CAUSED = re.compile(r"^Caused by: ([\w.$]+)(?:: (.*))?$", re.MULTILINE)
 _JAVA = re.compile(r"^(?::\s*)?(?:[a-z][\w$]*\.)+([A-Z][\w$]*)(?:: (.*))?$")
-_STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+_ABORTED = "Job aborted due to stage failure"
 _LOST = re.compile(r"most recent failure: Lost task [^:]*: ")
 _ERRNO = re.compile(r"\[Errno (\d+)\] ([^:]*)(?:: '(.*)')?")
 _MODULE = re.compile(r"No module named '([\w.]+)'")
@@ -39,6 +39,11 @@ def is_of_spark(error: BaseException) -> bool:
     from pyspark.errors import PySparkException
 
     return isinstance(error, PySparkException | Py4JError)
+
+
+def is_lost_task(error: BaseException) -> bool:
+    """Whether a job of Spark failed because one of its tasks did, as often as it may be tried."""
+    return is_of_spark(error) and _ABORTED in str(error)
 
 
 def failure(error: BaseException) -> JobFailed:
@@ -147,7 +152,7 @@ def _reason(text: str) -> str:
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines()]
     told = [line for line in lines if line and not line.startswith(_CALLING)]
-    first = _LOST.split(_STREAM.sub("", told[0]))[-1] if told else "nothing is known"
+    first = _LOST.split(told[0])[-1] if told else "nothing is known"
     java = _JAVA.match(first)
     return _one_line(_STATE.sub("", (java[2] or java[1]) if java else first))
 

@@ -8,30 +8,27 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 from tqdm import tqdm
 
 from headrace.formats import layout
 from headrace.formats.manifest import Manifest, Segment
-from headrace.pipeline import crash_points
-from headrace.pipeline.errors import JobFailed, Unpublished
-from headrace.pipeline.failures import failure
-from headrace.pipeline.index import NOTHING_TO_INDEX, Failure, Indexed, index, total
-from headrace.pipeline.index_backlog import IndexBacklogFinder, Unit, grouped
-from headrace.pipeline.limits import POLL_S
+from headrace.pipeline.errors import Unpublished
+from headrace.pipeline.groups import count_slots
+from headrace.pipeline.index import NOTHING_TO_INDEX, Indexed, index, total
+from headrace.pipeline.index_backlog import IndexBacklogFinder, Unit, choose
+from headrace.pipeline.limits import INDEX_GROUP, POLL_S, ROUND_GROUPS, TELL_S
 from headrace.pipeline.merge import merge_all
 from headrace.pipeline.report import Report
-from headrace.pipeline.session import is_remote, scratch_folder
 from headrace.pipeline.store_location import StoreLocation
 from headrace.printing import count, size
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
 
 class Status(msgspec.Struct, kw_only=True):
@@ -55,120 +52,132 @@ class Status(msgspec.Struct, kw_only=True):
 Tell = Callable[[Status], None]
 
 
-class Indexer:
-    """What Spark calls with each batch: index what waits, group by group.
+class Stopped(Exception):
+    """Somebody asked a follower to stop."""
 
-    The batch only says that there is something to do. What exactly is looked up again for every
-    group, oldest first, so a segment that comes or goes meanwhile is seen. Over Spark Connect this
-    runs in the server, in a copy: nobody here sees what it notes.
-    """
 
-    def __init__(self, place: StoreLocation, *, merging: bool, strict: bool) -> None:
+class Follower:
+    """Indexes what waits, and merges; tells how it is doing."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        place: StoreLocation,
+        *,
+        merging: bool,
+        stopping: threading.Event,
+        tell: Tell,
+    ) -> None:
+        self._spark = spark
         self._place = place
         self._merging = merging
-        self._strict = strict
-        """Fail when everything is done, if something could not be."""
+        self._stopping = stopping
+        self._tell = tell
+        self._pending = IndexBacklogFinder(place, spark)
+        self._told = IndexBacklogFinder(place, spark)
+        """The same for the thread that tells."""
+        self._noting = threading.Lock()
         self._gave_up: set[int] = set()
+        self._merged = 0
+        """The version of the manifest in which there was nothing to merge."""
+        self._stored: dict[str, int] = {}
+        """When segments were published that wait, in ms."""
+        self._seconds = 0.0
         self.done = Indexed()
-        self.seconds = 0.0
+        self.status = Status()
 
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        spark = frame.sparkSession
-        wanted = {row.number for row in frame.collect()}
-        crash_points.point("batch")
-        pending = IndexBacklogFinder(self._place)
+    def run(self, poll_s: float, *, once: bool) -> None:
+        """Work until told to stop, or until nothing is left."""
         stood_still = False
-        while wanted:
-            work = pending.look()
-            due = [unit for unit in work.units if self._is_due(unit, wanted)]
-            group = next(grouped(due), None)
-            if group is None:
-                break
-            started = time.monotonic()
+        while not self._stopping.is_set():
             try:
-                done = index(spark, self._place, work, group)
+                worked = self._work_in_thread()
             except Unpublished:
                 if stood_still:
                     raise
                 stood_still = True
                 continue  # taken for dead, and the files for nobody's: once more
-            self._gave_up |= {failure.segment for failure in done.failures}
-            wanted -= {segment.number for unit in group for segment in unit.segments}
-            self.seconds += time.monotonic() - started
-            self.done = total((self.done, done))
-        if self._merging:
-            for _ in merge_all(spark, self._place):
-                pass
-        if self._strict and self.done.failures:
-            raise JobFailed("; ".join(map(_problem, self.done.failures)))
+            stood_still = False
+            self.tell()
+            if not worked:
+                if once:
+                    return
+                self._stopping.wait(poll_s)
 
-    def _is_due(self, unit: Unit, wanted: set[int]) -> bool:
-        numbers = {segment.number for segment in unit.segments}
-        return not wanted.isdisjoint(numbers) and self._gave_up.isdisjoint(numbers)
+    def _work_in_thread(self) -> bool:
+        """Work, telling of it meanwhile; `Stopped` when that is not to be waited for."""
+        pool = ThreadPoolExecutor(1, "follow")
+        try:
+            work = pool.submit(self._work)
+            while wait([work], TELL_S).not_done:
+                self.tell()
+                if self._stopping.is_set():
+                    raise Stopped  # what has begun ends with the session
+            return work.result()
+        finally:
+            pool.shutdown(wait=False)
 
+    def _work(self) -> bool:
+        """Index the oldest of what waits, and merge; False when there is nothing to do.
 
-class IndexerStatus:
-    """Tells how an indexer is doing: by what it noted, or by what it published."""
-
-    def __init__(self, place: StoreLocation, indexer: Indexer | None) -> None:
-        self._pending = IndexBacklogFinder(place)
-        self._indexer = indexer
-        self._started = time.monotonic()
-        self._waited: dict[int, Segment] = {}
-        self._published = Indexed()
-        self.status = Status()
-
-    @property
-    def done(self) -> Indexed:
-        return self._published if self._indexer is None else self._indexer.done
-
-    def look(self) -> Status:
-        """The status, with what waits right now."""
+        What waits is looked up again for every round, so that a segment that comes or goes
+        meanwhile is seen.
+        """
         work = self._pending.look()
-        waiting = {s.number: s for unit in work.units for s in unit.segments}
-        self._count(work.manifest, waiting)
-        status, done = self.status, self.done
-        if done.segments > status.segments:
-            status.committed_at_ms = int(time.time() * 1000)
+        due = [unit for unit in work.units if self._is_due(unit)]
+        if due:
+            started = time.monotonic()
+            round_max = INDEX_GROUP * ROUND_GROUPS * count_slots(self._spark)
+            done = index(self._spark, self._place, work, choose(due, round_max), note=self._note)
+            self.done.problems = done.problems
+            self._seconds += time.monotonic() - started
+        if self._merging and self._pending.look().manifest.version != self._merged:
+            for _ in merge_all(self._spark, self._place, self._pending):
+                if self._stopping.is_set():
+                    return True
+            self._merged = self._pending.look().manifest.version
+        return bool(due)
+
+    def _is_due(self, unit: Unit) -> bool:
+        return self._gave_up.isdisjoint(segment.number for segment in unit.segments)
+
+    def _note(self, done: Indexed) -> None:
+        with self._noting:
+            self.done = total((self.done, done))
+            self._gave_up |= {failure.segment for failure in done.failures}
+            if done.segments:
+                self.status.committed_at_ms = int(time.time() * 1000)
+
+    def tell(self) -> None:
+        """Tell the status, with what waits right now."""
+        work = self._told.look()
+        waiting = [segment for unit in work.units for segment in unit.segments]
+        status, done, lines = self.status, self.done, self.done.lines()
         status.segments, status.records = done.segments, done.rows
-        status.failures = len(done.failures)
-        status.problem = done.failures[-1].problem if done.failures else None
-        seconds = (
-            self._indexer.seconds if self._indexer is not None else time.monotonic() - self._started
-        )
-        status.records_per_s = round(done.rows / seconds, 1) if done.rows else 0.0
+        status.failures = len(lines)
+        status.problem = lines[-1] if lines else None
+        status.records_per_s = round(done.rows / self._seconds, 1) if self._seconds else 0.0
         status.waiting_segments = len(waiting)
-        status.waiting_records = sum(segment.rows for segment in waiting.values())
-        status.lag_s = self._lag_s(work.manifest, list(waiting.values()))
-        return status
+        status.waiting_records = sum(segment.rows for segment in waiting)
+        status.lag_s = self._lag_s(work.manifest, waiting)
+        self._tell(status)
 
-    def _count(self, manifest: Manifest, waiting: dict[int, Segment]) -> None:
-        """Segments that waited, are there, and wait no more, are done."""
-        done = {n: s for n, s in self._waited.items() if n in manifest.numbers and n not in waiting}
-        self._published.segments += len(done)
-        self._published.rows += sum(segment.rows for segment in done.values())
-        self._published.file_bytes += sum(
-            build.file_bytes
-            for build in manifest.builds
-            if not done.keys().isdisjoint(build.segments)
-        )
-        self._waited = waiting
-
-    def _lag_s(self, manifest: Manifest, segments: Sequence[Segment]) -> float:
+    def _lag_s(self, manifest: Manifest, waiting: Sequence[Segment]) -> float:
         """Since the oldest was published; or, if it is to be indexed again, since plans changed."""
-        if not segments:
+        if not waiting:
             return 0.0
-        stored = self._stored_ms(layout.SEGMENTS)
+        if any(segment.name not in self._stored for segment in waiting):
+            self._stored = self._stored_ms(layout.SEGMENTS)
         planned_ms = max(self._stored_ms(layout.PLANS).values(), default=0)
         again = {number for build in manifest.builds for number in build.segments}
         since_ms = min(
-            max(stored.get(segment.name, 0), planned_ms if segment.number in again else 0)
-            for segment in segments
+            max(self._stored.setdefault(s.name, 0), planned_ms if s.number in again else 0)
+            for s in waiting
         )
         return round(max(0.0, time.time() - since_ms / 1000), 3) if since_ms else 0.0
 
     def _stored_ms(self, folder: str) -> dict[str, int]:
-        return {one.name: one.modified_ms for one in self._pending.objects.list(folder)}
+        return {one.name: one.modified_ms for one in self._told.objects.list(folder)}
 
 
 def follow(
@@ -178,56 +187,19 @@ def follow(
     once: bool = False,
     merging: bool = True,
     poll_s: float = POLL_S,
-    checkpoint: Path | None = None,
     stopping: threading.Event | None = None,
     tell: Tell = lambda status: None,
 ) -> Report:
     """Index until told to stop, or once everything that is there."""
-    from headrace.pipeline.source import NAME, SegmentsSource
-
     stopping = stopping or threading.Event()
-    remote = is_remote(spark)
-    # What fails in a server can be told only by failing; that ends a query that should go on.
-    indexer = Indexer(place, merging=merging, strict=remote and once)
-    follower = IndexerStatus(place, None if remote else indexer)
-    follower.look()
-    spark.dataSource.register(SegmentsSource)
-    where = {"data_dir": str(place.data_dir), "objects": place.objects or ""}
-    rows = spark.readStream.format(NAME).options(**where).load()
-    trigger: Any = {"availableNow": True} if once else {"processingTime": f"{poll_s} seconds"}
-    # Spark wants a place to remember how far it came; nobody needs to find it again.
-    with scratch_folder() as scratch:
-        query = (
-            rows.writeStream.foreachBatch(indexer)
-            .option("checkpointLocation", str(checkpoint or scratch))
-            .queryName("follow")
-            .trigger(**trigger)
-            .start()
-        )
-        try:
-            _watch(query, follower, stopping, tell)
-        finally:
-            query.stop()
+    follower = Follower(spark, place, merging=merging, stopping=stopping, tell=tell)
+    follower.tell()
+    with suppress(Stopped):
+        follower.run(poll_s, once=once)
     return _report(place, follower)
 
 
-def _watch(
-    query: StreamingQuery, follower: IndexerStatus, stopping: threading.Event, tell: Tell
-) -> None:
-    from pyspark.errors import StreamingQueryException
-
-    try:
-        while query.isActive and not stopping.is_set():
-            tell(follower.look())
-            query.awaitTermination(1)
-        if not query.isActive:
-            query.awaitTermination(1)
-    except StreamingQueryException as error:
-        raise failure(error) from None
-    tell(follower.look())
-
-
-def _report(place: StoreLocation, follower: IndexerStatus) -> Report:
+def _report(place: StoreLocation, follower: Follower) -> Report:
     done, status = follower.done, follower.status
     what = (
         f"{count(done.segments, 'segment')} indexed, {count(done.rows, 'record')}, "
@@ -239,11 +211,7 @@ def _report(place: StoreLocation, follower: IndexerStatus) -> Report:
         what += f", {status.records_per_s:.0f} records/s"
     if status.waiting_segments:
         what += f"; {count(status.waiting_segments, 'segment')} left"
-    return Report("", [], f"{place}: {what}", [_problem(one) for one in done.failures])
-
-
-def _problem(failure: Failure) -> str:
-    return f"segment {failure.segment} cannot be indexed: {failure.problem}"
+    return Report("", [], f"{place}: {what}", done.lines())
 
 
 # --- telling ---

@@ -24,12 +24,14 @@ PROBES = 8
 """Tasks that look for the target of an export, before any work, where Spark runs elsewhere."""
 ANSWER_BYTES_MAX = 16 << 10
 """Of the answer of a task that goes to the driver through Spark; larger ones are stored."""
-JOBS_MAX = 16
-"""Jobs of Spark that one command has in flight."""
-GROUP_MIN = 8
-"""Tasks of such a job at least; what they make is published with one commit."""
-INTERRUPT_S = 30.0
-"""How long whoever ends them waits for that."""
+INDEX_GROUP = 8
+"""Segments indexed with one commit, and groups of builds that are merged with one."""
+ROUND_GROUPS = 4
+"""Groups that a follower indexes for each at work, until it looks again what waits."""
+WHOLE_SHARE = 0.5
+"""A segment of which more is needed to index it is read whole."""
+ASKED_HERE_MAX = 8
+"""Builds that the driver asks itself whether plans outdate them; more are asked by tasks."""
 TASK_ITEMS_MAX, TASK_BYTES = 64, 16 << 20
 """What one task takes on of items that are small: a Python task costs some 20 ms by itself."""
 OUTPUT_BYTES = 128 << 20
@@ -51,3 +53,5 @@ ATTEMPTS = 3
 """How often a task is tried."""
 POLL_S = 1.0
 """How often a follower looks for a new manifest."""
+TELL_S = 1.0
+"""How often it tells how it is doing while it works."""

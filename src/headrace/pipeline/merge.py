@@ -7,19 +7,20 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
+import msgspec
 
-from headrace.formats.companion import File, decode_descriptor
+from headrace.core.batching import batches
 from headrace.formats.manifest import Build, Manifest
 from headrace.pipeline import crash_points
+from headrace.pipeline.build_files import BuildStore, LostBuild, read_descriptors
 from headrace.pipeline.commit import add_builds, drop_builds
-from headrace.pipeline.index import BuildStore
+from headrace.pipeline.groups import run_groups
 from headrace.pipeline.index_backlog import IndexBacklogFinder, Unit
 from headrace.pipeline.kernels.builds import merge_builds
-from headrace.pipeline.limits import MERGE, MERGE_BYTES_MAX
-from headrace.pipeline.report import Report
-from headrace.pipeline.store_location import StoreLocation, damage_of
-from headrace.pipeline.tasks import run_tasks
+from headrace.pipeline.limits import INDEX_GROUP, MERGE, MERGE_BYTES_MAX
+from headrace.pipeline.report import Report, no_progress
+from headrace.pipeline.store_location import StoreLocation
+from headrace.pipeline.tasks import describe, run_tasks
 from headrace.printing import count, size
 from headrace.storage.leases import hold_lease
 
@@ -53,45 +54,64 @@ def merge(spark: SparkSession, place: StoreLocation) -> Report:
     return Report("level segments records bytes", rows, f"{place}: {what}")
 
 
-def merge_all(spark: SparkSession, place: StoreLocation) -> Iterator[tuple[int, list[Build]]]:
-    """The same, telling of each step."""
-    pending = IndexBacklogFinder(place)
+def merge_all(
+    spark: SparkSession, place: StoreLocation, pending: IndexBacklogFinder | None = None
+) -> Iterator[tuple[int, list[Build]]]:
+    """The same, telling of each level."""
+    pending = pending or IndexBacklogFinder(place, spark)
     while True:
         work = pending.look()
         groups = find_groups(work.manifest, work.units)
         if not groups:
             return
         lowest = min(group[0].level for group in groups)
-        groups = [group for group in groups if group[0].level == lowest]
-        with hold_lease(pending.objects, "merge") as lease:
-            task = partial(merge_group, place, lease.token)
-            answers = run_tasks(spark, place, task, groups, lease.token)
-            crash_points.point("merged")
-            lost = {answer for answer in answers if isinstance(answer, str)}
-            new = [answer for answer in answers if isinstance(answer, Build)]
-            if lost:
-                drop_builds(pending.objects, lost)
-            listed = {b.name for b in add_builds(pending.objects, new, lease).manifest.builds}
-        done = [build for build in new if build.name in listed]
-        if not done and not lost:
+        chosen = [group for group in groups if group[0].level == lowest]
+        # What fails is found again, and raised when there is nothing else to do.
+        steps, _ = run_groups(
+            spark,
+            partial(_merge, spark, place),
+            list(batches(chosen, len, INDEX_GROUP * MERGE)),
+            no_progress,
+            "group",
+        )
+        done = [build for step in steps for build in step.builds]
+        if not done and not any(step.lost for step in steps):
             return  # somebody else is at it
         yield lowest + 1, done
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """What became of some groups of builds."""
+
+    builds: list[Build]
+    lost: frozenset[str]
+    """Builds that were damaged or not there, by the names of what describes them."""
+
+
+def _merge(spark: SparkSession, place: StoreLocation, groups: Sequence[Sequence[Build]]) -> Merged:
+    """Merge some groups, one task for each, and publish what that makes."""
+    objects = place.open()
+    first, last = groups[0][0].segments[0], groups[-1][-1].segments[-1]
+    with (
+        describe(spark, f"merge builds of segments {first}–{last}"),
+        hold_lease(objects, "merge") as lease,
+    ):
+        task = partial(merge_group, place, lease.token)
+        answers = run_tasks(spark, place, task, groups, lease.token)
+        crash_points.point("merged")
+        lost = frozenset(answer for answer in answers if isinstance(answer, str))
+        new = [answer for answer in answers if isinstance(answer, Build)]
+        if lost:
+            drop_builds(objects, lost)
+        listed = {build.name for build in add_builds(objects, new, lease).manifest.builds}
+    return Merged([build for build in new if build.name in listed], lost)
 
 
 def merge_group(place: StoreLocation, job: str, group: Sequence[Build]) -> Build | str:
     """The task: one build that says what these say; or the name of one that is lost or damaged."""
     objects = place.open()
-    descriptors = []
-    for build in group:
-        if damage_of(objects, build.name, build.checksum) is not None:
-            return build.name
-        descriptors.append(decode_descriptor(objects.get(build.name), build.name))
-        files = descriptors[-1].files
-        if any(damage_of(objects, file.name, file.checksum) is not None for file in files):
-            return build.name
     store = BuildStore(objects, job)
-
-    def open_file(file: File) -> pq.ParquetFile:
-        return pq.ParquetFile(objects.open(file.name))
-
-    return store.finish(merge_builds(descriptors, open_file, store.write))
+    try:
+        return store.finish(merge_builds(read_descriptors(objects, group), store.read, store.write))
+    except LostBuild as lost:
+        return lost.name

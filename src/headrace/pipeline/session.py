@@ -58,9 +58,6 @@ _ASIDE = re.compile(r"^\s*at |ERROR SparkContext: ")
 """Where it happened, and that something did."""
 _WORDS = re.compile(r"[Ee]rror|ERROR|Exception|[Ii]nvalid|No space left")
 _BURIAL_S = 2.0
-CLUSTER_TASKS_MIN = 64
-_RANGE = 100_000
-_DESCRIBED = "headrace: "
 _UNAVAILABLE = "UNAVAILABLE"
 """What gRPC says when nobody is there."""
 _RETRIES_MAX = 5
@@ -251,32 +248,6 @@ def is_remote(spark: SparkSession) -> bool:
 def is_local(spark: SparkSession) -> bool:
     """Whether tasks run on this machine, with the same files."""
     return not is_remote(spark) and str(spark.sparkContext.master).startswith("local")
-
-
-def describe(spark: SparkSession, text: str) -> None:
-    """Say what the jobs are for that this thread starts from now on: Spark's pages and its event
-    log show it, `index: segments 3 to 10`; behind a Connect server it is a tag of theirs.
-    """
-    if not is_remote(spark):
-        spark.sparkContext.setJobDescription(text)
-        return
-    for tag in spark.getTags():
-        if tag.startswith(_DESCRIBED):
-            spark.removeTag(tag)
-    spark.addTag(_DESCRIBED + text.replace(",", ";"))
-
-
-def parallelism(spark: SparkSession) -> int:
-    """Tasks that run at once. On a cluster at least some: executors come when tasks wait for them."""
-    if is_local(spark):
-        return int(spark.sparkContext.defaultParallelism)
-    if not is_remote(spark):
-        return max(CLUSTER_TASKS_MIN, int(spark.sparkContext.defaultParallelism))
-    from pyspark.sql.functions import spark_partition_id
-
-    # A client cannot ask for it; but Spark cuts a range into as many parts.
-    parts = spark.range(_RANGE).select(spark_partition_id()).distinct().count()
-    return max(CLUSTER_TASKS_MIN, parts)
 
 
 def _require() -> None:

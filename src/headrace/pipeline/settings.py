@@ -210,9 +210,6 @@ def our_defaults(
         "spark.python.unix.domain.socket.enabled": "true",
         # Both ends are here: who is late was held up, and comes.
         "spark.python.authenticate.socketTimeout": "120s",
-        "spark.sql.streaming.stopTimeout": "30s",
-        "spark.sql.streaming.metricsEnabled": "false",
-        "spark.sql.streaming.numRecentProgressUpdates": "4",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
         "spark.cleaner.periodicGC.interval": "5min",
         **(here if local else there),

@@ -9,6 +9,7 @@ from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from headrace.core.errors import Corrupt
 from headrace.formats import layout
+from headrace.formats.companion import File
 from headrace.formats.manifest import Build, Manifest, Named, Segment
 from headrace.formats.marks import Marks, decode_marks
 from headrace.pipeline.errors import CannotRun
@@ -75,7 +76,7 @@ def damage_of(objects: Objects, name: str, checksum: str) -> str | None:
     return None
 
 
-def get_named(objects: Objects, named: Named | Build | Segment) -> bytes:
+def get_named(objects: Objects, named: Named | Build | Segment | File) -> bytes:
     """The content of an object; `Corrupt` when it is not what the manifest vouches for."""
     raw = objects.get(named.name)
     if xxh3_64_hexdigest(raw) != named.checksum:

@@ -125,10 +125,6 @@ OF_SPARK = [
         _java("org.apache.spark.SparkException: [A.B] c: d. SQLSTATE: 42K03"),
         "Spark failed: [A.B] c: d.",
     ),
-    (
-        "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: no. SQLSTATE: XXKST",
-        "Spark failed: no.",
-    ),
     ("", "Spark failed: nothing is known"),
 ]
 

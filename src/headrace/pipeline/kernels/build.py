@@ -143,6 +143,21 @@ def with_logs(index: pa.Table, logs: Set[int]) -> pa.Table:
     return index.filter(pc.is_in(index.column("row_group"), groups))
 
 
+def bytes_to_read(
+    footer: pq.FileMetaData, index: pa.Table, planned: Set[int], only: Set[int] | None
+) -> int:
+    """What is read of a segment to build it, of its bytes."""
+    if only is not None:
+        index = with_logs(index, only)
+    places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
+    return sum(
+        footer.row_group(group).column(places[column]).total_compressed_size
+        for groups in chunks(footer, index)
+        for column in columns_of(index, groups, planned)
+        for group in groups
+    )
+
+
 def _by_log(plans: IndexPlans, index: pa.Table, only: Set[int] | None) -> dict[int, _Wanted]:
     """The plans of logs that are in the segment; equal ones are prepared once."""
     here = set(pc.unique(index.column("log_id")).to_pylist())
