@@ -112,9 +112,10 @@ class StartError(Exception):
 
 
 def _wants_pipeline(upkeep: Upkeep) -> bool:
-    """Whether there are records to index: small servers that nobody searches do without Spark."""
-    manifest = upkeep.manifest
-    return bool(manifest.segments) and manifest.plans is not None
+    """Whether there is anything to keep in order. Spark is started when a job needs it: servers
+    that nobody searches, with few segments in which nothing is dead, do without.
+    """
+    return bool(upkeep.manifest.segments)
 
 
 def build_web(
@@ -334,7 +335,11 @@ class App:
         self._pool = ThreadPool()
         self._sealer = ProcessSealer(settings.storage.data_dir, settings.storage.objects)
         self._pipeline = (
-            PipelineProcess(settings.storage.data_dir, settings.storage.objects)
+            PipelineProcess(
+                settings.storage.data_dir,
+                settings.storage.objects,
+                policy=settings.storage.pipeline_policy,
+            )
             if settings.storage.pipeline == "local"
             else None
         )

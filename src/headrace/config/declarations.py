@@ -294,6 +294,10 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True):
             "local",
         ),
     ]
+    pipeline_policy: Annotated[
+        Path | None,
+        Setting("file that says which jobs the pipeline runs when (docs/PIPELINE.md)", PATH),
+    ] = None
 
 
 class TopicsSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,8 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, get_args
 
+import msgspec
+
 from headrace.pipeline.errors import CannotRun, JobFailed, NotSealed, Unexpected
 from headrace.pipeline.failures import failure
 from headrace.pipeline.limits import EXAMPLES_MAX, FORMATS, GRACE_S, PROBLEMS_MAX
@@ -622,6 +624,8 @@ def _check_maintain(options: argparse.Namespace) -> None:
     if options.all and not options.once:
         raise CannotRun("--all goes with --once")
     options.policy = load_policy(options.policy)
+    if options.no_index:
+        options.policy = msgspec.structs.replace(options.policy, index=False)
 
 
 def _maintain(spark: None, place: StoreLocation, options: argparse.Namespace) -> Report:

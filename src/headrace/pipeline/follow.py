@@ -88,21 +88,20 @@ class Follower:
 
     def run(self, poll_s: float, *, once: bool) -> None:
         """Work until told to stop, or until nothing is left."""
-        stood_still = False
         while not self._stopping.is_set():
-            try:
-                worked = self._work_in_thread()
-            except Unpublished:
-                if stood_still:
-                    raise
-                stood_still = True
-                continue  # taken for dead, and the files for nobody's: once more
-            stood_still = False
-            self.tell()
-            if not worked:
+            if not self.step():
                 if once:
                     return
                 self._stopping.wait(poll_s)
+
+    def step(self) -> bool:
+        """Index some of what waits; False when there was nothing to do."""
+        try:
+            worked = self._work_in_thread()
+        except Unpublished:  # taken for dead, and the files for nobody's: once more
+            worked = self._work_in_thread()
+        self.tell()
+        return worked
 
     def _work_in_thread(self) -> bool:
         """Work, telling of it meanwhile; `Stopped` when that is not to be waited for."""
@@ -221,7 +220,7 @@ def _report(place: StoreLocation, follower: Follower) -> Report:
 def telling(as_json: bool) -> Iterator[Tell]:
     """Lines of JSON for a program, else a bar for a person."""
     if as_json:
-        yield _tell_json()
+        yield tell_json()
         return
     with tqdm(
         unit=" records", unit_scale=True, file=sys.stderr, disable=not sys.stderr.isatty()
@@ -238,7 +237,8 @@ def telling(as_json: bool) -> Iterator[Tell]:
         yield show
 
 
-def _tell_json() -> Tell:
+def tell_json() -> Tell:
+    """Print the status when it has changed, as a line of JSON."""
     last = b""
 
     def write(status: Status) -> None:

@@ -1,6 +1,6 @@
-"""The pipeline beside the server: a process that makes index companions, looked after.
+"""The pipeline beside the server: a process that indexes and does the upkeep, looked after.
 
-It is started once there is something to index, gives way to everybody else on the machine, and is
+It is started once there is a segment, gives way to everybody else on the machine, and is
 started again when it ends. It ends when its input does, however the server went away.
 """
 
@@ -38,9 +38,11 @@ STOP_S = 5.0
 RESTART_S = (1.0, 5.0, 15.0, 60.0)
 """Waits before it is started again, ever longer; from the first on after it has run for long."""
 LOOK_S = 1.0
-"""How often we look whether there is something to index."""
+"""How often we look whether there is something to do."""
 LONG_RUN_S = 300.0
 _WORDS_MAX = 20
+ALERT = "alert: "
+"""What a line begins with that is for whoever runs the server."""
 
 
 class PipelineProcess:
@@ -51,10 +53,14 @@ class PipelineProcess:
         data_dir: Path,
         objects: str | None = None,
         command: tuple[str, ...] | None = None,
+        policy: Path | None = None,
     ) -> None:
         self._bucket = objects is not None
         self._where = ("--data-dir", str(data_dir), *(("--objects", objects) if objects else ()))
-        self._command = command or (sys.executable, "-m", "headrace", "pipeline", "follow")
+        self._command = command or (
+            *(sys.executable, "-m", "headrace", "pipeline", "maintain"),
+            *(("--policy", str(policy)) if policy is not None else ()),
+        )
         self._process: Child | None = None
         self._busy = False
         self._words: deque[str] = deque(maxlen=_WORDS_MAX)
@@ -66,7 +72,7 @@ class PipelineProcess:
         """What the process said of itself last."""
 
     async def run(self, is_needed: Callable[[], bool]) -> None:
-        """Look after the process, once there is something to index, until there can be none."""
+        """Look after the process, once there is something to do, until there can be none."""
         while not is_needed():  # noqa: ASYNC110  (the manifest tells nobody)
             await asyncio.sleep(LOOK_S)
         failures = 0
@@ -79,7 +85,11 @@ class PipelineProcess:
                 status, self.problem = -1, str(error)
             if status == CANNOT_RUN:
                 self.state = "unavailable"
-                log_line("warning", "no pipeline: records are not indexed", problem=self.problem)
+                log_line(
+                    "warning",
+                    "no pipeline: no indexes and no upkeep",
+                    problem=self.problem,
+                )
                 return
             failures = 0 if monotonic() - started >= LONG_RUN_S else failures + 1
             wait_s = RESTART_S[min(max(failures, 1), len(RESTART_S)) - 1]
@@ -110,7 +120,8 @@ class PipelineProcess:
         async for line in lines:
             with suppress(msgspec.MsgspecError):
                 self.status = msgspec.json.decode(line, type=dict[str, Any])
-                self._make_way(busy=bool(self.status.get("waiting_segments")))
+                status = self.status
+                self._make_way(busy=bool(status.get("waiting_segments") or status.get("running")))
 
     def _make_way(self, *, busy: bool) -> None:
         """While the process is at work, the loop comes first: that of requests, which is ours."""
@@ -124,7 +135,10 @@ class PipelineProcess:
     async def _hear(self, lines: asyncio.StreamReader) -> None:
         async for line in lines:
             if text := line.decode(errors="replace").strip():
-                self._words.append(text.removeprefix("headrace: "))
+                said = text.removeprefix("headrace: ")
+                self._words.append(said)
+                if said.startswith(ALERT):
+                    log_line("warning", "pipeline", said=said)
 
     async def close(self) -> None:
         """Let the process end; make it end if it does not."""

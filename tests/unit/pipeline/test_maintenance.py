@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from headrace.formats import layout
 from headrace.pipeline.errors import CannotRun, JobFailed
+from headrace.pipeline.follow import Status, Tell
+from headrace.pipeline.maintenance import indexing
 from headrace.pipeline.maintenance import maintainer as maintainers
 from headrace.pipeline.maintenance.alerts import Alerts
 from headrace.pipeline.maintenance.history import (
@@ -38,6 +40,7 @@ from headrace.pipeline.maintenance.policy import (
     DEFAULT,
     AlertPolicy,
     Duration,
+    ErasePolicy,
     JobPolicy,
     Minute,
     Policy,
@@ -52,6 +55,7 @@ from headrace.pipeline.report import Report
 from headrace.pipeline.store_location import StoreLocation
 from headrace.storage.leases import hold_lease
 from headrace.storage.objects import StoreError
+from support.segment_store import SegmentStore, search
 
 POLICY = b"""
 index = false
@@ -214,6 +218,10 @@ def test_one_job_at_a_time(tmp_path: Path) -> None:
 # --- the maintainer ---
 
 
+def _no_spark(stack: object) -> Any:
+    raise AssertionError("no job here needs Spark")
+
+
 class World:
     """A maintainer of an empty store, whose jobs are functions of the test."""
 
@@ -222,21 +230,19 @@ class World:
         self.stopping = Event()
         self.place = StoreLocation(path)
         self.said: list[str] = []
+        self.policy = policy
         self.maintainer = self.start(policy)
         self.jobs = {
             name: MaintenanceJob(lambda context, _, job=job: job(context))
             for name, job in jobs.items()
         }
 
-    def start(self, policy: Policy) -> Maintainer:
-        def no_spark(stack: object) -> Any:
-            raise AssertionError("no job here needs Spark")
-
+    def start(self, policy: Policy, spark: Callable[[object], Any] = _no_spark) -> Maintainer:
         with mock.patch.object(maintainers, "Alerts", self._alerts):
             return Maintainer(
                 self.place,
                 policy,
-                SparkOnDemand(no_spark),
+                SparkOnDemand(spark),
                 stopping=self.stopping,
                 clock=lambda: self.now_s,
             )
@@ -371,3 +377,66 @@ def test_who_may_only_read_exports_all_the_same(
 
     monkeypatch.setattr(objects, "put", refuse)
     assert "read only" in (note_export(objects, 5, "") or "")
+
+
+class FakeFollower:
+    """Has so much to do; tells of it."""
+
+    def __init__(self, steps: list[object], tell: Tell) -> None:
+        self._steps = steps
+        self._tell = tell
+
+    def step(self) -> bool:
+        step = self._steps.pop(0) if self._steps else False
+        self._tell(Status(waiting_segments=len(self._steps)))
+        if isinstance(step, Exception):
+            raise step
+        return bool(step)
+
+
+def _sessions(world: World, steps: list[object]) -> list[object]:
+    """Have the maintainer index with followers that have these steps; the sessions they got."""
+    made: list[object] = []
+
+    def make(spark: object, place: object, *, tell: Tell, **_: object) -> FakeFollower:
+        made.append(spark)
+        return FakeFollower(steps, tell)
+
+    store = SegmentStore(world.place.data_dir)
+    store.plan({"web": search("w")})
+    store.seal({"web": [b"{}"]})
+    sessions = iter(range(1, 9))
+    world.maintainer = world.start(world.policy, lambda _: next(sessions))
+    with mock.patch.object(indexing, "Follower", make):
+        world.follow([0] * 8)
+    return made
+
+
+def test_what_is_published_is_indexed_between_the_jobs(tmp_path: Path) -> None:
+    world = World(tmp_path, parse_policy(b"[retain]\nevery='1h'", "p"), retain=_done)
+    steps: list[object] = [True, True, True]
+    assert _sessions(world, steps) == [1]
+    assert (steps, world.runs()) == ([], [("retain", DONE)])
+
+
+def test_an_index_that_fails_is_tried_again_with_another_session(tmp_path: Path) -> None:
+    world = World(tmp_path, parse_policy(b"[retain]\nevery='1h'", "p"), retain=_done)
+    assert _sessions(world, [JobFailed("Spark is gone"), True]) == [1, 2]
+    assert world.said == ["Spark is gone; next try in 5 s"]
+    assert world.runs() == [("retain", DONE)]
+
+
+def test_nobody_starts_spark_where_no_log_wants_an_index(tmp_path: Path) -> None:
+    world = World(tmp_path, parse_policy(b"[janitor]\nevery='1h'", "p"), janitor=_done)
+    SegmentStore(tmp_path).seal({"web": [b"{}"]})
+    world.follow([0, 0])
+    assert world.runs() == [("janitor", DONE)]
+
+
+def test_erase_is_idle_while_nothing_is_dead(tmp_path: Path) -> None:
+    store = SegmentStore(tmp_path)
+    store.seal({"web": [b"{}"]})
+    erase = MAINTENANCE_JOBS["erase"]
+    assert erase.is_idle(store.manifest, None, ErasePolicy())
+    store.mark({"web": [1, 1]})
+    assert not erase.is_idle(store.manifest, None, ErasePolicy())

@@ -59,20 +59,20 @@ class MaintenanceJob(msgspec.Struct, frozen=True):
     """A job that upkeep runs."""
 
     run: Callable[[RunContext, Any], Report]
-    is_idle: Callable[[Manifest, Run, JobPolicy], bool] = lambda manifest, done, policy: False
-    """Whether nothing can have come to do since that run."""
+    is_idle: Callable[[Manifest, Run | None, JobPolicy], bool] = lambda *_: False
+    """Whether there can be nothing to do, since that run or ever."""
 
 
-def _unchanged(manifest: Manifest, done: Run, policy: JobPolicy) -> bool:
-    return manifest.version <= done.manifest
+def _unchanged(manifest: Manifest, done: Run | None, policy: JobPolicy) -> bool:
+    return done is not None and manifest.version <= done.manifest
 
 
-def _nothing_died(manifest: Manifest, done: Run, policy: JobPolicy) -> bool:
+def _nothing_died(manifest: Manifest, done: Run | None, policy: JobPolicy) -> bool:
     """No marks are newer, and no segment that a job of before them may have written."""
     return _unchanged(manifest, done, policy) or manifest.marks is None
 
 
-def _nothing_small(manifest: Manifest, done: Run, policy: JobPolicy) -> bool:
+def _nothing_small(manifest: Manifest, done: Run | None, policy: JobPolicy) -> bool:
     from headrace.pipeline.compact import find_runs
 
     assert isinstance(policy, CompactPolicy)

@@ -14,6 +14,7 @@ from headrace.formats.manifest import Manifest
 from headrace.pipeline import crash_points
 from headrace.pipeline.errors import CannotRun, JobFailed, NoSpark
 from headrace.pipeline.failures import failure
+from headrace.pipeline.follow import Status, Stopped, Tell
 from headrace.pipeline.limits import POLL_S
 from headrace.pipeline.maintenance.alerts import Alerts
 from headrace.pipeline.maintenance.history import (
@@ -25,6 +26,7 @@ from headrace.pipeline.maintenance.history import (
     RunHistory,
     new_run,
 )
+from headrace.pipeline.maintenance.indexing import Indexing
 from headrace.pipeline.maintenance.jobs import MAINTENANCE_JOBS, JobBudget, RunContext
 from headrace.pipeline.maintenance.policy import JobPolicy, Policy
 from headrace.pipeline.maintenance.schedule import Standing, due_at_s, standing
@@ -56,11 +58,12 @@ class JobStatus(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
-class MaintenanceStatus(msgspec.Struct, frozen=True):
-    """How upkeep is doing."""
+class MaintenanceStatus(Status, kw_only=True):
+    """How upkeep is doing, and the indexing between its jobs."""
 
-    running: str | None
-    jobs: dict[str, JobStatus]
+    running: str | None = None
+    """The job at work."""
+    jobs: dict[str, JobStatus] = msgspec.field(default_factory=dict)
 
 
 class Maintainer:
@@ -73,8 +76,7 @@ class Maintainer:
         spark: SparkOnDemand,
         *,
         stopping: Event,
-        index: Callable[[], None] = lambda: None,
-        tell: Callable[[MaintenanceStatus], None] = lambda status: None,
+        tell: Tell = lambda status: None,
         api_key: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -83,28 +85,50 @@ class Maintainer:
         self._policy = policy
         self._spark = spark
         self._stopping = stopping
-        self._index = index
+        self._indexing = Indexing(place, spark, stopping, self._tell_indexing)
         self._tell = tell
+        self._known = MaintenanceStatus()
         self._api_key = api_key
         self._clock = clock
         self._history = RunHistory(self._objects, policy.keep_runs)
         self._alerts = Alerts(policy.alerts, str(place))
         self._idle: dict[str, int] = {}
         """Job → the version of the manifest that gave it nothing to do."""
+        self._next_look_s = 0.0
 
     def follow(self) -> None:
         """Run what is due until told to stop."""
         away = 0
         while not self._stopping.is_set():
             try:
-                self._index()
+                worked = self._policy.index and self._index()
                 wait_s, away = self._step(), 0
-            except (StoreError, Corrupt) as error:
+                if worked:
+                    continue
+            except Stopped:
+                return
+            except (StoreError, Corrupt, JobFailed) as error:
+                if isinstance(error, NoSpark):
+                    raise
                 # A store that does not answer may do so later; there is nowhere to note it.
                 wait_s = AWAY_S[min(away, len(AWAY_S) - 1)]
                 away += 1
-                self._alerts.say(f"the store cannot be used: {error}; next try in {wait_s:.0f} s")
+                self._alerts.say(f"{error}; next try in {wait_s:.0f} s")
             self._stopping.wait(wait_s)
+
+    def _index(self) -> bool:
+        """Index some of what waits; whatever goes wrong, the next try has a session of its own."""
+        try:
+            return self._indexing.step()
+        except (Stopped, NoSpark, StoreError, Corrupt):
+            raise
+        except Exception as error:
+            self._end_spark()
+            raise failure(error) from None
+
+    def _end_spark(self) -> None:
+        self._indexing.forget()
+        self._spark.end()
 
     def run_once(self, *, everything: bool = False) -> list[Run]:
         """Run what is due now, once each; or every job of the policy. Tells what became of them."""
@@ -127,10 +151,15 @@ class Maintainer:
 
     def _step(self) -> float:
         """Run one job that is due; how long to wait before the next look."""
+        if self._policy.index and self._clock() < self._next_look_s:
+            return POLL_S
         by_job = self._by_job()
         name = self._next_due(by_job)
-        self._tell(self._status(by_job, name))
+        self._tell_jobs(by_job, name)
         if name is None:
+            self._next_look_s = self._clock() + LOOK_S
+            if not self._indexing.is_at_work:
+                self._spark.end()  # a gigabyte for nothing, until the next job
             return POLL_S if self._policy.index else LOOK_S
         with take_turn(self._objects) as turn:
             if turn is None:
@@ -138,7 +167,7 @@ class Maintainer:
             # Somebody else may have run it while we waited.
             if self._next_due(self._by_job()) == name:
                 self._run(name, self._policy.jobs[name])
-        self._tell(self._status(self._by_job(), None))
+        self._tell_jobs(self._by_job(), None)
         return 0.0
 
     def _next_due(self, by_job: dict[str, list[Run]]) -> str | None:
@@ -158,7 +187,7 @@ class Maintainer:
         if self._idle.get(name) == manifest.version:
             return True
         done = standing(by_job.get(name, ())).done
-        if done is None or not MAINTENANCE_JOBS[name].is_idle(manifest, done, policy):
+        if not MAINTENANCE_JOBS[name].is_idle(manifest, done, policy):
             return False
         self._idle[name] = manifest.version
         return True
@@ -176,7 +205,7 @@ class Maintainer:
         """Run a job; whatever it raises becomes part of the history."""
         manifest = manifests.load(self._objects)
         run = self._history.begin(new_run(name, manifest, self._now_ms()))
-        self._tell(self._status(self._by_job(), name))
+        self._tell_jobs(self._by_job(), name)
         crash_points.point("maintaining")
         deadline = time.monotonic() + policy.budget if policy.budget is not None else None
         budget = JobBudget(deadline, time.monotonic)
@@ -189,7 +218,7 @@ class Maintainer:
         except JobFailed as error:
             return self._end(run, FAILED, "", str(error))
         except Exception as error:
-            self._spark.end()  # whatever it was, the next job begins with another
+            self._end_spark()  # whatever it was, the next job begins with another
             return self._end(run, FAILED, "", str(failure(error)))
         except BaseException:
             self._history.end(run, STOPPED, "", None, self._now_ms())
@@ -206,12 +235,18 @@ class Maintainer:
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
 
-    def _status(self, by_job: dict[str, list[Run]], running: str | None) -> MaintenanceStatus:
-        jobs = {}
+    def _tell_jobs(self, by_job: dict[str, list[Run]], running: str | None) -> None:
+        self._known.running = running
         for name, policy in self._policy.jobs.items():
             runs = by_job.get(name, [])
-            jobs[name] = _job_status(runs, standing(runs), self._due_s(name, policy, by_job))
-        return MaintenanceStatus(running, jobs)
+            due_s = self._due_s(name, policy, by_job)
+            self._known.jobs[name] = _job_status(runs, standing(runs), due_s)
+        self._tell(self._known)
+
+    def _tell_indexing(self, status: Status) -> None:
+        for field in Status.__struct_fields__:
+            setattr(self._known, field, getattr(status, field))
+        self._tell(self._known)
 
 
 def _job_status(runs: Sequence[Run], job: Standing, due_s: float) -> JobStatus:

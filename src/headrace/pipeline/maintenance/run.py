@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from threading import Event
@@ -12,13 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.pipeline.follow import stop_on_signals, stop_with_input
+from headrace.pipeline.follow import Status, stop_on_signals, stop_with_input, tell_json
 from headrace.pipeline.maintenance.history import DONE, Run, RunHistory
-from headrace.pipeline.maintenance.maintainer import (
-    Maintainer,
-    MaintenanceStatus,
-    require_done,
-)
+from headrace.pipeline.maintenance.maintainer import Maintainer, require_done
 from headrace.pipeline.maintenance.policy import Policy
 from headrace.pipeline.maintenance.spark_on_demand import SparkOnDemand
 from headrace.pipeline.report import Report
@@ -54,7 +49,7 @@ def maintain(place: StoreLocation, options: argparse.Namespace, target: Target) 
             policy,
             spark,
             stopping=stopping,
-            tell=_tell_json() if options.json else _tell_nobody,
+            tell=tell_json() if options.json else _tell_nobody,
             api_key=options.api_key,
         )
         if options.once:
@@ -64,22 +59,8 @@ def maintain(place: StoreLocation, options: argparse.Namespace, target: Target) 
     return Report("", [], f"{place}: stopped")
 
 
-def _tell_nobody(status: MaintenanceStatus) -> None:
+def _tell_nobody(status: Status) -> None:
     pass
-
-
-def _tell_json() -> Callable[[MaintenanceStatus], None]:
-    last = b""
-
-    def write(status: MaintenanceStatus) -> None:
-        nonlocal last
-        line = msgspec.json.encode(status)
-        if line != last:
-            last = line
-            sys.stdout.buffer.write(line + b"\n")
-            sys.stdout.buffer.flush()
-
-    return write
 
 
 def tell_history(place: StoreLocation, *, last: int, job: str | None, as_json: bool) -> Report:

@@ -6,13 +6,13 @@ Surfaces bring those of their own (`Surface.samples`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from headrace.engine.engine import Engine
 from headrace.engine.flow.loop_lag import LoopLag
 from headrace.engine.logs.chunks import StagedTotals
 from headrace.engine.upkeep.cycle import SealBacklog
-from headrace.observe import Counter, Gauge, Histogram, Number, Sample
+from headrace.observe import Counter, Gauge, Histogram, MetricFamily, Sample
 from headrace.web.calls import Gate
 
 
@@ -42,7 +42,7 @@ class PipelineVitals(Protocol):
     @property
     def restarts(self) -> int: ...
     @property
-    def status(self) -> Mapping[str, Number]: ...
+    def status(self) -> Mapping[str, Any]: ...
 
 
 PIPELINE_NUMBERS = {
@@ -56,6 +56,14 @@ PIPELINE_NUMBERS = {
     "committed_at_ms": "When something was indexed last.",
 }
 """What the pipeline says of itself."""
+_JOB_NUMBERS = {
+    "runs": "Runs of a job of upkeep that the history knows of.",
+    "failures": "Runs of a job of upkeep that failed, in a row.",
+    "last_seconds": "How long the last run of a job took.",
+    "done_at_ms": "When a job was done last.",
+    "next_at_ms": "When a job is due.",
+}
+"""What it says of each job of upkeep."""
 
 
 def pipeline_samples(pipeline: PipelineVitals) -> list[Sample]:
@@ -68,7 +76,21 @@ def pipeline_samples(pipeline: PipelineVitals) -> list[Sample]:
             Gauge(f"headrace_pipeline_{name}", help, pipeline.status.get(name, 0))
             for name, help in PIPELINE_NUMBERS.items()
         ),
+        *(
+            MetricFamily(
+                f"headrace_pipeline_job_{name}",
+                help,
+                "job",
+                {job: known[name] for job, known in pipeline.status.get("jobs", {}).items()},
+            )
+            for name, help in _JOB_NUMBERS.items()
+        ),
     ]
+
+
+def failing_jobs(pipeline: PipelineVitals) -> list[str]:
+    """The jobs of upkeep whose last run failed."""
+    return [job for job, known in pipeline.status.get("jobs", {}).items() if known["failures"]]
 
 
 def read_samples(gate: Gate, loop_lag: LoopLag, uptime_ms: int) -> list[Sample]:

@@ -18,7 +18,12 @@ from headrace.engine.flow.loop_lag import LoopLag
 from headrace.observe import render_prometheus, snapshot
 from headrace.processes.pipeline_process import PipelineProcess
 from headrace.surfaces.operations import wire
-from headrace.surfaces.operations.metrics import PIPELINE_NUMBERS, pipeline_samples, read_samples
+from headrace.surfaces.operations.metrics import (
+    PIPELINE_NUMBERS,
+    failing_jobs,
+    pipeline_samples,
+    read_samples,
+)
 from headrace.web.accept import prefers
 from headrace.web.answers import JSON, Answer, json_answer
 from headrace.web.calls import Call, Gate
@@ -69,6 +74,8 @@ class Probes:
             state=pipeline.state,
             restarts=pipeline.restarts,
             problem=pipeline.problem,
+            running=pipeline.status.get("running"),
+            failing=failing_jobs(pipeline),
             **{name: pipeline.status.get(name, 0) for name in PIPELINE_NUMBERS},
         )
 

@@ -24,6 +24,10 @@ class PipelineBody(msgspec.Struct, kw_only=True):
     waiting_records: int
     lag_s: float
     committed_at_ms: int
+    running: str | None
+    """The job of upkeep at work."""
+    failing: list[str]
+    """The jobs whose last run failed."""
 
 
 class ReadyReply(msgspec.Struct, kw_only=True):
