@@ -452,6 +452,12 @@ INGEST_RULES_BYTES_MAX = 256 << 20
 """Streams whose registry and profile are kept ready for use, and what these take of memory."""
 REGISTRY_BYTES_MAX = 1 << 20
 """Of all schemas and lenses of a stream."""
+COLUMNS_MAX = 256
+COLUMN_NAME_MAX = 128
+SCHEMA_NODES_MAX = 4096
+"""Columns that a log has as a table, characters of their names, and parts of its schema that are
+looked at for them; what has no column stays JSON.
+"""
 SCHEMA_UPDATE_BYTES_MAX = 256 << 10
 PROMOTED_BYTES_MAX = 16 << 20
 PROMOTED_PAGE_BYTES = 4 << 20
