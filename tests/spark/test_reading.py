@@ -78,7 +78,7 @@ def test_sealed_records_come_from_the_object_store(
     from headrace.client.store import Store
     from headrace.spark.options import parse_read
     from headrace.spark.reading import HeadraceReader
-    from headrace.spark.splits import Bundle, ServerPart
+    from headrace.spark.splits import Bundle, SegmentPart, ServerPart
 
     store = filled.call("GET", "/v0/logs?name=read-a&extents=true")["store"]
     manifest = Store(filled.path).manifest()
@@ -86,8 +86,9 @@ def test_sealed_records_come_from_the_object_store(
     assert manifest.owner is not None
     assert store == manifest.owner.directory
     options = {"url": filled.url, "path": filled.path, "log": "read-a"}
-    parts = HeadraceReader(parse_read(options)).partitions()
-    sealed = [part for bundle in parts if isinstance(bundle, Bundle) for part in bundle.parts]
+    tasks = HeadraceReader(parse_read(options)).partitions()
+    parts = [part for task in tasks if isinstance(task, Bundle) for part in task.parts]
+    sealed = [part for part in parts if isinstance(part, SegmentPart)]
     assert len({part.segment for part in sealed}) >= 3
     groups = {(part.segment, rows.group) for part in sealed for rows in part.rows}
     assert len(groups) >= 3 * len({segment for segment, _ in groups}), "row groups are too large"

@@ -163,6 +163,8 @@ class Double:
 
     def __exit__(self, *_: object) -> None: ...
 
+    def close(self) -> None: ...
+
     def logs(self, names: Sequence[str], *, extents: bool) -> list[LogPlan]:
         return [self._plan(name, extents) for name in names if name in self._world.names]
 

@@ -13,7 +13,7 @@ from headrace.spark.catalog import Catalog
 from headrace.spark.filters import narrow
 from headrace.spark.options import ReadOptions
 from headrace.spark.rows import read
-from headrace.spark.splits import Bundle, SegmentPart, ServerPart, bundled, split, wants_of
+from headrace.spark.splits import Bundle, bundled, split, wants_of
 from headrace.workers import freeze_gc
 
 
@@ -51,10 +51,8 @@ class PushingReader(HeadraceReader):
 def read_part(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of a partition; Spark asks for a bare one when there is nothing to read."""
     freeze_gc()
-    parts = partition.parts if isinstance(partition, Bundle) else [partition]
-    for part in parts:
-        if isinstance(part, SegmentPart | ServerPart):
-            yield from read(options.where, options.wanted, options.columns, part)
+    if isinstance(partition, Bundle):
+        yield from read(options.where, options.wanted, options.columns, partition.parts)
 
 
 def cores() -> int:

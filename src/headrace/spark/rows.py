@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -31,17 +33,47 @@ class DataLost(Exception):
 
 
 def read(
-    where: Where, wanted: RecordSelection, columns: Sequence[str], part: Part
+    where: Where, wanted: RecordSelection, columns: Sequence[str], parts: Iterable[Part]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition."""
-    if isinstance(part, ServerPart):
-        tables = _read_server(where, part)
-    else:
-        tables = _read_segment(where, part, _needed(wanted, columns), wanted)
-    for table in tables:
-        table = _filter(table, wanted)
-        if len(table):
-            yield from _convert(table, columns).to_batches()
+    """The rows of a partition, over one connection: thousands of small logs may be in it."""
+    needed = _needed(wanted, columns)
+    with _Sources(where) as sources:
+        for part in parts:
+            if isinstance(part, ServerPart):
+                tables = _read_server(sources, part)
+            else:
+                tables = _read_segment(sources, part, needed, wanted)
+            for table in tables:
+                table = _filter(table, wanted)
+                if len(table):
+                    yield from _convert(table, columns).to_batches()
+
+
+class _Sources:
+    """Where a task reads from, opened when it is needed."""
+
+    def __init__(self, where: Where) -> None:
+        self.where = where
+        self._server: Server | None = None
+
+    def __enter__(self) -> _Sources:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    @property
+    def server(self) -> Server:
+        where = self.where
+        assert where.url is not None
+        self._server = self._server or Server(where.url, where.key, where.timeout_s)
+        return self._server
+
+    @cached_property
+    def store(self) -> Store:
+        assert self.where.path is not None
+        return Store(self.where.path)
 
 
 def _needed(wanted: RecordSelection, columns: Sequence[str]) -> list[str]:
@@ -56,39 +88,36 @@ def _needed(wanted: RecordSelection, columns: Sequence[str]) -> list[str]:
     return sorted(names)
 
 
-def _read_server(where: Where, part: ServerPart) -> Iterator[pa.Table]:
-    assert where.url is not None
-    with Server(where.url, where.key, where.timeout_s) as server:
-        after = part.first - 1
-        while after < part.last:
-            page = server.page(part.log, after, part.last, part.epoch)
-            if page.epoch != part.epoch:
-                raise DataLost(f'"{part.log}" was deleted and made anew while it was read')
-            if page.next <= after:
-                return  # everything behind is gone since
-            after = page.next
-            yield page.table
+def _read_server(sources: _Sources, part: ServerPart) -> Iterator[pa.Table]:
+    after = part.first - 1
+    while after < part.last:
+        page = sources.server.page(part.log, after, part.last, part.epoch)
+        if page.epoch != part.epoch:
+            raise DataLost(f'"{part.log}" was deleted and made anew while it was read')
+        if page.next <= after:
+            return  # everything behind is gone since
+        after = page.next
+        yield page.table
 
 
 def _read_segment(
-    where: Where, part: SegmentPart, columns: list[str], wanted: RecordSelection
+    sources: _Sources, part: SegmentPart, columns: list[str], wanted: RecordSelection
 ) -> Iterator[pa.Table]:
-    assert where.path is not None
     try:
-        file = Store(where.path).parquet(part.segment)
+        file = sources.store.parquet(part.segment)
     except FileNotFoundError:
-        yield from _read_elsewhere(where, part, columns, wanted)
+        yield from _read_elsewhere(sources, part, columns, wanted)
         return
     except (pa.ArrowException, OSError) as error:
         raise unreadable(part.segment, error) from None
-    for group in sorted({rows.group for rows in part.rows}):
+    for group, rows in groupby(part.rows, key=lambda each: each.group):
         if not may_hold(file.metadata.row_group(group), wanted):
             continue
         try:
             table = file.read_row_group(group, columns=columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise unreadable(part.segment, error) from None
-        yield from _pick(table, [rows for rows in part.rows if rows.group == group])
+        yield from _pick(table, [*rows])
 
 
 def may_hold(group: pq.RowGroupMetaData, wanted: RecordSelection) -> bool:
@@ -143,12 +172,15 @@ def _live(column: pa.ChunkedArray, rows: Rows) -> pa.Array:
 
 
 def _read_elsewhere(
-    where: Where, part: SegmentPart, columns: list[str], wanted: RecordSelection
+    sources: _Sources, part: SegmentPart, columns: list[str], wanted: RecordSelection
 ) -> Iterator[pa.Table]:
     """The segment was replaced since the plan was made: its live rows lie in others now."""
+    where = sources.where
     if where.url is not None:
         for rows in part.rows:
-            yield from _read_server(where, ServerPart(rows.log, rows.epoch, rows.first, rows.last))
+            yield from _read_server(
+                sources, ServerPart(rows.log, rows.epoch, rows.first, rows.last)
+            )
         return
     wants = [_want_again(rows) for rows in part.rows]
     placed = Catalog(where).placed([want.plan for want in wants])
@@ -156,7 +188,7 @@ def _read_elsewhere(
         assert isinstance(other, SegmentPart)
         if other.segment == part.segment:
             raise unreadable(part.segment, FileNotFoundError())
-        yield from _read_segment(where, other, columns, wanted)
+        yield from _read_segment(sources, other, columns, wanted)
 
 
 def _want_again(rows: Rows) -> Want:

@@ -6,6 +6,7 @@ Pure: everything that is known comes in, partitions come out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 import msgspec
 from pyspark.sql.datasource import InputPartition
@@ -24,6 +25,8 @@ anything, so small pieces are read by one; where there is little, every core sti
 TASKS_A_CORE = 2
 PAGE_SEQS_MAX = 131_072
 """Seqs that one task asks the server for."""
+CALL_BYTES = 32 << 10
+"""What a call to the server weighs, however little it brings."""
 
 
 class Want(msgspec.Struct, frozen=True):
@@ -76,20 +79,21 @@ class SegmentPart(InputPartition):
 class ServerPart(InputPartition):
     """A range of one log, from the server."""
 
-    def __init__(self, log: str, epoch: int, first: int, last: int) -> None:
+    def __init__(self, log: str, epoch: int, first: int, last: int, size_bytes: int = 0) -> None:
         self.log = log
         self.epoch = epoch
         self.first = first
         self.last = last
+        self.size_bytes = size_bytes
 
 
 Part = SegmentPart | ServerPart
 
 
 class Bundle(InputPartition):
-    """Rows of several segments, read by one task."""
+    """Rows of several segments or logs, read by one task."""
 
-    def __init__(self, parts: Sequence[SegmentPart]) -> None:
+    def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = list(parts)
 
 
@@ -169,36 +173,39 @@ def _is_out_of_time(place: _Place, wanted: RecordSelection) -> bool:
 
 def _served(want: Want, covered: Ranges, gone: Ranges) -> Iterator[ServerPart]:
     known = ranges.union(list(covered), gone)
+    record_bytes = want.plan.bytes // max(1, want.plan.count)
     for low, high in ranges.outside(known, want.first, want.last):
         for first in range(low, high + 1, PAGE_SEQS_MAX):
             last = min(high, first + PAGE_SEQS_MAX - 1)
-            yield ServerPart(want.plan.log, want.plan.epoch, first, last)
+            size_bytes = CALL_BYTES + record_bytes * (last - first + 1)
+            yield ServerPart(want.plan.log, want.plan.epoch, first, last, size_bytes)
 
 
 def _tasks(segment: str, rows: list[Rows]) -> Iterator[SegmentPart]:
     rows.sort(key=lambda each: (each.group, each.start))
-    groups = sorted({each.group for each in rows})
-    for start in range(0, len(groups), GROUPS_MAX):
-        some = set(groups[start : start + GROUPS_MAX])
-        yield SegmentPart(segment, [each for each in rows if each.group in some])
+    some: list[Rows] = []
+    groups = 0
+    for _, of_group in groupby(rows, key=lambda each: each.group):
+        some += of_group
+        groups += 1
+        if groups == GROUPS_MAX or sum(each.size_bytes for each in some) >= TASK_BYTES_MAX:
+            yield SegmentPart(segment, some)
+            some, groups = [], 0
+    if some:
+        yield SegmentPart(segment, some)
 
 
 def bundled(parts: Iterable[Part], cores: int) -> list[InputPartition]:
     """One partition for each task: what is small goes together, in order."""
     found: list[InputPartition] = []
-    sealed: list[SegmentPart] = []
-    for part in parts:
-        if isinstance(part, SegmentPart):
-            sealed.append(part)
-        else:
-            found.append(part)
-    share = sum(part.size_bytes for part in sealed) / (cores * TASKS_A_CORE)
+    weighed = [(part, part.size_bytes) for part in parts]
+    share = sum(size_bytes for _, size_bytes in weighed) / (cores * TASKS_A_CORE)
     enough = min(max(share, TASK_BYTES_MIN), TASK_BYTES_MAX)
-    bundle: list[SegmentPart] = []
+    bundle: list[Part] = []
     held = 0
-    for part in sealed:
+    for part, size_bytes in weighed:
         bundle.append(part)
-        held += part.size_bytes
+        held += size_bytes
         if held >= enough:
             found.append(Bundle(bundle))
             bundle, held = [], 0

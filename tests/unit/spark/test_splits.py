@@ -266,12 +266,11 @@ def test_tasks_are_large_but_not_too_few(mebibytes: list[int], cores: int) -> No
     parts = split([want], {3: pieces}, RecordSelection(), served=True)
     tasks = bundled(parts, cores)
     bundles = [task.parts for task in tasks if isinstance(task, Bundle)]
-    served = [task for task in tasks if isinstance(task, ServerPart)]
-    assert [part for bundle in bundles for part in bundle] == [
-        part for part in parts if isinstance(part, SegmentPart)
-    ]
+    assert len(bundles) == len(tasks)
+    assert [part for bundle in bundles for part in bundle] == parts
+    served = [part for part in parts if isinstance(part, ServerPart)]
     assert [(part.first, part.last) for part in served] == [(head + 1, head + 5)]
-    sizes = [sum(part.size_bytes for part in bundle) >> 20 for bundle in bundles]
+    sizes = [sum(part.size_bytes for part in bundle) / (1 << 20) for bundle in bundles]
     enough = min(max(sum(mebibytes) / cores / 2, 4), 64)
     assert all(size >= enough for size in sizes[:-1])
     assert all(size < enough + 100 for size in sizes)
@@ -294,3 +293,32 @@ def test_many_small_segments_are_bundled_in_one_pass(
     assert isinstance(bundle, Bundle)
     assert len(bundle.parts) == 1000
     assert len(weighed) <= 2 * 1000
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_many_small_logs_are_few_tasks(sealed: bool) -> None:
+    """Wherever their records are; a task costs more than a small log."""
+    told = [
+        msgspec.structs.replace(plan(10, [(1, 10)] if sealed else [], []), log=f"log-{n}", epoch=n)
+        for n in range(2000)
+    ]
+    placed = {
+        n: [Placed("s", msgspec.structs.replace(piece(1, 10, size=100), log=n, row_start=n * 10))]
+        for n in range(2000)
+        if sealed
+    }
+    parts = split([Want(each, 1, 10) for each in told], placed, RecordSelection(), served=True)
+    assert len(parts) == (1 if sealed else 2000)
+    assert len(bundled(parts, 2)) == (1 if sealed else 4)
+
+
+def test_one_large_log_is_many_tasks() -> None:
+    """In one segment and in what no segment has: by bytes, not by log."""
+    pieces = [Placed("s", piece(n * 10 + 1, n * 10 + 10, n, size=40 << 20)) for n in range(10)]
+    told = plan(1_000_100, [(1, 100)], [])
+    told.bytes = 1000 * told.count
+    parts = split([Want(told, 1, 1_000_100)], {3: pieces}, RecordSelection(), served=True)
+    tasks = bundled(parts, 2)
+    sizes = [sum(part.size_bytes for part in task.parts) for task in tasks]  # type: ignore[attr-defined]
+    assert len(tasks) >= 13
+    assert max(sizes) < 3 * splits.TASK_BYTES_MAX
