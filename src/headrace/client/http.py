@@ -10,11 +10,12 @@ import http.client
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import msgspec
 import pyarrow as pa
 
+from headrace.client.http_address import HttpAddress
 from headrace.core.limits import SEAL_WAIT_S
 from headrace.formats.ipc import encode_stream
 from headrace.formats.log_plan import LogPlan
@@ -103,11 +104,8 @@ class Server:
     """One server, over one connection that is kept open."""
 
     def __init__(self, url: str, key: str | None = None, timeout_s: float = 60.0) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is not the address of a server, as http://127.0.0.1:4000")
         self.url = url
-        self._parts = parts
+        self._address = HttpAddress.parse(url)
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
         self._timeout_s = timeout_s
         self._connection: http.client.HTTPConnection | None = None
@@ -282,7 +280,7 @@ class Server:
         connection.timeout = max(1.0, timeout_s)
         if connection.sock is not None:
             connection.sock.settimeout(connection.timeout)
-        connection.request(method, self._parts.path.rstrip("/") + target, body, headers)
+        connection.request(method, self._address.path + target, body, headers)
         answer = connection.getresponse()
         content = answer.read()
         if answer.status >= 300:
@@ -291,9 +289,9 @@ class Server:
 
     def _connect(self) -> http.client.HTTPConnection:
         kind: Any = http.client.HTTPConnection
-        if self._parts.scheme == "https":
+        if self._address.scheme == "https":
             kind = http.client.HTTPSConnection
-        made: http.client.HTTPConnection = kind(self._parts.hostname, self._parts.port)
+        made: http.client.HTTPConnection = kind(self._address.host, self._address.port)
         return made
 
 
