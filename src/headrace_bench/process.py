@@ -7,13 +7,21 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+from headrace.config.declarations import SECTIONS
 from headrace_bench.checkout import Checkout
 from headrace_bench.daemon import Daemon
 
 READY_TIMEOUT_S = 180.0
+_PREFIXES = tuple({section.PREFIX for section in SECTIONS.values()})
+
+
+def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which no setting of a server is left."""
+    return {name: value for name, value in environ.items() if not name.startswith(_PREFIXES)}
 
 
 class ServerProcess(Daemon):
@@ -49,12 +57,7 @@ class ServerProcess(Daemon):
         """Start and, unless told otherwise, wait until `/v0/ready` answers 200."""
         port_file = self.data_dir.parent / f"{self.data_dir.name}.port"
         port_file.unlink(missing_ok=True)
-        environ = {
-            k: v
-            for k, v in os.environ.items()
-            if not k.startswith(("TOPICS_", "HEADRACE_", "STREAMS_", "NOTIFICATIONS_"))
-        }
-        environ |= {
+        environ = without_settings(os.environ) | {
             "TOPICS_HOST": "127.0.0.1",
             "TOPICS_PORT": "0",
             "TOPICS_PORT_FILE": str(port_file),

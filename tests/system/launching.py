@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from headrace_bench.process import ServerProcess
+from headrace_bench.process import ServerProcess, without_settings
 
 CLI_TIMEOUT_S = 300.0
 DEADLINE_S = 120.0
@@ -35,10 +35,9 @@ def run_headrace(
     *arguments: str, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run `headrace …` to its end, with no settings but the ones given."""
-    environ = {k: v for k, v in os.environ.items() if not k.startswith(("TOPICS_", "HEADRACE_"))}
     return subprocess.run(
         [sys.executable, "-m", "headrace", *arguments],
-        env=environ | dict(env or {}),
+        env=without_settings(os.environ) | dict(env or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
