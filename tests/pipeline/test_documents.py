@@ -16,6 +16,7 @@ from headrace import cli
 from headrace.client.http import Sealed
 from headrace.formats import layout
 from headrace.pipeline import commands, follow
+from headrace.pipeline.maintenance import run as maintenance
 from support.pasted import ROOT, blocks, run
 from support.segment_store import SegmentStore, search
 
@@ -57,6 +58,7 @@ def test_the_commands_of_the_pipeline_run(
         yield spark
 
     monkeypatch.setattr(commands, "session", session)
+    monkeypatch.setattr(maintenance, "session", session)
     monkeypatch.setattr(commands, "ask_to_seal", lambda *_, **__: Sealed(2, 1, 4))
     monkeypatch.setattr(follow, "stop_on_signals", lambda _: None)
     monkeypatch.chdir(tmp_path)

@@ -789,6 +789,8 @@ FEED_CONSUMER_TENANTS_MAX = 1000
 """Tenants that one consumer is sent hints of."""
 FEED_CONSUMER_REPLIES_MAX = 100
 """Confirmations that wait to be sent to one consumer before more of it is read."""
+FEED_IDLE_CONNECTION_MS = 60_000
+"""How long a connection of gRPC without a call is kept."""
 FEED_CONSUMER_RPCS_MAX = 100
 """Calls at a time on one connection of gRPC."""
 FEED_CLIENT_PAGE_BYTES_MAX = 64 << 20

@@ -25,7 +25,7 @@ _FORMATS = (1, FORMAT)
 T = TypeVar("T")
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SegmentBounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The least and the greatest log name, seq and time (ms) of rows; None where it is unknown."""
 
     log_min: str | None = None
@@ -36,7 +36,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ts_max: int | None = None
 
 
-class Segment(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Segment(SegmentBounds, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One sealed Parquet file and the journal range it was made from."""
 
     number: int
@@ -88,7 +88,9 @@ class Named(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     generation: int
 
 
-class Page(Bounds, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class ManifestPage(
+    SegmentBounds, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """An object with neighbouring segments, or builds, of the list."""
 
     name: str
@@ -149,9 +151,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     spared: tuple[str, ...] = ()
     """Tokens of the jobs that may publish although they began before the last fence."""
 
-    pages: tuple[Page, ...] = ()
+    pages: tuple[ManifestPage, ...] = ()
     """Where the first of the segments are, as it was published; the root has the others."""
-    build_pages: tuple[Page, ...] = ()
+    build_pages: tuple[ManifestPage, ...] = ()
     changes: tuple[VersionChange, ...] = ()
     """What the last versions changed, up to this one."""
 

@@ -18,7 +18,7 @@ from xxhash import xxh3_64_hexdigest
 from headrace.core.errors import Corrupt
 from headrace.core.limits import PAGE_ITEMS_MAX, PAGES_CACHED_MAX, TAIL_ITEMS_MAX
 from headrace.formats import layout
-from headrace.formats.manifest import Bounds, Build, Manifest, Page, Segment
+from headrace.formats.manifest import Build, Manifest, ManifestPage, Segment, SegmentBounds
 from headrace.formats.table import encode_table, read_table
 
 FORMAT = "1"
@@ -33,7 +33,7 @@ _TYPES = {
     str | None: pa.string(),
     tuple[int, ...]: pa.list_(pa.int64()),
 }
-_BOUNDS = [field.name for field in msgspec.structs.fields(Bounds)]
+_BOUNDS = [field.name for field in msgspec.structs.fields(SegmentBounds)]
 
 
 def _schema(kind: type[Segment] | type[Build]) -> pa.Schema:
@@ -51,14 +51,14 @@ class PageCache:
         self._pages_max = pages_max
         self._held: OrderedDict[tuple[str, str], tuple[Any, ...]] = OrderedDict()
 
-    def get(self, page: Page) -> tuple[Any, ...] | None:
+    def get(self, page: ManifestPage) -> tuple[Any, ...] | None:
         key = (page.name, page.checksum)
         found = self._held.pop(key, None)
         if found is not None:
             self._held[key] = found
         return found
 
-    def put(self, page: Page, items: tuple[Any, ...]) -> None:
+    def put(self, page: ManifestPage, items: tuple[Any, ...]) -> None:
         self._held[page.name, page.checksum] = items
         while len(self._held) > self._pages_max:
             self._held.popitem(last=False)
@@ -80,7 +80,7 @@ def assemble(root: Manifest, get: Get, cache: PageCache | None = None) -> Manife
     )
 
 
-def _load(page: Page, kind: type[T], get: Get, cache: PageCache) -> tuple[T, ...]:
+def _load(page: ManifestPage, kind: type[T], get: Get, cache: PageCache) -> tuple[T, ...]:
     known = cache.get(page)
     if known is None:
         known = decode_page(get(page.name), page, kind)
@@ -93,7 +93,7 @@ def encode_page(items: Sequence[T]) -> bytes:
     return encode_table(_SCHEMAS[type(items[0])], rows)
 
 
-def decode_page(raw: bytes, page: Page, kind: type[T]) -> tuple[T, ...]:
+def decode_page(raw: bytes, page: ManifestPage, kind: type[T]) -> tuple[T, ...]:
     """What a page lists; `Corrupt` when it is not what was published."""
     if xxh3_64_hexdigest(raw) != page.checksum:
         raise Corrupt(page.name, 0, "checksum mismatch: the bytes are not what was published")
@@ -118,7 +118,7 @@ def paginate(
     """
     new: dict[str, bytes] = {}
 
-    def write(items: Sequence[T]) -> Page:
+    def write(items: Sequence[T]) -> ManifestPage:
         raw = encode_page(items)
         page = _describe(layout.page(after.version, token()), xxh3_64_hexdigest(raw), items)
         new[page.name] = raw
@@ -131,13 +131,13 @@ def paginate(
 
 
 def _repage(
-    held: Sequence[Page],
+    held: Sequence[ManifestPage],
     before: tuple[T, ...],
     after: tuple[T, ...],
-    write: Callable[[Sequence[T]], Page],
-) -> tuple[Page, ...]:
+    write: Callable[[Sequence[T]], ManifestPage],
+) -> tuple[ManifestPage, ...]:
     """The pages of a list that was another one with these pages."""
-    pages: list[Page] = []
+    pages: list[ManifestPage] = []
     at = 0
     """Up to here the list is in pages."""
     for place, page in _kept(held, before, after):
@@ -150,8 +150,8 @@ def _repage(
 
 
 def _kept(
-    held: Sequence[Page], before: tuple[T, ...], after: tuple[T, ...]
-) -> Iterator[tuple[int, Page]]:
+    held: Sequence[ManifestPage], before: tuple[T, ...], after: tuple[T, ...]
+) -> Iterator[tuple[int, ManifestPage]]:
     """The pages whose items still follow each other, and where."""
     start = at = 0
     places: dict[int, int] | None = None
@@ -170,11 +170,11 @@ def _kept(
 
 
 def _write_run(
-    pages: list[Page],
+    pages: list[ManifestPage],
     after: tuple[T, ...],
     start: int,
     stop: int,
-    write: Callable[[Sequence[T]], Page],
+    write: Callable[[Sequence[T]], ManifestPage],
 ) -> None:
     """Write what lies between pages that are kept; a short one before it is written with it."""
     if start == stop:
@@ -187,9 +187,9 @@ def _write_run(
     )
 
 
-def _describe(name: str, checksum: str, items: Sequence[T]) -> Page:
+def _describe(name: str, checksum: str, items: Sequence[T]) -> ManifestPage:
     numbers = [n for item in (items[0], items[-1]) for n in _numbers(item)]
-    return Page(
+    return ManifestPage(
         name=name,
         checksum=checksum,
         count=len(items),

@@ -22,7 +22,7 @@ from xxhash import xxh3_64_hexdigest
 
 from headrace.core.limits import RECORD_OVERHEAD_BYTES, ROW_GROUP_BYTES, ROW_GROUP_ROWS
 from headrace.core.record import Block
-from headrace.formats.manifest import Bounds, Segment
+from headrace.formats.manifest import Segment, SegmentBounds
 from headrace.formats.table import encode_table
 
 _PAGE_CHECKSUMS = "headrace.page_checksums"
@@ -98,7 +98,7 @@ class Built(msgspec.Struct):
     logs: int
     rows: int
     record_bytes: int
-    bounds: Bounds
+    bounds: SegmentBounds
 
     def described(
         self, names: tuple[str, str, str], number: int = 0, start: int = 0, stop: int = 0
@@ -312,11 +312,11 @@ def build(rows: Iterable[LogRows]) -> Built:
     )
 
 
-def _bounds(names: list[str], stamps: list[int], pieces: list[Piece]) -> Bounds:
+def _bounds(names: list[str], stamps: list[int], pieces: list[Piece]) -> SegmentBounds:
     """Logs come sorted by name, and of each log seqs ascend and times never fall."""
     if not pieces:
-        return Bounds()
-    return Bounds(
+        return SegmentBounds()
+    return SegmentBounds(
         log_min=names[0],
         log_max=names[-1],
         seq_min=min(piece.first for piece in pieces),

@@ -52,11 +52,11 @@ class Status(msgspec.Struct, kw_only=True):
 Tell = Callable[[Status], None]
 
 
-class Stopped(Exception):
+class FollowerStopped(Exception):
     """Somebody asked a follower to stop."""
 
 
-class Follower:
+class IndexFollower:
     """Indexes what waits, and merges; tells how it is doing."""
 
     def __init__(
@@ -104,14 +104,14 @@ class Follower:
         return worked
 
     def _work_in_thread(self) -> bool:
-        """Work, telling of it meanwhile; `Stopped` when that is not to be waited for."""
+        """Work, telling of it meanwhile; `FollowerStopped` when that is not to be waited for."""
         pool = ThreadPoolExecutor(1, "follow")
         try:
             work = pool.submit(self._work)
             while wait([work], TELL_S).not_done:
                 self.tell()
                 if self._stopping.is_set():
-                    raise Stopped  # what has begun ends with the session
+                    raise FollowerStopped  # what has begun ends with the session
             return work.result()
         finally:
             pool.shutdown(wait=False)
@@ -191,14 +191,14 @@ def follow(
 ) -> Report:
     """Index until told to stop, or once everything that is there."""
     stopping = stopping or threading.Event()
-    follower = Follower(spark, place, merging=merging, stopping=stopping, tell=tell)
+    follower = IndexFollower(spark, place, merging=merging, stopping=stopping, tell=tell)
     follower.tell()
-    with suppress(Stopped):
+    with suppress(FollowerStopped):
         follower.run(poll_s, once=once)
     return _report(place, follower)
 
 
-def _report(place: StoreLocation, follower: Follower) -> Report:
+def _report(place: StoreLocation, follower: IndexFollower) -> Report:
     done, status = follower.done, follower.status
     what = (
         f"{count(done.segments, 'segment')} indexed, {count(done.rows, 'record')}, "

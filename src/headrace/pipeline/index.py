@@ -58,7 +58,7 @@ class Failure(msgspec.Struct, frozen=True):
     problem: str
 
 
-class Lost(msgspec.Struct, frozen=True):
+class DamagedBuild(msgspec.Struct, frozen=True):
     """A build that is damaged or not there, by the name of what describes it."""
 
     build: str
@@ -87,7 +87,7 @@ class Indexed(msgspec.Struct):
         return lost + self.problems
 
 
-Answer = Build | Failure | Lost | Skipped
+Answer = Build | Failure | DamagedBuild | Skipped
 Item = tuple[Segment, Build | None]
 """A segment, and the build that is to be kept but for what is outdated in it."""
 Refresh = tuple[Unit, list[Build]]
@@ -156,7 +156,7 @@ class GroupIndexer:
         for unit in units:
             found = [by_number[segment.number] for segment in unit.segments]
             builds = [answer for answer in found if isinstance(answer, Build)]
-            if any(isinstance(answer, Lost) for answer in found):
+            if any(isinstance(answer, DamagedBuild) for answer in found):
                 anew.append(Unit(unit.segments))
             elif not all(isinstance(answer, Build) or answer == Skipped() for answer in found):
                 continue
@@ -171,10 +171,10 @@ class GroupIndexer:
         anew += [
             Unit(unit.segments)
             for (unit, _), answer in zip(kept, joined, strict=True)
-            if isinstance(answer, Lost)
+            if isinstance(answer, DamagedBuild)
         ]
         told = [*answers, *joined]
-        self._publish(made, {answer.build for answer in told if isinstance(answer, Lost)})
+        self._publish(made, {answer.build for answer in told if isinstance(answer, DamagedBuild)})
         self._remove(
             [
                 answer
@@ -264,7 +264,7 @@ def build_segment(
             )
         )
     except LostBuild as lost:
-        return Lost(lost.name)
+        return DamagedBuild(lost.name)
     except (*UNREADABLE, Corrupt) as error:
         if attempt() < ATTEMPTS - 1 and not isinstance(error, Corrupt):
             raise  # perhaps it goes better next time
@@ -301,7 +301,7 @@ def refresh_segments(place: StoreLocation, job: str, item: tuple[Build, Sequence
         old, *new = read_descriptors(objects, [held, *fresh])
         return store.finish(refresh_build(old, new, store.read, store.write))
     except LostBuild as lost:
-        return Lost(lost.name)
+        return DamagedBuild(lost.name)
 
 
 def remove_part(place: StoreLocation, build: Build) -> None:

@@ -76,14 +76,14 @@ def _read_through_objects(
     work = small_table(
         spark,
         [(*msgspec.structs.astuple(one), task) for one, task in zip(slices, shares, strict=True)],
-        *zip((*Slice.__struct_fields__, "task"), kinds, strict=True),
+        *zip((*FileSlice.__struct_fields__, "task"), kinds, strict=True),
     )
     shape = ", ".join(f"{name} {TYPES[SCHEMA.field(name).type]}" for name in columns)
 
     def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         objects = place.open()
         for row in (row for batch in batches for row in batch.drop_columns("task").to_pylist()):
-            one = Slice(**row)
+            one = FileSlice(**row)
             file = pq.ParquetFile(objects.open(one.name))
             groups = groups_in(file.metadata, one)
             for rows in file.iter_batches(_READ_ROWS, groups, columns, use_threads=False):
@@ -94,7 +94,7 @@ def _read_through_objects(
     return tasks.mapInArrow(fetch, f"{shape}, {NUMBER} long")
 
 
-class Slice(msgspec.Struct, frozen=True):
+class FileSlice(msgspec.Struct, frozen=True):
     """The row groups of a segment that begin at bytes [start, stop) of its file."""
 
     name: str
@@ -103,15 +103,15 @@ class Slice(msgspec.Struct, frozen=True):
     stop: int
 
 
-def slice_segment(segment: Segment, size_bytes: int) -> Iterator[Slice]:
+def slice_segment(segment: Segment, size_bytes: int) -> Iterator[FileSlice]:
     """Slices that together have every row group once, each of about this size."""
     count = max(1, segment.file_bytes // size_bytes)
     ends = [segment.file_bytes * at // count for at in range(count + 1)]
     for start, stop in pairwise(ends):
-        yield Slice(segment.name, segment.number, start, stop)
+        yield FileSlice(segment.name, segment.number, start, stop)
 
 
-def groups_in(file: pq.FileMetaData, one: Slice) -> list[int]:
+def groups_in(file: pq.FileMetaData, one: FileSlice) -> list[int]:
     """The row groups of a slice; whoever wants all slices reads the footer for each."""
     groups = range(file.num_row_groups)
     return [at for at in groups if one.start <= _begin(file.row_group(at)) < one.stop]

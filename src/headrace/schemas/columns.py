@@ -56,7 +56,7 @@ _REFERENCES_MAX = 8
 _NOT_A_NAME = re.compile(r"\W", re.ASCII)
 
 
-class Column(msgspec.Struct, frozen=True):
+class DocumentColumn(msgspec.Struct, frozen=True):
     """Values of one kind, and where documents have them."""
 
     name: str
@@ -70,7 +70,7 @@ class Column(msgspec.Struct, frozen=True):
 
 def columns_of(
     schema: object, search: Search | None = None, taken: Iterable[str] = RECORD_COLUMNS
-) -> tuple[Column, ...]:
+) -> tuple[DocumentColumn, ...]:
     """The columns of documents that are of this JSON Schema, if any, and are searched like this.
 
     Names are words of ASCII, and no two are alike to readers who do not tell cases apart. Those of
@@ -95,7 +95,9 @@ def _overlap(path: Path, other: Path) -> bool:
     return path[:shorter] == other[:shorter]
 
 
-def _named(found: dict[Path, tuple[str, FieldKind]], taken: Iterable[str]) -> Iterator[Column]:
+def _named(
+    found: dict[Path, tuple[str, FieldKind]], taken: Iterable[str]
+) -> Iterator[DocumentColumn]:
     used = {name.lower() for name in taken}
     left = COLUMNS_MAX
     for path, (text, kind) in found.items():
@@ -107,7 +109,7 @@ def _named(found: dict[Path, tuple[str, FieldKind]], taken: Iterable[str]) -> It
         if name.lower() not in used and len(name) <= COLUMN_NAME_MAX and left:
             used.add(name.lower())
             left -= 1
-            yield Column(name, kind, path)
+            yield DocumentColumn(name, kind, path)
 
 
 def _leaves(schema: object) -> Iterator[tuple[Path, FieldKind]]:
@@ -157,7 +159,7 @@ def _types(node: dict[str, Any]) -> frozenset[str]:
 class ColumnReader:
     """Reads the columns of many documents at once."""
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, columns: Sequence[DocumentColumn]) -> None:
         self.columns = tuple(columns)
         self._paths = PathReader([column.path for column in columns])
         self._tree = _Tree([(at, column.path) for at, column in enumerate(columns)])
@@ -296,7 +298,7 @@ _TEXT = {
 """What a value of a column is in JSON, written in the one way that a column tells."""
 
 
-def _array(column: Column, values: list[Any]) -> pa.Array:
+def _array(column: DocumentColumn, values: list[Any]) -> pa.Array:
     match column.kind:
         case FieldKind.DATE:
             micros = [None if ms is None else ms * 1000 for ms in values]

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.core.record import Block, block, draft
 from headrace.formats import segment
-from headrace.formats.manifest import Bounds
+from headrace.formats.manifest import SegmentBounds
 from headrace.formats.segment import SCHEMA, LogRows, block_of, build
 
 
@@ -89,7 +89,7 @@ def test_a_segment_is_described_with_its_bounds() -> None:
     assert (found.log_min, found.log_max) == ("a", "b")
     assert (found.seq_min, found.seq_max) == (3, 9)
     assert (found.ts_min, found.ts_max) == (40, 50)
-    assert build([]).bounds == Bounds()
+    assert build([]).bounds == SegmentBounds()
 
 
 def test_blocks_of_a_log_are_taken_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -285,7 +285,7 @@ def test_what_is_due_runs_in_the_order_of_work(tmp_path: Path) -> None:
     world = World(tmp_path, HOURLY, retain=_done, janitor=_done)
     world.follow([1, 1, 3600, 1, 3600, 1])
     done = [job for job, outcome in world.runs() if outcome == DONE]
-    assert done == ["retain", "janitor", "retain", "retain", "janitor"]
+    assert done == ["retain", "janitor", "retain", "janitor", "retain"]
 
 
 def test_who_starts_next_goes_on_by_the_history(tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_who_may_only_read_exports_all_the_same(
     assert "read only" in (note_export(objects, 5, "") or "")
 
 
-class FakeFollower:
+class FakeIndexFollower:
     """Has so much to do; tells of it."""
 
     def __init__(self, steps: list[object], tell: Tell) -> None:
@@ -398,16 +398,16 @@ def _sessions(world: World, steps: list[object]) -> list[object]:
     """Have the maintainer index with followers that have these steps; the sessions they got."""
     made: list[object] = []
 
-    def make(spark: object, place: object, *, tell: Tell, **_: object) -> FakeFollower:
+    def make(spark: object, place: object, *, tell: Tell, **_: object) -> FakeIndexFollower:
         made.append(spark)
-        return FakeFollower(steps, tell)
+        return FakeIndexFollower(steps, tell)
 
     store = SegmentStore(world.place.data_dir)
     store.plan({"web": search("w")})
     store.seal({"web": [b"{}"]})
     sessions = iter(range(1, 9))
     world.maintainer = world.start(world.policy, lambda _: next(sessions))
-    with mock.patch.object(indexing, "Follower", make):
+    with mock.patch.object(indexing, "IndexFollower", make):
         world.follow([0] * 8)
     return made
 
@@ -440,3 +440,14 @@ def test_erase_is_idle_while_nothing_is_dead(tmp_path: Path) -> None:
     assert erase.is_idle(store.manifest, None, ErasePolicy())
     store.mark({"web": [1, 1]})
     assert not erase.is_idle(store.manifest, None, ErasePolicy())
+
+
+def test_a_job_that_is_always_due_keeps_nobody_waiting(tmp_path: Path) -> None:
+    world = World(
+        tmp_path,
+        parse_policy(b"index=false\n[retain]\nevery='1s'\n[janitor]\nevery='60s'", "p"),
+        retain=_done,
+        janitor=_done,
+    )
+    world.follow([2, 2, 2])
+    assert [job for job, _ in world.runs()][:3] == ["retain", "janitor", "retain"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.core.limits import COLUMNS_MAX
 from headrace.profiles.evlog import SCHEMA as EVLOG_SCHEMA
 from headrace.profiles.evlog import SEARCH as EVLOG_SEARCH
-from headrace.schemas.columns import Column, ColumnReader, columns_of
+from headrace.schemas.columns import ColumnReader, DocumentColumn, columns_of
 from headrace.search.config import FieldKind, parse_search
 
 ORDER = {
@@ -37,7 +37,7 @@ ORDER = {
 }
 
 
-def names(columns: tuple[Column, ...]) -> dict[str, str]:
+def names(columns: tuple[DocumentColumn, ...]) -> dict[str, str]:
     return {column.name: str(column.type) for column in columns}
 
 
@@ -133,7 +133,7 @@ def test_times_that_tables_do_not_have_stay_in_the_rest() -> None:
     assert rests.to_pylist() == ['{"at":8640000000000000}']
 
 
-def _rebuild(columns: tuple[Column, ...], values: tuple[Any, ...], rest: str | None) -> Any:
+def _rebuild(columns: tuple[DocumentColumn, ...], values: tuple[Any, ...], rest: str | None) -> Any:
     """A document out of its row: the columns with the rest laid over them."""
     told: dict[str, Any] = {}
     for column, value in zip(columns, values, strict=True):

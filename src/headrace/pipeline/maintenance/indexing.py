@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Event
 
-from headrace.pipeline.follow import Follower, Tell
+from headrace.pipeline.follow import IndexFollower, Tell
 from headrace.pipeline.maintenance.spark_on_demand import SparkOnDemand
 from headrace.pipeline.store_location import StoreLocation
 from headrace.storage import manifests
@@ -21,7 +21,7 @@ class Indexing:
         self._spark = spark
         self._stopping = stopping
         self._tell = tell
-        self._follower: Follower | None = None
+        self._follower: IndexFollower | None = None
 
     @property
     def is_at_work(self) -> bool:
@@ -33,7 +33,7 @@ class Indexing:
             manifest = manifests.load(self._objects)
             if manifest.plans is None or not manifest.segments:
                 return False
-            self._follower = Follower(
+            self._follower = IndexFollower(
                 self._spark(), self._place, merging=True, stopping=self._stopping, tell=self._tell
             )
         return self._follower.step()

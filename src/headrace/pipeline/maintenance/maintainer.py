@@ -14,7 +14,7 @@ from headrace.formats.manifest import Manifest
 from headrace.pipeline import crash_points
 from headrace.pipeline.errors import CannotRun, JobFailed, NoSpark
 from headrace.pipeline.failures import failure
-from headrace.pipeline.follow import Status, Stopped, Tell
+from headrace.pipeline.follow import FollowerStopped, Status, Tell
 from headrace.pipeline.limits import POLL_S
 from headrace.pipeline.maintenance.alerts import Alerts
 from headrace.pipeline.maintenance.history import (
@@ -105,7 +105,7 @@ class Maintainer:
                 wait_s, away = self._step(), 0
                 if worked:
                     continue
-            except Stopped:
+            except FollowerStopped:
                 return
             except (StoreError, Corrupt, JobFailed) as error:
                 if isinstance(error, NoSpark):
@@ -120,7 +120,7 @@ class Maintainer:
         """Index some of what waits; whatever goes wrong, the next try has a session of its own."""
         try:
             return self._indexing.step()
-        except (Stopped, NoSpark, StoreError, Corrupt):
+        except (FollowerStopped, NoSpark, StoreError, Corrupt):
             raise
         except Exception as error:
             self._end_spark()
@@ -171,12 +171,19 @@ class Maintainer:
         return 0.0
 
     def _next_due(self, by_job: dict[str, list[Run]]) -> str | None:
-        manifest: Manifest | None = None
+        """Of the jobs that are due, the one that has been for the longest: one that is due all the
+        time keeps nobody waiting. Those that never ran go first, in the order of work.
+        """
+        since_s: dict[str, float] = {}
         for name, policy in self._policy.jobs.items():
-            if self._due_s(name, policy, by_job) > self._clock():
-                continue
-            manifest = manifest or manifests.load(self._objects)
-            if not self._is_idle(name, policy, by_job, manifest):
+            due_s = self._due_s(name, policy, by_job)
+            if due_s <= self._clock():
+                since_s[name] = due_s if name in by_job else 0.0
+        if not since_s:
+            return None
+        manifest = manifests.load(self._objects)
+        for name in sorted(since_s, key=since_s.__getitem__):
+            if not self._is_idle(name, self._policy.jobs[name], by_job, manifest):
                 return name
         return None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.pipeline.follow import Status, stop_on_signals, stop_with_input, tell_json
-from headrace.pipeline.maintenance.history import DONE, Run, RunHistory
+from headrace.pipeline.maintenance.history import DONE, RUNNING, Run, RunHistory
 from headrace.pipeline.maintenance.maintainer import Maintainer, require_done
 from headrace.pipeline.maintenance.policy import Policy
 from headrace.pipeline.maintenance.spark_on_demand import SparkOnDemand
@@ -86,7 +86,7 @@ def _report(
         )
         for run in runs
     ]
-    failed = sum(run.outcome != DONE for run in runs)
+    failed = sum(run.outcome not in (DONE, RUNNING) for run in runs)
     if not runs:
         what = "nothing ran" if known is None else "no run is known; `maintain` notes them"
         return Report("", [], f"{place}: {what}", problems)

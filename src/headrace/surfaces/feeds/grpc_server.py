@@ -15,6 +15,7 @@ from headrace.core.limits import (
     CLOSE_S,
     FEED_COMMAND_BYTES_MAX,
     FEED_CONSUMER_RPCS_MAX,
+    FEED_IDLE_CONNECTION_MS,
     NODE_ID_LENGTH_MAX,
     SLOW_CONSUMER_S,
 )
@@ -48,6 +49,8 @@ _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a port to share
     ("grpc.max_receive_message_length", FEED_COMMAND_BYTES_MAX),
     ("grpc.max_concurrent_streams", FEED_CONSUMER_RPCS_MAX),
+    # Connections cannot be counted here; those on which nothing is called need not be kept.
+    ("grpc.max_connection_idle_ms", FEED_IDLE_CONNECTION_MS),
 )
 _STATUSES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
